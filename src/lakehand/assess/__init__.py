@@ -1,0 +1,3 @@
+"""What is wrong with a table, in numbers."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""The command."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Where tasks run: on Spark, or in local processes."""
+
+from __future__ import annotations

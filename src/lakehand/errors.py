@@ -1,0 +1,414 @@
+"""Every error that lakehand raises on purpose, in one tree.
+
+The class tells a program what to do; the message tells a person what happened, to what, and what
+to do about it.
+
+LakehandError
+├── ValidationError                 an argument or setting has a bad value (exit 2)
+│   ├── UnknownSettingError         no such setting; suggests the nearest name
+│   ├── UnknownColumnError          no such column; names those there are
+│   └── PredicateError              the predicate cannot be parsed or decided
+├── NotInstalledError               an optional part is missing; names the install command (exit 2)
+├── StorageError                    the object store failed
+│   ├── ObjectNotFoundError
+│   ├── ObjectExistsError           put-if-absent found the key taken
+│   ├── AccessDeniedError           credentials are missing or not sufficient
+│   ├── StoreUnreachableError       no answer, a wrong endpoint, a time-out (retryable)
+│   ├── StoreQuotaError             the store or the disk is full
+│   ├── UnsafePathError             a path that would leave its root
+│   └── ConditionalPutError         no put-if-absent, so nothing may be committed to it
+├── TableError                      the table cannot be used as asked
+│   ├── NotATableError
+│   ├── TableExistsError
+│   ├── VersionNotFoundError        the version or time asked for is not (or no longer) in the log
+│   ├── CorruptLogError             the log has a gap, lacks an obligatory entry or cannot be read
+│   ├── CorruptFileError            a data file, checkpoint or deletion vector cannot be trusted
+│   ├── SchemaMismatchError         data and table do not agree
+│   └── RefusedError                lakehand does not do this to this table; names the feature
+├── CommitError                     the commit did not succeed
+│   ├── CommitConflictError         another writer changed what this commit had read (exit 3)
+│   ├── ReplanError                 the plan no longer fits the table; plan again (exit 3)
+│   └── CommitUnknownError          no answer whether the commit landed: keep every file
+├── ProofError                      rows are not proved equal; nothing was changed (exit 4)
+├── EngineError                     tasks could not be run
+│   ├── JavaMissingError
+│   ├── WorkerMismatchError         an executor has another lakehand or Python than the driver
+│   └── TaskFailedError             a task failed for good
+├── RunError                        the run's ledger or fate does not allow to go on
+│   └── RunTakenError               another run has taken this one over
+└── CancelledError                  stopped on request; nothing was committed
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "AccessDeniedError",
+    "CancelledError",
+    "CommitConflictError",
+    "CommitError",
+    "CommitUnknownError",
+    "ConditionalPutError",
+    "CorruptFileError",
+    "CorruptLogError",
+    "EngineError",
+    "JavaMissingError",
+    "LakehandError",
+    "NotATableError",
+    "NotInstalledError",
+    "ObjectExistsError",
+    "ObjectNotFoundError",
+    "PredicateError",
+    "ProofError",
+    "RefusedError",
+    "ReplanError",
+    "RunError",
+    "RunTakenError",
+    "SchemaMismatchError",
+    "StorageError",
+    "StoreQuotaError",
+    "StoreUnreachableError",
+    "TableError",
+    "TableExistsError",
+    "TaskFailedError",
+    "UnknownColumnError",
+    "UnknownSettingError",
+    "UnsafePathError",
+    "ValidationError",
+    "VersionNotFoundError",
+    "WorkerMismatchError",
+    "is_retryable",
+]
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_CONFLICT = 3
+EXIT_PROOF = 4
+EXIT_UNHEALTHY = 5
+
+
+class LakehandError(Exception):
+    """Base of all errors. `code` is stable; `retryable`: the same call may succeed later."""
+
+    code: ClassVar[str] = "LAKEHAND_ERROR"
+    exit_code: ClassVar[int] = EXIT_FAILED
+    retryable: bool = False
+
+    def __init__(self, message: str, *, hint: str | None = None, **attributes: Any) -> None:
+        self.message = message
+        self.hint = hint
+        self.attributes: Mapping[str, Any] = attributes
+        for name, value in attributes.items():
+            setattr(self, name, value)
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        return f"{self.message}\n\nhint: {self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Attributes are keyword-only, which the default pickling of exceptions loses.
+        return (_rebuild, (type(self), self.message, self.hint, dict(self.attributes)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the error as the `error` member of a JSON document."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "hint": self.hint,
+            "retryable": self.retryable,
+            **{name: value for name, value in self.attributes.items() if value is not None},
+        }
+
+
+def _rebuild(
+    kind: type[LakehandError], message: str, hint: str | None, attributes: dict[str, Any]
+) -> LakehandError:
+    error = kind.__new__(kind)
+    LakehandError.__init__(error, message, hint=hint, **attributes)
+    return error
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Say whether the same call may succeed later without a change."""
+    return bool(getattr(error, "retryable", False))
+
+
+class ValidationError(LakehandError):
+    """An argument or setting has a bad value. Attributes: `field`, `value`."""
+
+    code = "VALIDATION_ERROR"
+    exit_code = EXIT_USAGE
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str | None = None,
+        value: Any = None,
+        hint: str | None = None,
+        **attributes: Any,
+    ) -> None:
+        super().__init__(message, hint=hint, field=field, value=value, **attributes)
+
+
+class UnknownSettingError(ValidationError):
+    """There is no setting of this name."""
+
+    code = "UNKNOWN_SETTING"
+
+
+class UnknownColumnError(ValidationError):
+    """There is no column of this name."""
+
+    code = "UNKNOWN_COLUMN"
+
+    def __init__(self, column: str, columns: Iterable[str]) -> None:
+        known = ", ".join(columns)
+        super().__init__(f"no column named {column!r}; the columns are: {known}", field=column)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.hint, dict(self.attributes)))
+
+
+class PredicateError(ValidationError):
+    """The predicate cannot be parsed, or cannot be decided from what is known."""
+
+    code = "PREDICATE_ERROR"
+
+
+class NotInstalledError(LakehandError):
+    """An optional part of lakehand is not installed."""
+
+    code = "NOT_INSTALLED"
+    exit_code = EXIT_USAGE
+
+
+class StorageError(LakehandError):
+    """The object store failed. Attributes: `path`, `operation`, `store_code`, `status`."""
+
+    code = "STORAGE_ERROR"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        operation: str | None = None,
+        store_code: str | None = None,
+        status: int | None = None,
+        hint: str | None = None,
+        **attributes: Any,
+    ) -> None:
+        super().__init__(
+            message,
+            hint=hint,
+            path=path,
+            operation=operation,
+            store_code=store_code,
+            status=status,
+            **attributes,
+        )
+
+
+class ObjectNotFoundError(StorageError):
+    """There is no object under this key."""
+
+    code = "FILE_NOT_FOUND"
+
+
+class ObjectExistsError(StorageError):
+    """Put-if-absent found that the key is taken."""
+
+    code = "OBJECT_EXISTS"
+
+
+class AccessDeniedError(StorageError):
+    """Credentials are missing or do not allow this."""
+
+    code = "ACCESS_DENIED"
+
+
+class StoreUnreachableError(StorageError):
+    """The store gave no answer in time, or an answer that says: later."""
+
+    code = "STORE_UNREACHABLE"
+    retryable = True
+
+
+class StoreQuotaError(StorageError):
+    """The store or the disk is full."""
+
+    code = "STORE_FULL"
+
+
+class UnsafePathError(StorageError):
+    """The path would leave its root, or holds bytes that no path may hold."""
+
+    code = "UNSAFE_PATH"
+    exit_code = EXIT_USAGE
+
+
+class ConditionalPutError(StorageError):
+    """The store cannot put-if-absent, so concurrent commits could overwrite each other."""
+
+    code = "NO_CONDITIONAL_PUT"
+
+
+class TableError(LakehandError):
+    """The table cannot be used as asked. Attribute: `table`."""
+
+    code = "TABLE_ERROR"
+
+    def __init__(
+        self, message: str, *, table: str | None = None, hint: str | None = None, **attributes: Any
+    ) -> None:
+        super().__init__(message, hint=hint, table=table, **attributes)
+
+
+class NotATableError(TableError):
+    """There is no table of a known format here."""
+
+    code = "NOT_A_TABLE"
+
+
+class TableExistsError(TableError):
+    """A table is to be created where one is."""
+
+    code = "TABLE_EXISTS"
+
+
+class VersionNotFoundError(TableError):
+    """The version or time asked for is not in the log.
+
+    Attributes: `version`, `earliest`, `latest`.
+    """
+
+    code = "VERSION_NOT_FOUND"
+
+
+class CorruptLogError(TableError):
+    """The log has a gap, lacks an obligatory entry or cannot be read.
+
+    Attributes: `version`, `path`.
+    """
+
+    code = "CORRUPT_LOG"
+
+
+class CorruptFileError(TableError):
+    """A file's bytes cannot be trusted. Attribute: `path`."""
+
+    code = "CORRUPT_FILE"
+
+
+class SchemaMismatchError(TableError):
+    """Data and table do not agree. Attribute: `difference`."""
+
+    code = "SCHEMA_MISMATCH"
+
+
+class RefusedError(TableError):
+    """lakehand does not do this to this table. Attributes: `operation`, `feature`."""
+
+    code = "REFUSED"
+
+
+class CommitError(LakehandError):
+    """The commit did not succeed. Attributes: `table`, `expected_version`, `actual_version`."""
+
+    code = "COMMIT_FAILED"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        table: str | None = None,
+        expected_version: int | None = None,
+        actual_version: int | None = None,
+        hint: str | None = None,
+        **attributes: Any,
+    ) -> None:
+        super().__init__(
+            message,
+            hint=hint,
+            table=table,
+            expected_version=expected_version,
+            actual_version=actual_version,
+            **attributes,
+        )
+
+
+class CommitConflictError(CommitError):
+    """Another writer changed what this commit had read. Nothing was written; try again."""
+
+    code = "CONFLICT"
+    exit_code = EXIT_CONFLICT
+    retryable = True
+
+
+class ReplanError(CommitError):
+    """The plan no longer fits the table. Nothing was written; plan again."""
+
+    code = "REPLAN"
+    exit_code = EXIT_CONFLICT
+    retryable = True
+
+
+class CommitUnknownError(CommitError):
+    """The store did not say whether the commit landed. Keep every file; look before retrying."""
+
+    code = "COMMIT_UNKNOWN"
+
+
+class ProofError(LakehandError):
+    """The rewritten rows are not proved equal to the rows read. Nothing was changed."""
+
+    code = "PROOF_FAILED"
+    exit_code = EXIT_PROOF
+
+
+class EngineError(LakehandError):
+    """Tasks could not be run."""
+
+    code = "ENGINE_ERROR"
+
+
+class JavaMissingError(EngineError):
+    """Spark needs Java 17 or later and there is none."""
+
+    code = "JAVA_MISSING"
+    exit_code = EXIT_USAGE
+
+
+class WorkerMismatchError(EngineError):
+    """An executor has another lakehand or Python than the driver."""
+
+    code = "WORKER_MISMATCH"
+
+
+class TaskFailedError(EngineError):
+    """A task failed for good. Attributes: `task`, `attempts`."""
+
+    code = "TASK_FAILED"
+
+
+class RunError(LakehandError):
+    """The run's ledger does not allow to go on. Attribute: `run_id`."""
+
+    code = "RUN_ERROR"
+
+
+class RunTakenError(RunError):
+    """Another run has taken this one over; this one must stop and delete nothing."""
+
+    code = "RUN_TAKEN"
+
+
+class CancelledError(LakehandError):
+    """Stopped on request. Nothing was committed."""
+
+    code = "CANCELLED"

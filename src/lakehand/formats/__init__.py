@@ -1,0 +1,3 @@
+"""The table formats, each behind the protocol in `base`."""
+
+from __future__ import annotations

@@ -1,0 +1,154 @@
+"""What lakehand asks of a table format. Everything above this line knows no format by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    import pyarrow as pa
+
+    from lakehand.model.history import Difference, HistoryEntry
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.model.work import Change, DataFile, Group, Receipt, StagedFile
+    from lakehand.storage import Store
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Capabilities:
+    """What a format can do. Asked for; never guessed from its name."""
+
+    #: The log is folded into checkpoints that lakehand writes.
+    checkpoints: bool
+    #: The format plans its own compaction groups.
+    plans_itself: bool
+    #: Row groups may be moved byte for byte.
+    copies_bytes: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WriteSpec:
+    """How files are written."""
+
+    target_file_bytes: int
+    #: None: the format decides (table property, else that of most inputs, else zstd 1).
+    codec: str | None = None
+    row_group_bytes: int = 64 * 2**20
+    row_group_rows: int = 512 * 1024
+
+
+class Format(Protocol):
+    """A way to keep tables in an object store."""
+
+    name: str
+
+    def detect(self, store: Store) -> bool:
+        """Say whether the root of `store` holds a table of this format."""
+        ...
+
+    def open(self, store: Store) -> FormatTable: ...
+
+    def create(
+        self,
+        store: Store,
+        schema: pa.Schema,
+        *,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> FormatTable: ...
+
+
+class FormatTable(Protocol):
+    """A table as the driver sees it. Holds no version: every call reads what it needs."""
+
+    store: Store
+    capabilities: Capabilities
+
+    def snapshot(
+        self,
+        *,
+        version: int | None = None,
+        timestamp: datetime | None = None,
+        statistics: Sequence[str] = (),
+    ) -> Snapshot: ...
+
+    def history(self, *, limit: int | None = None) -> list[HistoryEntry]:
+        """Return commits, newest first."""
+        ...
+
+    def diff(self, from_version: int, to_version: int) -> Difference: ...
+
+    def transactions(self) -> Mapping[str, int]:
+        """Return the newest version of every application that writes exactly once."""
+        ...
+
+    def require(self, operation: str, snapshot: Snapshot) -> None:
+        """Raise RefusedError, which names the feature, if `operation` is not safe on this table."""
+        ...
+
+    def native_groups(self, snapshot: Snapshot, policy: Mapping[str, Any]) -> list[Group] | None:
+        """Return the format's own compaction plan, or None: plan with ours."""
+        ...
+
+    def data_files(self, snapshot: Snapshot, rows: Sequence[int]) -> tuple[DataFile, ...]:
+        """Turn chosen rows of `snapshot.files` into values that can be sent to tasks."""
+        ...
+
+    def worker(self, snapshot: Snapshot) -> FormatWorker: ...
+
+    def commit(self, change: Change, *, token: str) -> Receipt:
+        """Commit `change`, rebasing over what others committed since `change.base_version`.
+
+        Raises CommitConflictError or ReplanError (nothing was written) or CommitUnknownError (keep
+        every file).
+        """
+        ...
+
+    def find_commit(self, token: str, *, after: int) -> int | None:
+        """Return the version that carries `token`, looking at versions above `after`."""
+        ...
+
+    def checkpoint(self, *, version: int | None = None) -> Mapping[str, Any] | None:
+        """Write a checkpoint; None if the format has none."""
+        ...
+
+
+class FormatWorker(Protocol):
+    """A table as a task sees it: picklable, and bound to the snapshot it was made from."""
+
+    schema: pa.Schema
+
+    def read(
+        self,
+        inputs: Sequence[DataFile],
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        row_identity: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Stream the visible rows of `inputs` under their logical names and current types."""
+        ...
+
+    def write(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        spec: WriteSpec,
+        *,
+        like: Sequence[DataFile],
+        stem: str,
+    ) -> tuple[StagedFile, ...]:
+        """Write rows into new files whose names start with `stem`, in the partition of `like`."""
+        ...
+
+    def run_native(self, group: Group, *, stem: str) -> tuple[StagedFile, ...]:
+        """Run a group that the format planned itself."""
+        ...
+
+    def read_staged(
+        self, files: Sequence[StagedFile], *, row_identity: bool = False
+    ) -> pa.RecordBatchReader:
+        """Read files back from storage exactly as a reader of the committed table would."""
+        ...

@@ -1,0 +1,42 @@
+"""What happened to a table, version by version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HistoryEntry:
+    """One commit as users of the format know it."""
+
+    version: int
+    at: datetime
+    #: None where the commit does not say.
+    operation: str | None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    #: Engine that wrote the commit.
+    engine: str | None = None
+    #: Our token, if the commit is ours; also other engines' transaction ids.
+    token: str | None = None
+    #: The evidence that lakehand stored with its commit.
+    proof: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """What changed between two versions; the tables have the columns of `Snapshot.files`."""
+
+    from_version: int
+    to_version: int
+    added: pa.Table
+    removed: pa.Table
+    schema_changed: bool
+    properties_changed: bool

@@ -1,0 +1,53 @@
+"""What a table holds at one version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+#: Columns that the `files` table of every snapshot has. `partition` and `native` are structs whose
+#: members depend on the table and on its format; `bounds` is there only if it
+#: was asked for.
+FILE_COLUMNS: Mapping[str, pa.DataType] = {
+    "path": pa.string(),
+    "bytes": pa.int64(),
+    "rows": pa.int64(),
+    "deleted_rows": pa.int64(),
+    "modified_at": pa.timestamp("ms", tz="UTC"),
+}
+
+#: Names under which a reader hands out the identity of a row, where the table tracks it.
+ROW_ID = "__lakehand_row_id"
+ROW_VERSION = "__lakehand_row_version"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """A table at one version. Its files are one Arrow table and never a list of objects."""
+
+    #: URL of the table.
+    table: str
+    version: int
+    #: When this version was committed (aware, UTC).
+    at: datetime
+    #: Logical columns, partition columns included, in the table's order.
+    schema: pa.Schema
+    partition_columns: tuple[str, ...]
+    #: One row a live file: FILE_COLUMNS, then `partition: struct`, `native: struct` and, if asked
+    #: for, `bounds: struct<column: struct<min, max, nulls>>`. `rows` counts physical rows and is
+    #: null where the table does not say; `deleted_rows` is how many of them are no longer visible.
+    files: pa.Table
+    #: Properties of the table, as written.
+    properties: Mapping[str, str]
+    #: What only the table's format understands.
+    native: Any
+
+    @property
+    def file_count(self) -> int:
+        return int(self.files.num_rows)

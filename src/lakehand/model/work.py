@@ -1,0 +1,191 @@
+"""The values that pass between planning, tasks, proof and commit.
+
+All of them survive a process boundary: `to_json` gives a plain dict, `from_json` takes it back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Method = Literal["copy", "recode", "sort"]
+ProofKind = Literal["digest", "ranges", "mixed", "counts"]
+ChangeKind = Literal["rewrite", "append", "overwrite", "delete", "update", "metadata"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataFile:
+    """A live file that was chosen for work."""
+
+    #: Decoded path: relative to the table's root, or absolute where the table says so.
+    path: str
+    bytes: int
+    #: Physical rows; None where the table does not say.
+    rows: int | None
+    deleted_rows: int = 0
+    #: What the format needs to read and to replace the file, as plain JSON values.
+    native: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        return cls(**value)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StagedFile:
+    """A file that a task wrote and that no version refers to yet."""
+
+    path: str
+    bytes: int
+    rows: int
+    #: What the format needs to commit the file: partition values, statistics.
+    native: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        return cls(**value)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """Files that become new files together, in one task. All are of one partition."""
+
+    id: int
+    inputs: tuple[DataFile, ...]
+    method: Method = "recode"
+    #: Why these files were chosen; shown to users.
+    reason: str = ""
+    #: Size each output aims for.
+    target_file_bytes: int = 128 * 2**20
+    #: Sort order, e.g. ("a DESC", "b"); empty if none.
+    order: tuple[str, ...] = ()
+    #: A plan of the format's own, for formats that plan themselves.
+    native: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def input_bytes(self) -> int:
+        return sum(file.bytes for file in self.inputs)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        inputs = tuple(DataFile.from_json(file) for file in value["inputs"])
+        return cls(**{**value, "inputs": inputs, "order": tuple(value["order"])})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Digest:
+    """Order-independent fingerprint of a set of rows: a count and two 64-bit sums."""
+
+    rows: int
+    lanes: tuple[int, int]
+    #: Algorithm and engine: digests compare only where both are equal.
+    algorithm: str
+    engine: str
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        return cls(**{**value, "lanes": (int(value["lanes"][0]), int(value["lanes"][1]))})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """Evidence that outputs hold the rows of inputs."""
+
+    kind: ProofKind
+    rows: int
+    #: Hexadecimal; None where the kind needs none.
+    digest: str | None
+    bytes: int
+    algorithm: str
+    engine: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        return cls(**value)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupResult:
+    """What one task made of one group, with the evidence that it holds the same rows."""
+
+    group: int
+    attempt: str
+    outputs: tuple[StagedFile, ...]
+    proof: Proof | None = None
+    #: Milliseconds by stage: read, write, prove.
+    timings: Mapping[str, float] = field(default_factory=dict)
+    #: `LakehandError.to_json()` of a typed failure; None if the group succeeded.
+    failure: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        outputs = tuple(StagedFile.from_json(file) for file in value["outputs"])
+        proof = Proof.from_json(value["proof"]) if value["proof"] else None
+        return cls(**{**value, "outputs": outputs, "proof": proof})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replacement:
+    """Files that leave the table together, and the files that hold their rows from then on."""
+
+    group: int
+    removes: tuple[DataFile, ...]
+    adds: tuple[StagedFile, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transaction:
+    """The mark of an application in the table: commits with the same mark happen once."""
+
+    application: str
+    version: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """What one commit does to a table.
+
+    A rewrite is made of `replacements`, which a conflict drops one by one. Other changes use `adds`
+    and `removes`, which stand or fall together.
+    """
+
+    kind: ChangeKind
+    #: Version of the snapshot that the change was made from.
+    base_version: int
+    #: Name of the operation as users of the format know it, with its parameters.
+    operation: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    replacements: tuple[Replacement, ...] = ()
+    adds: tuple[StagedFile, ...] = ()
+    removes: tuple[DataFile, ...] = ()
+    transaction: Transaction | None = None
+    #: Whether the change depends on the rows it read (it then conflicts with rows added since).
+    reads_rows: bool = False
+    #: Evidence by group, stored with the commit.
+    proof: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Receipt:
+    """What a commit did."""
+
+    version: int
+    #: Groups that lost against concurrent writers and were left out.
+    dropped: tuple[int, ...] = ()
+    #: How often the commit was tried; every clean rebase is one more.
+    attempts: int = 1
+    #: Files that this commit added and removed.
+    files_added: int = 0
+    files_removed: int = 0

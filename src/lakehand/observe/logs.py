@@ -1,0 +1,52 @@
+"""Log records: a sentence for people, a stable event name for programs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+_ROOT = "lakehand"
+# A library stays silent until its user configures logging.
+logging.getLogger(_ROOT).addHandler(logging.NullHandler())
+
+
+def get_logger(module: str) -> logging.Logger:
+    """Return the logger of a module of lakehand."""
+    return logging.getLogger(module if module.startswith(_ROOT) else f"{_ROOT}.{module}")
+
+
+def log_event(
+    logger: logging.Logger, level: int, event: str, message: str, *args: Any, **fields: Any
+) -> None:
+    """Log `message % args` with the stable name `event` and further fields."""
+    logger.log(level, message, *args, extra={"event": event, "fields": fields})
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        document = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": getattr(record, "event", None),
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            document["exception"] = self.formatException(record.exc_info)
+        return json.dumps(document, default=str)
+
+
+def configure_logging(*, level: str, form: str) -> None:
+    """Show log records of lakehand on stderr, as the command does."""
+    handler = logging.StreamHandler(sys.stderr)
+    text = logging.Formatter("%(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JsonFormatter() if form == "json" else text)
+    logger = logging.getLogger(_ROOT)
+    logger.handlers = [handler]
+    logger.setLevel(level.upper())

@@ -1,0 +1,57 @@
+"""The points at which a crash would hurt most, by name.
+
+Code that writes calls `reached` at each of them. Nothing listens in production; the fault tests
+listen and kill the process there, and one test fails when a step has no kill test.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Step(StrEnum):
+    """A point between two writes."""
+
+    #: A commit: nothing was put yet.
+    COMMIT_PREPARED = "commit-prepared"
+    #: A commit: the version was put, its answer not yet looked at.
+    COMMIT_PUT = "commit-put"
+    #: A commit: the version was read back and is ours.
+    COMMIT_CONFIRMED = "commit-confirmed"
+    #: A checkpoint: its sidecars are written, its top file is not.
+    CHECKPOINT_SIDECARS = "checkpoint-sidecars"
+    #: A checkpoint: its top file is written, the pointer to it is not.
+    CHECKPOINT_WRITTEN = "checkpoint-written"
+    #: A checkpoint: the pointer to it is written.
+    CHECKPOINT_POINTED = "checkpoint-pointed"
+    #: A run: its ledger exists.
+    RUN_STARTED = "run-started"
+    #: A task: its names are reserved, no byte of them written.
+    TASK_RESERVED = "task-reserved"
+    #: A task: its files are written, its result is not.
+    TASK_WRITTEN = "task-written"
+    #: A task: its result is in the ledger.
+    TASK_RECORDED = "task-recorded"
+    #: A run: its fate says that it commits; nothing was put yet.
+    RUN_COMMITTING = "run-committing"
+    #: A run: its commit landed; its ledger is still there.
+    RUN_COMMITTED = "run-committed"
+
+
+_listener: Callable[[Step], None] | None = None
+
+
+def reached(step: Step) -> None:
+    """Say that the work has come to `step`."""
+    if _listener is not None:
+        _listener(step)
+
+
+def listen(listener: Callable[[Step], None] | None) -> None:
+    """Call `listener` at every step from now on; None stops listening."""
+    global _listener  # noqa: PLW0603  one process, one listener, used by fault tests only
+    _listener = listener

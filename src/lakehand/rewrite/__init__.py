@@ -1,0 +1,3 @@
+"""Tasks that turn files into better files."""
+
+from __future__ import annotations

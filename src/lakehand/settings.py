@@ -1,0 +1,318 @@
+"""Every setting in one table: name, type, default, help, aliases. All surfaces read it.
+
+Precedence: call, environment (`LAKEHAND_*`), property of the table, default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from lakehand.errors import UnknownSettingError, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+__all__ = ["SETTINGS", "Setting", "Settings", "find_setting", "parse_bytes", "parse_duration"]
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+_BYTE_UNITS = {
+    "": 1, "b": 1,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "k": KIB, "m": MIB, "g": GIB, "t": 2**40,
+    "kib": KIB, "mib": MIB, "gib": GIB, "tib": 2**40,
+}  # fmt: skip
+_SECOND_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SECOND_UNITS |= {"w": 604800.0}
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
+
+
+def _quantity(text: str, units: Mapping[str, float], what: str) -> float:
+    match = _QUANTITY.fullmatch(text)
+    unit = match.group(2).lower() if match else ""
+    if match is None or unit not in units:
+        known = ", ".join(name for name in units if name)
+        raise ValueError(f"{text!r} is not {what} (units: {known})")
+    return float(match.group(1)) * units[unit]
+
+
+def parse_bytes(value: str | int) -> int:
+    """Read a size such as `128MiB`, `512 mb` or a plain number of bytes.
+
+    >>> parse_bytes("128MiB")
+    134217728
+    """
+    if isinstance(value, int):
+        return value
+    return int(_quantity(value, _BYTE_UNITS, "a size"))
+
+
+def parse_duration(value: str | float | timedelta) -> timedelta:
+    """Read a duration such as `7d`, `24h`, `500ms` or a plain number of seconds.
+
+    >>> parse_duration("24h")
+    datetime.timedelta(days=1)
+    """
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, int | float):
+        return timedelta(seconds=value)
+    return timedelta(seconds=_quantity(value, _SECOND_UNITS, "a duration"))
+
+
+def _parse_bool(value: str | bool) -> bool:  # noqa: FBT001  a parser takes what it is given
+    if isinstance(value, bool):
+        return value
+    if value.strip().lower() in {"true", "yes", "on", "1"}:
+        return True
+    if value.strip().lower() in {"false", "no", "off", "0"}:
+        return False
+    raise ValueError(f"{value!r} is neither true nor false")
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in choices:
+            raise ValueError(f"{value!r} is not one of {', '.join(choices)}")
+        return value
+
+    parse.__name__ = " | ".join(choices)
+    return parse
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """One thing that a user can set."""
+
+    name: str
+    parse: Callable[[Any], Any]
+    #: None: not set; what happens then is said in `help`.
+    default: Any
+    help: str
+    #: Spellings that users bring along: dotted options, camelCase, SQL options.
+    aliases: tuple[str, ...] = ()
+    #: Property of the table that gives the value when neither call nor environment does.
+    table_property: str | None = None
+    #: Smallest value allowed.
+    minimum: Any = None
+
+    @property
+    def environment(self) -> str:
+        return f"LAKEHAND_{self.name.upper()}"
+
+    def read(self, value: Any, source: str) -> Any:
+        """Parse and check `value`; `source` says where it came from."""
+        try:
+            parsed = self.parse(value)
+        except (ValueError, TypeError) as error:
+            message = f"{source}: {self.name} cannot be set to {value!r}: {error}"
+            raise ValidationError(message, field=self.name, value=value) from error
+        if self.minimum is not None and parsed < self.minimum:
+            message = f"{source}: {self.name} is {value!r}, but must be at least {self.minimum}"
+            raise ValidationError(message, field=self.name, value=value)
+        return parsed
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        name="target_file_bytes",
+        parse=parse_bytes,
+        default=128 * MIB,
+        help="Size that each rewritten file aims for.",
+        aliases=("target.file.size", "targetFileSize", "compaction.target-file-size"),
+        table_property="delta.targetFileSize",
+        minimum=1,
+    ),
+    Setting(
+        name="small_file_ratio",
+        parse=float,
+        default=0.5,
+        help="A file is small when it is below this part of the target size.",
+        minimum=0.0,
+    ),
+    Setting(
+        name="deleted_row_ratio",
+        parse=float,
+        default=0.05,
+        help="A file is worth rewriting when more than this part of its rows is deleted.",
+        minimum=0.0,
+    ),
+    Setting(
+        name="checkpoint_interval",
+        parse=int,
+        default=10,
+        help="A checkpoint is due when the newest complete one is this many commits behind.",
+        aliases=("checkpoint.interval", "checkpointInterval"),
+        table_property="delta.checkpointInterval",
+        minimum=1,
+    ),
+    Setting(
+        name="max_retries",
+        parse=int,
+        default=3,
+        help="How often a store error that may pass is tried again.",
+        aliases=("max.commit.retries", "maxRetries"),
+        minimum=0,
+    ),
+    Setting(
+        name="retry_base_delay",
+        parse=parse_duration,
+        default=timedelta(milliseconds=100),
+        help="Wait before the first retry; doubles with each further one.",
+        aliases=("baseDelay",),
+        minimum=timedelta(0),
+    ),
+    Setting(
+        name="retry_max_delay",
+        parse=parse_duration,
+        default=timedelta(seconds=10),
+        help="Longest wait between two retries.",
+        aliases=("maxDelay",),
+        minimum=timedelta(0),
+    ),
+    Setting(
+        name="commit_attempts",
+        parse=int,
+        default=100,
+        help="How often a commit is rebased over other writers' commits before it gives up.",
+        minimum=1,
+    ),
+    Setting(
+        name="commit_timeout",
+        parse=parse_duration,
+        default=timedelta(minutes=5),
+        help="How long a commit is rebased over other writers' commits before it gives up.",
+        minimum=timedelta(0),
+    ),
+    Setting(
+        name="engine",
+        parse=_one_of("spark", "local"),
+        default="spark",
+        help="Where tasks run: on Spark, or in processes of this machine without Java.",
+    ),
+    Setting(
+        name="master",
+        parse=str,
+        default=None,
+        help="Spark master URL; not set: the session's own, else local[*,3].",
+    ),
+    Setting(
+        name="remote",
+        parse=str,
+        default=None,
+        help="Spark Connect URL (sc://host:port); not set: no Spark Connect.",
+    ),
+    Setting(
+        name="task_memory_bytes",
+        parse=parse_bytes,
+        default=2 * GIB,
+        help="Memory that one task may use; DuckDB gets half of it.",
+        minimum=64 * MIB,
+    ),
+    Setting(
+        name="scratch_bytes",
+        parse=parse_bytes,
+        default=64 * GIB,
+        help="Local disk that one task may use for inputs, spill and outputs.",
+        minimum=64 * MIB,
+    ),
+    Setting(
+        name="scratch_directory",
+        parse=str,
+        default=None,
+        help="Directory for scratch files; not set: the system's directory for temporary files.",
+    ),
+    Setting(
+        name="heartbeat_interval",
+        parse=parse_duration,
+        default=timedelta(seconds=15),
+        help="How often a run says in its ledger that it is alive.",
+    ),
+    Setting(
+        name="takeover_after",
+        parse=parse_duration,
+        default=timedelta(minutes=2),
+        help="How long a run must be silent before another may take over its files.",
+    ),
+    Setting(
+        name="partition_time_zone",
+        parse=str,
+        default="UTC",
+        help="Zone of partition timestamps that carry none.",
+    ),
+    Setting(
+        name="log_level",
+        parse=_one_of("debug", "info", "warning", "error"),
+        default="warning",
+        help="Least severe log records shown by the command.",
+    ),
+    Setting(
+        name="log_format",
+        parse=_one_of("text", "json"),
+        default="text",
+        help="Form of the log records shown by the command.",
+    ),
+)
+
+_BY_SPELLING: dict[str, Setting] = {
+    spelling.lower(): setting
+    for setting in SETTINGS
+    for spelling in (setting.name, setting.name.replace("_", "-"), *setting.aliases)
+}
+
+
+def find_setting(name: str) -> Setting:
+    """Return the setting of this name or alias; an unknown name is refused with the nearest one."""
+    setting = _BY_SPELLING.get(name.lower())
+    if setting is not None:
+        return setting
+    nearest = difflib.get_close_matches(name.lower(), _BY_SPELLING, n=1)
+    hint = f"did you mean {_BY_SPELLING[nearest[0]].name}?" if nearest else None
+    raise UnknownSettingError(f"no setting named {name!r}", field=name, hint=hint)
+
+
+class Settings:
+    """The values in force for one call, each with the place it came from."""
+
+    def __init__(
+        self,
+        call: Mapping[str, Any] | None = None,
+        *,
+        properties: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        given = {find_setting(name).name: value for name, value in (call or {}).items()}
+        self._call = {name: value for name, value in given.items() if value is not None}
+        self._environment = os.environ if environment is None else environment
+        self._values: dict[str, Any] = {}
+        self.sources: dict[str, str] = {}
+        for setting in SETTINGS:
+            value, source = self._choose(setting, properties or {})
+            self._values[setting.name] = value
+            self.sources[setting.name] = source
+
+    def _choose(self, setting: Setting, properties: Mapping[str, str]) -> tuple[Any, str]:
+        if setting.name in self._call:
+            return setting.read(self._call[setting.name], "call"), "call"
+        if setting.environment in self._environment:
+            source = f"environment {setting.environment}"
+            return setting.read(self._environment[setting.environment], source), source
+        if setting.table_property and setting.table_property in properties:
+            source = f"table property {setting.table_property}"
+            return setting.read(properties[setting.table_property], source), source
+        return setting.default, "default"
+
+    def with_properties(self, properties: Mapping[str, str]) -> Settings:
+        """Return the same settings, with a table's properties below call and environment."""
+        return Settings(self._call, properties=properties, environment=self._environment)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[find_setting(name).name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)

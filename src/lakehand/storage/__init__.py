@@ -1,0 +1,3 @@
+"""One small object-store class over obstore, and what keeps it honest."""
+
+from __future__ import annotations
