@@ -1,0 +1,29 @@
+"""What tests of every kind share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.oracle import Oracle
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses the oracle, and keep it on one worker: one JVM is enough."""
+    for item in items:
+        if "oracle" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("oracle"))
+
+
+@pytest.fixture(scope="session")
+def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
+    """delta-spark, started at its first use and shared by the session."""
+    from support.oracle import Oracle
+
+    with Oracle(tmp_path_factory.mktemp("oracle")) as process:
+        yield process
