@@ -58,5 +58,5 @@ def interval_property(properties: Mapping[str, str], name: str, default: str) ->
 def _term(text: str, count: str, unit: str) -> timedelta:
     if unit not in _UNITS:
         known = ", ".join(_UNITS)
-        raise ValueError(f"{text!r} has a unit without fixed length ({unit}); known are: {known}")
+        raise ValueError(f"{text!r} is no interval of fixed length: {unit} is none of {known}")
     return int(count) * _UNITS[unit]
