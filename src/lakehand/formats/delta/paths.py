@@ -1,0 +1,54 @@
+"""Paths as a Delta log spells them (URI references) and as storage knows them (decoded).
+
+Two spellings of one file occur, because engines encode different sets of characters. Everything in
+lakehand compares decoded paths; the spelling of the log is kept beside them.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, unquote
+
+from lakehand.errors import CorruptLogError
+
+__all__ = ["decode_path", "encode_path", "is_absolute"]
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_LOCAL_URL = "file:///"
+# Characters that engines leave as they are; everything else becomes %XX.
+_BARE = "/=:@+-._~!$&'()*,;"
+
+
+def encode_path(decoded: str) -> str:
+    """Return the spelling of a decoded path for the log.
+
+    >>> encode_path("p=a%3Ab/part 1.parquet")
+    'p=a%253Ab/part%201.parquet'
+    """
+    encoded = quote(decoded, safe=_BARE)
+    first, slash, rest = encoded.partition("/")
+    if is_absolute(decoded) or ":" not in first:
+        return encoded
+    # A colon in the first segment of a relative path would read as the end of a scheme.
+    return first.replace(":", "%3A") + slash + rest
+
+
+def decode_path(raw: str) -> str:
+    """Return the one name of the file that `raw` of the log names.
+
+    A local URL with an empty authority and the bare absolute path are the same file; `file:/x` is
+    kept apart from both, because that is how the reference implementation reconciles files.
+    """
+    try:
+        decoded = unquote(raw, errors="strict") if "%" in raw else raw
+    except UnicodeDecodeError as error:
+        message = f"the log names a file whose path is not UTF-8 when decoded: {raw!r}"
+        raise CorruptLogError(message, path=raw) from error
+    if decoded.startswith(_LOCAL_URL):
+        return decoded[len(_LOCAL_URL) - 1 :]
+    return decoded
+
+
+def is_absolute(path: str) -> bool:
+    """Say whether a path names a file by scheme or from the root, and not within the table."""
+    return path.startswith("/") or _SCHEME.match(path) is not None
