@@ -1,12 +1,57 @@
+# One command a purpose. Everything lands in .venv and .cache; nothing outside the clone is touched,
+# except that Java is installed with apt-get where it is missing and where that is allowed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST_WORKERS ?= 2
 
-.PHONY: setup check
-setup: $(VENV)/.ready
+.DEFAULT_GOAL := help
+.PHONY: help environment setup lint check test bench soak demo docs clean
+
+help: ## list these commands
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+
+environment: $(VENV)/.ready
 
 $(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "lakehand needs Python 3.11 or later; name one with: make PYTHON=/path/to/python3 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[lance,connect]' --group dev
 	@touch $@
+
+setup: environment ## install everything that the tests use: Java, Spark's jars, an S3 server
+	scripts/install-java
+	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/warm-spark-jars
+	scripts/install-s3-server
+
+lint: environment
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+check: lint ## lint, strict types, layer rule, unit tests; no JVM; under a minute
+	$(BIN)/pytest tests/unit -n $(PYTEST_WORKERS) -m 'not spark and not server' --durations=5
+
+test: setup lint ## every test, with coverage
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n $(PYTEST_WORKERS) --dist loadgroup -m 'not soak'
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+bench: environment ## measure lakehand beside its peers, in one run
+	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+soak: setup ## the long versions of the concurrency and crash tests
+	$(BIN)/pytest -m soak --timeout=3600
+
+demo: environment ## a real table full of small files: before, after, rows proved equal
+	@scripts/install-java || echo "Going on without Spark, on local processes." >&2
+	@$(BIN)/python scripts/demo.py
+
+docs: environment ## regenerate the reference pages from the code
+	$(BIN)/python scripts/generate_reference.py
+
+clean: ## remove what the commands above made
+	rm -rf $(VENV) .cache .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis

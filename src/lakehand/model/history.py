@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,12 +22,17 @@ class HistoryEntry:
     operation: str | None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, str] = field(default_factory=dict)
+    #: What the commit did, in words.
+    summary: str = ""
     #: Engine that wrote the commit.
     engine: str | None = None
     #: Our token, if the commit is ours; also other engines' transaction ids.
     token: str | None = None
     #: The evidence that lakehand stored with its commit.
     proof: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "at": self.at.isoformat()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

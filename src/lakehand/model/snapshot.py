@@ -47,6 +47,8 @@ class Snapshot:
     properties: Mapping[str, str]
     #: What only the table's format understands.
     native: Any
+    #: Newest checkpoint that this snapshot was built from; None where the format or table has none.
+    checkpoint_version: int | None = None
 
     @property
     def file_count(self) -> int:

@@ -1,0 +1,140 @@
+"""How healthy a table is: 100 points, minus what each finding costs.
+
+| finding | costs at most | full cost is reached when |
+|---|---|---|
+| small files | 50 | compaction would save every file |
+| deleted rows | 20 | a quarter of the rows in the files is deleted |
+| checkpoint overdue | 20 | ten intervals of commits have to be replayed |
+| no row counts | 10 | no file says how many rows it has |
+
+Each cost grows in proportion. A finding that costs less than a point is not reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakehand.model.quantities import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Health", "Measures", "Reason", "assess_health"]
+
+_FULL_SCORE = 100
+_SMALL_FILES_COST = 50
+_DELETED_ROWS_COST = 20
+_DELETED_ROWS_WORST = 0.25
+_CHECKPOINT_COST = 20
+_CHECKPOINT_WORST_INTERVALS = 10
+_NO_ROW_COUNTS_COST = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reason:
+    """One finding: a stable code, what it costs, and a sentence."""
+
+    code: str
+    points: int
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Health:
+    """A score from 0 to 100, and what keeps it from being 100, worst first."""
+
+    score: int
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measures:
+    """The numbers that health is computed from."""
+
+    file_count: int
+    small_file_count: int
+    excess_file_count: int
+    deleted_rows: int
+    physical_rows: int
+    files_without_rows: int
+    commits_since_checkpoint: int
+    checkpoint_interval: int
+    small_file_bytes: int
+
+
+def assess_health(measures: Measures) -> Health:
+    """Apply every rule and take what it costs off the full score."""
+    found = [reason for rule in RULES if (reason := rule(measures)) and reason.points >= 1]
+    found.sort(key=lambda reason: -reason.points)
+    return Health(
+        score=_FULL_SCORE - sum(reason.points for reason in found),
+        reasons=tuple(found),
+    )
+
+
+def _small_files(measures: Measures) -> Reason | None:
+    if not measures.excess_file_count:
+        return None
+    small = format_count(measures.small_file_count, "file")
+    limit = format_bytes(measures.small_file_bytes)
+    verb = "is" if measures.small_file_count == 1 else "are"
+    return Reason(
+        code="small_files",
+        points=round(_SMALL_FILES_COST * measures.excess_file_count / measures.file_count),
+        message=(
+            f"{small} of {measures.file_count:,} {verb} smaller than {limit}; "
+            f"compaction would save {measures.excess_file_count:,}"
+        ),
+    )
+
+
+def _deleted_rows(measures: Measures) -> Reason | None:
+    if not measures.deleted_rows or not measures.physical_rows:
+        return None
+    part = measures.deleted_rows / measures.physical_rows
+    return Reason(
+        code="deleted_rows",
+        points=round(_DELETED_ROWS_COST * min(1, part / _DELETED_ROWS_WORST)),
+        message=(
+            f"{part:.1%} of the rows in the files are deleted "
+            f"({measures.deleted_rows:,} of {measures.physical_rows:,}) and are read every time"
+        ),
+    )
+
+
+def _checkpoint_overdue(measures: Measures) -> Reason | None:
+    if measures.commits_since_checkpoint < measures.checkpoint_interval:
+        return None
+    intervals = measures.commits_since_checkpoint / measures.checkpoint_interval
+    commits = format_count(measures.commits_since_checkpoint, "commit")
+    return Reason(
+        code="checkpoint_overdue",
+        points=round(_CHECKPOINT_COST * min(1, intervals / _CHECKPOINT_WORST_INTERVALS)),
+        message=(
+            f"{commits} since the last checkpoint have to be replayed to open the table; "
+            f"one is due every {measures.checkpoint_interval}"
+        ),
+    )
+
+
+def _no_row_counts(measures: Measures) -> Reason | None:
+    if not measures.files_without_rows:
+        return None
+    part = measures.files_without_rows / measures.file_count
+    return Reason(
+        code="no_row_counts",
+        points=round(_NO_ROW_COUNTS_COST * part),
+        message=(
+            f"{format_count(measures.files_without_rows, 'file')} of {measures.file_count:,} "
+            "without statistics: queries cannot skip what they do not know"
+        ),
+    )
+
+
+RULES: tuple[Callable[[Measures], Reason | None], ...] = (
+    _small_files,
+    _deleted_rows,
+    _checkpoint_overdue,
+    _no_row_counts,
+)

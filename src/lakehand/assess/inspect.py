@@ -1,0 +1,180 @@
+"""What is wrong with a table, in numbers: computed from its snapshot alone, vectorised."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehand.assess.health import Health, Measures, assess_health
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.settings import Settings
+
+__all__ = ["Inspection", "SizeRange", "inspect_snapshot"]
+
+#: Edges of the histogram as parts of the target size; one half is where files count as small.
+_EDGES = (0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 1, 2)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SizeRange:
+    """Files whose size lies in one range."""
+
+    #: Smallest size in the range.
+    from_bytes: int
+    #: First size above the range; None: no upper end.
+    to_bytes: int | None
+    file_count: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inspection:
+    """A table at one version, in numbers. Fields have the names of the JSON document."""
+
+    table: str
+    format: str
+    version: int
+    #: When the version was committed.
+    at: datetime
+    file_count: int
+    total_bytes: int
+    #: Visible rows; None if some file does not say how many it has.
+    row_count: int | None
+    #: Rows that are still in the files and no longer visible.
+    deleted_row_count: int
+    #: Files below `small_file_bytes`.
+    small_file_count: int
+    small_file_bytes: int
+    target_file_bytes: int
+    #: Files that compaction would save: small ones beyond those that their rows need.
+    excess_file_count: int
+    #: Files of which so many rows are deleted that a rewrite pays.
+    files_with_deleted_rows: int
+    #: Partitions that hold files; a table without partition columns is one partition.
+    partition_count: int
+    partition_columns: tuple[str, ...]
+    #: None if the table has none at or before this version.
+    checkpoint_version: int | None
+    commits_since_checkpoint: int
+    sizes: tuple[SizeRange, ...]
+    health: Health
+
+    @property
+    def average_file_bytes(self) -> int:
+        return self.total_bytes // self.file_count if self.file_count else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document that `lakehand inspect --json` prints."""
+        document = asdict(self)
+        document["at"] = self.at.isoformat()
+        document["average_file_bytes"] = self.average_file_bytes
+        return document
+
+
+def inspect_snapshot(snapshot: Snapshot, *, format_name: str, settings: Settings) -> Inspection:
+    """Count what is in `snapshot` and say what is wrong with it."""
+    files = snapshot.files
+    target_bytes: int = settings["target_file_bytes"]
+    small_bytes = int(target_bytes * settings["small_file_ratio"])
+    sizes = files["bytes"].to_numpy()
+    partitions = _partition_numbers(files["partition"])
+    measures = Measures(
+        file_count=files.num_rows,
+        small_file_count=int(np.count_nonzero(sizes < small_bytes)),
+        excess_file_count=_excess_files(sizes, partitions, small_bytes, target_bytes),
+        deleted_rows=_total(files["deleted_rows"]),
+        physical_rows=_total(files["rows"]),
+        files_without_rows=files["rows"].null_count,
+        commits_since_checkpoint=_commits_since_checkpoint(snapshot),
+        checkpoint_interval=settings["checkpoint_interval"],
+        small_file_bytes=small_bytes,
+    )
+    return Inspection(
+        table=snapshot.table,
+        format=format_name,
+        version=snapshot.version,
+        at=snapshot.at,
+        file_count=measures.file_count,
+        total_bytes=int(sizes.sum()),
+        row_count=_visible_rows(measures),
+        deleted_row_count=measures.deleted_rows,
+        small_file_count=measures.small_file_count,
+        small_file_bytes=small_bytes,
+        target_file_bytes=target_bytes,
+        excess_file_count=measures.excess_file_count,
+        files_with_deleted_rows=_rewritable_for_deletes(files, settings["deleted_row_ratio"]),
+        partition_count=int(partitions.max()) + 1 if len(partitions) else 0,
+        partition_columns=snapshot.partition_columns,
+        checkpoint_version=snapshot.checkpoint_version,
+        commits_since_checkpoint=measures.commits_since_checkpoint,
+        sizes=_histogram(sizes, target_bytes),
+        health=assess_health(measures),
+    )
+
+
+def _total(column: pa.ChunkedArray) -> int:
+    return pc.sum(column).as_py() or 0
+
+
+def _visible_rows(measures: Measures) -> int | None:
+    if measures.files_without_rows:
+        return None
+    return measures.physical_rows - measures.deleted_rows
+
+
+def _commits_since_checkpoint(snapshot: Snapshot) -> int:
+    # Versions start at 0: without a checkpoint, all of them have to be read.
+    covered = -1 if snapshot.checkpoint_version is None else snapshot.checkpoint_version
+    return snapshot.version - covered
+
+
+def _rewritable_for_deletes(files: pa.Table, ratio: float) -> int:
+    deleted_part = pc.divide(pc.cast(files["deleted_rows"], pa.float64()), files["rows"])
+    return _total(pc.cast(pc.greater(deleted_part, ratio), pa.int64()))
+
+
+def _partition_numbers(partition: pa.ChunkedArray) -> np.ndarray:
+    """Give each partition a number from 0 on and return the number of each file's partition."""
+    numbers = np.zeros(len(partition), dtype=np.int64)
+    if partition.type.num_fields == 0:
+        return numbers
+    # Flattening applies the validity of the struct itself to its members.
+    for column in pa.table({"partition": partition}).flatten().columns:
+        codes = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
+        values = codes.indices.to_numpy(zero_copy_only=False)
+        # Renumbering after every column keeps the products small.
+        numbers = np.unique(numbers * (values.max(initial=0) + 1) + values, return_inverse=True)[1]
+    return numbers
+
+
+def _excess_files(
+    sizes: np.ndarray, partitions: np.ndarray, small_bytes: int, target_bytes: int
+) -> int:
+    """Count the small files beyond those that their bytes would fill at the target size."""
+    small = sizes < small_bytes
+    counts = np.bincount(partitions[small])
+    filled = np.bincount(partitions[small], weights=sizes[small])
+    needed = np.maximum(np.ceil(filled / target_bytes), counts > 0)
+    return int(np.maximum(counts - needed, 0).sum())
+
+
+def _histogram(sizes: np.ndarray, target_bytes: int) -> tuple[SizeRange, ...]:
+    edges = np.unique([int(target_bytes * edge) for edge in _EDGES])
+    slots = np.searchsorted(edges, sizes, side="right") - 1
+    counts = np.bincount(slots, minlength=len(edges))
+    totals = np.bincount(slots, weights=sizes, minlength=len(edges))
+    ends: list[int | None] = [*(int(edge) for edge in edges[1:]), None]
+    return tuple(
+        SizeRange(
+            from_bytes=int(start), to_bytes=end, file_count=int(count), total_bytes=int(total)
+        )
+        for start, end, count, total in zip(edges, ends, counts, totals, strict=True)
+    )

@@ -1,0 +1,65 @@
+"""What the command prints: data on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rich.console import RenderableType
+
+#: Width of a screen that goes to a file or a pipe.
+_PLAIN_WIDTH = 100
+
+
+def screen_console() -> Console:
+    """Return the console for data: stdout, without colours where it is no terminal."""
+    width = None if sys.stdout.isatty() else _PLAIN_WIDTH
+    return Console(file=sys.stdout, width=width, highlight=False, soft_wrap=False)
+
+
+def print_screen(*parts: RenderableType) -> None:
+    console = screen_console()
+    for part in parts:
+        console.print(part)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def print_document(
+    document: Mapping[str, Any],
+    *,
+    records: tuple[str, Iterable[Mapping[str, Any]]] | None = None,
+) -> None:
+    """Print one JSON document; `records` is a last member whose entries are never all in memory."""
+    text = json.dumps(document, indent=2, default=str)
+    if records is None:
+        click.echo(text)
+        return
+    name, entries = records
+    click.echo(text.removesuffix("\n}") + f",\n  {json.dumps(name)}: [", nl=False)
+    separator = "\n    "
+    for entry in entries:
+        click.echo(separator + json.dumps(entry, default=str), nl=False)
+        separator = ",\n    "
+    click.echo("\n  ]\n}")
+
+
+def print_error(error: Mapping[str, Any], *, as_json: bool) -> None:
+    """Say what went wrong: in words on stderr, and as a document on stdout where one is wanted."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(Text.assemble(("error: ", "bold red"), error["message"]))
+    if error.get("hint"):
+        console.print(Text.assemble(("hint: ", "bold cyan"), error["hint"]))
+    if as_json:
+        print_document({"error": error})

@@ -1,0 +1,72 @@
+"""Which formats there are, and which one a table has. Formats are imported when first needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakehand.errors import NotATableError, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakehand.formats.base import Format
+    from lakehand.storage import ObjectInfo, Store
+
+__all__ = ["FORMATS", "detect_format", "load_format"]
+
+
+def _load_delta() -> Format:
+    from lakehand.formats.delta.table import DeltaFormat
+
+    return DeltaFormat()
+
+
+#: Formats by name, in the order in which they are looked for.
+FORMATS: Mapping[str, Callable[[], Format]] = {"delta": _load_delta}
+
+#: Directories by which a table of a format that lakehand does not open is known.
+_FOREIGN_MARKERS: Mapping[str, str] = {
+    "_versions": "Lance",
+    "metadata": "Iceberg",
+    ".hoodie": "Hudi",
+}
+
+
+def load_format(name: str) -> Format:
+    """Return the format of this name."""
+    if name not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise ValidationError(f"no format named {name!r}", field="format", hint=f"known: {known}")
+    return FORMATS[name]()
+
+
+def detect_format(store: Store) -> Format:
+    """Return the format of the table at the root of `store`; NotATableError if there is none."""
+    for load in FORMATS.values():
+        table_format = load()
+        if table_format.detect(store):
+            return table_format
+    raise NotATableError(
+        f"there is no table at {store.url}", hint=_what_is_there(store), table=store.url
+    )
+
+
+def _what_is_there(store: Store) -> str:
+    """Say what the root holds instead of a table."""
+    directories, objects = store.list_directory()
+    names = {directory.rstrip("/") for directory in directories}
+    for marker, foreign in _FOREIGN_MARKERS.items():
+        if marker in names:
+            known = ", ".join(FORMATS)
+            return f"it looks like a table of {foreign}; lakehand opens: {known}"
+    if any(found.key.endswith(".parquet") for found in objects):
+        return "it holds Parquet files but no log; name the directory that holds the table's log"
+    if names or objects:
+        return f"it holds {_examples(names, objects)}; name the root directory of a table"
+    return "nothing is there; check the spelling, the bucket and the credentials"
+
+
+def _examples(directories: set[str], objects: list[ObjectInfo]) -> str:
+    names = sorted(directories) + sorted(found.key for found in objects)
+    shown = ", ".join(names[:3])
+    return f"{shown} and more" if len(names) > 3 else shown  # noqa: PLR2004  three make the point

@@ -1,0 +1,153 @@
+"""A table and its verbs. Every call reads the newest version."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from lakehand.assess.inspect import Inspection, inspect_snapshot
+from lakehand.errors import TableExistsError, ValidationError
+from lakehand.formats.registry import detect_format, load_format
+from lakehand.settings import Settings
+from lakehand.storage import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from lakehand.formats.base import FormatTable
+    from lakehand.model.history import Difference, HistoryEntry
+    from lakehand.model.snapshot import Snapshot
+
+__all__ = ["Table", "create_table", "open_table"]
+
+
+def open_table(
+    uri: str | Path,
+    *,
+    spark: Any = None,
+    storage_options: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> Table:
+    """Open the table at a path or URL; NotATableError if there is none.
+
+    `spark` is a session for verbs that run tasks; without one, a session is started when it is
+    first needed. `storage_options` are credentials and endpoints, where the environment does not
+    give them. Further keywords are settings, by any of their spellings.
+    """
+    chosen = Settings(settings)
+    store = open_store(uri, storage_options)
+    table_format = detect_format(store)
+    return Table(
+        table_format.open(store), format_name=table_format.name, settings=chosen, spark=spark
+    )
+
+
+def create_table(
+    uri: str | Path,
+    schema: pa.Schema,
+    *,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    format: str = "delta",  # noqa: A002  the word that users of tables know
+    storage_options: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> Table:
+    """Create an empty table; TableExistsError if there is one."""
+    chosen = Settings(settings)
+    store = open_store(uri, storage_options)
+    table_format = load_format(format)
+    if table_format.detect(store):
+        raise TableExistsError(
+            f"there already is a table at {store.url}",
+            table=store.url,
+            hint="open it with open_table, or choose another place",
+        )
+    handle = table_format.create(
+        store, schema, partition_by=partition_by, properties=properties or {}
+    )
+    return Table(handle, format_name=table_format.name, settings=chosen)
+
+
+class Table:
+    """A table. It holds no version: each method reads the newest one, unless told another."""
+
+    def __init__(
+        self, handle: FormatTable, *, format_name: str, settings: Settings, spark: Any = None
+    ) -> None:
+        self._handle = handle
+        self._settings = settings
+        self._spark = spark
+        #: Name of the table's format.
+        self.format = format_name
+
+    @property
+    def url(self) -> str:
+        """Where the table is, without credentials."""
+        return self._handle.store.url
+
+    def __repr__(self) -> str:
+        return f"<Table {self.url} ({self.format})>"
+
+    def snapshot(
+        self,
+        *,
+        version: int | None = None,
+        timestamp: datetime | str | None = None,
+        statistics: Sequence[str] = (),
+    ) -> Snapshot:
+        """Return what the table holds: now, at a version, or at a time.
+
+        `statistics` names the columns whose smallest and largest values are wanted by file.
+        """
+        moment = _as_moment(timestamp)
+        if version is not None and moment is not None:
+            raise ValidationError("give a version or a timestamp, not both", field="timestamp")
+        return self._handle.snapshot(version=version, timestamp=moment, statistics=statistics)
+
+    def schema(self) -> pa.Schema:
+        """Return the columns, partition columns included."""
+        return self.snapshot().schema
+
+    def inspect(
+        self, *, version: int | None = None, timestamp: datetime | str | None = None
+    ) -> Inspection:
+        """Say what is wrong with the table, in numbers. Reads the log only."""
+        return self.inspect_snapshot(self.snapshot(version=version, timestamp=timestamp))
+
+    def inspect_snapshot(self, snapshot: Snapshot) -> Inspection:
+        """Say what is wrong with a snapshot of this table."""
+        settings = self._settings.with_properties(snapshot.properties)
+        return inspect_snapshot(snapshot, format_name=self.format, settings=settings)
+
+    def history(self, *, limit: int | None = None) -> list[HistoryEntry]:
+        """Return the commits, newest first."""
+        if limit is not None and limit < 1:
+            raise ValidationError("limit must be at least 1", field="limit", value=limit)
+        return self._handle.history(limit=limit)
+
+    def diff(self, from_version: int, to_version: int) -> Difference:
+        """Return the files that came and went between two versions."""
+        return self._handle.diff(from_version, to_version)
+
+    def transactions(self) -> Mapping[str, int]:
+        """Return the newest version of every application that writes exactly once."""
+        return self._handle.transactions()
+
+
+def _as_moment(timestamp: datetime | str | None) -> datetime | None:
+    """Read a time; one without a zone is UTC."""
+    if timestamp is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else timestamp
+    except ValueError as error:
+        raise ValidationError(
+            f"{timestamp!r} is not a time",
+            field="timestamp",
+            value=timestamp,
+            hint="write it as 2026-01-31, 2026-01-31T12:00:00 or 2026-01-31T12:00:00+02:00",
+        ) from error
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
