@@ -1,0 +1,86 @@
+"""A fingerprint of a set of rows that does not depend on their order.
+
+It is the number of rows and the sums of two hashes of each row. The sums are never XORs: those
+would not see a pair of equal rows replaced by another pair. Strength: about 2^-64 for an accident;
+none against somebody who computes collisions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import duckdb
+import pyarrow as pa
+
+from lakehand.model.work import Digest
+from lakehand.prove.row_hash import (
+    ALGORITHM,
+    ENGINE,
+    check_engine,
+    lane_expressions,
+    positional_names,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Digester", "digest"]
+
+#: Rows that are hashed in one query; smaller batches wait for others.
+_ROWS_A_QUERY = 128 * 1024
+_LANE_MODULUS = 2**64
+
+
+class Digester:
+    """Takes batches of one schema as they pass by and sums up their rows."""
+
+    def __init__(self, schema: pa.Schema, *, threads: int = 1) -> None:
+        check_engine()
+        first, second = lane_expressions(schema)
+        self._query = f"SELECT count(*), sum({first}), sum({second}) FROM batch"
+        self._names = positional_names(schema)
+        self._connection = duckdb.connect(config={"threads": threads})
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._rows = 0
+        self._lanes = (0, 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count the rows of `batch`; its schema must be the digester's, names aside."""
+        self._waiting.append(batch)
+        self._waiting_rows += batch.num_rows
+        if self._waiting_rows >= _ROWS_A_QUERY:
+            self._hash_waiting()
+
+    def result(self) -> Digest:
+        """Return the digest of all rows so far."""
+        self._hash_waiting()
+        return Digest(rows=self._rows, lanes=self._lanes, algorithm=ALGORITHM, engine=ENGINE)
+
+    def _hash_waiting(self) -> None:
+        if not self._waiting_rows:
+            return
+        table = pa.Table.from_batches(self._waiting).rename_columns(self._names)
+        self._waiting, self._waiting_rows = [], 0
+        self._connection.register("batch", table)
+        [(rows, first, second)] = self._connection.execute(self._query).fetchall()
+        self._connection.unregister("batch")
+        self._rows += rows
+        self._lanes = (
+            (self._lanes[0] + int(first)) % _LANE_MODULUS,
+            (self._lanes[1] + int(second)) % _LANE_MODULUS,
+        )
+
+
+def digest(batches: Iterable[pa.RecordBatch], schema: pa.Schema, *, threads: int = 1) -> Digest:
+    """Return the digest of all rows in `batches`."""
+    with Digester(schema, threads=threads) as digester:
+        for batch in batches:
+            digester.add(batch)
+        return digester.result()

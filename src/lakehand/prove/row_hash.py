@@ -1,0 +1,111 @@
+"""Two 64-bit hashes of a row, as SQL that is built from the schema.
+
+DuckDB's `hash` alone takes a null list for an empty one, a struct of nulls for a null struct and
+-0.0 for 0.0. The arguments made here tell any two values of a type apart, with one exception: the
+payload of a NaN is not seen (its sign is).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import duckdb
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lakehand.errors import EngineError
+
+__all__ = ["ALGORITHM", "ENGINE", "check_engine", "lane_expressions", "positional_names"]
+
+#: Name of what this module computes. Any change of the expressions is another algorithm.
+ALGORITHM = "lakehand-digest-1"
+#: DuckDB promises no stable hash across versions, so its version is part of every digest.
+ENGINE = f"duckdb-{duckdb.__version__}"
+
+
+def positional_names(schema: pa.Schema) -> list[str]:
+    """Return c0, c1, ...: names that no table can spoil by its own."""
+    return [f"c{position}" for position in range(len(schema))]
+
+
+def lane_expressions(schema: pa.Schema) -> tuple[str, str]:
+    """Return two SQL expressions, each a hash of a row with columns named c0, c1, ..."""
+    columns = zip(positional_names(schema), schema.types, strict=True)
+    arguments = [argument for name, kind in columns for argument in _arguments(name, kind, 0)]
+    forward = ", ".join(arguments)
+    backward = ", ".join(reversed(arguments))
+    # The outer hash mixes once more, because the inner one leaves the last argument almost linear.
+    # The other order of the second lane makes a weak combination in one lane none in the other.
+    return f"hash(hash({forward}))", f"hash(hash({backward}), 42)"
+
+
+def _arguments(value: str, kind: pa.DataType, depth: int) -> list[str]:
+    """Return expressions that together tell any two values of type `kind` apart."""
+    if pat.is_floating(kind):
+        return [value, f"signbit({value})"]
+    if pat.is_struct(kind):
+        return [f"{value} IS NULL", *_member_arguments(value, kind, depth)]
+    if pat.is_map(kind):
+        keys = _list_arguments(f"map_keys({value})", kind.key_type, depth)
+        return [*keys, *_list_arguments(f"map_values({value})", kind.item_type, depth)]
+    if pat.is_list(kind) or pat.is_large_list(kind):
+        return _list_arguments(value, kind.value_type, depth)
+    return [value]
+
+
+def _member_arguments(value: str, kind: pa.StructType, depth: int) -> list[str]:
+    members: list[str] = []
+    for position in range(kind.num_fields):
+        member = f"struct_extract_at({value}, {position + 1})"
+        members += _arguments(member, kind.field(position).type, depth)
+    return members
+
+
+def _list_arguments(value: str, element: pa.DataType, depth: int) -> list[str]:
+    length = f"coalesce(len({value}), -1)"
+    if not (pat.is_nested(element) or pat.is_floating(element)):
+        return [length, value]
+    variable = f"x{depth}"
+    inner = ", ".join(_arguments(variable, element, depth + 1))
+    return [length, f"list_transform({value}, lambda {variable}: hash({inner}))"]
+
+
+# Values of one type that a careless hash confuses.
+_EASILY_CONFUSED: tuple[tuple[pa.DataType, tuple[object, ...]], ...] = (
+    (pa.float64(), (0.0, -0.0, None, float("nan"))),
+    (pa.string(), (None, "", "a", "\x00")),
+    (pa.list_(pa.int32()), (None, [], [None], [None, 1], [1, None])),
+    (pa.list_(pa.list_(pa.int32())), (None, [], [[]], [None], [[1], [2]], [[1, 2]], [[1, 2], []])),
+    (pa.list_(pa.float32()), (None, [], [None], [0.0], [-0.0])),
+    (pa.struct({"a": pa.int32()}), (None, {"a": None}, {"a": 0})),
+    (pa.list_(pa.struct({"a": pa.int32()})), (None, [], [None], [{"a": None}])),
+    (pa.map_(pa.string(), pa.int32()), (None, [], [("a", None)], [("a", 0)])),
+)
+
+# The sums of both lanes over the values above, by engine.
+_KNOWN_ANSWERS = {"duckdb-2.0.0": (17893046613400963532, 1557476409943449131)}
+
+
+@cache
+def check_engine() -> None:
+    """Refuse an engine that hashes different values alike, or otherwise than it once did."""
+    sums = [0, 0]
+    with duckdb.connect(config={"threads": 1}) as connection:
+        for kind, values in _EASILY_CONFUSED:
+            for lane, hashes in enumerate(_hash_values(connection, kind, values)):
+                if len(set(hashes)) < len(values):
+                    raise EngineError(f"{ENGINE} hashes different values of {kind} alike")
+                sums[lane] += sum(hashes)
+    answer = (sums[0] % 2**64, sums[1] % 2**64)
+    if _KNOWN_ANSWERS.get(ENGINE, answer) != answer:
+        raise EngineError(f"{ENGINE} hashes otherwise than {ENGINE} did: {answer}")
+
+
+def _hash_values(
+    connection: duckdb.DuckDBPyConnection, kind: pa.DataType, values: tuple[object, ...]
+) -> tuple[list[int], list[int]]:
+    table = pa.table({"c0": pa.array(values, kind)})
+    first, second = lane_expressions(table.schema)
+    connection.register("batch", table)
+    rows = connection.execute(f"SELECT {first}, {second} FROM batch").fetchall()
+    return [row[0] for row in rows], [row[1] for row in rows]
