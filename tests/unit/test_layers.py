@@ -1,0 +1,126 @@
+"""The tree is the architecture: imports point one way, and words stay in their rooms."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import lakehand
+
+ROOT = Path(lakehand.__file__).parent
+
+#: From the ground up. A room may import from its own floor and from those below.
+FLOORS = (
+    ("model", "errors", "settings", "observe"),
+    ("expressions", "storage", "parquet", "prove"),
+    ("formats", "planning"),
+    ("engine", "runs"),
+    ("rewrite", "rows", "retention", "assess"),
+    ("maintain",),
+    ("sink", "hot"),
+    ("table",),
+    ("service",),
+    ("sql", "cli", "web"),
+)
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+MODULES = sorted(ROOT.rglob("*.py"))
+#: All but the facade, which stands above the floors.
+ROOMS = [module for module in MODULES if module.relative_to(ROOT).parts[0] != "__init__.py"]
+
+#: Words that only the adapter of the format knows.
+DELTA_WORDS = re.compile(
+    r"_delta_log|commitInfo|dataChange|deletionVector|partitionValues|numRecords|baseRowId"
+    r"|minReaderVersion|_last_checkpoint|add action|remove action"
+)
+
+
+def _name(module: Path) -> str:
+    return module.relative_to(ROOT).as_posix()
+
+
+def _room(module: Path) -> str:
+    return module.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def _imports(module: Path) -> set[str]:
+    """Return every module that is imported anywhere in the file, for types or late included."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def _rooms_used(module: Path) -> set[str]:
+    names = {name.split(".")[1] for name in _imports(module) if name.startswith("lakehand.")}
+    return (names & FLOOR_OF.keys()) - {_room(module)}
+
+
+def test_every_room_has_a_floor():
+    assert {_room(module) for module in ROOMS} <= FLOOR_OF.keys()
+
+
+@pytest.mark.parametrize("module", ROOMS, ids=_name)
+def test_imports_point_down(module):
+    own = FLOOR_OF[_room(module)]
+    assert {room for room in _rooms_used(module) if FLOOR_OF[room] > own} == set()
+
+
+def test_rooms_of_one_floor_do_not_import_each_other_in_a_circle():
+    uses = {(_room(module), room) for module in ROOMS for room in _rooms_used(module)}
+    assert {pair for pair in uses if pair[::-1] in uses} == set()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_name)
+def test_only_the_engine_knows_spark(module):
+    if _room(module) in {"engine", "sink"}:
+        return
+    assert {name for name in _imports(module) if name.split(".")[0] in {"pyspark", "py4j"}} == set()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_name)
+def test_words_of_one_format_stay_in_its_adapter(module):
+    if _name(module).startswith("formats/delta/"):
+        return
+    assert DELTA_WORDS.findall(module.read_text()) == []
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_name)
+def test_no_format_is_imported_by_name_outside_the_formats(module):
+    if _name(module).startswith("formats/"):
+        return
+    adapters = ("lakehand.formats.delta", "lakehand.formats.lance")
+    assert {name for name in _imports(module) if name.startswith(adapters)} == set()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_name)
+def test_a_module_is_short_enough_to_read(module):
+    text = module.read_text()
+    docstring = ast.get_docstring(ast.parse(text), clean=False) or ""
+    assert len(text.splitlines()) - len(docstring.splitlines()) <= 400
+
+
+def _functions(module: Path) -> list[tuple[str, int]]:
+    found = []
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            has_docstring = ast.get_docstring(node) is not None
+            body = node.body[1:] if has_docstring else node.body
+            lines = body[-1].end_lineno - body[0].lineno + 1 if body else 0
+            found.append((node.name, lines))
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_name)
+def test_a_function_fits_on_a_screen(module):
+    assert [(name, lines) for name, lines in _functions(module) if lines > 40] == []
+
+
+def test_functions_are_short_as_a_rule():
+    lengths = sorted(lines for module in MODULES for _, lines in _functions(module))
+    assert lengths[int(0.9 * len(lengths))] <= 20

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehand.errors import UnknownSettingError, ValidationError
+from lakehand.settings import SETTINGS, Settings, find_setting, parse_bytes, parse_duration
+
+MIB = 2**20
+EVERY_ALIAS = [(setting.name, alias) for setting in SETTINGS for alias in setting.aliases]
+
+
+def test_setting_names_and_aliases_are_unique():
+    spellings = [s.lower() for setting in SETTINGS for s in (setting.name, *setting.aliases)]
+    assert len(spellings) == len(set(spellings))
+
+
+@pytest.mark.parametrize(("name", "alias"), EVERY_ALIAS)
+def test_every_alias_leads_to_its_setting_in_any_case(name, alias):
+    assert find_setting(alias).name == name
+    assert find_setting(alias.upper()).name == name
+
+
+def test_dashes_and_underscores_are_the_same():
+    assert find_setting("target-file-bytes") is find_setting("target_file_bytes")
+
+
+def test_the_default_holds_when_nobody_says_anything():
+    settings = Settings(environment={})
+    assert settings["target_file_bytes"] == 128 * MIB
+    assert settings.sources["target_file_bytes"] == "default"
+
+
+def test_a_table_property_wins_over_the_default():
+    settings = Settings(environment={}, properties={"delta.targetFileSize": "64mb"})
+    assert settings["target_file_bytes"] == 64_000_000
+    assert settings.sources["target_file_bytes"] == "table property delta.targetFileSize"
+
+
+def test_the_environment_wins_over_a_table_property():
+    environment = {"LAKEHAND_TARGET_FILE_BYTES": "32MiB"}
+    settings = Settings(environment=environment, properties={"delta.targetFileSize": "64mb"})
+    assert settings["target_file_bytes"] == 32 * MIB
+    assert settings.sources["target_file_bytes"] == "environment LAKEHAND_TARGET_FILE_BYTES"
+
+
+def test_the_call_wins_over_everything():
+    settings = Settings(
+        {"targetFileSize": 7},
+        environment={"LAKEHAND_TARGET_FILE_BYTES": "32MiB"},
+        properties={"delta.targetFileSize": "64mb"},
+    )
+    assert settings["target_file_bytes"] == 7
+    assert settings.sources["target_file_bytes"] == "call"
+
+
+def test_properties_learned_later_stay_below_call_and_environment():
+    properties = {"delta.targetFileSize": "1mb", "delta.checkpointInterval": "5"}
+    settings = Settings({"target_file_bytes": 7}, environment={}).with_properties(properties)
+    assert settings["target_file_bytes"] == 7
+    assert settings["checkpoint_interval"] == 5
+
+
+def test_none_in_a_call_means_not_given():
+    assert Settings({"max_retries": None}, environment={})["max_retries"] == 3
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_one():
+    with pytest.raises(UnknownSettingError, match="no setting named 'target_file_byte'") as caught:
+        Settings({"target_file_byte": 1}, environment={})
+    assert caught.value.hint == "did you mean target_file_bytes?"
+    assert caught.value.exit_code == 2
+
+
+def test_a_name_like_no_other_gets_no_suggestion():
+    with pytest.raises(UnknownSettingError) as caught:
+        find_setting("zzzz")
+    assert caught.value.hint is None
+
+
+def test_a_bad_value_names_its_source_and_setting():
+    with pytest.raises(ValidationError, match="environment LAKEHAND_MAX_RETRIES: max_retries"):
+        Settings(environment={"LAKEHAND_MAX_RETRIES": "many"})
+
+
+def test_a_value_below_the_minimum_is_refused():
+    with pytest.raises(ValidationError, match="must be at least 1") as caught:
+        Settings({"target_file_bytes": 0}, environment={})
+    assert caught.value.field == "target_file_bytes"
+
+
+def test_a_choice_outside_the_list_is_refused_with_the_list():
+    with pytest.raises(ValidationError, match="not one of spark, local"):
+        Settings({"engine": "dask"}, environment={})
+
+
+def test_every_default_would_be_accepted_as_a_value():
+    given_settings = {s.name: s.default for s in SETTINGS if s.default is not None}
+    settings = Settings(given_settings, environment={})
+    assert {name: settings[name] for name in given_settings} == given_settings
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("128MiB", 128 * MIB), ("512 mb", 512_000_000), ("1g", 2**30), ("10", 10), ("0.5k", 512)],
+)
+def test_sizes_are_read_with_their_units(text, expected):
+    assert parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "12 parsecs", "-1", "1e3"])
+def test_a_text_that_is_no_size_is_refused(text):
+    with pytest.raises(ValueError, match="is not a size"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("7d", timedelta(days=7)),
+        ("500ms", timedelta(milliseconds=500)),
+        (90, timedelta(seconds=90)),
+        (timedelta(hours=1), timedelta(hours=1)),
+    ],
+)
+def test_durations_are_read_with_their_units(value, expected):
+    assert parse_duration(value) == expected
+
+
+@given(st.integers(min_value=0, max_value=2**62))
+def test_a_plain_number_of_bytes_is_itself(count):
+    assert parse_bytes(count) == count
