@@ -57,7 +57,8 @@ def parse_one(text, **types):
          datetime(2020, 1, 1, 0, 0, 0, 123000, tzinfo=UTC)),
         ("timestamp", '"2020-01-01T00:00:00.123Z"',
          datetime(2020, 1, 1, 0, 0, 0, 123000, tzinfo=UTC)),
-        ("timestamp_ntz", '"2020-01-01T00:00:00.123"', datetime.fromisoformat("2020-01-01T00:00:00.123")),
+        ("timestamp_ntz", '"2020-01-01T00:00:00.123"',
+         datetime.fromisoformat("2020-01-01T00:00:00.123")),
         # The column was widened: its old statistics are spelled as a date.
         ("timestamp_ntz", '"2020-01-01"', datetime.fromisoformat("2020-01-01")),
     ],
