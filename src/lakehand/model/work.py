@@ -173,8 +173,20 @@ class Change:
     transaction: Transaction | None = None
     #: Whether the change depends on the rows it read (it then conflicts with rows added since).
     reads_rows: bool = False
-    #: Evidence by group, stored with the commit.
+    #: Evidence by group (its id as text), as `Proof.to_json()`; the commit keeps the sum of it.
     proof: Mapping[str, Any] | None = None
+    #: Numbers to store with the commit beside those that follow from its files.
+    metrics: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def all_adds(self) -> tuple[StagedFile, ...]:
+        replacing = (file for group in self.replacements for file in group.adds)
+        return (*self.adds, *replacing)
+
+    @property
+    def all_removes(self) -> tuple[DataFile, ...]:
+        replaced = (file for group in self.replacements for file in group.removes)
+        return (*self.removes, *replaced)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,3 +201,6 @@ class Receipt:
     #: Files that this commit added and removed.
     files_added: int = 0
     files_removed: int = 0
+    #: The change's transaction was in the table before, at `version` or earlier: nothing was
+    #: committed now. The table may refer to the change's files, so none of them may be deleted.
+    already_committed: bool = False
