@@ -1,0 +1,49 @@
+"""What a store needs from the thing that holds its objects: disk, memory, object store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
+
+__all__ = ["Backend"]
+
+
+class Backend(Protocol):
+    """Primitive operations on checked keys, without retries. Errors are those of lakehand.errors.
+
+    Picklable: a live connection is dropped and opened again on the other side.
+    """
+
+    #: How many requests are worth making at the same time.
+    parallel_requests: int
+
+    def get(self, key: str) -> bytes: ...
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return the range, cut at the end of the object. `length` is above zero."""
+        ...
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]: ...
+
+    def get_tail(self, key: str, length: int) -> tuple[bytes, int]: ...
+
+    def head(self, key: str) -> ObjectInfo: ...
+
+    def walk(self, prefix: str, after: str | None) -> Iterator[ObjectInfo]: ...
+
+    def list_directory(self, prefix: str) -> tuple[list[str], list[ObjectInfo]]: ...
+
+    def put(self, key: str, data: bytes) -> None: ...
+
+    def put_if_absent(self, key: str, data: bytes) -> None: ...
+
+    def open_writer(self, key: str) -> ObjectWriter: ...
+
+    def delete(self, keys: Sequence[str]) -> list[DeleteFailure]: ...
+
+    def local_path(self, key: str) -> Path | None: ...

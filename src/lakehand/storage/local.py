@@ -1,0 +1,312 @@
+"""Objects as files of the local disk: durable, and a key is the file's name, byte for byte."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import uuid
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakehand.errors import (
+    AccessDeniedError,
+    ConditionalPutError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StoreQuotaError,
+    StoreUnreachableError,
+    UnsafePathError,
+)
+from lakehand.storage.keys import join_key
+from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["LocalBackend"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Hidden from listings. A crash may leave such a file behind; it holds nothing that is visible.
+_TEMPORARY_NAME = re.compile(r"\.lakehand-[0-9a-f]{32}\.tmp")
+
+_MISSING = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+@contextmanager
+def _translated(operation: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        kind: type[StorageError] = StorageError
+        if error.errno in _MISSING and not operation.startswith("put"):
+            kind = ObjectNotFoundError
+        elif error.errno in _DENIED:
+            kind = AccessDeniedError
+        elif error.errno in _FULL:
+            kind = StoreQuotaError
+        code = errno.errorcode.get(error.errno or 0)
+        message = f"{operation} failed on {path}: {error.strerror}"
+        raise kind(message, path=path, operation=operation, store_code=code) from error
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _make_directory(path: str) -> None:
+    """Create `path` and its parents; each new name is made durable in its parent."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    _make_directory(parent)
+    with suppress(FileExistsError):
+        os.mkdir(path)
+    _sync_directory(parent)
+
+
+def _info(key: str, status: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(
+        key=key,
+        bytes=status.st_size,
+        modified_at=_EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000),
+        etag=f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}",
+    )
+
+
+class _TemporaryFile:
+    """A hidden file beside its target, which becomes the target or vanishes."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.directory = os.path.dirname(target)
+        _make_directory(self.directory)
+        self.path = os.path.join(self.directory, f".lakehand-{uuid.uuid4().hex}.tmp")
+        self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115  closed by seal or remove
+
+    def write(self, view: memoryview) -> None:
+        while view.nbytes:
+            view = view[self._file.write(view) :]
+
+    def seal(self) -> None:
+        """Make the bytes durable. The file still has its hidden name."""
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def replace_target(self) -> None:
+        self.seal()
+        os.replace(self.path, self.target)
+        _sync_directory(self.directory)
+
+    def link_target(self) -> None:
+        """Give the file its target's name unless that is taken (FileExistsError)."""
+        self.seal()
+        os.link(self.path, self.target)
+
+    def remove(self) -> None:
+        self._file.close()
+        with suppress(FileNotFoundError):
+            os.unlink(self.path)
+
+
+class _LocalWriter(ObjectWriter):
+    def __init__(self, key: str, path: str) -> None:
+        with _translated("put", path):
+            self._file = _TemporaryFile(path)
+        super().__init__(key)
+
+    def _write(self, view: memoryview) -> None:
+        with _translated("put", self._file.target):
+            self._file.write(view)
+
+    def _commit(self) -> None:
+        with _translated("put", self._file.target):
+            self._file.replace_target()
+
+    def _discard(self) -> None:
+        self._file.remove()
+
+
+class LocalBackend:
+    """A directory of the local disk."""
+
+    parallel_requests = 1
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.realpath(root)
+
+    def _path(self, key: str) -> str:
+        """Return the file of `key`; a symbolic link on the way must not lead out of the root."""
+        path = self.root
+        for segment in key.split("/") if key else ():
+            path = os.path.join(path, segment)
+            if os.path.islink(path) and not self._contains(os.path.realpath(path)):
+                raise UnsafePathError(
+                    f"{path} is a symbolic link that leads out of {self.root}", path=path
+                )
+        return path
+
+    def _contains(self, path: str) -> bool:
+        return path == self.root or path.startswith(self.root.rstrip("/") + "/")
+
+    def local_path(self, key: str) -> Path:
+        return Path(self._path(key))
+
+    def get(self, key: str) -> bytes:
+        path = self._path(key)
+        with _translated("get", path), open(path, "rb") as file:
+            return file.read()
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        return self.get_ranges(key, [(start, length)])[0]
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        path = self._path(key)
+        with _translated("get", path), open(path, "rb", buffering=0) as file:
+            return [_read_at(file.fileno(), start, length) for start, length in ranges]
+
+    def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
+        path = self._path(key)
+        with _translated("get", path), open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            start = max(size - length, 0)
+            return _read_at(file.fileno(), start, size - start), size
+
+    def head(self, key: str) -> ObjectInfo:
+        path = self._path(key)
+        with _translated("head", path):
+            status = os.stat(path)
+            if not stat.S_ISREG(status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        return _info(key, status)
+
+    def walk(self, prefix: str, after: str | None) -> Iterator[ObjectInfo]:
+        for key, entry in self._walk(prefix, after):
+            # A file that vanishes while the listing runs is not there.
+            with suppress(FileNotFoundError):
+                yield _info(key, entry.stat(follow_symlinks=False))
+
+    def _walk(self, prefix: str, after: str | None) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Yield files in the order of their keys, one directory in memory at a time."""
+        for order, entry in sorted(self._entries(prefix), key=lambda pair: pair[0]):
+            key = join_key(prefix, order)
+            if order.endswith("/"):
+                if after is None or key > after or after.startswith(key):
+                    yield from self._walk(key[:-1], after)
+            elif after is None or key > after:
+                yield key, entry
+
+    def _entries(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Yield files under their names, directories under their names and a slash.
+
+        Symbolic links are left out: what they lead to has a name of its own, or lies outside.
+        """
+        path = self._path(prefix)
+        with _translated("list", path):
+            try:
+                entries = os.scandir(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            with entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        yield entry.name + "/", entry
+                    elif entry.is_file(follow_symlinks=False) and not _is_temporary(entry.name):
+                        yield entry.name, entry
+
+    def list_directory(self, prefix: str) -> tuple[list[str], list[ObjectInfo]]:
+        directories: list[str] = []
+        objects: list[ObjectInfo] = []
+        for order, entry in sorted(self._entries(prefix), key=lambda pair: pair[0]):
+            key = join_key(prefix, order)
+            if order.endswith("/"):
+                directories.append(key[:-1])
+                continue
+            with suppress(FileNotFoundError):
+                objects.append(_info(key, entry.stat(follow_symlinks=False)))
+        return directories, objects
+
+    def put(self, key: str, data: bytes) -> None:
+        with self.open_writer(key) as writer:
+            writer.write(data)
+
+    def put_if_absent(self, key: str, data: bytes) -> None:
+        path = self._path(key)
+        with _translated("put-if-absent", path):
+            file = _TemporaryFile(path)
+            try:
+                file.write(memoryview(data))
+                _link(file)
+            finally:
+                file.remove()
+        try:
+            _sync_directory(file.directory)
+        except OSError as error:
+            raise StoreUnreachableError(
+                f"{path} was written, but it is not known whether it is durable",
+                path=path,
+                operation="put-if-absent",
+            ) from error
+
+    def open_writer(self, key: str) -> ObjectWriter:
+        return _LocalWriter(key, self._path(key))
+
+    def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        failures: list[DeleteFailure] = []
+        for key in keys:
+            try:
+                self._delete(key)
+            except StorageError as error:
+                failures.append(DeleteFailure(key=key, error=error))
+        return failures
+
+    def _delete(self, key: str) -> None:
+        path = self._path(key)
+        with _translated("delete", path), suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(path)
+
+
+def _is_temporary(name: str) -> bool:
+    return _TEMPORARY_NAME.fullmatch(name) is not None
+
+
+def _read_at(descriptor: int, start: int, length: int) -> bytes:
+    data = os.pread(descriptor, length, start)
+    if len(data) == length or not data:
+        return data
+    parts = [data]
+    while data and (length := length - len(data)):
+        start += len(data)
+        data = os.pread(descriptor, length, start)
+        parts.append(data)
+    return b"".join(parts)
+
+
+def _link(file: _TemporaryFile) -> None:
+    try:
+        file.link_target()
+    except FileExistsError:
+        raise ObjectExistsError(
+            f"{file.target} exists", path=file.target, operation="put-if-absent"
+        ) from None
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        raise ConditionalPutError(
+            f"the file system of {file.directory} has no hard links, so two writers could both"
+            " believe that they wrote a commit first",
+            path=file.target,
+            operation="put-if-absent",
+            hint="keep the table on a POSIX file system such as ext4, xfs or btrfs",
+        ) from error

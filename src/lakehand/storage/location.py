@@ -1,0 +1,228 @@
+"""Where a table lies: one way to write it for every way that users spell it."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from lakehand.errors import UnsafePathError, ValidationError
+from lakehand.storage.keys import check_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["Location", "parse_location", "parse_log_path", "path_to_url"]
+
+_URL = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>.*)", re.DOTALL
+)
+_HADOOP_FILE = re.compile(r"file:(?P<path>/(?!/).*)", re.DOTALL | re.IGNORECASE)
+_VIRTUAL_HOST = re.compile(
+    r"(?P<bucket>.+)\.s3(?:[.-](?:dualstack\.)?(?P<region>[a-z0-9-]+))?\.amazonaws\.com(?:\.cn)?",
+)
+_R2_HOST = re.compile(
+    r"(?P<account>[^.]+)(?:\.(?P<jurisdiction>[^.]+))?\.r2\.cloudflarestorage\.com"
+)
+_AZURE_HOST = re.compile(r"(?P<account>[^.]+)\.(?:dfs|blob)\..+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Location:
+    """A root: the kind of store, the container in it, and the path below the container."""
+
+    #: file, s3, r2, az, abfss, gs or memory.
+    scheme: str
+    #: Bucket or container (for abfss with its account); empty on local disk.
+    container: str
+    #: Decoded, without a slash at either end; on local disk the absolute path.
+    path: str
+    #: What the URL itself says about how to connect: region, account, endpoint.
+    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+
+    @property
+    def url(self) -> str:
+        """The canonical URL: no credentials, no trailing slash."""
+        if self.scheme == "file":
+            return f"file://{quote(self.path)}"
+        return f"{self.scheme}://{self.container}/{self.path}".rstrip("/")
+
+    def root(self) -> Location:
+        """Return the bucket that this lies in, or the root of the local disk."""
+        top = "/" if self.scheme == "file" else ""
+        return _rebuild(self.scheme, self.container, top, dict(self.options))
+
+    def is_same_bucket(self, other: Location) -> bool:
+        return (self.scheme, self.container) == (other.scheme, other.container)
+
+    def is_inside(self, other: Location) -> bool:
+        return self.is_same_bucket(other) and self.path.startswith(other._directory)
+
+    def key_below(self, other: Location) -> str:
+        """Return the key of this place in a store whose root is `other`."""
+        return self.path[len(other._directory) :]
+
+    @property
+    def _directory(self) -> str:
+        return f"{self.path.rstrip('/')}/" if self.path else ""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A mappingproxy cannot be pickled.
+        return (_rebuild, (self.scheme, self.container, self.path, dict(self.options)))
+
+
+def _rebuild(scheme: str, container: str, path: str, options: dict[str, str]) -> Location:
+    return Location(
+        scheme=scheme, container=container, path=path, options=MappingProxyType(options)
+    )
+
+
+def path_to_url(uri: str | Path) -> str:
+    """Return the canonical URL of a path or URL.
+
+    >>> path_to_url("s3a://lake/events/")
+    's3://lake/events'
+    """
+    return parse_location(uri).url
+
+
+def parse_location(uri: str | Path) -> Location:
+    """Read a path or URL. Only `file:` URLs are percent-decoded; object keys are literal.
+
+    >>> parse_location("s3://lake.s3.eu-west-1.amazonaws.com/events").url
+    's3://lake/events'
+    """
+    text = os.fspath(uri)
+    if "\0" in text:
+        raise UnsafePathError(f"the path {text!r} holds a NUL byte", path=text)
+    if not text:
+        raise ValidationError("the path of the table is empty", field="uri", value=text)
+    if match := _HADOOP_FILE.fullmatch(text):
+        return _local(unquote(match["path"]))
+    if isinstance(uri, Path) or not (match := _URL.fullmatch(text)):
+        return _local(text)
+    return _parse_url(match["scheme"].lower(), match["authority"], match["path"])
+
+
+def parse_log_path(path: str, *, relative_to: Location) -> Location | None:
+    """Read a decoded path from the log of the table at `relative_to`; None if it is relative.
+
+    A path that starts with a slash lies in the bucket of the table, or on its disk.
+    """
+    if path.startswith("/"):
+        return _absolute(relative_to, path)
+    if match := _HADOOP_FILE.fullmatch(path):
+        return _absolute(_LOCAL_DISK, match["path"])
+    match = _URL.fullmatch(path)
+    if not match:
+        return None
+    if match["scheme"].lower() == "file" and match["authority"] in {"", "localhost"}:
+        return _absolute(_LOCAL_DISK, match["path"])
+    return _parse_url(match["scheme"].lower(), match["authority"], match["path"])
+
+
+def _absolute(neighbour: Location, path: str) -> Location:
+    inner = _inner_path(path)
+    literal = "/" + inner if neighbour.scheme == "file" else inner
+    return _rebuild(neighbour.scheme, neighbour.container, literal, dict(neighbour.options))
+
+
+def _parse_url(scheme: str, authority: str, path: str) -> Location:
+    parser = _PARSERS.get(scheme)
+    if parser is None:
+        known = ", ".join(f"{name}://" for name in _PARSERS)
+        raise ValidationError(
+            f"{scheme}:// is no kind of store that lakehand knows",
+            field="uri",
+            value=f"{scheme}://",
+            hint=f"use a path or one of {known}",
+        )
+    if scheme != "file" and not authority:
+        raise ValidationError(f"the URL names no bucket: {scheme}://{authority}{path}", field="uri")
+    if ":" in authority.rpartition("@")[0]:
+        raise ValidationError(
+            f"the {scheme}:// URL holds credentials",
+            field="uri",
+            hint="give them as options or environment variables; URLs are shown in logs",
+        )
+    return parser(scheme, authority, path)
+
+
+def _local(path: str) -> Location:
+    absolute = os.path.normpath(os.path.join(os.getcwd(), path))  # noqa: PTH109, PTH118  literal
+    return Location(scheme="file", container="", path="/" + absolute.lstrip("/"))
+
+
+def _file_url(scheme: str, authority: str, path: str) -> Location:
+    if authority not in {"", "localhost"}:
+        raise ValidationError(
+            f"{scheme}://{authority}{path} names a host",
+            field="uri",
+            hint="local paths are written file:///path, with three slashes",
+        )
+    decoded = unquote(path)
+    if "\0" in decoded:
+        raise UnsafePathError(f"the path {path!r} holds an encoded NUL byte", path=path)
+    return _local(decoded or "/")
+
+
+def _inner_path(path: str) -> str:
+    return check_prefix(path.removeprefix("/").rstrip("/"))
+
+
+def _s3(_scheme: str, authority: str, path: str) -> Location:
+    options: dict[str, str] = {}
+    bucket = authority.rpartition("@")[2]
+    if match := _VIRTUAL_HOST.fullmatch(bucket):
+        bucket = match["bucket"]
+        if match["region"]:
+            options["region"] = match["region"]
+    return _rebuild("s3", bucket, _inner_path(path), options)
+
+
+def _r2(_scheme: str, authority: str, path: str) -> Location:
+    match = _R2_HOST.fullmatch(authority)
+    if not match:
+        return _rebuild("r2", authority, _inner_path(path), {})
+    options = {name: value for name, value in match.groupdict().items() if value}
+    bucket, _, inner = path.removeprefix("/").partition("/")
+    if not bucket:
+        raise ValidationError(
+            f"the URL names no bucket: r2://{authority}{path}",
+            field="uri",
+            hint="write r2://<account>.r2.cloudflarestorage.com/<bucket>/<path>",
+        )
+    return _rebuild("r2", bucket, _inner_path(inner), options)
+
+
+def _azure(scheme: str, authority: str, path: str) -> Location:
+    canonical = "abfss" if scheme.startswith("abfs") else "az"
+    container, _, host = authority.partition("@")
+    if not host:
+        return _rebuild(canonical, container, _inner_path(path), {})
+    match = _AZURE_HOST.fullmatch(host)
+    account = match["account"] if match else host
+    return _rebuild("abfss", authority, _inner_path(path), {"account_name": account})
+
+
+def _bucket(scheme: str, authority: str, path: str) -> Location:
+    return _rebuild("gs" if scheme == "gcs" else scheme, authority, _inner_path(path), {})
+
+
+_LOCAL_DISK = Location(scheme="file", container="", path="/")
+_PARSERS: Mapping[str, Callable[[str, str, str], Location]] = {
+    "file": _file_url,
+    "s3": _s3,
+    "s3a": _s3,
+    "r2": _r2,
+    "az": _azure,
+    "abfs": _azure,
+    "abfss": _azure,
+    "gs": _bucket,
+    "gcs": _bucket,
+    "memory": _bucket,
+}

@@ -1,0 +1,158 @@
+"""How to connect: options of the caller, what the URL says, the usual environment variables."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from lakehand.errors import ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakehand.storage.location import Location
+
+__all__ = ["Connection", "connect_options"]
+
+_CLIENT_OPTIONS = frozenset({
+    "allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only",
+    "pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate",
+    "proxy_excludes", "read_timeout", "root_certificate", "timeout", "user_agent",
+})  # fmt: skip
+_BOOLEAN_CLIENT_OPTIONS = frozenset({
+    "allow_http", "allow_invalid_certificates", "http1_only", "http2_only",
+})  # fmt: skip
+# A dead endpoint is noticed while connecting, a stalled one while reading; a large transfer that
+# makes progress may take its time.
+_TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "20s", "timeout": "10min"}
+
+_PREFIXES = {"s3": ("aws_",), "r2": ("aws_", "r2_"), "az": ("azure_storage_", "azure_")}
+_PREFIXES |= {"abfss": _PREFIXES["az"], "gs": ("google_",)}
+# Spellings that other tools use for the same option.
+_ALIASES = {
+    "endpoint_url": "endpoint",
+    "endpoint_url_s3": "endpoint",
+    "access_key": "access_key_id",
+    "secret_key": "secret_access_key",
+    "token": "session_token",
+    "default_region": "region",
+}
+_S3_ENVIRONMENT = (
+    "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "DEFAULT_REGION", "REGION",
+    "ENDPOINT_URL", "ENDPOINT_URL_S3", "ALLOW_HTTP", "SKIP_SIGNATURE",
+)  # fmt: skip
+_ENVIRONMENT = {
+    "s3": tuple(f"AWS_{name}" for name in _S3_ENVIRONMENT),
+    "r2": (
+        *(f"AWS_{name}" for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")),
+        *(f"R2_{name}" for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")),
+        "R2_ACCOUNT_ID", "R2_JURISDICTION",
+    ),
+    "az": (
+        "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_KEY",
+        "AZURE_STORAGE_CLIENT_ID", "AZURE_STORAGE_CLIENT_SECRET", "AZURE_STORAGE_TENANT_ID",
+        "AZURE_STORAGE_TOKEN", "AZURE_STORAGE_ENDPOINT", "AZURE_STORAGE_USE_EMULATOR",
+    ),
+    "gs": ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_BEARER_TOKEN"),
+}  # fmt: skip
+_ENVIRONMENT["abfss"] = _ENVIRONMENT["az"]
+_S3_CREDENTIALS = ("access_key_id", "secret_access_key", "session_token")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Connection:
+    """Everything needed to connect. Holds secrets: it may be pickled, never printed."""
+
+    config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    client: Mapping[str, str | bool] = field(default_factory=dict, repr=False)
+
+    @property
+    def endpoint(self) -> str | None:
+        return self.config.get("endpoint")
+
+
+def connect_options(
+    location: Location,
+    options: Mapping[str, str] | None,
+    *,
+    environment: Mapping[str, str] | None = None,
+) -> Connection:
+    """Merge options (first), the URL and the environment (last) into one connection.
+
+    The environment is read here and now, so that a pickled store carries its credentials to
+    processes that do not share it.
+    """
+    given = _normalised(location.scheme, options or {})
+    surroundings = _from_environment(location.scheme, environment)
+    if any(name in given for name in _S3_CREDENTIALS):
+        # Half of one pair of keys and half of another would only fail later, and puzzlingly.
+        surroundings = {k: v for k, v in surroundings.items() if k not in _S3_CREDENTIALS}
+    merged = {**surroundings, **location.options, **given}
+    if location.scheme == "r2":
+        merged = _with_r2_endpoint(merged)
+    client: dict[str, str | bool] = dict(_TIMEOUTS)
+    for name in _CLIENT_OPTIONS & merged.keys():
+        value = merged.pop(name)
+        client[name] = _is_true(value) if name in _BOOLEAN_CLIENT_OPTIONS else value
+    _check_endpoint(merged.get("endpoint"), allow_http=bool(client.get("allow_http")))
+    return Connection(config=merged, client=client)
+
+
+def _normalised(scheme: str, options: Mapping[str, str]) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for name, value in options.items():
+        short = name.lower()
+        for prefix in _PREFIXES.get(scheme, ()):
+            short = short.removeprefix(prefix)
+        names[_ALIASES.get(short, short) if scheme in {"s3", "r2"} else short] = str(value)
+    return names
+
+
+def _from_environment(scheme: str, environment: Mapping[str, str] | None) -> dict[str, str]:
+    variables = os.environ if environment is None else environment
+    found = {name: variables[name] for name in _ENVIRONMENT[scheme] if variables.get(name)}
+    return _normalised(scheme, found)
+
+
+def _with_r2_endpoint(merged: dict[str, str]) -> dict[str, str]:
+    merged = dict(merged)
+    account = merged.pop("account_id", None) or merged.pop("account", None)
+    jurisdiction = merged.pop("jurisdiction", None)
+    merged.pop("account", None)
+    merged.setdefault("region", "auto")
+    if "endpoint" in merged:
+        return merged
+    if not account:
+        raise ValidationError(
+            "the R2 account is not known",
+            field="account_id",
+            hint="give the option account_id (or set R2_ACCOUNT_ID), or write"
+            " r2://<account>.r2.cloudflarestorage.com/<bucket>/<path>",
+        )
+    host = f"{account}.{jurisdiction}" if jurisdiction else account
+    return {**merged, "endpoint": f"https://{host}.r2.cloudflarestorage.com"}
+
+
+def _is_true(value: str) -> bool:
+    return value.strip().lower() in {"true", "1", "yes", "on"}
+
+
+def _check_endpoint(endpoint: str | None, *, allow_http: bool) -> None:
+    if endpoint is None:
+        return
+    parts = urlsplit(endpoint)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValidationError(
+            "the endpoint is no URL such as https://host:port", field="endpoint", value=None
+        )
+    if parts.username or parts.password:
+        raise ValidationError("the endpoint holds credentials", field="endpoint", value=None)
+    if parts.scheme == "http" and not allow_http:
+        raise ValidationError(
+            f"the endpoint {endpoint} is not encrypted",
+            field="endpoint",
+            value=endpoint,
+            hint="use https://, or set the option allow_http to true",
+        )

@@ -1,0 +1,222 @@
+"""Objects in S3, R2, Azure and Google Cloud, through obstore."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import obstore
+from obstore import exceptions as obstore_errors
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from lakehand.errors import (
+    ObjectNotFoundError,
+    StorageError,
+    StoreUnreachableError,
+    ValidationError,
+)
+from lakehand.storage.keys import join_key
+from lakehand.storage.objects import DeleteFailure, ObjectInfo
+from lakehand.storage.streaming import StreamingWriter
+from lakehand.storage.translate import Answer, translated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from obstore import ObjectMeta
+    from obstore.store import ObjectStore
+
+    from lakehand.storage.location import Location
+    from lakehand.storage.objects import ObjectWriter
+    from lakehand.storage.options import Connection
+
+__all__ = ["RemoteBackend"]
+
+_LIST_CHUNK = 1000
+_DELETE_BATCH = 1000
+_RANGE_NOT_SATISFIABLE = 416
+_STORES: Mapping[str, Callable[..., ObjectStore]] = {
+    "s3": S3Store,
+    "r2": S3Store,
+    "az": AzureStore,
+    "abfss": AzureStore,
+    "gs": GCSStore,
+}
+# The store retries whole operations itself. Inside obstore a retry would be blind: a put-if-absent
+# whose answer was lost would find its own object and report that the key is taken.
+_NO_RETRY: dict[str, Any] = {"max_retries": 0}
+# Parts of an upload may be repeated without harm.
+_RETRY_PARTS: dict[str, Any] = {"max_retries": 3, "retry_timeout": timedelta(minutes=2)}
+
+
+class RemoteBackend:
+    """A bucket or container, seen from a path in it."""
+
+    parallel_requests = 16
+
+    def __init__(self, location: Location, connection: Connection) -> None:
+        self._location = location
+        self._connection = connection
+        self._root = location.path
+        self._client  # noqa: B018  bad options are reported at once
+
+    def __getstate__(self) -> dict[str, Any]:
+        live = {"_client", "_part_client"}
+        return {name: value for name, value in self.__dict__.items() if name not in live}
+
+    def __repr__(self) -> str:
+        return f"RemoteBackend({self._location.url!r})"
+
+    @cached_property
+    def _client(self) -> ObjectStore:
+        return _open_client(self._location, self._connection, _NO_RETRY)
+
+    @cached_property
+    def _part_client(self) -> ObjectStore:
+        return _open_client(self._location, self._connection, _RETRY_PARTS)
+
+    def _name(self, key: str) -> str:
+        return join_key(self._root, key) if key else self._root
+
+    def _url(self, key: str) -> str:
+        return f"{self._location.url}/{key}"
+
+    def _info(self, meta: ObjectMeta) -> ObjectInfo:
+        path = meta["path"]
+        return ObjectInfo(
+            key=path[len(self._root) + 1 :] if self._root else path,
+            bytes=meta["size"],
+            modified_at=meta["last_modified"],
+            etag=meta["e_tag"],
+        )
+
+    def local_path(self, key: str) -> None:  # noqa: ARG002
+        return None
+
+    def get(self, key: str) -> bytes:
+        with translated("get", self._url(key)):
+            return obstore.get(self._client, self._name(key)).bytes().to_bytes()
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        with translated("get", self._url(key)):
+            try:
+                data = obstore.get_range(self._client, self._name(key), start=start, length=length)
+            except obstore_errors.GenericError as error:
+                if Answer.of(error).status != _RANGE_NOT_SATISFIABLE:
+                    raise
+                return b""
+            return data.to_bytes()
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        starts = [start for start, _ in ranges]
+        lengths = [length for _, length in ranges]
+        with translated("get", self._url(key)):
+            parts = obstore.get_ranges(
+                self._client, self._name(key), starts=starts, lengths=lengths
+            )
+        return [part.to_bytes() for part in parts]
+
+    def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
+        with translated("get", self._url(key)):
+            try:
+                result = obstore.get(
+                    self._client, self._name(key), options={"range": {"suffix": length}}
+                )
+                return result.bytes().to_bytes(), result.meta["size"]
+            except (obstore_errors.GenericError, obstore_errors.NotSupportedError) as error:
+                if Answer.of(error).status not in {None, _RANGE_NOT_SATISFIABLE}:
+                    raise
+        return self._get_tail_by_size(key, length)
+
+    def _get_tail_by_size(self, key: str, length: int) -> tuple[bytes, int]:
+        """Ask for the size first: Azure knows no suffix ranges, S3 none of an empty object."""
+        size = self.head(key).bytes
+        start = max(size - length, 0)
+        return (self.get_range(key, start, size - start) if size else b""), size
+
+    def head(self, key: str) -> ObjectInfo:
+        with translated("head", self._url(key)):
+            return self._info(obstore.head(self._client, self._name(key)))
+
+    def walk(self, prefix: str, after: str | None) -> Iterator[ObjectInfo]:
+        with translated("list", self._url(prefix)):
+            chunks = obstore.list(
+                self._client,
+                self._name(prefix) or None,
+                offset=self._name(after) if after else None,
+                chunk_size=_LIST_CHUNK,
+            )
+            for chunk in chunks:
+                yield from map(self._info, chunk)
+
+    def list_directory(self, prefix: str) -> tuple[list[str], list[ObjectInfo]]:
+        with translated("list", self._url(prefix)):
+            found = obstore.list_with_delimiter(self._client, self._name(prefix) or None)
+        skip = len(self._root) + 1 if self._root else 0
+        directories = sorted(path[skip:] for path in found["common_prefixes"])
+        return directories, sorted(map(self._info, found["objects"]), key=lambda info: info.key)
+
+    def put(self, key: str, data: bytes) -> None:
+        with translated("put", self._url(key)):
+            obstore.put(self._client, self._name(key), data, use_multipart=False)
+
+    def put_if_absent(self, key: str, data: bytes) -> None:
+        with translated("put-if-absent", self._url(key)):
+            obstore.put(self._client, self._name(key), data, mode="create", use_multipart=False)
+
+    def open_writer(self, key: str) -> ObjectWriter:
+        return StreamingWriter(
+            key, client=self._part_client, name=self._name(key), url=self._url(key)
+        )
+
+    def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        failures: list[DeleteFailure] = []
+        for start in range(0, len(keys), _DELETE_BATCH):
+            failures += self._delete_batch(keys[start : start + _DELETE_BATCH])
+        return failures
+
+    def _delete_batch(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        try:
+            with translated("delete", self._url(keys[0])):
+                obstore.delete(self._client, [self._name(key) for key in keys])
+        except StoreUnreachableError:
+            raise
+        except StorageError:
+            # The answer names only the first failure, if any; one by one, each has its own.
+            with ThreadPoolExecutor(self.parallel_requests) as pool:
+                return [failure for failure in pool.map(self._delete_one, keys) if failure]
+        return []
+
+    def _delete_one(self, key: str) -> DeleteFailure | None:
+        try:
+            with translated("delete", self._url(key)):
+                obstore.delete(self._client, self._name(key))
+        except ObjectNotFoundError:
+            return None
+        except StorageError as error:
+            return DeleteFailure(key=key, error=error)
+        return None
+
+
+def _open_client(location: Location, connection: Connection, retry: dict[str, Any]) -> ObjectStore:
+    container = location.container.partition("@")[0]
+    try:
+        return _STORES[location.scheme](
+            container,
+            config=dict(connection.config),
+            client_options=dict(connection.client),
+            retry_config=retry,
+        )
+    except obstore_errors.UnknownConfigurationKeyError as error:
+        name = next((key for key in connection.config if f"'{key}'" in str(error)), None)
+        raise ValidationError(
+            f"{location.scheme}:// stores have no option {name!r}", field=name
+        ) from None
+    except obstore_errors.BaseError as error:
+        # Only the first line: what follows may repeat the configuration.
+        reason = str(error).partition("\n")[0]
+        raise ValidationError(
+            f"cannot connect to {location.url}: {reason}", field="options"
+        ) from None

@@ -1,0 +1,184 @@
+"""Trying again: only what may succeed later, with growing and jittered waits."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, TypeVar, overload
+
+from lakehand.errors import CancelledError, is_retryable
+from lakehand.observe.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["NO_RETRY", "RetryMetrics", "RetryPolicy", "with_retry"]
+
+T = TypeVar("T")
+
+_ABORT_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetryPolicy:
+    """How often and how patiently to try again."""
+
+    #: Attempts after the first one.
+    max_retries: int = 3
+    base_delay: timedelta = timedelta(milliseconds=100)
+    max_delay: timedelta = timedelta(seconds=10)
+    multiplier: float = 2.0
+    #: Each wait is longer or shorter by up to this part of itself, before it is capped.
+    jitter: float = 0.5
+
+    def delay_seconds(self, retry: int, *, chance: float) -> float:
+        """Return the wait before `retry` (1 is the first); `chance` lies between 0 and 1.
+
+        >>> RetryPolicy().delay_seconds(3, chance=0.5)
+        0.4
+        """
+        plain = self.base_delay.total_seconds() * self.multiplier ** (retry - 1)
+        jittered = plain * (1 + self.jitter * (2 * chance - 1))
+        return min(jittered, self.max_delay.total_seconds())
+
+
+NO_RETRY = RetryPolicy(max_retries=0)
+
+
+@dataclass(kw_only=True, slots=True)
+class RetryMetrics:
+    """What the attempts of one call came to."""
+
+    attempts: int = 0
+    succeeded: bool = False
+    elapsed_seconds: float = 0.0
+    #: Waits between attempts, in seconds.
+    delays: list[float] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
+
+    @property
+    def retries(self) -> int:
+        return max(self.attempts - 1, 0)
+
+    @property
+    def total_delay_seconds(self) -> float:
+        return sum(self.delays)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Call:
+    """Everything that stays the same over the attempts of one call."""
+
+    policy: RetryPolicy
+    clock: Clock
+    chance: Callable[[], float]
+    on_retry: Callable[[Exception, int, float], object] | None
+    abort: Callable[[], bool] | None
+
+    def next_delay(self, error: Exception, metrics: RetryMetrics) -> float | None:
+        """Return how long to wait before the next attempt; None: give up."""
+        if not is_retryable(error) or metrics.attempts > self.policy.max_retries:
+            return None
+        delay = self.policy.delay_seconds(metrics.attempts, chance=self.chance())
+        if self.on_retry is not None and self.on_retry(error, metrics.attempts, delay) is False:
+            return None
+        return delay
+
+    def wait(self, seconds: float) -> None:
+        if self.abort is None:
+            self.clock.sleep(seconds)
+            return
+        until = self.clock.monotonic() + seconds
+        while (left := until - self.clock.monotonic()) > 0:
+            self.check_abort()
+            self.clock.sleep(min(left, _ABORT_POLL_SECONDS))
+
+    def check_abort(self) -> None:
+        if self.abort is not None and self.abort():
+            raise CancelledError("stopped on request while trying again")
+
+
+@overload
+def with_retry(
+    function: Callable[[], T],
+    *,
+    policy: RetryPolicy = ...,
+    clock: Clock | None = ...,
+    chance: Callable[[], float] = ...,
+    on_retry: Callable[[Exception, int, float], object] | None = ...,
+    on_success: Callable[[RetryMetrics], object] | None = ...,
+    on_failure: Callable[[Exception, RetryMetrics], object] | None = ...,
+    abort: Callable[[], bool] | None = ...,
+    return_metrics: Literal[False] = ...,
+) -> T: ...
+
+
+@overload
+def with_retry(
+    function: Callable[[], T],
+    *,
+    policy: RetryPolicy = ...,
+    clock: Clock | None = ...,
+    chance: Callable[[], float] = ...,
+    on_retry: Callable[[Exception, int, float], object] | None = ...,
+    on_success: Callable[[RetryMetrics], object] | None = ...,
+    on_failure: Callable[[Exception, RetryMetrics], object] | None = ...,
+    abort: Callable[[], bool] | None = ...,
+    return_metrics: Literal[True],
+) -> tuple[T, RetryMetrics]: ...
+
+
+def with_retry(  # noqa: PLR0913  each option is one callback that callers name
+    function: Callable[[], T],
+    *,
+    policy: RetryPolicy = RetryPolicy(),  # noqa: B008  frozen
+    clock: Clock | None = None,
+    chance: Callable[[], float] = random.random,
+    on_retry: Callable[[Exception, int, float], object] | None = None,
+    on_success: Callable[[RetryMetrics], object] | None = None,
+    on_failure: Callable[[Exception, RetryMetrics], object] | None = None,
+    abort: Callable[[], bool] | None = None,
+    return_metrics: bool = False,
+) -> T | tuple[T, RetryMetrics]:
+    """Call `function` until it succeeds, fails for good or has used up its retries.
+
+    Only errors whose `retryable` is true are tried again. `on_retry(error, attempt, delay_seconds)`
+    is called before each wait; if it returns False, the error is raised at once. `abort` is asked
+    before every attempt and during waits; when it says True, CancelledError is raised. The metrics
+    are the second result with `return_metrics`, and `error.retry_metrics` on failure.
+    """
+    clock = clock or SystemClock()
+    call = _Call(policy=policy, clock=clock, chance=chance, on_retry=on_retry, abort=abort)
+    metrics = RetryMetrics()
+    started = clock.monotonic()
+    try:
+        value = _attempt_until_done(function, call, metrics)
+    except Exception as error:
+        metrics.elapsed_seconds = clock.monotonic() - started
+        error.retry_metrics = metrics  # type: ignore[attr-defined]
+        if on_failure is not None:
+            on_failure(error, metrics)
+        raise
+    metrics.elapsed_seconds = clock.monotonic() - started
+    if on_success is not None:
+        on_success(metrics)
+    return (value, metrics) if return_metrics else value
+
+
+def _attempt_until_done(function: Callable[[], T], call: _Call, metrics: RetryMetrics) -> T:
+    while True:
+        call.check_abort()
+        metrics.attempts += 1
+        try:
+            value = function()
+        except Exception as error:
+            metrics.errors.append(error)
+            delay = call.next_delay(error, metrics)
+            if delay is None:
+                raise
+        else:
+            metrics.succeeded = True
+            return value
+        metrics.delays.append(delay)
+        call.wait(delay)

@@ -1,0 +1,253 @@
+"""One small class over everything that holds objects."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from lakehand.errors import ObjectNotFoundError, StoreUnreachableError, UnsafePathError
+from lakehand.observe.clock import Clock, SystemClock
+from lakehand.storage.keys import check_key, check_prefix
+from lakehand.storage.location import parse_location, parse_log_path
+from lakehand.storage.objects import ObjectReader
+from lakehand.storage.retry import RetryPolicy, with_retry
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from lakehand.storage.backend import Backend
+    from lakehand.storage.location import Location
+    from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
+
+__all__ = ["Store", "open_store"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_COPY_BYTES = 8 * 2**20
+
+
+def open_store(uri: str | Path, options: Mapping[str, str] | None = None) -> Store:
+    """Open the root of a table: a path, or a URL of any kind that lakehand knows.
+
+    Options say how to connect (`endpoint`, `region`, `access_key_id`, `allow_http`, ...); what
+    they leave open comes from the usual environment variables. Nothing is requested yet.
+    """
+    return _open(parse_location(uri), options)
+
+
+def _open(location: Location, options: Mapping[str, str] | None) -> Store:
+    if location.scheme == "memory":
+        from lakehand.storage.memory import MemoryStore
+
+        return MemoryStore(location.container, path=location.path)
+    return Store(_open_backend(location, options), location=location, options=options)
+
+
+def _open_backend(location: Location, options: Mapping[str, str] | None) -> Backend:
+    if location.scheme == "file":
+        from lakehand.storage.local import LocalBackend
+
+        return LocalBackend(location.path)
+    from lakehand.storage.options import connect_options
+    from lakehand.storage.remote import RemoteBackend
+
+    return RemoteBackend(location, connect_options(location, options))
+
+
+class Store:
+    """Objects under one root. Keys are relative to it, '/'-separated, decoded and literal.
+
+    Picklable, credentials included; they appear neither in `repr` nor in errors. Errors that may
+    pass are tried again, except where a repetition could do harm: see `put_if_absent`.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        location: Location,
+        options: Mapping[str, str] | None = None,
+        retry: RetryPolicy | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._backend = backend
+        self._location = location
+        self._options = dict(options or {})
+        self._retry = retry or RetryPolicy()
+        self._clock = clock or SystemClock()
+        #: Stores that absolute paths in the log lead to, by URL of their root.
+        self._elsewhere: dict[str, Store] = {}
+
+    @property
+    def url(self) -> str:
+        """The canonical URL of the root, without credentials and trailing slash."""
+        return self._location.url
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    # Reading
+
+    def get(self, key: str) -> bytes:
+        check_key(key)
+        return self._try(lambda: self._backend.get(key))
+
+    def get_range(self, key: str, *, start: int, length: int) -> bytes:
+        """Return `length` bytes from `start`, or what there is of them."""
+        check_key(key)
+        if length <= 0:
+            return b""
+        return self._try(lambda: self._backend.get_range(key, start, length))
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        """Return the bytes of each (start, length), read in parallel; all must lie inside."""
+        check_key(key)
+        wanted = [pair for pair in ranges if pair[1] > 0]
+        found = iter(self._try(lambda: self._backend.get_ranges(key, wanted)) if wanted else ())
+        return [next(found) if length > 0 else b"" for _, length in ranges]
+
+    def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
+        """Return the last `length` bytes (all, if there are fewer) and the size of the object."""
+        check_key(key)
+        return self._try(lambda: self._backend.get_tail(key, length))
+
+    def get_many(self, keys: Iterable[str]) -> builtins.list[bytes]:
+        """Return whole objects in the order of `keys`, read in parallel."""
+        return self._map(self.get, list(keys))
+
+    def head(self, key: str) -> ObjectInfo:
+        check_key(key)
+        return self._try(lambda: self._backend.head(key))
+
+    def exists(self, key: str) -> bool:
+        try:
+            self.head(key)
+        except ObjectNotFoundError:
+            return False
+        return True
+
+    def list(self, prefix: str = "", *, after: str | None = None) -> Iterator[ObjectInfo]:
+        """Stream all objects below the directory `prefix`, ascending by key, from after `after`.
+
+        A listing that breaks off goes on after the last object seen.
+        """
+        return self._list(check_prefix(prefix), after)
+
+    def _list(self, prefix: str, after: str | None) -> Iterator[ObjectInfo]:
+        failures = 0
+        while True:
+            try:
+                for info in self._backend.walk(prefix, after):
+                    yield info
+                    after, failures = info.key, 0
+            except StoreUnreachableError:
+                failures += 1
+                if failures > self._retry.max_retries:
+                    raise
+                self._clock.sleep(self._retry.delay_seconds(failures, chance=random.random()))  # noqa: S311
+            else:
+                return
+
+    def list_directory(
+        self, prefix: str = ""
+    ) -> tuple[builtins.list[str], builtins.list[ObjectInfo]]:
+        """Return the keys of the directories and the objects right below `prefix`."""
+        directory = check_prefix(prefix)
+        return self._try(lambda: self._backend.list_directory(directory))
+
+    def open_reader(self, key: str, *, size: int | None = None) -> ObjectReader:
+        """Open an object as a seekable file; pass `size` where it is known to save a request."""
+        known = self.head(key).bytes if size is None else size
+        return ObjectReader(
+            check_key(key),
+            size=known,
+            read_range=lambda start, length: self.get_range(key, start=start, length=length),
+        )
+
+    def download(self, key: str, path: str | Path) -> None:
+        """Copy an object into a local file, a few megabytes at a time."""
+        with self.open_reader(key) as source, open(path, "wb") as target:  # noqa: PTH123
+            shutil.copyfileobj(source, target, _COPY_BYTES)
+
+    # Writing
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write an object, replacing what was there: readers see all of it or nothing."""
+        check_key(key)
+        self._try(lambda: self._backend.put(key, data))
+
+    def put_if_absent(self, key: str, data: bytes) -> None:
+        """Write an object unless the key is taken: of all who try, exactly one succeeds.
+
+        Raises ObjectExistsError if the key is taken. Never repeated: after StoreUnreachableError
+        the object may or may not be there, and only its content tells whose it is. Look at the
+        content after ObjectExistsError, too: a proxy between may have repeated the request.
+        """
+        check_key(key)
+        self._backend.put_if_absent(key, data)
+
+    def open_writer(self, key: str) -> ObjectWriter:
+        """Open an object for writing in pieces; it becomes visible when the writer is closed."""
+        return self._backend.open_writer(check_key(key))
+
+    def upload(self, path: str | Path, key: str) -> None:
+        """Copy a local file into an object."""
+        with open(path, "rb") as source, self.open_writer(key) as target:  # noqa: PTH123
+            shutil.copyfileobj(source, target, _COPY_BYTES)
+
+    def delete(self, keys: Iterable[str]) -> builtins.list[DeleteFailure]:
+        """Delete objects in batches. A missing key is no failure."""
+        checked = [check_key(key) for key in keys]
+        return self._try(lambda: self._backend.delete(checked)) if checked else []
+
+    # Places
+
+    def local_path(self, key: str) -> Path | None:
+        """Return the file of an object on local disk; None where there is no such file."""
+        return self._backend.local_path(check_key(key))
+
+    def resolve(self, path: str) -> tuple[Store, str]:
+        """Return the store and key of a decoded path that was found in a log.
+
+        A relative path stays in this store. An absolute one leads to the store of its bucket (or
+        disk), with this store's options only if that is this store's own bucket.
+        """
+        target = parse_log_path(path, relative_to=self._location)
+        if target is None:
+            return self, check_key(path)
+        if target.is_inside(self._location):
+            return self, check_key(target.key_below(self._location))
+        if target.scheme == "file" and self._location.scheme != "file":
+            raise UnsafePathError(
+                f"the log of {self.url} names the local file {path!r}",
+                path=path,
+                hint="a table in an object store cannot refer to files of this machine",
+            )
+        return self._open_root_of(target), check_key(target.path.removeprefix("/"))
+
+    def _open_root_of(self, target: Location) -> Store:
+        root = target.root()
+        if root.url not in self._elsewhere:
+            options = self._options if root.is_same_bucket(self._location) else None
+            self._elsewhere[root.url] = _open(root, options)
+        return self._elsewhere[root.url]
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_elsewhere": {}}
+
+    # Trying again
+
+    def _try(self, action: Callable[[], T]) -> T:
+        return with_retry(action, policy=self._retry, clock=self._clock)
+
+    def _map(self, function: Callable[[T], R], items: Sequence[T]) -> builtins.list[R]:
+        workers = min(self._backend.parallel_requests, len(items))
+        if workers <= 1:
+            return [function(item) for item in items]
+        with ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(function, items))
