@@ -1,3 +1,27 @@
-"""The ledger of a run: what it reserved, wrote and decided."""
+"""What a run leaves in the table's root while it works: ledger, heartbeat, fate, results.
+
+A run is safe to kill at any point. Everything it may have written is named in its ledger before
+the first byte, and one object per commit batch decides who may commit or delete it.
+"""
 
 from __future__ import annotations
+
+from lakehand.runs.adopt import Adopted
+from lakehand.runs.commit import commit_results
+from lakehand.runs.fate import Fate
+from lakehand.runs.heartbeat import Heartbeat
+from lakehand.runs.ledger import Reservation, Run, list_runs
+from lakehand.runs.sweep import SweepReport, resume, sweep
+
+__all__ = [
+    "Adopted",
+    "Fate",
+    "Heartbeat",
+    "Reservation",
+    "Run",
+    "SweepReport",
+    "commit_results",
+    "list_runs",
+    "resume",
+    "sweep",
+]

@@ -1,0 +1,79 @@
+"""One object per commit batch says who may commit, adopt or delete its outputs.
+
+Batches of a run are numbered from 0. The owner puts `committing` under the next number just before
+its first commit attempt; another run puts `taken` under that same number once the owner is silent;
+the owner puts `closed` there when it will commit nothing more. Put-if-absent lets one of them win,
+and the others stop. `taken` and `closed` end the run: nothing comes after them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from lakehand.errors import ObjectExistsError, ObjectNotFoundError, StoreUnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakehand.storage import Store
+
+FateKind = Literal["committing", "taken", "closed"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fate:
+    """What becomes of a batch, and who decided it."""
+
+    kind: FateKind
+    batch: int
+    #: Run that wrote this fate.
+    by: str
+    #: When it was written, ISO 8601 in UTC.
+    at: str
+    #: Token of the commit; None unless `committing`.
+    token: str | None = None
+    #: Version above which the commit may have landed; None unless `committing`.
+    base_version: int | None = None
+    #: Paths that the commit refers to, if it landed.
+    outputs: tuple[str, ...] = ()
+
+    @property
+    def ends_the_run(self) -> bool:
+        return self.kind != "committing"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        return cls(**{**value, "outputs": tuple(value["outputs"])})
+
+
+def read_fate(store: Store, key: str) -> Fate | None:
+    """Return the fate under `key`, or None if nobody has decided yet."""
+    try:
+        return Fate.from_json(json.loads(store.get(key)))
+    except ObjectNotFoundError:
+        return None
+
+
+def put_fate(store: Store, key: str, fate: Fate) -> Fate:
+    """Put `fate` unless one is there, and return the one that counts."""
+    try:
+        store.put_if_absent(key, json.dumps(fate.to_json()).encode())
+    except ObjectExistsError:
+        return read_fate(store, key) or fate_vanished(fate)
+    except StoreUnreachableError:
+        # The put may have landed although its answer was lost; only the object itself can tell.
+        winner = read_fate(store, key)
+        if winner is None:
+            raise
+        return winner
+    return fate
+
+
+def fate_vanished(fate: Fate) -> Fate:
+    """Return an end by somebody else: a fate disappears only when its run's ledger is dropped."""
+    return Fate(kind="taken", batch=fate.batch, by="a run that has finished", at=fate.at)

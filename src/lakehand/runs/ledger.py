@@ -1,0 +1,375 @@
+"""The ledger of one run: what it plans, what it may have written, what came of it.
+
+Everything lies under `_lakehand/runs/<run id>/` in the table's root:
+
+    run.json            who runs this, since when; without it the run is over
+    plan.json           the groups and all that a resumed run needs to know
+    heartbeat.json      the last sign of life
+    cancel              there if somebody asked the run to stop
+    stems/<stem>.json   a name stem that a task attempt reserved before its first byte
+    results/<group>.json  what came of a group; the first attempt to put it wins
+    fates/<batch>.json  who may commit or delete a batch's outputs
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import platform
+import uuid
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
+
+import lakehand
+from lakehand.errors import (
+    ObjectExistsError,
+    ObjectNotFoundError,
+    RunError,
+    RunTakenError,
+    StoreUnreachableError,
+)
+from lakehand.model.work import Group, GroupResult
+from lakehand.observe.clock import Clock, SystemClock
+from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe.steps import Step, reached
+from lakehand.runs.fate import Fate, FateKind, put_fate
+from lakehand.runs.leftovers import delete_leftovers
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.storage import Store
+
+RUNS_DIRECTORY = "_lakehand/runs"
+
+logger = get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reservation:
+    """Names that one attempt at one group may use: every file starts with `stem`."""
+
+    stem: str
+    group: int
+    attempt: str
+    #: Directory of the files, relative to the table's root; None: it may be any.
+    directory: str | None
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        return cls(**value)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupRecord:
+    """A result in the ledger, with its group where the run's own plan does not hold it."""
+
+    result: GroupResult
+    group: Group | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        group = self.group.to_json() if self.group else None
+        return {"result": self.result.to_json(), "group": group}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        group = Group.from_json(value["group"]) if value["group"] else None
+        return cls(result=GroupResult.from_json(value["result"]), group=group)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """A run as its owner and its tasks see it. Picklable: a place in a store, and no state."""
+
+    store: Store
+    id: str
+    clock: Clock = field(default_factory=SystemClock)
+
+    @classmethod
+    def start(
+        cls,
+        store: Store,
+        plan: Mapping[str, Any],
+        *,
+        snapshot: Snapshot | None = None,
+        clock: Clock | None = None,
+    ) -> Self:
+        """Write the ledger of a new run.
+
+        `plan["groups"]` holds the groups as JSON. With the `snapshot` that they were planned on,
+        another run may adopt results of this one, should it die.
+        """
+        clock = clock or SystemClock()
+        run = cls(store=store, id=_new_run_id(clock), clock=clock)
+        store.put(run.key("run.json"), _to_bytes(_identity(run, snapshot)))
+        run.replace_plan(plan)
+        reached(Step.RUN_STARTED)
+        return run
+
+    @classmethod
+    def open(cls, store: Store, run_id: str, *, clock: Clock | None = None) -> Self:
+        """Return a run that exists; RunError if its ledger is gone."""
+        run = cls(store=store, id=run_id, clock=clock or SystemClock())
+        run.require_ledger()
+        return run
+
+    def key(self, *parts: str) -> str:
+        return "/".join((RUNS_DIRECTORY, self.id, *parts))
+
+    def identity(self) -> dict[str, Any] | None:
+        """Return who started the run, when and where; None if the run is over."""
+        return self._read_json("run.json")
+
+    def plan(self) -> dict[str, Any] | None:
+        return self._read_json("plan.json")
+
+    def replace_plan(self, plan: Mapping[str, Any]) -> None:
+        self.store.put(self.key("plan.json"), _to_bytes(plan))
+
+    def require_ledger(self) -> None:
+        if not self.store.exists(self.key("run.json")):
+            raise RunTakenError(
+                f"run {self.id} is over: its ledger is gone, another run has dropped it",
+                hint="start a new run; the outputs of this one are no longer its own",
+                run_id=self.id,
+            )
+
+    # Signs of life.
+
+    def beat(self) -> None:
+        """Say that the run is alive."""
+        self.store.put(self.key("heartbeat.json"), _to_bytes({"at": self._now()}))
+
+    def last_sign(self) -> datetime | None:
+        """Return when the run last said that it is alive; None if it is over."""
+        identity = self.identity()
+        if identity is None:
+            return None
+        beat = self._read_json("heartbeat.json")
+        return datetime.fromisoformat(beat["at"] if beat else identity["started_at"])
+
+    def request_cancel(self) -> None:
+        """Ask the run to stop, from any process; it does so at its next heartbeat."""
+        self.store.put(self.key("cancel"), b"")
+
+    def is_cancel_requested(self) -> bool:
+        return self.store.exists(self.key("cancel"))
+
+    # What tasks write.
+
+    def reserve(self, group: int, attempt: str | int = 0, *, directory: str | None = None) -> str:
+        """Return a name stem that no other attempt uses, noted in the ledger before any byte.
+
+        `directory` is where the files will lie; without it a sweep has to search the whole table.
+        """
+        stem = f"lakehand-{self.id}-{group:05d}-{attempt}-{uuid.uuid4().hex[:12]}"
+        reservation = Reservation(stem=stem, group=group, attempt=str(attempt), directory=directory)
+        self.store.put(self.key("stems", f"{stem}.json"), _to_bytes(asdict(reservation)))
+        reached(Step.TASK_RESERVED)
+        return stem
+
+    def record(self, result: GroupResult, *, group: Group | None = None) -> GroupResult:
+        """Put the result of a group and return the one that counts: the first one recorded.
+
+        The outputs of a later attempt stay uncommitted and are deleted when the run ends.
+        """
+        key = self.key("results", _result_name(result.group))
+        record = GroupRecord(result=result, group=group)
+        try:
+            self.store.put_if_absent(key, _to_bytes(record.to_json()))
+        except (ObjectExistsError, StoreUnreachableError) as error:
+            earlier = self.result(result.group)
+            if earlier is None:
+                raise RunError(
+                    f"the result of group {result.group} of run {self.id} could not be recorded",
+                    run_id=self.id,
+                ) from error
+            result = earlier
+        reached(Step.TASK_RECORDED)
+        return result
+
+    def result(self, group: int) -> GroupResult | None:
+        """Return the result of a group, or None if no attempt has recorded one."""
+        record = self._read_json("results", _result_name(group))
+        return GroupRecord.from_json(record).result if record else None
+
+    def results(self, *, known: Collection[int] = ()) -> list[GroupResult]:
+        """Return the results recorded so far, but for groups in `known`."""
+        return [record.result for record in self.records(known=known)]
+
+    def records(self, *, known: Collection[int] = ()) -> list[GroupRecord]:
+        """Return the results recorded so far, with their groups where they were adopted."""
+        skip = {_result_name(group) for group in known}
+        return [GroupRecord.from_json(item) for item in self._read_all("results", skip=skip)]
+
+    def reservations(self) -> list[Reservation]:
+        return [Reservation.from_json(item) for item in self._read_all("stems")]
+
+    # Who may commit or delete.
+
+    def fates(self) -> list[Fate]:
+        """Return the fates decided so far, in the order of their batches."""
+        return [Fate.from_json(item) for item in self._read_all("fates")]
+
+    def decide_fate(self, results: Iterable[GroupResult], *, base_version: int) -> Fate:
+        """Claim the right to commit `results`; RunTakenError if another run has taken over.
+
+        To be called just before the first attempt. The commit must carry the fate's token.
+        """
+        outputs = [file.path for result in results for file in result.outputs]
+        fate = self._end_or_commit("committing", outputs=outputs, base_version=base_version)
+        reached(Step.RUN_COMMITTING)
+        return fate
+
+    def close(self) -> list[Fate]:
+        """Declare that the run commits nothing more, and return its earlier fates."""
+        self._end_or_commit("closed")
+        return self.fates()
+
+    def _end_or_commit(
+        self, kind: FateKind, *, outputs: Sequence[str] = (), base_version: int | None = None
+    ) -> Fate:
+        batch = len(self._open_fates())
+        wanted = Fate(
+            kind=kind,
+            batch=batch,
+            by=self.id,
+            at=self._now(),
+            token=f"lakehand-{self.id}-{batch}" if kind == "committing" else None,
+            base_version=base_version,
+            outputs=tuple(outputs),
+        )
+        decided = put_fate(self.store, self.fate_key(batch), wanted)
+        if decided.by != self.id:
+            raise self._taken(decided)
+        # Whoever drops a ledger deletes run.json before the fates: a fate that went in only
+        # because the taker's was already dropped is found out here.
+        self.require_ledger()
+        return decided
+
+    def _open_fates(self) -> list[Fate]:
+        fates = self.fates()
+        if fates and fates[-1].ends_the_run:
+            raise self._taken(fates[-1])
+        return fates
+
+    def _taken(self, fate: Fate) -> RunError:
+        if fate.by == self.id:
+            return RunError(f"run {self.id} is closed already", run_id=self.id)
+        return RunTakenError(
+            f"run {self.id} was silent for too long and was taken over by {fate.by}",
+            hint="nothing of it was lost: the other run adopts or deletes its outputs",
+            run_id=self.id,
+        )
+
+    def fate_key(self, batch: int) -> str:
+        return self.key("fates", f"{batch:06d}.json")
+
+    def _now(self) -> str:
+        return self.clock.now().isoformat()
+
+    def _read_json(self, *parts: str) -> dict[str, Any] | None:
+        try:
+            return dict(json.loads(self.store.get(self.key(*parts))))
+        except ObjectNotFoundError:
+            return None
+
+    def _read_all(self, directory: str, *, skip: Collection[str] = ()) -> list[dict[str, Any]]:
+        listed = (info.key.rsplit("/", 1)[-1] for info in self.store.list(self.key(directory)))
+        names = [name for name in listed if name not in skip]
+        try:
+            items = self.store.get_many([self.key(directory, name) for name in names])
+        except ObjectNotFoundError:
+            # Another run is dropping this ledger at this moment.
+            found = (self._read_json(directory, name) for name in names)
+            return [item for item in found if item is not None]
+        return [json.loads(item) for item in items]
+
+    # The end.
+
+    def finish(self) -> None:
+        """End the run: delete what it wrote and did not commit, then drop its ledger.
+
+        Outputs of a batch that was about to be committed are never touched here. If another run
+        has taken over, everything is left to it.
+        """
+        try:
+            fates = self.close()
+        except RunTakenError as error:
+            log_event(logger, logging.INFO, "run_left_to_taker", "%s", error.message, run=self.id)
+            return
+        delete_leftovers(self, keep={path for fate in fates for path in fate.outputs})
+        self.drop()
+
+    def drop(self) -> None:
+        """Delete the ledger, in an order that is safe to be interrupted at any point.
+
+        Reservations and results go first: without them nobody deletes a file. Fates go last: while
+        one is there, nobody else can claim the run's outputs.
+        """
+        prefix = self.key("")
+        names = [info.key.removeprefix(prefix) for info in self.store.list(self.key())]
+        for stage in (_names_outputs, _is_about_the_run, _says_that_it_runs, _is_fate):
+            self.discard([prefix + name for name in names if stage(name)])
+
+    def discard(self, keys: Iterable[str]) -> None:
+        """Delete objects that nothing refers to; StorageError if one of them stays."""
+        failures = self.store.delete(keys)
+        if failures:
+            raise failures[0].error
+
+
+def _names_outputs(name: str) -> bool:
+    return name.startswith(("stems/", "results/"))
+
+
+def _is_fate(name: str) -> bool:
+    return name.startswith("fates/")
+
+
+def _says_that_it_runs(name: str) -> bool:
+    return name == "run.json"
+
+
+def _is_about_the_run(name: str) -> bool:
+    return not (_names_outputs(name) or _is_fate(name) or _says_that_it_runs(name))
+
+
+def list_runs(store: Store) -> list[str]:
+    """Return the ids of all runs that have a ledger, finished remains included."""
+    directories, _ = store.list_directory(RUNS_DIRECTORY)
+    return [directory.rstrip("/").rsplit("/", 1)[-1] for directory in directories]
+
+
+def table_state(snapshot: Snapshot) -> str:
+    """Return a fingerprint of all but the files: equal where results of one fit the other."""
+    columns = [str(field) for field in snapshot.schema]
+    facts = [columns, list(snapshot.partition_columns), sorted(snapshot.properties.items())]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _identity(run: Run, snapshot: Snapshot | None) -> dict[str, Any]:
+    return {
+        "run": run.id,
+        "started_at": run.clock.now().isoformat(),
+        "table_state": table_state(snapshot) if snapshot else None,
+        "host": platform.node(),
+        "pid": os.getpid(),
+        "lakehand": lakehand.__version__,
+    }
+
+
+def _new_run_id(clock: Clock) -> str:
+    return f"{clock.now():%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:12]}"
+
+
+def _result_name(group: int) -> str:
+    return f"{group:06d}.json"
+
+
+def _to_bytes(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value).encode()

@@ -1,0 +1,49 @@
+"""Files that a run may have written and that no version refers to."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from lakehand.runs.ledger import Reservation, Run
+
+
+def find_leftovers(run: Run, *, keep: Collection[str]) -> list[str]:
+    """Return every file that tasks of `run` wrote, but for those in `keep`.
+
+    Recorded results name their files; attempts that recorded nothing are found by their stems.
+    """
+    reported = {file.path for result in run.results() for file in result.outputs}
+    reserved = set(_files_of_stems(run, run.reservations()))
+    return sorted((reported | reserved) - set(keep))
+
+
+def delete_leftovers(run: Run, *, keep: Collection[str]) -> list[str]:
+    """Delete what `find_leftovers` finds and return it. Only for whoever the run's fate allows."""
+    leftovers = find_leftovers(run, keep=keep)
+    run.discard(leftovers)
+    return leftovers
+
+
+def _files_of_stems(run: Run, reservations: Collection[Reservation]) -> Iterator[str]:
+    stems = tuple(reservation.stem for reservation in reservations)
+    if any(reservation.directory is None for reservation in reservations):
+        for info in run.store.list():
+            if info.key.rsplit("/", 1)[-1].startswith(stems):
+                yield info.key
+        return
+    for directory in sorted({reservation.directory or "" for reservation in reservations}):
+        yield from _files_in_directory(run, directory, stems)
+
+
+def _files_in_directory(run: Run, directory: str, stems: tuple[str, ...]) -> Iterator[str]:
+    """List only the keys that start as all stems of the run do."""
+    prefix = f"{directory}/" if directory else ""
+    start = f"{prefix}lakehand-{run.id}"
+    listed = (info.key for info in run.store.list(directory, after=start))
+    for key in takewhile(lambda key: key.startswith(start), listed):
+        if key.removeprefix(prefix).startswith(stems):
+            yield key

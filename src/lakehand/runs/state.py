@@ -1,0 +1,63 @@
+"""A run as others see it: alive or silent, and what was decided about its outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakehand.runs.ledger import Run, list_runs
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+    from lakehand.observe.clock import Clock
+    from lakehand.runs.fate import Fate
+    from lakehand.storage import Store
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunState:
+    """What the ledger of a run said when it was read."""
+
+    run: Run
+    #: None: the run is over, and these are remains.
+    last_sign: datetime | None
+    fates: tuple[Fate, ...]
+
+    @property
+    def is_over(self) -> bool:
+        return self.last_sign is None
+
+    @property
+    def end(self) -> Fate | None:
+        """The fate after which the run commits nothing more; None while it may."""
+        return self.fates[-1] if self.fates and self.fates[-1].ends_the_run else None
+
+    @property
+    def commits(self) -> tuple[Fate, ...]:
+        return tuple(fate for fate in self.fates if fate.kind == "committing")
+
+    @property
+    def claimed_paths(self) -> set[str]:
+        """Files that a version refers to if the run's commits landed."""
+        return {path for fate in self.commits for path in fate.outputs}
+
+    def is_silent(self, *, now: datetime, takeover_after: timedelta) -> bool:
+        return self.last_sign is not None and now - self.last_sign > takeover_after
+
+
+def read_state(run: Run) -> RunState:
+    # The sign of life is read first: a run that goes on after it is seen as older than it is, and
+    # then keeps its outputs by winning its fate.
+    return RunState(run=run, last_sign=run.last_sign(), fates=tuple(run.fates()))
+
+
+def read_states(store: Store, *, clock: Clock) -> dict[str, RunState]:
+    runs = (Run(store=store, id=run_id, clock=clock) for run_id in list_runs(store))
+    return {run.id: read_state(run) for run in runs}
+
+
+def is_idle(run: Run, *, now: datetime, takeover_after: timedelta) -> bool:
+    """Say whether nothing was written to the ledger of `run` lately; for remains of runs."""
+    newest = max((info.modified_at for info in run.store.list(run.key())), default=None)
+    return newest is None or now - newest > takeover_after

@@ -1,0 +1,225 @@
+"""What becomes of runs that died: their results are adopted, or their files are deleted.
+
+A run is dead when its heartbeat is older than `takeover_after`. Its outputs belong to whoever puts
+the fate `taken` under its next batch. Only the run that put that fate may adopt; everybody after it
+may at most delete. So a sleeper that wakes up in the middle of its deletions can never hit a file
+that somebody else still means to commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from lakehand.errors import VersionNotFoundError
+from lakehand.observe.clock import Clock, SystemClock
+from lakehand.observe.logs import get_logger, log_event
+from lakehand.runs.adopt import Adopted, Adopter
+from lakehand.runs.fate import Fate, put_fate
+from lakehand.runs.ledger import Run
+from lakehand.runs.leftovers import find_leftovers
+from lakehand.runs.state import RunState, is_idle, read_state, read_states
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from lakehand.formats.base import FormatTable
+    from lakehand.model.snapshot import Snapshot
+
+logger = get_logger(__name__)
+
+DEFAULT_TAKEOVER_AFTER = timedelta(minutes=2)
+#: How long the ledger of a run is kept whose commit was never found. Its files are then old enough
+#: for vacuum's default retention.
+FORGET_AFTER = timedelta(days=7)
+
+
+@dataclass(kw_only=True, slots=True)
+class SweepReport:
+    """What a sweep did to the runs it found dead."""
+
+    #: Runs whose ledger is gone.
+    dropped: list[str] = field(default_factory=list)
+    #: Runs that were left as they are, with the reason.
+    kept: dict[str, str] = field(default_factory=dict)
+    #: Files that no version refers to and that were deleted.
+    files_deleted: list[str] = field(default_factory=list)
+
+
+def sweep(
+    table: FormatTable,
+    *,
+    clock: Clock | None = None,
+    takeover_after: timedelta = DEFAULT_TAKEOVER_AFTER,
+) -> SweepReport:
+    """Delete what dead runs staged and did not commit, and drop their ledgers."""
+    settling = _Settling(
+        table, by=f"sweep-{uuid.uuid4().hex}", clock=clock, takeover_after=takeover_after
+    )
+    return settling.settle_all()
+
+
+def resume(
+    run: Run,
+    table: FormatTable,
+    snapshot: Snapshot,
+    *,
+    wanted: Callable[[Mapping[str, Any]], bool],
+    takeover_after: timedelta = DEFAULT_TAKEOVER_AFTER,
+    first_group: int = 0,
+) -> list[Adopted]:
+    """Take over dead runs: adopt into `run` what still fits `snapshot`, sweep the rest.
+
+    `wanted` says from a dead run's plan whether its work is of use. Adopted groups are numbered
+    from `first_group`; their inputs need no work and must be left out of the new plan.
+    """
+    adopter = Adopter(run, table, snapshot, wanted=wanted, first_group=first_group)
+    settling = _Settling(
+        table, by=run.id, clock=run.clock, takeover_after=takeover_after, adopter=adopter
+    )
+    settling.settle_all()
+    return adopter.adopted
+
+
+class _Settling:
+    """One pass over the dead runs of a table."""
+
+    def __init__(
+        self,
+        table: FormatTable,
+        *,
+        by: str,
+        clock: Clock | None,
+        takeover_after: timedelta,
+        adopter: Adopter | None = None,
+    ) -> None:
+        self._table = table
+        self._by = by
+        self._clock = clock or SystemClock()
+        self._takeover_after = takeover_after
+        self._adopter = adopter
+        self._states = read_states(table.store, clock=self._clock)
+        self._settled: set[str] = set()
+        self._report = SweepReport()
+
+    def settle_all(self) -> SweepReport:
+        for run_id, state in sorted(self._states.items()):
+            if run_id != self._by and self._is_dead(state):
+                self._settle(state)
+        return self._report
+
+    def _is_dead(self, state: RunState) -> bool:
+        now, after = self._clock.now(), self._takeover_after
+        if state.is_over:
+            return is_idle(state.run, now=now, takeover_after=after)
+        return state.is_silent(now=now, takeover_after=after)
+
+    def _settle(self, state: RunState) -> None:
+        if state.run.id in self._settled:
+            return
+        end = state.end
+        if state.is_over or (end is not None and end.kind == "closed"):
+            self._clean(state, keep=())
+        elif end is None:
+            self._take_and_clean(state)
+        else:
+            self._follow(state, taker=end.by)
+
+    def _take_and_clean(self, state: RunState) -> None:
+        if not self._take(state):
+            self._keep(state, "it came back to life, or another run was faster")
+        elif self._adopter is None:
+            self._clean(state, keep=())
+        else:
+            self._adopter.adopt(state)
+            self._clean(state, keep=self._recorded_by(self._by))
+
+    def _take(self, state: RunState) -> bool:
+        """Claim the run's undecided outputs; False if somebody else was faster."""
+        batch = len(state.fates)
+        fate = Fate(kind="taken", batch=batch, by=self._by, at=self._clock.now().isoformat())
+        return put_fate(state.run.store, state.run.fate_key(batch), fate).by == self._by
+
+    def _follow(self, state: RunState, *, taker: str) -> None:
+        """Finish what the taker of a run began, if it is no longer there to do so."""
+        # Read anew: a taker that started after this pass did is not among the states.
+        taker_state = read_state(replace(state.run, id=taker))
+        if taker == self._by:
+            self._clean(state, keep=self._recorded_by(taker))
+        elif taker_state.is_over:
+            # It dropped its ledger only after all that it had taken, or never meant to adopt.
+            self._clean(state, keep=())
+        elif self._is_dead(taker_state):
+            self._settle(taker_state)
+        else:
+            self._keep(state, f"it is being taken over by run {taker}")
+
+    def _clean(self, state: RunState, *, keep: Collection[str]) -> None:
+        """Delete what is left of a run, and before that of the runs that it had taken over.
+
+        That order matters: as long as a run's ledger is there, it tells which outputs it adopted.
+        """
+        self._settled.add(state.run.id)
+        for victim in self._victims_of(state):
+            self._clean(victim, keep=self._recorded_by(state.run.id))
+        leftovers = find_leftovers(state.run, keep={*keep, *state.claimed_paths})
+        if self._delete(state, leftovers) and self._is_known_to_have_landed(state):
+            state.run.drop()
+            self._report.dropped.append(state.run.id)
+
+    def _victims_of(self, taker: RunState) -> list[RunState]:
+        """Return the runs that `taker` had taken over and not finished with."""
+        return [
+            state
+            for state in self._states.values()
+            if state.end and state.end.by == taker.run.id != state.run.id
+        ]
+
+    def _recorded_by(self, run_id: str) -> set[str]:
+        """Return the outputs in the ledger of a run, those that it adopted included."""
+        results = Run(store=self._table.store, id=run_id).results()
+        return {file.path for result in results for file in result.outputs}
+
+    def _delete(self, state: RunState, leftovers: list[str]) -> bool:
+        """Delete `leftovers`; False if the table refers to one, which no fate allows."""
+        if not leftovers:
+            return True
+        live = set(self._table.snapshot().files["path"].to_pylist())
+        if not live.isdisjoint(leftovers):
+            self._keep(state, "the table refers to files that its ledger calls uncommitted")
+            return False
+        state.run.discard(leftovers)
+        self._report.files_deleted.extend(leftovers)
+        return True
+
+    def _is_known_to_have_landed(self, state: RunState) -> bool:
+        """Look up each commit that the run was about to make; keep the ledger if one is missing."""
+        missing = [fate for fate in state.commits if not self._is_in_log(fate)]
+        if not missing or self._is_forgotten(missing):
+            return True
+        paths = sum(len(fate.outputs) for fate in missing)
+        self._keep(
+            state,
+            f"commit {missing[0].token} did not land yet; its {paths} files are left to vacuum",
+        )
+        return False
+
+    def _is_in_log(self, fate: Fate) -> bool:
+        try:
+            return (
+                self._table.find_commit(fate.token or "", after=fate.base_version or 0) is not None
+            )
+        except VersionNotFoundError:
+            return False
+
+    def _is_forgotten(self, missing: Collection[Fate]) -> bool:
+        newest = max(datetime.fromisoformat(fate.at) for fate in missing)
+        return self._clock.now() - newest > FORGET_AFTER
+
+    def _keep(self, state: RunState, reason: str) -> None:
+        self._settled.add(state.run.id)
+        self._report.kept[state.run.id] = reason
+        log_event(logger, logging.INFO, "run_kept", "Run %s is kept: %s", state.run.id, reason)
