@@ -1,0 +1,152 @@
+"""Footers of Parquet files: read from storage, and taken apart without losing anything.
+
+Field ids are those of parquet.thrift; the constants below name the ones that lakehand touches.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakehand.errors import CorruptFileError, RefusedError
+from lakehand.parquet.thrift import LIST, STRUCT, Struct, ThriftError, decode
+
+if TYPE_CHECKING:
+    from lakehand.storage import Store
+
+MAGIC = b"PAR1"
+ENCRYPTED_MAGIC = b"PARE"
+TRAILER_BYTES = 8
+#: One request of this size brings most footers whole.
+TAIL_BYTES = 64 * 1024
+
+
+class FileField:
+    VERSION, SCHEMA, ROWS, ROW_GROUPS, KEY_VALUES, CREATED_BY, COLUMN_ORDERS = range(1, 8)
+    ENCRYPTION, SIGNING_KEY = 8, 9
+
+
+class RowGroupField:
+    COLUMNS, TOTAL_BYTES, ROWS, SORTING, FILE_OFFSET, COMPRESSED_BYTES, ORDINAL = range(1, 8)
+
+
+class ChunkField:
+    FILE_PATH, FILE_OFFSET, METADATA = 1, 2, 3
+    OFFSET_INDEX, OFFSET_INDEX_BYTES, COLUMN_INDEX, COLUMN_INDEX_BYTES = 4, 5, 6, 7
+    CRYPTO, ENCRYPTED_METADATA = 8, 9
+
+
+class ColumnField:
+    TYPE, ENCODINGS, PATH, CODEC, VALUES, UNCOMPRESSED_BYTES, COMPRESSED_BYTES = range(1, 8)
+    KEY_VALUES, DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, STATISTICS = 8, 9, 10, 11, 12
+    ENCODING_STATS, BLOOM, BLOOM_BYTES, SIZE_STATISTICS, GEOSPATIAL = 13, 14, 15, 16, 17
+
+
+class StatisticsField:
+    OLD_MAX, OLD_MIN, NULLS, DISTINCT, MAX, MIN, MAX_EXACT, MIN_EXACT = range(1, 9)
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """The footer of one file: `meta` is its FileMetaData as read."""
+
+    path: str
+    file_bytes: int
+    meta: Struct
+
+    @property
+    def rows(self) -> int:
+        return int(field(self.meta, FileField.ROWS, 0))
+
+    @property
+    def row_groups(self) -> list[Struct]:
+        return elements(self.meta, FileField.ROW_GROUPS)
+
+    @property
+    def schema(self) -> list[Struct]:
+        """Schema elements, depth first, root included."""
+        return elements(self.meta, FileField.SCHEMA)
+
+    @property
+    def created_by(self) -> str | None:
+        value = field(self.meta, FileField.CREATED_BY)
+        return None if value is None else value.decode("utf-8", "replace")
+
+    @property
+    def key_values(self) -> dict[str, str | None]:
+        pairs = elements(self.meta, FileField.KEY_VALUES)
+        return {_text(field(pair, 1)) or "": _text(field(pair, 2)) for pair in pairs}
+
+    @property
+    def column_orders(self) -> list[Struct] | None:
+        if FileField.COLUMN_ORDERS not in self.meta:
+            return None
+        return elements(self.meta, FileField.COLUMN_ORDERS)
+
+
+def field(struct_: Struct, field_id: int, default: Any = None) -> Any:
+    """Return the value of a field, without its wire type."""
+    return struct_[field_id][1] if field_id in struct_ else default
+
+
+def elements(struct_: Struct, field_id: int) -> list[Any]:
+    """Return the elements of a list field; an absent one is empty."""
+    return struct_[field_id][1][1] if field_id in struct_ else []
+
+
+def struct_list(structs: list[Struct]) -> tuple[int, tuple[int, list[Struct]]]:
+    """Return a list field of structs."""
+    return (LIST, (STRUCT, structs))
+
+
+def chunks(row_group: Struct) -> list[Struct]:
+    return elements(row_group, RowGroupField.COLUMNS)
+
+
+def chunk_range(chunk: Struct) -> tuple[int, int]:
+    """Return where a chunk's pages lie: start and length, the dictionary page included."""
+    column = field(chunk, ChunkField.METADATA)
+    start = field(column, ColumnField.DATA_PAGE)
+    dictionary = dictionary_offset(column)
+    length = field(column, ColumnField.COMPRESSED_BYTES)
+    return (start if dictionary is None else dictionary), length
+
+
+def dictionary_offset(column: Struct) -> int | None:
+    """Return the offset of the dictionary page; some writers say 0 where they mean none."""
+    offset = field(column, ColumnField.DICTIONARY_PAGE, 0)
+    return offset if 0 < offset < field(column, ColumnField.DATA_PAGE) else None
+
+
+def read_footer(store: Store, key: str, *, table: str | None = None) -> Footer:
+    """Read the footer of a file; an encrypted one is refused, a broken one is an error."""
+    tail, size = store.get_tail(key, TAIL_BYTES)
+    if len(tail) < TRAILER_BYTES + len(MAGIC):
+        raise CorruptFileError(f"{key} has {size} bytes: no Parquet file", path=key, table=table)
+    length, magic = struct.unpack("<I4s", tail[-TRAILER_BYTES:])
+    if magic == ENCRYPTED_MAGIC:
+        raise RefusedError(f"{key} has an encrypted footer", feature="encryption", table=table)
+    if magic != MAGIC or length + TRAILER_BYTES + len(MAGIC) > size:
+        raise CorruptFileError(
+            f"{key} does not end as a Parquet file does (it may be cut off)",
+            path=key,
+            table=table,
+            hint="compare its size with the log, and restore it from a copy",
+        )
+    if length + TRAILER_BYTES > len(tail):
+        tail, size = store.get_tail(key, length + TRAILER_BYTES)
+    return parse_footer(tail[-TRAILER_BYTES - length : -TRAILER_BYTES], path=key, file_bytes=size)
+
+
+def parse_footer(data: bytes, *, path: str, file_bytes: int) -> Footer:
+    """Take the bytes of a FileMetaData apart."""
+    try:
+        meta, _ = decode(data)
+    except ThriftError as error:
+        raise CorruptFileError(f"the footer of {path} is broken: {error}", path=path) from error
+    return Footer(path=path, file_bytes=file_bytes, meta=meta)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "replace")
