@@ -35,8 +35,11 @@ _NO_ROW_COUNTS_COST = 10
 class Reason:
     """One finding: a stable code, what it costs, and a sentence."""
 
+    #: Stable name of the finding.
     code: str
+    #: What the finding costs.
     points: int
+    #: The finding in words.
     message: str
 
 
@@ -44,7 +47,9 @@ class Reason:
 class Health:
     """A score from 0 to 100, and what keeps it from being 100, worst first."""
 
+    #: From 0 to 100.
     score: int
+    #: What keeps the score from being 100, worst first.
     reasons: tuple[Reason, ...]
 
 

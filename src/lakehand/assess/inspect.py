@@ -29,9 +29,11 @@ class SizeRange:
 
     #: Smallest size in the range.
     from_bytes: int
-    #: First size above the range; None: no upper end.
+    #: First size above the range; null: no upper end.
     to_bytes: int | None
+    #: Files in the range.
     file_count: int
+    #: Size of these files together.
     total_bytes: int
 
 
@@ -39,20 +41,29 @@ class SizeRange:
 class Inspection:
     """A table at one version, in numbers. Fields have the names of the JSON document."""
 
+    #: URL of the table, without credentials.
     table: str
+    #: Name of the table's format.
     format: str
+    #: The version that was looked at.
     version: int
     #: When the version was committed.
     at: datetime
+    #: Files that the version is made of.
     file_count: int
+    #: Size of these files together.
     total_bytes: int
-    #: Visible rows; None if some file does not say how many it has.
+    #: `total_bytes / file_count`, rounded down.
+    average_file_bytes: int
+    #: Visible rows; null if some file does not say how many it has.
     row_count: int | None
     #: Rows that are still in the files and no longer visible.
     deleted_row_count: int
     #: Files below `small_file_bytes`.
     small_file_count: int
+    #: Below this size a file is small: a part of the target, see `small_file_ratio`.
     small_file_bytes: int
+    #: Size that rewritten files aim for.
     target_file_bytes: int
     #: Files that compaction would save: small ones beyond those that their rows need.
     excess_file_count: int
@@ -60,22 +71,21 @@ class Inspection:
     files_with_deleted_rows: int
     #: Partitions that hold files; a table without partition columns is one partition.
     partition_count: int
+    #: Columns by whose values the files are kept apart.
     partition_columns: tuple[str, ...]
-    #: None if the table has none at or before this version.
+    #: Newest checkpoint; null if the table has none at or before this version.
     checkpoint_version: int | None
+    #: Commits that have to be replayed on top of the checkpoint.
     commits_since_checkpoint: int
+    #: Sizes of files as a histogram.
     sizes: tuple[SizeRange, ...]
+    #: How healthy the table is, and why.
     health: Health
-
-    @property
-    def average_file_bytes(self) -> int:
-        return self.total_bytes // self.file_count if self.file_count else 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that `lakehand inspect --json` prints."""
         document = asdict(self)
         document["at"] = self.at.isoformat()
-        document["average_file_bytes"] = self.average_file_bytes
         return document
 
 
@@ -104,6 +114,7 @@ def inspect_snapshot(snapshot: Snapshot, *, format_name: str, settings: Settings
         at=snapshot.at,
         file_count=measures.file_count,
         total_bytes=int(sizes.sum()),
+        average_file_bytes=int(sizes.sum()) // max(measures.file_count, 1),
         row_count=_visible_rows(measures),
         deleted_row_count=measures.deleted_rows,
         small_file_count=measures.small_file_count,

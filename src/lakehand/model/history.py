@@ -16,19 +16,23 @@ if TYPE_CHECKING:
 class HistoryEntry:
     """One commit as users of the format know it."""
 
+    #: Version that the commit made.
     version: int
+    #: When it was committed.
     at: datetime
-    #: None where the commit does not say.
+    #: Name of the operation; null where the commit does not say.
     operation: str | None
+    #: Arguments of the operation, as written.
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    #: Counts of the operation under the names of the engine that wrote them.
     metrics: Mapping[str, str] = field(default_factory=dict)
     #: What the commit did, in words.
     summary: str = ""
     #: Engine that wrote the commit.
     engine: str | None = None
-    #: Our token, if the commit is ours; also other engines' transaction ids.
+    #: Token of the writer, by which it recognises its commit.
     token: str | None = None
-    #: The evidence that lakehand stored with its commit.
+    #: The evidence that lakehand stored with its commit; null for other commits.
     proof: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:

@@ -1,0 +1,361 @@
+"""Write the reference pages from the code, so that they cannot disagree with it.
+
+`--check` writes nothing and fails if a page is out of date.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import lakehand
+from lakehand import errors
+from lakehand.assess import health
+from lakehand.assess import inspect as inspection
+from lakehand.cli.main import cli
+from lakehand.formats.delta.features import BINDINGS, FEATURES
+from lakehand.model import history
+from lakehand.model.quantities import format_bytes, format_duration
+from lakehand.settings import SETTINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from types import ModuleType
+
+    from lakehand.settings import Setting
+
+REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+HEADER = "<!-- Written by `make docs` from the code. Change the code, not this page. -->\n"
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def code(text: object) -> str:
+    return f"`{text}`"
+
+
+# -- the command ------------------------------------------------------------------------------
+
+
+def cli_page() -> Iterator[str]:
+    yield "# The command"
+    yield (
+        "Data goes to stdout; logs, progress and errors go to stderr. With `--json` stdout holds "
+        "exactly one JSON document ([its fields](json.md)); a failure is the document "
+        '`{"error": {...}}` ([its codes](errors.md)).'
+    )
+    yield "## Exit codes"
+    yield table(("code", "meaning"), EXIT_CODES)
+    yield "## `lakehand`"
+    yield from _command(cli, "lakehand")
+    for name, command in sorted(cli.commands.items()):
+        yield f"## `lakehand {name}`"
+        yield from _command(command, f"lakehand {name}")
+
+
+EXIT_CODES = (
+    ("0", "done, or nothing to do"),
+    ("1", "failed"),
+    ("2", "bad usage: an argument, a setting or a missing part"),
+    ("3", "lost to a concurrent writer; nothing was changed; try again"),
+    ("4", "the proof failed; nothing was changed"),
+    ("5", "unhealthy (reserved for `health` and `verify`)"),
+    ("130", "interrupted"),
+)
+
+
+def _command(command: click.Command, name: str) -> Iterator[str]:
+    # A fixed width: the page must not depend on the terminal that it was written in.
+    context = click.Context(command, info_name=name, terminal_width=100)
+    usage = command.get_usage(context).removeprefix("Usage: ")
+    yield f"```console\n$ {usage}\n```"
+    yield inspect.cleandoc(command.help or "")
+    yield table(("option", "meaning"), _options(command, context))
+
+
+def _options(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None:
+            yield code(record[0]), record[1]
+
+
+# -- settings ---------------------------------------------------------------------------------
+
+
+def settings_page() -> Iterator[str]:
+    yield "# Settings"
+    yield (
+        "A value comes from the call, else from the environment, else from the property of the "
+        "table, else from the default. Unknown names are refused, and the nearest name is "
+        "suggested. `lakehand settings` shows what is in force and where it comes from."
+    )
+    for setting in SETTINGS:
+        yield f"## `{setting.name}`"
+        yield setting.help
+        yield table(("", ""), _setting_rows(setting))
+
+
+def _setting_rows(setting: Setting) -> Iterator[tuple[str, str]]:
+    yield "default", _value(setting.default, setting.name)
+    if setting.minimum is not None:
+        yield "at least", _value(setting.minimum, setting.name)
+    if " | " in setting.parse.__name__:
+        yield "one of", ", ".join(code(choice) for choice in setting.parse.__name__.split(" | "))
+    yield "environment", code(setting.environment)
+    if setting.table_property:
+        yield "table property", code(setting.table_property)
+    if setting.aliases:
+        yield "also known as", ", ".join(code(alias) for alias in setting.aliases)
+
+
+def _value(value: Any, name: str) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    return format_bytes(value) if name.endswith("_bytes") else code(value)
+
+
+# -- errors -----------------------------------------------------------------------------------
+
+
+def errors_page() -> Iterator[str]:
+    yield "# Errors"
+    yield (
+        "Every error is a `LakehandError` with `.code`, `.retryable`, `.message`, `.hint` and the "
+        "attributes named below; `lakehand.is_retryable(error)` tells whether the same call may "
+        "succeed later. Codes are stable. A JSON document of the command holds the same fields."
+    )
+    tree = inspect.cleandoc(errors.__doc__ or "").split("\n\n")[-1]
+    yield f"```text\n{tree}\n```"
+    yield table(("error", "code", "exit", "retryable", "meaning"), _error_rows())
+    yield "The command itself adds three codes."
+    yield table(
+        ("code", "exit", "meaning"),
+        (
+            ("`USAGE_ERROR`", "2", "the command line cannot be understood"),
+            ("`INTERRUPTED`", "130", "stopped from the keyboard"),
+            ("`INTERNAL`", "1", "a fault of lakehand; please report it"),
+        ),
+    )
+
+
+def _error_rows() -> Iterator[tuple[str, ...]]:
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        if isinstance(kind, type):
+            meaning = " ".join(inspect.cleandoc(kind.__doc__ or "").split())
+            retryable = "yes" if kind.retryable else ""
+            yield code(name), code(kind.code), str(kind.exit_code), retryable, meaning
+
+
+# -- JSON documents ---------------------------------------------------------------------------
+
+
+def json_page() -> Iterator[str]:
+    yield "# JSON documents"
+    yield (
+        "Fields may be added; those listed here keep their names and meanings. The reports of the "
+        "Python API have the same fields."
+    )
+    for heading, module, kind in DOCUMENTS:
+        yield f"## {heading}"
+        yield table(("field", "type", "meaning"), _fields(module, kind))
+    yield "## How the health score is computed"
+    yield inspect.cleandoc(health.__doc__ or "").split("\n\n", 1)[1]
+
+
+DOCUMENTS: list[tuple[str, ModuleType, str]] = [
+    ("`inspect`", inspection, "Inspection"),
+    ("`inspect`: each of `sizes[]`", inspection, "SizeRange"),
+    ("`inspect`: `health`", health, "Health"),
+    ("`inspect`: each of `health.reasons[]`", health, "Reason"),
+    ("`history`: each of `commits[]`", history, "HistoryEntry"),
+]
+
+
+def _fields(module: ModuleType, kind: str) -> Iterator[tuple[str, str, str]]:
+    """Read the fields of a dataclass with the `#:` comments above them."""
+    source = inspect.getsource(module)
+    lines = source.splitlines()
+    tree = ast.parse(source)
+    node = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == kind)
+    for entry in node.body:
+        if isinstance(entry, ast.AnnAssign) and isinstance(entry.target, ast.Name):
+            yield (
+                code(entry.target.id),
+                _json_type(entry.annotation),
+                _comment_above(lines, entry.lineno),
+            )
+
+
+JSON_TYPES = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "true or false",
+    "datetime": "string, ISO 8601",
+    "None": "null",
+    "Mapping": "object",
+    "Any": "anything",
+}
+
+
+def _json_type(annotation: ast.expr) -> str:
+    """Say in words of JSON what an annotation means."""
+    match annotation:
+        case ast.BinOp(left=left, right=right):
+            return f"{_json_type(left)} or {_json_type(right)}"
+        case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=[member, *_])):
+            return f"array of {_json_type(member)}"
+        case ast.Subscript(value=value):
+            return _json_type(value)
+    name = ast.unparse(annotation)
+    return JSON_TYPES.get(name, f"`{name}`")
+
+
+def _comment_above(lines: Sequence[str], line: int) -> str:
+    comment: list[str] = []
+    while lines[line - 2].strip().startswith("#:"):
+        comment.insert(0, lines[line - 2].strip().removeprefix("#:").strip())
+        line -= 1
+    return " ".join(comment)
+
+
+# -- features ---------------------------------------------------------------------------------
+
+
+def features_page() -> Iterator[str]:
+    yield "# Features of Delta tables"
+    yield (
+        "What lakehand does with a table that lists a feature. `unless active`: done, unless the "
+        "table makes use of the feature. A feature that is not in this list is refused by name, "
+        "before anything is written; `inspect` still works if only writers must know it."
+    )
+    headings = ("feature", "read", "rewrite", "append", "inspect", "checkpoint", "why")
+    yield table(headings, _feature_rows())
+    yield "Some properties bind writers although they are no features:"
+    yield table(
+        ("property", "refused", "why"),
+        ((b.name, ", ".join(sorted(b.refuses)), b.reason) for b in BINDINGS),
+    )
+
+
+def _feature_rows() -> Iterator[tuple[str, ...]]:
+    for feature in FEATURES.values():
+        verdicts = (feature.read, feature.rewrite, feature.append, feature.inspect)
+        verdicts += (feature.checkpoint,)
+        yield code(feature.name), *(str(verdict) for verdict in verdicts), feature.reason
+
+
+# -- Python -----------------------------------------------------------------------------------
+
+
+def python_page() -> Iterator[str]:
+    yield "# Python"
+    yield (
+        "`import lakehand` gives these names and no others; it is quick and starts no JVM. "
+        "Reports have the fields of the [JSON documents](json.md)."
+    )
+    for name in sorted(lakehand.__all__, key=str.casefold):
+        yield f"## `{name}`"
+        value = getattr(lakehand, name)
+        if isinstance(value, tuple):
+            yield "The [settings](settings.md), each with name, default, help and aliases."
+            continue
+        yield from _callable(name, value, is_error=name.endswith("Error"))
+    yield "## Verbs of a `Table`"
+    for name, method in _methods(lakehand.Table):
+        yield f"### `Table.{name}`"
+        yield from _callable(name, method)
+
+
+def _callable(name: str, value: Any, *, is_error: bool = False) -> Iterator[str]:
+    if inspect.isfunction(value):
+        yield f"```python\n{name}{_signature(value)}\n```"
+    yield inspect.cleandoc(value.__doc__ or "")
+    if is_error:
+        yield f"Code `{value.code}`; see [errors](errors.md)."
+
+
+def _signature(function: Any) -> str:
+    """Write the signature as in the source, one parameter a line where it is long."""
+    signature = inspect.signature(function)
+    parameters = [_parameter(p) for p in signature.parameters.values() if p.name != "self"]
+    kinds = [p.kind for p in signature.parameters.values() if p.name != "self"]
+    if inspect.Parameter.KEYWORD_ONLY in kinds:
+        parameters.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
+    result = str(signature.return_annotation).replace("'", "")
+    line = f"({', '.join(parameters)}) -> {result}"
+    if len(line) <= LINE_LENGTH:
+        return line
+    lines = "".join(f"    {parameter},\n" for parameter in parameters)
+    return f"(\n{lines}) -> {result}"
+
+
+LINE_LENGTH = 80
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    text = f"{stars.get(parameter.kind, '')}{parameter.name}: {parameter.annotation}"
+    has_default = parameter.default is not inspect.Parameter.empty
+    return f"{text} = {parameter.default!r}" if has_default else text
+
+
+def _methods(kind: type) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(kind).items():
+        if inspect.isfunction(value) and not name.startswith("_"):
+            yield name, value
+
+
+# -- all of them ------------------------------------------------------------------------------
+
+PAGES = {
+    "cli.md": cli_page,
+    "settings.md": settings_page,
+    "errors.md": errors_page,
+    "json.md": json_page,
+    "python.md": python_page,
+    "features.md": features_page,
+}
+
+
+def render_pages() -> dict[str, str]:
+    """Return the text of every page by its file name."""
+    return {name: "\n\n".join((HEADER.strip(), *page())) + "\n" for name, page in PAGES.items()}
+
+
+def outdated_pages() -> list[str]:
+    """Return the names of pages that differ from what the code says."""
+    return [
+        name
+        for name, text in render_pages().items()
+        if not (REFERENCE / name).exists() or (REFERENCE / name).read_text() != text
+    ]
+
+
+def main() -> None:
+    if "--check" in sys.argv[1:]:
+        sys.exit(f"out of date: {', '.join(outdated_pages())}" if outdated_pages() else 0)
+    REFERENCE.mkdir(parents=True, exist_ok=True)
+    for name, text in render_pages().items():
+        (REFERENCE / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()
