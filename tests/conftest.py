@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from support.oracle import Oracle
+    from support.s3_server import S3Server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,3 +29,17 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
 
     with Oracle(tmp_path_factory.mktemp("oracle")) as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server, started at its first use and shared by the session."""
+    from support.s3_server import BINARY, run_s3_server
+
+    if not BINARY.exists():
+        reason = f"{BINARY} is missing; scripts/install-s3-server builds it"
+        if os.environ.get("LAKEHAND_ALLOW_SKIPS"):
+            pytest.skip(reason)
+        pytest.fail(reason)
+    with run_s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server

@@ -209,8 +209,9 @@ class MemoryStore(Store):
         quota_bytes: int | None = None,
         clock: Clock | None = None,
     ) -> None:
-        backend = MemoryBackend(name, path)
-        super().__init__(backend, location=parse_location(f"memory://{name}/{path}"), clock=clock)
+        location = parse_location(f"memory://{name}/{path}")
+        backend = MemoryBackend(location.container, location.path)
+        super().__init__(backend, location=location, clock=clock)
         if latency is not None:
             backend.bucket.latency = latency
         if quota_bytes is not None:

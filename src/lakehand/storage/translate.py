@@ -31,6 +31,12 @@ __all__ = ["Answer", "translated"]
 
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
+_CONFLICT = 409
+_NOT_IMPLEMENTED = 501
+# Azure's words for: the key is taken.
+_TAKEN_CODES = frozenset({"BlobAlreadyExists", "PathAlreadyExists"})
+# Amazon's words for: another request for this key is under way, and yours was turned down.
+_CONFLICT_CODES = frozenset({"ConditionalRequestConflict", "OperationAborted"})
 _LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 _DENIED = frozenset({401, 403})
 _DENIED_CODES = frozenset({"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "AccessDenied"})
@@ -104,8 +110,7 @@ def _classify(
     if answer.code == "NoSuchBucket":
         return StorageError, "the bucket does not exist; check its name and the endpoint"
     if isinstance(error, obstore_errors.AlreadyExistsError | obstore_errors.PreconditionError):
-        # 409: another request for the same key was under way, and ours was turned down.
-        return (StoreUnreachableError if answer.status == 409 else ObjectExistsError), None  # noqa: PLR2004
+        return _classify_taken(answer), None
     if isinstance(error, FileNotFoundError):
         return ObjectNotFoundError, None
     if isinstance(error, ValueError):
@@ -115,8 +120,15 @@ def _classify(
     return _classify_answer(error, answer)
 
 
+def _classify_taken(answer: Answer) -> type[StorageError]:
+    """Tell a key that is taken from the other conflicts that stores answer in the same way."""
+    if answer.status != _CONFLICT or answer.code in _TAKEN_CODES:
+        return ObjectExistsError
+    return StoreUnreachableError if answer.code in _CONFLICT_CODES else StorageError
+
+
 def _is_unsupported(error: Exception, answer: Answer) -> bool:
-    return isinstance(error, obstore_errors.NotSupportedError) or answer.status == 501  # noqa: PLR2004
+    return isinstance(error, obstore_errors.NotSupportedError) or answer.status == _NOT_IMPLEMENTED
 
 
 def _classify_answer(error: Exception, answer: Answer) -> tuple[type[StorageError], str | None]:

@@ -1,0 +1,93 @@
+"""A real S3 server for tests: versitygw over a temporary directory, on a free loopback port."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BINARY = Path(__file__).parents[2] / ".cache" / "bin" / "versitygw"
+ACCESS_KEY = "lakehand-tests"
+SECRET_KEY = "a-secret-that-no-message-may-show"
+START_SECONDS = 20
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3Server:
+    """A running server with one bucket."""
+
+    endpoint: str
+    bucket: str
+    #: The bucket's files, as the server keeps them.
+    directory: Path
+    pid: int
+    options: dict[str, str] = field(repr=False)
+
+    def new_uri(self) -> str:
+        """Return a place in the bucket that nobody else uses."""
+        return f"s3://{self.bucket}/{uuid.uuid4().hex}"
+
+
+@contextmanager
+def run_s3_server(directory: Path, *, binary: Path = BINARY) -> Iterator[S3Server]:
+    """Run a server whose data lie in `directory`; it ends with the block, or with this process."""
+    bucket = "lake"
+    (directory / bucket).mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [binary, "--port", f"127.0.0.1:{port}", "--quiet", "posix", directory],
+        env={**os.environ, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=_end_with_parent,  # noqa: PLW1509  one call into the C library
+    )
+    try:
+        _wait_until_ready(process, port)
+        yield S3Server(
+            endpoint=f"http://127.0.0.1:{port}",
+            bucket=bucket,
+            directory=directory / bucket,
+            pid=process.pid,
+            options={
+                "endpoint": f"http://127.0.0.1:{port}",
+                "region": "us-east-1",
+                "access_key_id": ACCESS_KEY,
+                "secret_access_key": SECRET_KEY,
+                "allow_http": "true",
+            },
+        )
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+
+
+def _end_with_parent() -> None:
+    """Ask Linux to end the server with the tests, also when those are killed."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"the S3 server ended with code {process.returncode}")
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.02)
+        else:
+            return
+    raise RuntimeError(f"the S3 server did not listen within {START_SECONDS} s")
