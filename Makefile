@@ -1,5 +1,5 @@
-# One command a purpose. Everything lands in .venv and .cache; nothing outside the clone is touched,
-# except that Java is installed with apt-get where it is missing and where that is allowed.
+# One command a purpose. What they make lands in .venv and .cache of the clone. Outside of it there are
+# only the caches of pip, Go and Spark's resolver, and Java where it is missing and apt-get may run.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,8 +23,12 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 setup: environment ## install everything that the tests use: Java, Spark's jars, an S3 server
 	scripts/install-java
-	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/warm-spark-jars
+	$(MAKE) --no-print-directory $(VENV)/.jars
 	scripts/install-s3-server
+
+$(VENV)/.jars: $(VENV)/.ready scripts/warm-spark-jars tests/support/oracle_server.py
+	$(BIN)/python scripts/warm-spark-jars
+	@touch $@
 
 lint: environment
 	$(BIN)/ruff check .

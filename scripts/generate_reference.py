@@ -20,7 +20,7 @@ from lakehand.assess import health
 from lakehand.assess import inspect as inspection
 from lakehand.cli.main import cli
 from lakehand.formats.delta.features import BINDINGS, FEATURES
-from lakehand.model import history
+from lakehand.model import history, reports
 from lakehand.model.quantities import format_bytes, format_duration
 from lakehand.settings import SETTINGS
 
@@ -184,6 +184,7 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`inspect`: each of `sizes[]`", inspection, "SizeRange"),
     ("`inspect`: `health`", health, "Health"),
     ("`inspect`: each of `health.reasons[]`", health, "Reason"),
+    ("`checkpoint`", reports, "CheckpointReport"),
     ("`history`: each of `commits[]`", history, "HistoryEntry"),
 ]
 
@@ -313,8 +314,10 @@ LINE_LENGTH = 80
 def _parameter(parameter: inspect.Parameter) -> str:
     stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     text = f"{stars.get(parameter.kind, '')}{parameter.name}: {parameter.annotation}"
-    has_default = parameter.default is not inspect.Parameter.empty
-    return f"{text} = {parameter.default!r}" if has_default else text
+    if parameter.default is inspect.Parameter.empty:
+        return text
+    default = repr(parameter.default)
+    return f"{text} = {'...' if ' at 0x' in default else default}"
 
 
 def _methods(kind: type) -> Iterator[tuple[str, Any]]:

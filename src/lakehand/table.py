@@ -6,8 +6,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakehand.assess.inspect import Inspection, inspect_snapshot
-from lakehand.errors import TableExistsError, ValidationError
+from lakehand.errors import RefusedError, ValidationError
 from lakehand.formats.registry import detect_format, load_format
+from lakehand.model.reports import CheckpointReport
+from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
 from lakehand.storage import open_store
 
@@ -59,12 +61,6 @@ def create_table(
     chosen = Settings(settings)
     store = open_store(uri, storage_options)
     table_format = load_format(format)
-    if table_format.detect(store):
-        raise TableExistsError(
-            f"there already is a table at {store.url}",
-            table=store.url,
-            hint="open it with open_table, or choose another place",
-        )
     handle = table_format.create(
         store, schema, partition_by=partition_by, properties=properties or {}
     )
@@ -131,6 +127,31 @@ class Table:
     def diff(self, from_version: int, to_version: int) -> Difference:
         """Return the files that came and went between two versions."""
         return self._handle.diff(from_version, to_version)
+
+    def checkpoint(self, *, version: int | None = None) -> CheckpointReport:
+        """Fold the log up to the newest version (or `version`), so that the table opens fast.
+
+        Nothing is written if a complete checkpoint of that version is there.
+        """
+        clock = SystemClock()
+        started = clock.monotonic()
+        receipt = self._handle.checkpoint(version=version)
+        if receipt is None:
+            raise RefusedError(
+                f"tables of {self.format} have no checkpoints",
+                table=self.url,
+                operation="checkpoint",
+            )
+        return CheckpointReport(
+            outcome="committed" if receipt["is_new"] else "nothing_to_do",
+            table=self.url,
+            version=receipt["version"],
+            kind=receipt["kind"],
+            files=tuple(receipt["keys"]),
+            bytes=receipt["bytes"],
+            action_count=receipt["action_count"],
+            duration_ms=(clock.monotonic() - started) * 1000,
+        )
 
     def transactions(self) -> Mapping[str, int]:
         """Return the newest version of every application that writes exactly once."""

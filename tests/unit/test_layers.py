@@ -27,8 +27,8 @@ FLOORS = (
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(ROOT.rglob("*.py"))
-#: All but the facade, which stands above the floors.
-ROOMS = [module for module in MODULES if module.relative_to(ROOT).parts[0] != "__init__.py"]
+#: All but the facade and the door, which stand above the floors.
+ROOMS = [module for module in MODULES if not module.relative_to(ROOT).parts[0].startswith("__")]
 
 #: Words that only the adapter of the format knows.
 DELTA_WORDS = re.compile(

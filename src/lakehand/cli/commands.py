@@ -89,6 +89,29 @@ def history(
 
 
 @click.command()
+@table_options
+@version_option
+def checkpoint(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    version: int | None,
+) -> None:
+    """Fold the log of TABLE into a checkpoint, so that it opens fast.
+
+    Nothing is written if a complete checkpoint of the version is there. The table's rows and
+    versions stay as they are.
+    """
+    from lakehand.cli.screens import checkpoint_screen
+
+    report = _open(table, storage_options).checkpoint(version=version)
+    if as_json:
+        print_document(report.to_json())
+    else:
+        print_screen(*checkpoint_screen(report))
+
+
+@click.command()
 @json_option
 @logging_options
 def settings(as_json: bool) -> None:  # noqa: FBT001
@@ -104,4 +127,4 @@ def settings(as_json: bool) -> None:  # noqa: FBT001
         print_screen(*settings_screen(chosen))
 
 
-COMMANDS: tuple[click.Command, ...] = (inspect, history, settings)
+COMMANDS: tuple[click.Command, ...] = (inspect, history, checkpoint, settings)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lakehand.assess.health import Health
     from lakehand.assess.inspect import Inspection, SizeRange
     from lakehand.model.history import HistoryEntry
+    from lakehand.model.reports import CheckpointReport
     from lakehand.settings import Settings
 
 _BAR_WIDTH = 32
@@ -142,6 +143,19 @@ def history_screen(entries: Sequence[HistoryEntry]) -> Iterable[RenderableType]:
             entry.summary + proved, entry.engine or "?",
         )  # fmt: skip
     yield grid
+
+
+def checkpoint_screen(report: CheckpointReport) -> Iterable[RenderableType]:
+    """Show what was written, in one line."""
+    if report.outcome == "nothing_to_do":
+        yield Text(f"nothing to do: version {report.version:,} has a complete checkpoint")
+        return
+    files = format_count(len(report.files), "file")
+    entries = "entry" if report.action_count == 1 else "entries"
+    yield Text(
+        f"checkpoint of version {report.version:,} written: {report.action_count:,} {entries} in "
+        f"{files}, {format_bytes(report.bytes)}, {report.kind}"
+    )
 
 
 def settings_screen(settings: Settings) -> Iterable[RenderableType]:
