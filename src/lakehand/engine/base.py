@@ -1,0 +1,120 @@
+"""What every runner promises."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from lakehand.errors import CancelledError, TaskFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from lakehand.runs import Run
+
+#: A function of a module, or a `functools.partial` of one, from plain JSON to plain JSON. Whatever
+#: is secret belongs into the function, not into the payload.
+Task = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+#: How often a task is tried that ends with an exception nobody foresaw, or with its process.
+TASK_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskOutcome:
+    """What came of one payload: a result or a failure."""
+
+    #: Position of the payload.
+    index: int
+    result: Mapping[str, Any] | None = None
+    #: `LakehandError.to_json()`.
+    failure: Mapping[str, Any] | None = None
+    #: How often the task was tried, as far as the runner knows.
+    attempts: int = 1
+
+
+OnResult = Callable[[TaskOutcome], None]
+
+
+class CancelToken:
+    """Asks tasks to stop, from any thread."""
+
+    def __init__(self) -> None:
+        self._cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._cancelled.is_set()
+
+    def raise_if_cancelled(self) -> None:
+        if self.is_cancelled:
+            raise CancelledError(
+                "stopped on request; no task is running any more and nothing was committed"
+            )
+
+
+class Runner(Protocol):
+    """Runs a function over payloads, each in a task of its own."""
+
+    def run(
+        self,
+        function: Task,
+        payloads: Sequence[Mapping[str, Any]],
+        *,
+        run: Run | None = None,
+        on_result: OnResult | None = None,
+        cancel: CancelToken | None = None,
+    ) -> list[TaskOutcome]:
+        """Run `function` on every payload and return the outcomes in the order of the payloads.
+
+        Tasks start in that order. A LakehandError becomes a failure in the outcome and is not
+        tried again; any other exception, or the death of the process, is tried up to three times
+        and then becomes a TaskFailedError there. One failure does not stop the others.
+
+        `on_result` gets every outcome once, as early as the runner knows it; with a `run` that is
+        when the result is in its ledger. If it raises, all tasks are stopped. CancelledError
+        after `cancel.cancel()`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back what the runner started."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+def group_of(payload: Mapping[str, Any]) -> int | None:
+    """Return the number of the group that a payload is about, None if it is about none.
+
+    A payload is a group as JSON, or holds one, or its number, under `group`.
+    """
+    group = payload.get("group", payload)
+    number = group.get("id") if isinstance(group, Mapping) else group
+    return number if isinstance(number, int) else None
+
+
+def failed_for_good(index: int, reason: str, *, attempts: int) -> TaskOutcome:
+    """Return the outcome of a task that no further attempt would help."""
+    times = "once" if attempts == 1 else f"{attempts} times"
+    error = TaskFailedError(f"task {index} failed {times}: {reason}", task=index, attempts=attempts)
+    return TaskOutcome(index=index, failure=error.to_json(), attempts=attempts)
+
+
+def describe(error: BaseException) -> str:
+    """Return an exception that nobody foresaw as one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,63 @@
+"""Start a Spark session where none was passed in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from lakehand.engine.base import TASK_ATTEMPTS
+from lakehand.engine.java import find_java
+
+if TYPE_CHECKING:
+    from lakehand.settings import Settings
+
+#: Plain `local[*]` never tries a task again.
+DEFAULT_MASTER = f"local[*,{TASK_ATTEMPTS}]"
+
+_QUIET = {
+    "spark.app.name": "lakehand",
+    "spark.log.level": "ERROR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+# A machine's own name often resolves to an address that it cannot reach itself on.
+_LOOPBACK = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def open_session(settings: Settings) -> tuple[Any, bool]:
+    """Return a Spark session, and whether it is ours to stop.
+
+    The process's active session is used where there is one. Otherwise one is started: on the
+    Spark Connect server `remote`, else on `master`, else on this machine.
+    """
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active, False
+    remote = settings["remote"]
+    if remote is not None:
+        if not remote.startswith("sc://"):
+            _prepare_jvm(remote)
+        return SparkSession.builder.remote(remote).getOrCreate(), True
+    master = settings["master"] or DEFAULT_MASTER
+    _prepare_jvm(master)
+    builder = SparkSession.builder.master(master)
+    for name, value in {**_QUIET, **(_LOOPBACK if _is_local(master) else {})}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate(), True
+
+
+def _prepare_jvm(master: str) -> None:
+    """Point Spark to Java and to this Python; both are read when the JVM starts."""
+    os.environ["JAVA_HOME"] = str(find_java())
+    if _is_local(master):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    else:
+        # On a cluster the user may know better where Python lies.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local")

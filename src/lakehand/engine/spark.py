@@ -1,0 +1,242 @@
+"""Tasks on Spark, through the DataFrame API alone: local, on a cluster, or over Spark Connect."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Self
+
+import lakehand
+from lakehand.engine.base import (
+    CancelToken,
+    OnResult,
+    Task,
+    TaskOutcome,
+    failed_for_good,
+    group_of,
+)
+from lakehand.engine.session import open_session
+from lakehand.engine.spark_task import OUTCOME_SCHEMA, pack_work, shipped_function
+from lakehand.errors import WorkerMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from lakehand.runs import Run
+    from lakehand.settings import Settings
+
+_POLL_SECONDS = 0.1
+_LEDGER_SECONDS = 2.0
+#: Attempts that Spark makes where nothing else is said.
+_SPARK_ATTEMPTS = 4
+_LOCAL_MASTER = re.compile(r"local(?:\[[^,\]]+(?:,\s*(\d+))?\])?")
+
+
+class SparkRunner:
+    """One Spark task per payload; the session is started when it is first needed."""
+
+    def __init__(self, settings: Settings, *, spark: Any = None) -> None:
+        self._settings = settings
+        self._spark = spark
+        self._is_ours = False
+
+    def run(
+        self,
+        function: Task,
+        payloads: Sequence[Mapping[str, Any]],
+        *,
+        run: Run | None = None,
+        on_result: OnResult | None = None,
+        cancel: CancelToken | None = None,
+    ) -> list[TaskOutcome]:
+        """Run `function` on every payload, as `Runner.run` promises."""
+        if not payloads:
+            return []
+        cancel = cancel or CancelToken()
+        cancel.raise_if_cancelled()
+        results = _Results(payloads, run=run, on_result=on_result)
+        job = _Job(self._session(), function, payloads)
+        try:
+            while not job.wait(_POLL_SECONDS):
+                cancel.raise_if_cancelled()
+                results.poll_ledger()
+        except BaseException:
+            job.interrupt()
+            raise
+        cancel.raise_if_cancelled()
+        return results.complete(job)
+
+    def _session(self) -> Any:
+        if self._spark is None:
+            self._spark, self._is_ours = open_session(self._settings)
+        return self._spark
+
+    def close(self) -> None:
+        if self._is_ours:
+            self._spark.stop()
+        self._spark, self._is_ours = None, False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _Job:
+    """A Spark job in a thread of its own, so that the driver can watch the ledger and stop it."""
+
+    def __init__(self, spark: Any, function: Task, payloads: Sequence[Mapping[str, Any]]) -> None:
+        self._spark = spark
+        self._tag = f"lakehand-{uuid.uuid4().hex}"
+        self.attempts = attempts_of(spark)
+        work = pack_work(function, payloads, attempts_by_spark=self.attempts)
+        # Exactly one task a payload, started in their order.
+        numbers = spark.range(0, len(payloads), 1, len(payloads))
+        self._frame = numbers.mapInArrow(
+            shipped_function(work, versions=versions()), OUTCOME_SCHEMA
+        )
+        self.outcomes: dict[int, dict[str, Any]] = {}
+        self.error: Exception | None = None
+        self._thread = threading.Thread(target=self._collect, daemon=True)
+        self._thread.start()
+
+    def _collect(self) -> None:
+        try:
+            self._spark.addTag(self._tag)
+            for row in self._frame.toArrow().to_pylist():
+                self.outcomes[row["index"]] = json.loads(row["outcome"])
+        except Exception as error:  # noqa: BLE001  told to whoever waits for the job
+            self.error = error
+
+    def wait(self, seconds: float) -> bool:
+        """Wait a little; say whether the job has ended."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def interrupt(self) -> None:
+        """Stop the job and wait until it has stopped."""
+        # Again and again: the job may not have reached Spark when it is first interrupted.
+        while not self.wait(_POLL_SECONDS):
+            self._spark.interruptTag(self._tag)
+
+
+class _Results:
+    """Outcomes as they become known: from the ledger while the job runs, from Spark at its end."""
+
+    def __init__(
+        self,
+        payloads: Sequence[Mapping[str, Any]],
+        *,
+        run: Run | None,
+        on_result: OnResult | None,
+    ) -> None:
+        self._count = len(payloads)
+        self._run = run
+        self._on_result = on_result
+        groups = (group_of(payload) for payload in payloads)
+        self._index_of = {group: index for index, group in enumerate(groups) if group is not None}
+        self._known: dict[int, TaskOutcome] = {}
+        self._known_groups: set[int] = set()
+        self._next_poll = time.monotonic() + _LEDGER_SECONDS
+
+    def poll_ledger(self) -> None:
+        if self._run is None or time.monotonic() < self._next_poll:
+            return
+        self._read_ledger()
+        self._next_poll = time.monotonic() + _LEDGER_SECONDS
+
+    def _read_ledger(self) -> None:
+        if self._run is None:
+            return
+        for result in self._run.results(known=self._known_groups):
+            self._known_groups.add(result.group)
+            index = self._index_of.get(result.group)
+            if index is not None:
+                self._take(TaskOutcome(index=index, result=result.to_json()))
+
+    def _take(self, outcome: TaskOutcome) -> None:
+        is_news = outcome.index not in self._known
+        self._known[outcome.index] = outcome
+        if is_news and self._on_result is not None:
+            self._on_result(outcome)
+
+    def complete(self, job: _Job) -> list[TaskOutcome]:
+        """Return all outcomes of a job that has ended, whichever way."""
+        for index, outcome in job.outcomes.items():
+            if "mismatch" in outcome:
+                raise _mismatch(outcome["mismatch"])
+            self._take(TaskOutcome(index=index, **outcome))
+        if job.error is not None:
+            self._explain_missing(job.error, attempts=job.attempts)
+        return [self._known[index] for index in range(self._count)]
+
+    def _explain_missing(self, error: Exception, *, attempts: int) -> None:
+        """Spark gave the job up: what is in the ledger counts, the rest has failed."""
+        mismatch = _mismatch_in(error)
+        if mismatch is not None:
+            raise mismatch from error
+        self._read_ledger()
+        reason = f"Spark gave up: {_headline(error)}"
+        for index in range(self._count):
+            if index not in self._known:
+                self._take(failed_for_good(index, reason, attempts=attempts))
+
+
+def versions() -> dict[str, str]:
+    """Return what driver and executors must have in common."""
+    python_version = ".".join(platform.python_version_tuple()[:2])
+    return {"lakehand": lakehand.__version__, "python": python_version}
+
+
+def attempts_of(spark: Any) -> int:
+    """Return how often the session's Spark tries a task."""
+    master = _LOCAL_MASTER.fullmatch(spark.conf.get("spark.master", ""))
+    if master is not None:
+        return int(master.group(1) or 1)
+    return int(spark.conf.get("spark.task.maxFailures", str(_SPARK_ATTEMPTS)))
+
+
+def _mismatch(found: Mapping[str, str]) -> WorkerMismatchError:
+    ours = versions()
+    return WorkerMismatchError(
+        f"an executor has lakehand {found['lakehand']} on Python {found['python']}, the driver has"
+        f" lakehand {ours['lakehand']} on Python {ours['python']}",
+        hint=_remedy(),
+    )
+
+
+def _mismatch_in(error: Exception) -> WorkerMismatchError | None:
+    """Recognise executors that fail before they can compare versions."""
+    text = str(error)
+    missing = re.search(r"No module named '([^']+)'", text)
+    if missing is not None:
+        return WorkerMismatchError(f"an executor lacks {missing.group(1)}", hint=_remedy())
+    if "PYTHON_VERSION_MISMATCH" in text:
+        message = f"an executor has another Python than the driver: {_headline(error)}"
+        return WorkerMismatchError(message, hint=_remedy())
+    return None
+
+
+def _remedy() -> str:
+    ours = versions()
+    return (
+        f"install lakehand=={ours['lakehand']} into the executors' Python {ours['python']} and let"
+        " PYSPARK_PYTHON (or spark.pyspark.python) name that Python before the session starts"
+    )
+
+
+def _headline(error: Exception) -> str:
+    """Return the line of a Spark error that says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,98 @@
+"""What is sent to Spark's executors.
+
+The function, its payloads and all that is secret travel as one compressed pickle inside the
+function that Spark ships; the DataFrame holds numbers only, so that neither plan nor web pages nor
+event logs of Spark say more.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from lakehand.engine.attempt import attempt
+from lakehand.engine.base import TASK_ATTEMPTS, describe, failed_for_good
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lakehand.engine.base import Task
+
+OUTCOME_SCHEMA = "index long, outcome string"
+
+
+def pack_work(
+    function: Task, payloads: Sequence[Mapping[str, Any]], *, attempts_by_spark: int
+) -> bytes:
+    """Return everything that tasks need, unreadable to whoever prints it."""
+    from pyspark import cloudpickle
+
+    # Packed one by one, so that a task unpacks its own payload only.
+    packed = [zlib.compress(json.dumps(payload).encode(), level=1) for payload in payloads]
+    work = cloudpickle.dumps((function, packed, attempts_by_spark))  # type: ignore[no-untyped-call]
+    return zlib.compress(work, level=1)
+
+
+def shipped_function(
+    work: bytes, *, versions: Mapping[str, str]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function for `mapInArrow`: numbers of tasks in, their outcomes out.
+
+    It is pickled by value, and names nothing of lakehand before the versions are compared: an
+    executor that lacks lakehand can still say so.
+    """
+
+    def run_tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import json
+        import platform
+
+        import pyarrow as pa
+
+        try:
+            from lakehand import __version__ as lakehand_version
+        except ImportError:
+            lakehand_version = "none"
+        python_version = ".".join(platform.python_version_tuple()[:2])
+        found = {"lakehand": lakehand_version, "python": python_version}
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                if found == versions:
+                    from lakehand.engine.spark_task import run_packed
+
+                    outcome = run_packed(work, index)
+                else:
+                    outcome = {"mismatch": found}
+                columns = {"index": [index], "outcome": [json.dumps(outcome)]}
+                yield pa.RecordBatch.from_pydict(columns)
+
+    return run_tasks
+
+
+def run_packed(work: bytes, index: int) -> dict[str, Any]:
+    """Run one task on an executor and return its outcome.
+
+    An unforeseen exception is raised as long as Spark will try again, perhaps elsewhere. The last
+    attempt returns it instead: Spark would otherwise give up all other tasks too.
+    """
+    from pyspark import TaskContext
+
+    function, payloads, attempts_by_spark = pickle.loads(zlib.decompress(work))  # noqa: S301
+    payload = zlib.decompress(payloads[index]).decode()
+    context = TaskContext.get()
+    first = 1 + (context.attemptNumber() if context is not None else 0)
+    # Where Spark never tries again (plain local mode), the task does so itself.
+    last = attempts_by_spark if attempts_by_spark > 1 else TASK_ATTEMPTS
+    for number in range(first, max(first, last) + 1):
+        try:
+            return {**attempt(function, payload), "attempts": number}
+        except Exception as error:
+            if number >= last:
+                failure = failed_for_good(index, describe(error), attempts=number).failure
+                return {"failure": failure, "attempts": number}
+            if attempts_by_spark > 1:
+                raise
+    raise AssertionError("unreachable")

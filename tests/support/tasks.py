@@ -1,0 +1,75 @@
+"""Trivial tasks, sent to every kind of runner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from lakehand.errors import RefusedError, StoreUnreachableError
+
+
+def double(payload: dict[str, Any]) -> dict[str, Any]:
+    return {"doubled": payload["number"] * 2, "pid": os.getpid()}
+
+
+def describe_process(payload: dict[str, Any]) -> dict[str, Any]:
+    """Say which JVM this Python works for: the first ancestor that is a java."""
+    time.sleep(payload["seconds"])
+    parents = psutil.Process().parents()
+    java = next((parent.pid for parent in parents if parent.name() == "java"), None)
+    return {"java": java, "pid": os.getpid()}
+
+
+def note_start(payload: dict[str, Any]) -> dict[str, Any]:
+    """Leave a file, so that others see when and how often the task began."""
+    folder = Path(payload["folder"])
+    (folder / f"{payload['number']:03d}-{time.monotonic_ns()}").touch()
+    time.sleep(payload.get("seconds", 0))
+    return {"number": payload["number"]}
+
+
+def refuse_odd_numbers(payload: dict[str, Any]) -> dict[str, Any]:
+    if payload["number"] % 2:
+        message = f"{payload['number']} is odd"
+        raise RefusedError(message, table="t", operation="double", feature="odd", hint="add one")
+    return double(payload)
+
+
+def fail_until(payload: dict[str, Any]) -> dict[str, Any]:
+    """Fail with an error that nobody foresaw until it was tried often enough."""
+    attempts = _count_attempt(payload)
+    if attempts < payload["succeeds_at"]:
+        raise ZeroDivisionError(f"attempt {attempts}")
+    return {"attempts": attempts}
+
+
+def die_until(payload: dict[str, Any]) -> dict[str, Any]:
+    """Take the whole process down until it was tried often enough."""
+    attempts = _count_attempt(payload)
+    if attempts < payload["succeeds_at"]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"attempts": attempts}
+
+
+def _count_attempt(payload: dict[str, Any]) -> int:
+    folder = Path(payload["folder"]) / str(payload["number"])
+    folder.mkdir(exist_ok=True)
+    (folder / str(time.monotonic_ns())).touch()
+    return len(list(folder.iterdir()))
+
+
+def use_secret(payload: dict[str, Any], *, secret: str) -> dict[str, Any]:
+    return {"length": len(secret)}
+
+
+def unreachable(payload: dict[str, Any]) -> dict[str, Any]:
+    raise StoreUnreachableError("no answer", path="s3://lake/a", operation="get")
+
+
+def return_a_set(payload: dict[str, Any]) -> dict[str, Any]:
+    return {"numbers": {1, 2}}
