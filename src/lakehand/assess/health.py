@@ -102,8 +102,8 @@ def _deleted_rows(measures: Measures) -> Reason | None:
         code="deleted_rows",
         points=round(_DELETED_ROWS_COST * min(1, part / _DELETED_ROWS_WORST)),
         message=(
-            f"{part:.1%} of the rows in the files are deleted "
-            f"({measures.deleted_rows:,} of {measures.physical_rows:,}) and are read every time"
+            f"{part:.1%} of the rows in the files are deleted and still read "
+            f"({measures.deleted_rows:,} of {measures.physical_rows:,})"
         ),
     )
 
@@ -117,8 +117,8 @@ def _checkpoint_overdue(measures: Measures) -> Reason | None:
         code="checkpoint_overdue",
         points=round(_CHECKPOINT_COST * min(1, intervals / _CHECKPOINT_WORST_INTERVALS)),
         message=(
-            f"{commits} since the last checkpoint have to be replayed to open the table; "
-            f"one is due every {measures.checkpoint_interval}"
+            f"{commits} to replay whenever the table is opened; "
+            f"a checkpoint is due every {measures.checkpoint_interval}"
         ),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,16 +20,14 @@ if TYPE_CHECKING:
 _PLAIN_WIDTH = 100
 
 
-def screen_console() -> Console:
-    """Return the console for data: stdout, without colours where it is no terminal."""
-    width = None if sys.stdout.isatty() else _PLAIN_WIDTH
-    return Console(file=sys.stdout, width=width, highlight=False, soft_wrap=False)
-
-
 def print_screen(*parts: RenderableType) -> None:
-    console = screen_console()
-    for part in parts:
-        console.print(part)
+    """Print on stdout: with colours on a terminal, as plain lines elsewhere."""
+    if sys.stdout.isatty():
+        Console(highlight=False).print(*parts, sep="\n")
+        return
+    page = StringIO()
+    Console(file=page, width=_PLAIN_WIDTH, highlight=False).print(*parts, sep="\n")
+    print_lines(line.rstrip() for line in page.getvalue().splitlines())
 
 
 def print_lines(lines: Iterable[str]) -> None:

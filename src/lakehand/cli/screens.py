@@ -80,10 +80,11 @@ def _number_rows(report: Inspection) -> Iterable[tuple[str, str, str]]:
     yield (
         "small files",
         f"{report.small_file_count:,}",
-        f"below {small}, half of the way to {target}",
+        f"below {small}; the target is {target}",
     )
     rows = "unknown" if report.row_count is None else f"{report.row_count:,}"
-    yield "rows", rows, f"and {report.deleted_row_count:,} deleted ones still in the files"
+    deleted = format_count(report.deleted_row_count, "deleted row")
+    yield "rows", rows, f"and {deleted} still in the files"
     by = (
         f"by {', '.join(report.partition_columns)}" if report.partition_columns else "unpartitioned"
     )

@@ -1,0 +1,130 @@
+"""Show on a real table what lakehand does: before, after, and that the rows are the same.
+
+The table is written by delta-rs, in many small commits as a stream would make them, and is judged
+by delta-rs in the end. Spark runs the tasks if Java is there, else processes of this machine.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from rich.console import Console
+
+import lakehand
+from lakehand.engine.java import find_java
+from lakehand.errors import JavaMissingError
+from lakehand.prove.digest import digest
+
+if TYPE_CHECKING:
+    from lakehand.model.work import Digest
+
+COMMITS = 40
+ROWS_A_COMMIT = 3_000
+REGIONS = np.array(["africa", "americas", "asia", "europe"])
+console = Console(highlight=False, width=100)
+
+
+def main() -> None:
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="lakehand-demo-") as directory:
+        path = Path(directory) / "events"
+        console.rule("A table as a stream leaves it behind")
+        build(path)
+        lakehand_command("inspect", path)
+        before, judged_before = fingerprint(path), read_with_delta_rs(path)
+
+        console.rule("Merge the small files, prove the rows equal, commit")
+        lakehand_command("compact", path, *engine_options())
+        lakehand_command("checkpoint", path)
+
+        console.rule("The same rows, in few files")
+        lakehand_command("inspect", path)
+        lakehand_command("history", path, "--limit", "3")
+
+        console.rule("Checked again, from the outside")
+        check_rows(before, fingerprint(path))
+        check("delta-rs reads the same rows", judged_before.equals(read_with_delta_rs(path)))
+        check("no file was left behind that no version refers to", not strays(path))
+    console.print(f"\nDone in {time.monotonic() - started:.0f} s.")
+
+
+def build(path: Path) -> None:
+    for commit in range(COMMITS):
+        write_deltalake(str(path), events(commit), mode="append", partition_by=["region"])
+    DeltaTable(str(path)).delete("event_id % 50 = 0")
+    console.print(f"{COMMITS} appends of {ROWS_A_COMMIT:,} events in 4 regions, and a delete.\n")
+
+
+def events(commit: int) -> pa.Table:
+    chance = np.random.default_rng(commit)
+    ids = np.arange(commit * ROWS_A_COMMIT, (commit + 1) * ROWS_A_COMMIT)
+    start = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=commit)
+    at = np.datetime64(start.replace(tzinfo=None), "us") + ids.astype("timedelta64[ms]")
+    return pa.table(
+        {
+            "event_id": ids,
+            "region": REGIONS[chance.integers(0, len(REGIONS), ROWS_A_COMMIT)],
+            "at": pa.array(at, pa.timestamp("us", tz="UTC")),
+            "amount": chance.lognormal(3, 1, ROWS_A_COMMIT).round(2),
+        }
+    )
+
+
+def lakehand_command(*arguments: object) -> None:
+    words = [str(argument) for argument in arguments]
+    shown = [Path(word).name if word.startswith("/") else word for word in words]
+    console.print(f"[bold]$ lakehand {' '.join(shown)}[/bold]")
+    subprocess.run([sys.executable, "-m", "lakehand", *words], check=True)
+    console.print()
+
+
+def engine_options() -> list[str]:
+    try:
+        find_java()
+    except JavaMissingError:
+        return ["--engine", "local"]
+    return []
+
+
+def fingerprint(path: Path) -> Digest:
+    rows = lakehand.open_table(path).to_arrow()
+    return digest(rows.to_batches(), rows.schema)
+
+
+def check_rows(before: Digest, after: Digest) -> None:
+    check(f"{before.rows:,} rows before, {after.rows:,} rows after", before.rows == after.rows)
+    lanes = "".join(f"{lane:016x}" for lane in after.lanes)
+    check(f"the digest of all rows is the same: {lanes}", before == after)
+
+
+def read_with_delta_rs(path: Path) -> pa.Table:
+    return DeltaTable(str(path)).to_pyarrow_table().sort_by("event_id")
+
+
+def strays(path: Path) -> set[str]:
+    """Return files of the table's directory that no version refers to."""
+    table = lakehand.open_table(path)
+    known: set[str] = set()
+    for version in range(table.snapshot().version + 1):
+        known |= set(table.snapshot(version=version).files["path"].to_pylist())
+    on_disk = {file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()}
+    return {name for name in on_disk - known if not name.startswith("_delta_log/")}
+
+
+def check(claim: str, holds: bool) -> None:  # noqa: FBT001
+    console.print(f"[green]ok[/green]  {claim}" if holds else f"[red]NO[/red]  {claim}")
+    if not holds:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
