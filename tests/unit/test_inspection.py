@@ -1,40 +1,18 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehand.assess.health import Measures, assess_health
 from lakehand.assess.inspect import inspect_snapshot
-from lakehand.model.snapshot import FILE_COLUMNS, Snapshot
 from lakehand.settings import Settings
+from support.snapshots import make_snapshot
 
 MIB = 2**20
 SETTINGS = Settings(environment={})
-
-
-def make_snapshot(files, *, partition_columns=(), version=0, checkpoint_version=None):
-    """Make a snapshot of files given as dicts; what is left out gets a plain value."""
-    usual = {"path": "f", "bytes": MIB, "rows": 100, "deleted_rows": 0}
-    usual["modified_at"] = datetime(2026, 1, 1, tzinfo=UTC)
-    partition = pa.struct([(name, pa.string()) for name in partition_columns])
-    columns = [*FILE_COLUMNS.items(), ("partition", partition)]
-    records = [{**usual, "partition": {}, **file} for file in files]
-    return Snapshot(
-        table="memory://t",
-        version=version,
-        at=datetime(2026, 1, 2, tzinfo=UTC),
-        schema=pa.schema([]),
-        partition_columns=tuple(partition_columns),
-        files=pa.Table.from_pylist(records, schema=pa.schema(columns)),
-        properties={},
-        native=None,
-        checkpoint_version=checkpoint_version,
-    )
 
 
 def inspect(files, **options):
