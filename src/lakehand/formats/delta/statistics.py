@@ -44,7 +44,14 @@ class StatisticsCollector:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._connection.close()
+
+    @property
+    def has_rows(self) -> bool:
+        return bool(self._aggregates)
 
     def add(self, rows: pa.Table) -> None:
         self._connection.register("file_rows", rows)
