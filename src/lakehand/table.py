@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.assess.inspect import Inspection, inspect_snapshot
 from lakehand.errors import RefusedError, ValidationError
 from lakehand.formats.registry import detect_format, load_format
+from lakehand.formats.scan import scan
 from lakehand.model.reports import CheckpointReport
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
@@ -98,14 +99,40 @@ class Table:
 
         `statistics` names the columns whose smallest and largest values are wanted by file.
         """
-        moment = _as_moment(timestamp)
-        if version is not None and moment is not None:
-            raise ValidationError("give a version or a timestamp, not both", field="timestamp")
+        moment = _one_moment(version, timestamp)
         return self._handle.snapshot(version=version, timestamp=moment, statistics=statistics)
 
     def schema(self) -> pa.Schema:
         """Return the columns, partition columns included."""
         return self.snapshot().schema
+
+    def to_arrow(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        version: int | None = None,
+        timestamp: datetime | str | None = None,
+    ) -> pa.Table:
+        """Return rows as readers see them: without deleted ones, under current names and types.
+
+        `where` is a condition in SQL; files and row groups that cannot hold a match are not read.
+        """
+        return self.to_batches(
+            columns=columns, where=where, version=version, timestamp=timestamp
+        ).read_all()
+
+    def to_batches(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        version: int | None = None,
+        timestamp: datetime | str | None = None,
+    ) -> pa.RecordBatchReader:
+        """Stream what `to_arrow` returns, for tables that are larger than memory."""
+        moment = _one_moment(version, timestamp)
+        return scan(self._handle, columns=columns, where=where, version=version, timestamp=moment)
 
     def inspect(
         self, *, version: int | None = None, timestamp: datetime | str | None = None
@@ -156,6 +183,12 @@ class Table:
     def transactions(self) -> Mapping[str, int]:
         """Return the newest version of every application that writes exactly once."""
         return self._handle.transactions()
+
+
+def _one_moment(version: int | None, timestamp: datetime | str | None) -> datetime | None:
+    if version is not None and timestamp is not None:
+        raise ValidationError("give a version or a timestamp, not both", field="timestamp")
+    return _as_moment(timestamp)
 
 
 def _as_moment(timestamp: datetime | str | None) -> datetime | None:

@@ -1,0 +1,52 @@
+"""The rows of a table, read from no more files than the predicate needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lakehand.expressions.predicate import Predicate, parse_predicate
+from lakehand.expressions.pruning import may_match
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    import pyarrow as pa
+
+    from lakehand.formats.base import FormatTable
+    from lakehand.model.snapshot import Snapshot
+
+__all__ = ["scan"]
+
+
+def scan(
+    table: FormatTable,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    version: int | None = None,
+    timestamp: datetime | None = None,
+) -> pa.RecordBatchReader:
+    """Stream the visible rows of a version, under their logical names and current types."""
+    snapshot = table.snapshot(version=version, timestamp=timestamp)
+    table.require("read", snapshot)
+    if where is None:
+        chosen = np.arange(snapshot.file_count)
+        text = None
+    else:
+        predicate = parse_predicate(where, snapshot.schema)
+        snapshot = _with_bounds(table, snapshot, predicate)
+        chosen = np.flatnonzero(may_match(predicate, snapshot.files))
+        text = predicate.text
+    inputs = table.data_files(snapshot, chosen.tolist())
+    return table.worker(snapshot).read(inputs, columns=columns, where=text)
+
+
+def _with_bounds(table: FormatTable, snapshot: Snapshot, predicate: Predicate) -> Snapshot:
+    """Return the same version with the bounds that can decide `predicate`, if any can."""
+    inside = [path for path in predicate.references if path[0] not in snapshot.partition_columns]
+    if not inside:
+        return snapshot
+    return table.snapshot(version=snapshot.version, statistics=[".".join(path) for path in inside])
