@@ -23,7 +23,9 @@ from lakehand.formats.delta.schema import (
     leaves,
 )
 
-PLAIN = checkpoint_schema(statistics_json=True, statistics_struct=None, partition_struct=None)
+PLAIN = checkpoint_schema(
+    statistics_json=True, statistics_struct=None, partition_struct=pa.struct([])
+)
 
 
 def leaves_of(**types):

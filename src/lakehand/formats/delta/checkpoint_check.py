@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -11,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from lakehand.errors import CorruptFileError, ObjectNotFoundError
-from lakehand.formats.delta.checkpoint_files import ActionFile, count_actions
+from lakehand.formats.delta.checkpoint_files import ActionFile, count_actions, total_counts
 from lakehand.formats.delta.last_checkpoint import LastCheckpoint
 from lakehand.formats.delta.listing import CheckpointFiles, list_log
 from lakehand.formats.delta.names import sidecar_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from lakehand.storage import Store
 
@@ -62,7 +61,7 @@ def check_checkpoint(store: Store, checkpoint: CheckpointFiles) -> CheckpointChe
         files += [count_actions(store, key) for key in checkpoint.keys]
         if any(file.counts.get("sidecar") for file in files):
             files += [count_actions(store, key) for key in _sidecars(store, checkpoint.keys)]
-        problem = _wrong_count(checkpoint, _total(files))
+        problem = _wrong_count(checkpoint, total_counts(files))
     except (CorruptFileError, ObjectNotFoundError) as error:
         problem = error.message
     return CheckpointCheck(
@@ -70,13 +69,9 @@ def check_checkpoint(store: Store, checkpoint: CheckpointFiles) -> CheckpointChe
         kind=checkpoint.kind,
         keys=tuple(file.key for file in files),
         bytes=sum(file.bytes for file in files),
-        counts=_total(files),
+        counts=total_counts(files),
         problem=problem,
     )
-
-
-def _total(files: Sequence[ActionFile]) -> Counter[str]:
-    return sum((Counter(file.counts) for file in files), Counter())
 
 
 def _wrong_count(checkpoint: CheckpointFiles, counts: Mapping[str, int]) -> str | None:

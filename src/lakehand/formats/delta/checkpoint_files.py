@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = ["ActionFile", "count_actions", "verify_actions", "write_json", "write_parquet"]
+__all__ = [
+    "ActionFile",
+    "count_actions",
+    "total_counts",
+    "verify_actions",
+    "write_json",
+    "write_parquet",
+]
 
 _MAGIC = b"PAR1"
 #: Rows held in memory at a time, and rows of a row group.
@@ -35,9 +42,10 @@ class ActionFile:
     #: Number of actions by kind: add, remove, txn, ...
     counts: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def action_count(self) -> int:
-        return sum(self.counts.values())
+
+def total_counts(files: Iterable[ActionFile]) -> Counter[str]:
+    """Return the number of actions by kind over all `files`."""
+    return sum((Counter(file.counts) for file in files), Counter())
 
 
 def write_parquet(

@@ -11,15 +11,21 @@ import pyarrow as pa
 
 from lakehand.formats.delta.checkpoint_schema import checkpoint_schema, statistics_type
 from lakehand.formats.delta.features import supported_features
-from lakehand.formats.delta.schema import arrow_type, physical_name
+from lakehand.formats.delta.schema import (
+    arrow_type,
+    mapping_mode,
+    parse_schema,
+    physical_name,
+)
 from lakehand.formats.delta.statistics_rules import statistics_rules
 from lakehand.observe import get_logger, log_event
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from lakehand.formats.delta.actions import Metadata, Protocol
-    from lakehand.formats.delta.schema import MappingMode, StructType
+    from lakehand.formats.delta.actions import Metadata
+    from lakehand.formats.delta.log_state import LogState
+    from lakehand.formats.delta.schema import DeltaType
 
 __all__ = ["CheckpointForm", "checkpoint_form"]
 
@@ -40,48 +46,37 @@ class CheckpointForm:
     statistics_json: bool
     #: Type of `stats_parsed`; None: statistics are not kept as structs.
     statistics_struct: pa.StructType | None
-    #: Type of `partitionValues_parsed`; None: as above, or the table has no partitions.
-    partition_struct: pa.StructType | None
+    #: Columns of `partitionValues_parsed` by physical name; empty: there is none.
+    partition_columns: Mapping[str, DeltaType]
 
     def schema(self) -> pa.Schema:
         """Return the columns of the Parquet files that hold the file actions."""
+        columns = self.partition_columns.items()
         return checkpoint_schema(
             statistics_json=self.statistics_json,
             statistics_struct=self.statistics_struct,
-            partition_struct=self.partition_struct,
+            partition_struct=pa.struct([(name, arrow_type(type_)) for name, type_ in columns]),
             sidecar=self.is_v2,
         )
 
 
-def checkpoint_form(
-    protocol: Protocol,
-    metadata: Metadata,
-    *,
-    schema: StructType,
-    mode: MappingMode,
-    domains: Mapping[str, str],
-    table: str,
-) -> CheckpointForm:
+def checkpoint_form(state: LogState, *, table: str) -> CheckpointForm:
     """Return the form that the table's properties ask for.
 
     Statistics as structs are on unless the table says otherwise: that is what delta-spark does,
     and readers that know them need not parse JSON.
     """
-    features = supported_features(protocol)
-    as_json = _is_true(metadata, _JSON_PROPERTY)
-    as_struct = _is_true(metadata, _STRUCT_PROPERTY)
+    features = supported_features(state.protocol)
+    as_json = _is_true(state.metadata, _JSON_PROPERTY)
+    as_struct = _is_true(state.metadata, _STRUCT_PROPERTY)
     if not (as_json or as_struct) and _COUNTING_FEATURES & set(features):
         as_json = True
         _tell_statistics_are_kept(table)
     return CheckpointForm(
-        is_v2=_POLICY_PROPERTY in metadata.configuration
-        and metadata.configuration[_POLICY_PROPERTY].lower() == "v2"
-        and "v2Checkpoint" in features,
+        is_v2="v2Checkpoint" in features and _policy(state.metadata) == "v2",
         statistics_json=as_json,
-        statistics_struct=_statistics_struct(metadata, schema, mode, domains, features)
-        if as_struct
-        else None,
-        partition_struct=_partition_struct(metadata, schema, mode) if as_struct else None,
+        statistics_struct=_statistics_struct(state, features) if as_struct else None,
+        partition_columns=_partition_columns(state.metadata) if as_struct else {},
     )
 
 
@@ -89,30 +84,27 @@ def _is_true(metadata: Metadata, name: str) -> bool:
     return metadata.configuration.get(name, "true").lower() == "true"
 
 
-def _statistics_struct(
-    metadata: Metadata,
-    schema: StructType,
-    mode: MappingMode,
-    domains: Mapping[str, str],
-    features: Collection[str],
-) -> pa.StructType:
+def _policy(metadata: Metadata) -> str:
+    return metadata.configuration.get(_POLICY_PROPERTY, "classic").lower()
+
+
+def _statistics_struct(state: LogState, features: Collection[str]) -> pa.StructType:
+    configuration = state.metadata.configuration
     rules = statistics_rules(
-        schema,
-        metadata.configuration,
-        mode=mode,
-        partition_columns=metadata.partition_columns,
-        clustering_columns=_clustering_columns(domains),
+        parse_schema(state.metadata.schema_string),
+        configuration,
+        mode=mapping_mode(configuration),
+        partition_columns=state.metadata.partition_columns,
+        clustering_columns=_clustering_columns(state.domains),
         writer_features=features,
     )
     return statistics_type(rules.leaves, tight_bounds=rules.states_tightness)
 
 
-def _partition_struct(
-    metadata: Metadata, schema: StructType, mode: MappingMode
-) -> pa.StructType | None:
+def _partition_columns(metadata: Metadata) -> dict[str, DeltaType]:
+    schema, mode = parse_schema(metadata.schema_string), mapping_mode(metadata.configuration)
     columns = [column for name in metadata.partition_columns if (column := schema.find(name))]
-    members = [(physical_name(column, mode=mode), arrow_type(column.type)) for column in columns]
-    return pa.struct(members) if members else None
+    return {physical_name(column, mode=mode): column.type for column in columns}
 
 
 def _clustering_columns(domains: Mapping[str, str]) -> list[tuple[str, ...]]:

@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehand.formats.delta.checkpoint_schema import NON_FILE_KINDS, json_structure
+from lakehand.formats.delta.partition_values import parse_partition_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["action_rows", "file_rows", "in_groups", "parse_statistics"]
+    from lakehand.formats.delta.schema import DeltaType
+
+__all__ = ["action_rows", "file_rows", "in_groups", "parse_partitions", "parse_statistics"]
 
 
 def file_rows(kind: str, actions: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -65,6 +69,16 @@ def parse_statistics(texts: pa.ChunkedArray, type_: pa.StructType) -> pa.Array:
         )
         column = parsed.to_arrow_table().column("parsed")
     return _whole(column.cast(type_))
+
+
+def parse_partitions(values: pa.ChunkedArray, columns: Mapping[str, DeltaType]) -> pa.Array:
+    """Return raw partition values as structs with a typed member for each of `columns`."""
+    maps = _whole(values)
+    members = [
+        parse_partition_values(pa.chunked_array([pc.map_lookup(maps, name, "first")]), type_)
+        for name, type_ in columns.items()
+    ]
+    return pa.StructArray.from_arrays(members, names=list(columns))
 
 
 def _member(actions: pa.Table, member: pa.Field) -> pa.Array:

@@ -106,7 +106,7 @@ def checkpoint_schema(
     *,
     statistics_json: bool,
     statistics_struct: pa.StructType | None,
-    partition_struct: pa.StructType | None,
+    partition_struct: pa.StructType,
     sidecar: bool = False,
 ) -> pa.Schema:
     """Return the columns of a checkpoint, or of a sidecar, which holds file actions only."""
@@ -115,7 +115,7 @@ def checkpoint_schema(
         members.append(("stats", pa.string()))
     if statistics_struct is not None:
         members.append(("stats_parsed", statistics_struct))
-    if partition_struct is not None:
+    if partition_struct.num_fields:
         members.append(("partitionValues_parsed", partition_struct))
     files = [("add", pa.struct(members)), ("remove", pa.struct(list(REMOVE_FIELDS.items())))]
     return pa.schema(files if sidecar else [*files, *NON_FILE_KINDS.items()])
