@@ -143,6 +143,14 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=0.0,
     ),
     Setting(
+        name="min_files",
+        parse=int,
+        default=4,
+        help="Fewer small files than this in a partition are left alone.",
+        aliases=("minFiles", "compaction.min-files"),
+        minimum=2,
+    ),
+    Setting(
         name="checkpoint_interval",
         parse=int,
         default=10,
