@@ -44,7 +44,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = [
     "AccessDeniedError",
@@ -81,6 +81,7 @@ __all__ = [
     "ValidationError",
     "VersionNotFoundError",
     "WorkerMismatchError",
+    "error_from_json",
     "is_retryable",
 ]
 
@@ -130,6 +131,21 @@ def _rebuild(
     error = kind.__new__(kind)
     LakehandError.__init__(error, message, hint=hint, **attributes)
     return error
+
+
+def error_from_json(value: Mapping[str, Any]) -> LakehandError:
+    """Return the error that `LakehandError.to_json` described, for example in another process."""
+    kinds = {kind.code: kind for kind in _all_kinds(LakehandError)}
+    known = {"code", "message", "hint", "retryable"}
+    attributes = {name: item for name, item in value.items() if name not in known}
+    kind = kinds.get(value["code"], LakehandError)
+    return _rebuild(kind, value["message"], value.get("hint"), attributes)
+
+
+def _all_kinds(kind: type[LakehandError]) -> Iterator[type[LakehandError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _all_kinds(child)
 
 
 def is_retryable(error: BaseException) -> bool:

@@ -97,3 +97,15 @@ def test_only_what_may_pass_is_retryable():
     assert is_retryable(errors.CommitConflictError("lost"))
     assert not is_retryable(errors.CommitUnknownError("who knows"))
     assert not is_retryable(ValueError("no"))
+
+
+def test_an_error_comes_back_from_json_as_the_same_kind():
+    error = StorageError("no", path="a/b", operation="get", status=403, hint="ask")
+    back = errors.error_from_json(json.loads(json.dumps(error.to_json())))
+    assert type(back) is StorageError
+    assert (str(back), back.path, back.status) == (str(error), "a/b", 403)
+
+
+def test_an_error_of_an_unknown_kind_is_still_an_error():
+    back = errors.error_from_json({"code": "FROM_A_NEWER_VERSION", "message": "new"})
+    assert (type(back), back.message) == (LakehandError, "new")

@@ -93,6 +93,10 @@ class FormatTable(Protocol):
         """Return the format's own compaction plan, or None: plan with ours."""
         ...
 
+    def partition_keys(self, snapshot: Snapshot) -> pa.Array:
+        """Return a key for each row of `snapshot.files`: files with one key may become one file."""
+        ...
+
     def data_files(self, snapshot: Snapshot, rows: Sequence[int]) -> tuple[DataFile, ...]:
         """Turn chosen rows of `snapshot.files` into values that can be sent to tasks."""
         ...
@@ -120,6 +124,8 @@ class FormatWorker(Protocol):
     """A table as a task sees it: picklable, and bound to the snapshot it was made from."""
 
     schema: pa.Schema
+    #: Whether rows have an identity that must survive when they move to another file.
+    tracks_rows: bool
 
     def read(
         self,
@@ -130,6 +136,14 @@ class FormatWorker(Protocol):
         row_identity: bool = False,
     ) -> pa.RecordBatchReader:
         """Stream the visible rows of `inputs` under their logical names and current types."""
+        ...
+
+    def count_rows(self, inputs: Sequence[DataFile]) -> int:
+        """Count the visible rows of `inputs` by what the files say of themselves, unread."""
+        ...
+
+    def output_directory(self, like: Sequence[DataFile]) -> str | None:
+        """Return the directory that `write` writes into; None: it may be any."""
         ...
 
     def write(

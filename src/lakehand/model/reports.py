@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
-__all__ = ["CheckpointReport", "Outcome"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakehand.model.work import Proof
+
+__all__ = ["CheckpointReport", "GroupCounts", "MethodCounts", "OperationReport", "Outcome"]
 
 Outcome = Literal["committed", "nothing_to_do", "dry_run"]
 
@@ -33,4 +38,69 @@ class CheckpointReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that `lakehand checkpoint --json` prints."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MethodCounts:
+    """Committed groups by the way they were rewritten."""
+
+    copy: int = 0
+    recode: int = 0
+    sort: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupCounts:
+    """What became of the planned groups."""
+
+    planned: int = 0
+    committed: int = 0
+    #: Lost to concurrent writers.
+    dropped: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperationReport:
+    """What an operation that rewrites files did."""
+
+    #: The verb.
+    operation: str
+    outcome: Outcome
+    #: URL of the table, without credentials.
+    table: str
+    #: The version that the operation made, or the newest one if it made none.
+    version: int
+    #: Files of the table before and after, had nobody else written meanwhile.
+    files_before: int
+    files_after: int
+    files_removed: int = 0
+    files_added: int = 0
+    #: Rows of the committed groups, as read and as read back from storage.
+    rows_read: int = 0
+    rows_written: int = 0
+    #: Size of the table before and after, had nobody else written meanwhile.
+    bytes_before: int
+    bytes_after: int
+    #: From the call to its end.
+    duration_ms: float
+    #: Time by stage; those of tasks are added up over all tasks.
+    plan_ms: float = 0.0
+    read_ms: float = 0.0
+    write_ms: float = 0.0
+    prove_ms: float = 0.0
+    commit_ms: float = 0.0
+    methods: MethodCounts = MethodCounts()
+    groups: GroupCounts = GroupCounts()
+    #: Evidence for all committed groups together; null if nothing was committed.
+    proof: Proof | None = None
+    #: Attempts of the commit beyond the first.
+    retries: int = 0
+    #: Groups that failed, each with its error; the others were committed.
+    errors: tuple[Mapping[str, Any], ...] = ()
+    #: Files that were left alone, by reason.
+    files_left: Mapping[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document that the command prints with `--json`."""
         return asdict(self)

@@ -1,0 +1,76 @@
+"""One group rewritten by decoding and encoding its rows, and proved before it is reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakehand.model.work import Group, GroupResult
+from lakehand.observe.steps import Step, reached
+from lakehand.prove.digest import Digester, digest
+from lakehand.prove.evidence import prove_equal
+from lakehand.rewrite.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import pyarrow as pa
+
+    from lakehand.formats.base import FormatWorker, WriteSpec
+    from lakehand.model.work import Digest, StagedFile
+    from lakehand.runs import Run
+
+__all__ = ["RecodeTask"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecodeTask:
+    """A function from a group to its result, as JSON. Picklable: it travels to the tasks."""
+
+    worker: FormatWorker
+    run: Run
+    spec: WriteSpec
+
+    def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        result = recode_group(self, Group.from_json(payload["group"]))
+        return self.run.record(result).to_json()
+
+
+def recode_group(task: RecodeTask, group: Group) -> GroupResult:
+    """Rewrite the rows of `group` and prove that storage holds them; ProofError if it does not."""
+    worker, watch = task.worker, Stopwatch(task.run.clock)
+    stem = task.run.reserve(group.id, directory=worker.output_directory(group.inputs))
+    reader = worker.read(group.inputs, row_identity=worker.tracks_rows)
+    with Digester(reader.schema) as before, watch.measure("write"):
+        rows = _observed(watch.iterate("read", reader), before, watch)
+        outputs = worker.write(rows, task.spec, like=group.inputs, stem=stem)
+    reached(Step.TASK_WRITTEN)
+    with watch.measure("prove"):
+        proof = prove_equal(
+            before.result(),
+            _digest_of_outputs(worker, outputs, reader.schema),
+            expected_rows=worker.count_rows(group.inputs),
+            proved_bytes=sum(file.bytes for file in outputs),
+            subject=f"group {group.id} ({len(group.inputs)} files)",
+        )
+    return GroupResult(
+        group=group.id, attempt=stem, outputs=outputs, proof=proof, timings=watch.milliseconds()
+    )
+
+
+def _observed(
+    batches: Iterable[pa.RecordBatch], digester: Digester, watch: Stopwatch
+) -> Iterator[pa.RecordBatch]:
+    """Pass batches on to the writer and digest them on the way: the rows are decoded once."""
+    for batch in batches:
+        with watch.measure("prove"):
+            digester.add(batch)
+        yield batch
+
+
+def _digest_of_outputs(
+    worker: FormatWorker, outputs: tuple[StagedFile, ...], schema: pa.Schema
+) -> Digest:
+    if not outputs:
+        return digest((), schema)
+    return digest(worker.read_staged(outputs, row_identity=worker.tracks_rows), schema)

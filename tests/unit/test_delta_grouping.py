@@ -1,0 +1,46 @@
+"""Partitions are told apart by the spelling of their values."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehand.formats.delta.grouping import count_rows, partition_keys
+from lakehand.model.work import DataFile
+from lakehand.storage import open_store
+
+TEXT_MAP = pa.map_(pa.string(), pa.string())
+
+
+def keys_of(values, columns):
+    return partition_keys(pa.chunked_array([values], TEXT_MAP), columns).to_pylist()
+
+
+def test_files_without_partition_columns_are_one_partition():
+    assert keys_of([[], []], []) == [0, 0]
+
+
+def test_raw_values_decide_and_null_is_a_value():
+    values = [[("p", "1")], [("p", "01")], [("p", None)], [("p", "1")]]
+
+    first, other, null, again = keys_of(values, ["p"])
+
+    assert first == again
+    assert len({first, other, null}) == 3
+
+
+def test_order_of_the_columns_in_the_log_does_not_matter():
+    values = [[("a", "1"), ("b", "2")], [("b", "2"), ("a", "1")], [("a", "2"), ("b", "1")]]
+
+    first, swapped, different = keys_of(values, ["a", "b"])
+
+    assert first == swapped != different
+
+
+def test_rows_are_counted_from_footers_and_deletion_vectors(tmp_path):
+    pq.write_table(pa.table({"id": range(10)}), tmp_path / "a.parquet")
+    file = {"path": "a.parquet", "bytes": 1, "rows": None}
+    whole = DataFile(**file, native={"add": {}})
+    cut = DataFile(**file, native={"add": {"deletionVector": {"cardinality": 3}}})
+
+    assert count_rows(open_store(tmp_path), [whole, cut]) == 17
