@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,7 +14,15 @@ from lakehand.formats.delta.paths import decode_path
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Commit", "Metadata", "Protocol", "dv_id", "file_key", "parse_commit"]
+__all__ = [
+    "Commit",
+    "Metadata",
+    "Protocol",
+    "dv_id",
+    "file_key",
+    "parse_commit",
+    "parse_commit_info",
+]
 
 _LIST_KINDS = ("add", "remove", "cdc", "txn", "domainMetadata")
 _SINGLE_KINDS = ("protocol", "metaData", "commitInfo")
@@ -140,6 +149,16 @@ def parse_commit(version: int, data: bytes, *, table: str | None = None) -> Comm
             path=key,
             hint=f"look at {key}; the table cannot be opened at or after this version without it",
         ) from error
+
+
+def parse_commit_info(version: int, data: bytes, *, table: str | None = None) -> Mapping[str, Any]:
+    """Return what a commit says of itself, without reading the rest where it can be helped."""
+    first, _, _ = data.partition(b"\n")
+    if first.startswith(b'{"commitInfo":'):
+        with suppress(ValueError):
+            info: Mapping[str, Any] = json.loads(first)["commitInfo"] or {}
+            return info
+    return parse_commit(version, data, table=table).commit_info or {}
 
 
 def _actions(data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:

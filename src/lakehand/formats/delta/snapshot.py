@@ -1,0 +1,166 @@
+"""A Delta table at one version."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakehand.errors import CorruptFileError, CorruptLogError
+from lakehand.formats.delta.commit_times import from_milliseconds, version_at
+from lakehand.formats.delta.discovery import find_segment, read_commit
+from lakehand.formats.delta.features import require_read
+from lakehand.formats.delta.file_table import read_file_table
+from lakehand.formats.delta.log_source import open_log_source
+from lakehand.formats.delta.log_state import fold
+from lakehand.formats.delta.replay import live_removes
+from lakehand.formats.delta.schema import mapping_mode, parse_schema, to_arrow
+from lakehand.model.snapshot import Snapshot
+from lakehand.observe import get_logger, log_event
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+    from typing import Any
+
+    import pyarrow as pa
+
+    from lakehand.formats.delta.actions import Metadata, Protocol
+    from lakehand.formats.delta.discovery import LogSegment
+    from lakehand.formats.delta.log_source import LogSource
+    from lakehand.formats.delta.log_state import LogState
+    from lakehand.formats.delta.schema import MappingMode, StructType
+    from lakehand.storage import Store
+
+__all__ = ["DeltaState", "load_snapshot", "load_state"]
+
+_logger = get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeltaState:
+    """What only Delta knows of a version."""
+
+    protocol: Protocol
+    metadata: Metadata
+    schema: StructType
+    mapping_mode: MappingMode
+    #: Newest `txn` action of every application.
+    transactions: Mapping[str, Mapping[str, Any]]
+    #: Configuration of every domain.
+    domains: Mapping[str, str]
+    segment: LogSegment
+    #: Milliseconds since the epoch that the commit claims as its time; None where it claims none.
+    in_commit_timestamp: int | None
+    store: Store
+
+    def tombstones(self) -> pa.Table:
+        """Read the files that were removed and are still remembered, as the log spells them."""
+        with live_removes(self.store, self.segment) as reader:
+            return reader.read_all()
+
+
+def load_snapshot(
+    store: Store,
+    *,
+    version: int | None = None,
+    timestamp: datetime | None = None,
+    statistics: Sequence[str] = (),
+    partition_time_zone: str = "UTC",
+) -> Snapshot:
+    """Return the table at `version`, or as it was at `timestamp`, or now.
+
+    `statistics` names the columns whose bounds are wanted; parsing them costs time.
+    """
+    if timestamp is not None:
+        version = version_at(store, timestamp)
+    segment = find_segment(store, version=version)
+    distrusted: set[str] = set()
+    while True:
+        try:
+            return _load(store, segment, statistics, partition_time_zone)
+        except CorruptFileError as error:
+            distrusted.update(segment.checkpoint.keys if segment.checkpoint else ())
+            segment = _without(store, segment, distrusted, error)
+
+
+def _without(
+    store: Store, segment: LogSegment, distrusted: set[str], error: CorruptFileError
+) -> LogSegment:
+    """Find another way to the same version, past checkpoints that cannot be read."""
+    try:
+        other = find_segment(store, version=segment.version, distrusted=distrusted)
+    except CorruptLogError:
+        raise error from None
+    if other.checkpoint == segment.checkpoint:
+        raise error
+    log_event(
+        _logger,
+        logging.WARNING,
+        "checkpoint_ignored",
+        "%s; reading the log from %s instead",
+        error.message,
+        f"version {other.checkpoint.version}" if other.checkpoint else "its start",
+        table=store.url,
+        path=error.attributes.get("path"),
+    )
+    return other
+
+
+def _load(store: Store, segment: LogSegment, statistics: Sequence[str], time_zone: str) -> Snapshot:
+    with open_log_source(store, segment) as source:
+        state = _read_state(source, store)
+        require_read(state.protocol, state.metadata, table=store.url, operation="inspect")
+        files = read_file_table(
+            source, state.schema, state.metadata, statistics=statistics, time_zone=time_zone
+        )
+    return Snapshot(
+        table=store.url,
+        version=segment.version,
+        at=_committed_at(segment, state.in_commit_timestamp),
+        schema=to_arrow(state.schema),
+        partition_columns=state.metadata.partition_columns,
+        files=files,
+        properties=state.metadata.configuration,
+        native=state,
+    )
+
+
+def load_state(store: Store, segment: LogSegment) -> DeltaState:
+    """Return what a segment says apart from its files."""
+    with open_log_source(store, segment) as source:
+        return _read_state(source, store)
+
+
+def _read_state(source: LogSource, store: Store) -> DeltaState:
+    segment = source.segment
+    folded = fold(source.other_actions(), table=store.url, version=segment.version)
+    return DeltaState(
+        protocol=folded.protocol,
+        metadata=folded.metadata,
+        schema=parse_schema(folded.metadata.schema_string),
+        mapping_mode=mapping_mode(folded.metadata.configuration),
+        transactions=folded.transactions,
+        domains=folded.domains,
+        segment=segment,
+        in_commit_timestamp=_in_commit_timestamp(store, segment, folded),
+        store=store,
+    )
+
+
+def _in_commit_timestamp(store: Store, segment: LogSegment, state: LogState) -> int | None:
+    if not state.keeps_time:
+        return None
+    if state.commit_info is None and segment.version in segment.commit_modified_at:
+        return read_commit(store, segment.version).in_commit_timestamp
+    value = (state.commit_info or {}).get("inCommitTimestamp")
+    return None if value is None else int(value)
+
+
+def _committed_at(segment: LogSegment, in_commit_timestamp: int | None) -> datetime:
+    if in_commit_timestamp is not None:
+        return from_milliseconds(in_commit_timestamp)
+    if segment.version in segment.commit_modified_at:
+        return segment.commit_modified_at[segment.version]
+    # The commit of a checkpoint's own version may be cleaned away.
+    return segment.checkpoint.modified_at  # type: ignore[union-attr]
