@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.actions import Commit, Metadata
     from lakehand.formats.delta.head import Head
-    from lakehand.model.work import Change
+    from lakehand.model.work import Change, Replacement
 
 __all__ = ["holds_transaction", "rebase"]
 
@@ -119,13 +119,20 @@ def _drop_touched_groups(change: Change, head: Head, winner: Commit) -> Change:
         if touched.isdisjoint(file.path for file in replacement.removes)
     )
     if left:
-        return replace(change, replacements=left)
+        return replace(change, replacements=left, proof=_proof_of(change, left))
     raise CommitConflictError(
         f"version {winner.version} of {head.table} changed files of every group that was left to"
         " commit",
         **_versions(change, head, winner),
         hint="nothing was written; plan again",
     )
+
+
+def _proof_of(change: Change, left: tuple[Replacement, ...]) -> Mapping[str, Any] | None:
+    if change.proof is None:
+        return None
+    kept = {str(replacement.group) for replacement in left}
+    return {group: evidence for group, evidence in change.proof.items() if group in kept}
 
 
 def _stop_if_removed_files_were_touched(change: Change, head: Head, winner: Commit) -> Change:

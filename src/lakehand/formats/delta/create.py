@@ -15,6 +15,7 @@ from lakehand.errors import (
     ValidationError,
 )
 from lakehand.formats.delta.actions import Metadata, Protocol
+from lakehand.formats.delta.activity import has_type
 from lakehand.formats.delta.column_ids import assign_column_ids
 from lakehand.formats.delta.commit_info import ENGINE_INFO, encode_parameters
 from lakehand.formats.delta.draft import encode_actions
@@ -174,8 +175,6 @@ def _protocol(metadata: Metadata, asked: set[str]) -> Protocol:
 
 
 def _features_of_columns(metadata: Metadata) -> set[str]:
-    from lakehand.formats.delta.activity import has_type
-
     return {name for type_, name in _FEATURES_BY_TYPE.items() if has_type(type_)(metadata)}
 
 
