@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehand.errors import ObjectExistsError, ObjectNotFoundError, UnsafePathError
+from lakehand.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnsafePathError
 from lakehand.storage import MemoryStore, Store, open_store
 from support.racing import race_for_keys
 
@@ -37,6 +37,17 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
         return MemoryStore(uuid.uuid4().hex)
     server = request.getfixturevalue("s3_server")
     return open_store(server.new_uri(), server.options)
+
+
+def fill(store: Store, names: list[str]) -> None:
+    """Create empty objects, on local disk without waiting for it to be durable."""
+    for name in names:
+        path = store.local_path(name)
+        if path is None:
+            store.put(name, b"")
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
 
 
 def keys(store: Store, prefix: str = "", *, after: str | None = None) -> list[str]:
@@ -97,6 +108,13 @@ def test_many_ranges_come_back_in_the_order_asked_for(store):
         b"345",
     ]
     assert store.get_ranges("digits", []) == []
+
+
+def test_a_range_beyond_the_end_is_an_error_among_many(store):
+    store.put("digits", b"0123456789")
+
+    with pytest.raises(StorageError, match="digits"):
+        store.get_ranges("digits", [(0, 1), (8, 5)])
 
 
 def test_a_tail_comes_with_the_size(store):
@@ -254,8 +272,7 @@ def test_deleting_a_missing_key_is_no_failure(store):
 
 def test_more_keys_than_fit_into_one_request_are_deleted(store):
     doomed = [f"d/{number:05}" for number in range(1100)]
-    for key in [*doomed, "kept"]:
-        store.put(key, b"")
+    fill(store, [*doomed, "kept"])
 
     assert store.delete(iter(doomed)) == []
     assert keys(store) == ["kept"]

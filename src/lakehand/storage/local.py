@@ -109,11 +109,6 @@ class _TemporaryFile:
         os.replace(self.path, self.target)
         _sync_directory(self.directory)
 
-    def link_target(self) -> None:
-        """Give the file its target's name unless that is taken (FileExistsError)."""
-        self.seal()
-        os.link(self.path, self.target)
-
     def remove(self) -> None:
         self._file.close()
         with suppress(FileNotFoundError):
@@ -151,14 +146,18 @@ class LocalBackend:
         path = self.root
         for segment in key.split("/") if key else ():
             path = os.path.join(path, segment)
-            if os.path.islink(path) and not self._contains(os.path.realpath(path)):
-                raise UnsafePathError(
-                    f"{path} is a symbolic link that leads out of {self.root}", path=path
-                )
+            if os.path.islink(path):
+                self._require_inside(path)
         return path
 
-    def _contains(self, path: str) -> bool:
-        return path == self.root or path.startswith(self.root.rstrip("/") + "/")
+    def _require_inside(self, link: str) -> None:
+        target = os.path.realpath(link)
+        if target != self.root and not target.startswith(self.root.rstrip("/") + "/"):
+            raise UnsafePathError(
+                f"{link} is a symbolic link that leads out of {self.root}",
+                path=link,
+                hint="keep the files of a table below its root",
+            )
 
     def local_path(self, key: str) -> Path:
         return Path(self._path(key))
@@ -195,7 +194,7 @@ class LocalBackend:
         for key, entry in self._walk(prefix, after):
             # A file that vanishes while the listing runs is not there.
             with suppress(FileNotFoundError):
-                yield _info(key, entry.stat(follow_symlinks=False))
+                yield _info(key, entry.stat())
 
     def _walk(self, prefix: str, after: str | None) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """Yield files in the order of their keys, one directory in memory at a time."""
@@ -208,10 +207,7 @@ class LocalBackend:
                 yield key, entry
 
     def _entries(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Yield files under their names, directories under their names and a slash.
-
-        Symbolic links are left out: what they lead to has a name of its own, or lies outside.
-        """
+        """Yield files under their names, directories under their names and a slash."""
         path = self._path(prefix)
         with _translated("list", path):
             try:
@@ -220,9 +216,11 @@ class LocalBackend:
                 return
             with entries:
                 for entry in entries:
+                    if entry.is_symlink():
+                        self._require_inside(entry.path)
                     if entry.is_dir(follow_symlinks=False):
                         yield entry.name + "/", entry
-                    elif entry.is_file(follow_symlinks=False) and not _is_temporary(entry.name):
+                    elif entry.is_file() and not _is_temporary(entry.name):
                         yield entry.name, entry
 
     def list_directory(self, prefix: str) -> tuple[list[str], list[ObjectInfo]]:
@@ -234,7 +232,7 @@ class LocalBackend:
                 directories.append(key[:-1])
                 continue
             with suppress(FileNotFoundError):
-                objects.append(_info(key, entry.stat(follow_symlinks=False)))
+                objects.append(_info(key, entry.stat()))
         return directories, objects
 
     def put(self, key: str, data: bytes) -> None:
@@ -247,6 +245,7 @@ class LocalBackend:
             file = _TemporaryFile(path)
             try:
                 file.write(memoryview(data))
+                file.seal()
                 _link(file)
             finally:
                 file.remove()
@@ -294,8 +293,9 @@ def _read_at(descriptor: int, start: int, length: int) -> bytes:
 
 
 def _link(file: _TemporaryFile) -> None:
+    """Give the file its target's name, too, unless that is taken."""
     try:
-        file.link_target()
+        os.link(file.path, file.target)
     except FileExistsError:
         raise ObjectExistsError(
             f"{file.target} exists", path=file.target, operation="put-if-absent"

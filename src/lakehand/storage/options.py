@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lakehand.storage.location import Location
 
-__all__ = ["Connection", "connect_options"]
+__all__ = ["Connection", "Options", "connect_options"]
 
 _CLIENT_OPTIONS = frozenset({
     "allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only",
@@ -61,11 +61,20 @@ _ENVIRONMENT["abfss"] = _ENVIRONMENT["az"]
 _S3_CREDENTIALS = ("access_key_id", "secret_access_key", "session_token")
 
 
+class Options(dict[str, str]):
+    """Options by name. They may hold secrets, so only the names are ever shown."""
+
+    def __repr__(self) -> str:
+        return f"Options({', '.join(sorted(self))})"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Connection:
-    """Everything needed to connect. Holds secrets: it may be pickled, never printed."""
+    """Everything needed to connect, secrets included: it may be pickled, never printed."""
 
-    config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: What the kind of store calls its options.
+    config: Options = field(default_factory=Options)
+    #: Options of the HTTP client.
     client: Mapping[str, str | bool] = field(default_factory=dict, repr=False)
 
     @property
@@ -97,7 +106,7 @@ def connect_options(
         value = merged.pop(name)
         client[name] = _is_true(value) if name in _BOOLEAN_CLIENT_OPTIONS else value
     _check_endpoint(merged.get("endpoint"), allow_http=bool(client.get("allow_http")))
-    return Connection(config=merged, client=client)
+    return Connection(config=Options(merged), client=client)
 
 
 def _normalised(scheme: str, options: Mapping[str, str]) -> dict[str, str]:
@@ -113,6 +122,8 @@ def _normalised(scheme: str, options: Mapping[str, str]) -> dict[str, str]:
 def _from_environment(scheme: str, environment: Mapping[str, str] | None) -> dict[str, str]:
     variables = os.environ if environment is None else environment
     found = {name: variables[name] for name in _ENVIRONMENT[scheme] if variables.get(name)}
+    if "R2_ACCESS_KEY_ID" in found:
+        found = {name: value for name, value in found.items() if not name.startswith("AWS_")}
     return _normalised(scheme, found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import cached_property
@@ -9,21 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import obstore
 from obstore import exceptions as obstore_errors
-from obstore.store import AzureStore, GCSStore, S3Store
 
 from lakehand.errors import (
+    ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
     StoreUnreachableError,
-    ValidationError,
 )
+from lakehand.storage.clients import open_client, require_own_process
+from lakehand.storage.conditional import require_conditional_put
 from lakehand.storage.keys import join_key
 from lakehand.storage.objects import DeleteFailure, ObjectInfo
 from lakehand.storage.streaming import StreamingWriter
-from lakehand.storage.translate import Answer, translated
+from lakehand.storage.translate import Failure, translated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
@@ -36,14 +38,6 @@ __all__ = ["RemoteBackend"]
 
 _LIST_CHUNK = 1000
 _DELETE_BATCH = 1000
-_RANGE_NOT_SATISFIABLE = 416
-_STORES: Mapping[str, Callable[..., ObjectStore]] = {
-    "s3": S3Store,
-    "r2": S3Store,
-    "az": AzureStore,
-    "abfss": AzureStore,
-    "gs": GCSStore,
-}
 # The store retries whole operations itself. Inside obstore a retry would be blind: a put-if-absent
 # whose answer was lost would find its own object and report that the key is taken.
 _NO_RETRY: dict[str, Any] = {"max_retries": 0}
@@ -60,22 +54,27 @@ class RemoteBackend:
         self._location = location
         self._connection = connection
         self._root = location.path
-        self._client  # noqa: B018  bad options are reported at once
+        self._whole_client  # noqa: B018  bad options are refused at once
 
     def __getstate__(self) -> dict[str, Any]:
-        live = {"_client", "_part_client"}
+        live = {"_whole_client", "_part_client"}
         return {name: value for name, value in self.__dict__.items() if name not in live}
 
     def __repr__(self) -> str:
         return f"RemoteBackend({self._location.url!r})"
 
     @cached_property
-    def _client(self) -> ObjectStore:
-        return _open_client(self._location, self._connection, _NO_RETRY)
+    def _whole_client(self) -> ObjectStore:
+        return open_client(self._location, self._connection, retry=_NO_RETRY)
 
     @cached_property
     def _part_client(self) -> ObjectStore:
-        return _open_client(self._location, self._connection, _RETRY_PARTS)
+        return open_client(self._location, self._connection, retry=_RETRY_PARTS)
+
+    @property
+    def _client(self) -> ObjectStore:
+        require_own_process()
+        return self._whole_client
 
     def _name(self, key: str) -> str:
         return join_key(self._root, key) if key else self._root
@@ -104,7 +103,7 @@ class RemoteBackend:
             try:
                 data = obstore.get_range(self._client, self._name(key), start=start, length=length)
             except obstore_errors.GenericError as error:
-                if Answer.of(error).status != _RANGE_NOT_SATISFIABLE:
+                if not Failure.of(error, "get").lies_outside:
                     raise
                 return b""
             return data.to_bytes()
@@ -126,7 +125,9 @@ class RemoteBackend:
                 )
                 return result.bytes().to_bytes(), result.meta["size"]
             except (obstore_errors.GenericError, obstore_errors.NotSupportedError) as error:
-                if Answer.of(error).status not in {None, _RANGE_NOT_SATISFIABLE}:
+                failure = Failure.of(error, "get")
+                answered = failure.status is not None and not failure.lies_outside
+                if failure.silence or answered:
                     raise
         return self._get_tail_by_size(key, length)
 
@@ -163,10 +164,26 @@ class RemoteBackend:
             obstore.put(self._client, self._name(key), data, use_multipart=False)
 
     def put_if_absent(self, key: str, data: bytes) -> None:
+        require_conditional_put(self._location, self._connection, self._refuses_overwrite)
+        self._create(key, data)
+
+    def _refuses_overwrite(self) -> bool:
+        key = f"_lakehand/probe-{uuid.uuid4().hex}"
+        self.put(key, b"first")
+        try:
+            self._create(key, b"second")
+        except ObjectExistsError:
+            return True
+        finally:
+            self.delete([key])
+        return False
+
+    def _create(self, key: str, data: bytes) -> None:
         with translated("put-if-absent", self._url(key)):
             obstore.put(self._client, self._name(key), data, mode="create", use_multipart=False)
 
     def open_writer(self, key: str) -> ObjectWriter:
+        require_own_process()
         return StreamingWriter(
             key, client=self._part_client, name=self._name(key), url=self._url(key)
         )
@@ -198,25 +215,3 @@ class RemoteBackend:
         except StorageError as error:
             return DeleteFailure(key=key, error=error)
         return None
-
-
-def _open_client(location: Location, connection: Connection, retry: dict[str, Any]) -> ObjectStore:
-    container = location.container.partition("@")[0]
-    try:
-        return _STORES[location.scheme](
-            container,
-            config=dict(connection.config),
-            client_options=dict(connection.client),
-            retry_config=retry,
-        )
-    except obstore_errors.UnknownConfigurationKeyError as error:
-        name = next((key for key in connection.config if f"'{key}'" in str(error)), None)
-        raise ValidationError(
-            f"{location.scheme}:// stores have no option {name!r}", field=name
-        ) from None
-    except obstore_errors.BaseError as error:
-        # Only the first line: what follows may repeat the configuration.
-        reason = str(error).partition("\n")[0]
-        raise ValidationError(
-            f"cannot connect to {location.url}: {reason}", field="options"
-        ) from None

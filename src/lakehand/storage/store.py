@@ -7,11 +7,17 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from lakehand.errors import ObjectNotFoundError, StoreUnreachableError, UnsafePathError
+from lakehand.errors import (
+    ObjectNotFoundError,
+    StorageError,
+    StoreUnreachableError,
+    UnsafePathError,
+)
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.storage.keys import check_key, check_prefix
 from lakehand.storage.location import parse_location, parse_log_path
 from lakehand.storage.objects import ObjectReader
+from lakehand.storage.options import Options, connect_options
 from lakehand.storage.retry import RetryPolicy, with_retry
 
 if TYPE_CHECKING:
@@ -28,7 +34,7 @@ __all__ = ["Store", "open_store"]
 T = TypeVar("T")
 R = TypeVar("R")
 
-_COPY_BYTES = 8 * 2**20
+_COPY_BYTES = 4 * 2**20
 
 
 def open_store(uri: str | Path, options: Mapping[str, str] | None = None) -> Store:
@@ -53,7 +59,6 @@ def _open_backend(location: Location, options: Mapping[str, str] | None) -> Back
         from lakehand.storage.local import LocalBackend
 
         return LocalBackend(location.path)
-    from lakehand.storage.options import connect_options
     from lakehand.storage.remote import RemoteBackend
 
     return RemoteBackend(location, connect_options(location, options))
@@ -77,7 +82,7 @@ class Store:
     ) -> None:
         self._backend = backend
         self._location = location
-        self._options = dict(options or {})
+        self._options = Options(options or {})
         self._retry = retry or RetryPolicy()
         self._clock = clock or SystemClock()
         #: Stores that absolute paths in the log lead to, by URL of their root.
@@ -108,8 +113,16 @@ class Store:
         """Return the bytes of each (start, length), read in parallel; all must lie inside."""
         check_key(key)
         wanted = [pair for pair in ranges if pair[1] > 0]
-        found = iter(self._try(lambda: self._backend.get_ranges(key, wanted)) if wanted else ())
-        return [next(found) if length > 0 else b"" for _, length in ranges]
+        found = self._try(lambda: self._backend.get_ranges(key, wanted)) if wanted else []
+        for (start, length), part in zip(wanted, found, strict=True):
+            if len(part) != length:
+                raise StorageError(
+                    f"{self.url}/{key} ends before byte {start + length}",
+                    path=f"{self.url}/{key}",
+                    operation="get",
+                )
+        parts = iter(found)
+        return [next(parts) if length > 0 else b"" for _, length in ranges]
 
     def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
         """Return the last `length` bytes (all, if there are fewer) and the size of the object."""
@@ -170,9 +183,16 @@ class Store:
         )
 
     def download(self, key: str, path: str | Path) -> None:
-        """Copy an object into a local file, a few megabytes at a time."""
-        with self.open_reader(key) as source, open(path, "wb") as target:  # noqa: PTH123
-            shutil.copyfileobj(source, target, _COPY_BYTES)
+        """Copy an object into a local file, in parallel and with bounded memory."""
+        starts = range(0, self.head(key).bytes, _COPY_BYTES)
+        at_once = self._backend.parallel_requests
+        with open(path, "wb") as target:  # noqa: PTH123
+            for first in range(0, len(starts), at_once):
+                window = starts[first : first + at_once]
+                target.writelines(self._map(lambda start: self._copied(key, start), window))
+
+    def _copied(self, key: str, start: int) -> bytes:
+        return self.get_range(key, start=start, length=_COPY_BYTES)
 
     # Writing
 

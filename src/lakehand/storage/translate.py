@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from obstore import exceptions as obstore_errors
 
@@ -25,22 +25,26 @@ from lakehand.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-__all__ = ["Answer", "translated"]
+__all__ = ["Failure", "translated"]
 
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _CONFLICT = 409
 _NOT_IMPLEMENTED = 501
+_RANGE_NOT_SATISFIABLE = 416
+_DENIED = frozenset({401, 403})
+_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
+_REDIRECTS = frozenset({301, 302, 307, 308})
+_DENIED_CODES = frozenset({"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "AccessDenied"})
+_FULL_CODES = frozenset({"QuotaExceeded", "StorageFull", "XMinioStorageFull"})
 # Azure's words for: the key is taken.
 _TAKEN_CODES = frozenset({"BlobAlreadyExists", "PathAlreadyExists"})
 # Amazon's words for: another request for this key is under way, and yours was turned down.
 _CONFLICT_CODES = frozenset({"ConditionalRequestConflict", "OperationAborted"})
-_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
-_DENIED = frozenset({401, 403})
-_DENIED_CODES = frozenset({"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "AccessDenied"})
-_FULL_CODES = frozenset({"QuotaExceeded", "StorageFull", "XMinioStorageFull"})
+# Asked by obstore on machines in the cloud when it has no other credentials.
+_CREDENTIAL_PLACES = ("/latest/api/token", "/latest/meta-data/", "//169.254.", "//metadata.")
 _NO_ANSWER = {
     "ConnectionRefused": "the connection was refused",
     "ConnectionReset": "the connection broke",
@@ -55,88 +59,135 @@ _NO_ANSWER = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Failure:
     """What is worth knowing of a failed request, and safe to show."""
 
+    operation: str
+    kind: type[Exception]
     status: int | None
     code: str | None
     #: Why there was no answer at all; None if there was one.
     silence: str | None
+    #: The request was one for credentials, not for objects.
+    wanted_credentials: bool
+    is_redirect: bool
 
     @classmethod
-    def of(cls, error: Exception) -> Self:
+    def of(cls, error: Exception, operation: str) -> Failure:
         text = str(error)
         status = _STATUS.search(text)
         code = _CODE.search(text)
-        silence = None
-        if status is None:
-            silence = next((why for sign, why in _NO_ANSWER.items() if sign in text), None)
+        silence = next((why for sign, why in _NO_ANSWER.items() if sign in text), None)
         return cls(
+            operation=operation,
+            kind=type(error),
             status=int(status[1]) if status else None,
             code=code[1] if code else None,
-            silence=silence,
+            silence=None if status else silence,
+            wanted_credentials=any(place in text for place in _CREDENTIAL_PLACES),
+            is_redirect="received redirect" in text.lower(),
         )
 
     @property
     def reason(self) -> str:
+        if self.wanted_credentials:
+            return "no credentials were found"
         told = [str(part) for part in (self.status, self.code) if part]
         return self.silence or " ".join(told) or "the store's client gave up"
+
+    @property
+    def lies_outside(self) -> bool:
+        """The range asked for begins after the end of the object."""
+        return self.status == _RANGE_NOT_SATISFIABLE
+
+    @property
+    def is_denied(self) -> bool:
+        return self.status in _DENIED or self.code in _DENIED_CODES
+
+    @property
+    def is_unsupported(self) -> bool:
+        return self.status == _NOT_IMPLEMENTED or self.is_a(obstore_errors.NotSupportedError)
+
+    @property
+    def is_taken(self) -> bool:
+        exists = self.is_a(obstore_errors.AlreadyExistsError, obstore_errors.PreconditionError)
+        return exists and (self.status != _CONFLICT or self.code in _TAKEN_CODES)
+
+    def is_a(self, *kinds: type[Exception]) -> bool:
+        return issubclass(self.kind, kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    applies: Callable[[Failure], bool]
+    error: type[StorageError]
+    hint: str | None = None
+
+
+# The first that applies decides.
+_RULES = (
+    _Rule(
+        lambda failure: failure.wanted_credentials,
+        AccessDeniedError,
+        "give the credentials as options or environment variables",
+    ),
+    _Rule(
+        lambda failure: failure.code == "NoSuchBucket",
+        StorageError,
+        "the bucket does not exist; check its name and the endpoint",
+    ),
+    _Rule(lambda failure: failure.is_a(FileNotFoundError), ObjectNotFoundError),
+    _Rule(
+        lambda failure: failure.is_a(ValueError),
+        UnsafePathError,
+        "keys of object stores hold no control characters",
+    ),
+    _Rule(lambda failure: failure.is_taken, ObjectExistsError),
+    _Rule(
+        lambda failure: failure.operation == "put-if-absent" and failure.is_unsupported,
+        ConditionalPutError,
+        "commits need a store with conditional writes (If-None-Match)",
+    ),
+    _Rule(lambda failure: failure.code in _FULL_CODES, StoreQuotaError),
+    _Rule(
+        lambda failure: failure.is_denied,
+        AccessDeniedError,
+        "check the credentials and what they allow",
+    ),
+    _Rule(
+        lambda failure: (
+            failure.silence is not None
+            or failure.status in _LATER
+            or failure.code in _CONFLICT_CODES
+        ),
+        StoreUnreachableError,
+        "check the endpoint and the network, or try again later",
+    ),
+    _Rule(
+        lambda failure: failure.is_redirect or failure.status in _REDIRECTS,
+        StorageError,
+        "the bucket may lie in another region; set the option region",
+    ),
+    _Rule(lambda _: True, StorageError),
+)
 
 
 @contextmanager
 def translated(operation: str, path: str) -> Iterator[None]:
+    """Raise what obstore raises inside the block as one of lakehand's errors."""
     try:
         yield
     except (obstore_errors.BaseError, FileNotFoundError, ValueError) as error:
-        raise _translate(error, operation, path) from None
+        raise _translate(Failure.of(error, operation), path) from None
 
 
-def _translate(error: Exception, operation: str, path: str) -> StorageError:
-    answer = Answer.of(error)
-    kind, hint = _classify(error, answer, operation)
-    return kind(
-        f"{operation} failed on {path}: {answer.reason}",
+def _translate(failure: Failure, path: str) -> StorageError:
+    rule = next(rule for rule in _RULES if rule.applies(failure))
+    return rule.error(
+        f"{failure.operation} failed on {path}: {failure.reason}",
         path=path,
-        operation=operation,
-        store_code=answer.code,
-        status=answer.status,
-        hint=hint,
+        operation=failure.operation,
+        store_code=failure.code,
+        status=failure.status,
+        hint=rule.hint,
     )
-
-
-def _classify(
-    error: Exception, answer: Answer, operation: str
-) -> tuple[type[StorageError], str | None]:
-    if answer.code == "NoSuchBucket":
-        return StorageError, "the bucket does not exist; check its name and the endpoint"
-    if isinstance(error, obstore_errors.AlreadyExistsError | obstore_errors.PreconditionError):
-        return _classify_taken(answer), None
-    if isinstance(error, FileNotFoundError):
-        return ObjectNotFoundError, None
-    if isinstance(error, ValueError):
-        return UnsafePathError, "object stores take no control characters and no empty segments"
-    if _is_unsupported(error, answer) and operation == "put-if-absent":
-        return ConditionalPutError, "commits need a store with conditional writes (If-None-Match)"
-    return _classify_answer(error, answer)
-
-
-def _classify_taken(answer: Answer) -> type[StorageError]:
-    """Tell a key that is taken from the other conflicts that stores answer in the same way."""
-    if answer.status != _CONFLICT or answer.code in _TAKEN_CODES:
-        return ObjectExistsError
-    return StoreUnreachableError if answer.code in _CONFLICT_CODES else StorageError
-
-
-def _is_unsupported(error: Exception, answer: Answer) -> bool:
-    return isinstance(error, obstore_errors.NotSupportedError) or answer.status == _NOT_IMPLEMENTED
-
-
-def _classify_answer(error: Exception, answer: Answer) -> tuple[type[StorageError], str | None]:
-    denied = obstore_errors.PermissionDeniedError | obstore_errors.UnauthenticatedError
-    if answer.code in _FULL_CODES:
-        return StoreQuotaError, None
-    if isinstance(error, denied) or answer.status in _DENIED or answer.code in _DENIED_CODES:
-        return AccessDeniedError, "check the credentials and what they allow"
-    if answer.silence or answer.status in _LATER:
-        return StoreUnreachableError, "check the endpoint and the network, or try again later"
-    return StorageError, None

@@ -1,0 +1,100 @@
+"""Connections to object stores, made from a location and what is known about connecting."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from obstore import exceptions as obstore_errors
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from lakehand.errors import StorageError, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from obstore.store import ObjectStore
+
+    from lakehand.storage.location import Location
+    from lakehand.storage.options import Connection
+
+__all__ = ["open_client", "require_own_process"]
+
+_first_process: int | None = None
+
+
+def require_own_process() -> None:
+    """Raise if this process was forked from one that has used an object store.
+
+    obstore's threads do not survive a fork: the first request would wait for ever.
+    """
+    global _first_process  # noqa: PLW0603  there is one runtime in a process
+    process = os.getpid()
+    if _first_process is None:
+        _first_process = process
+    if _first_process != process:
+        raise StorageError(
+            "this process was forked from one that had already used an object store",
+            hint="start processes with the 'spawn' or 'forkserver' method",
+        )
+
+
+def open_client(
+    location: Location, connection: Connection, *, retry: Mapping[str, Any]
+) -> ObjectStore:
+    """Connect. Nothing is requested yet, but bad options are refused."""
+    container = location.container.partition("@")[0]
+    try:
+        return _OPENERS[location.scheme](
+            container, connection.config, client_options=connection.client, retry_config=retry
+        )
+    except obstore_errors.UnknownConfigurationKeyError as error:
+        name = next((key for key in connection.config if f"'{key}'" in str(error)), None)
+        message = f"{location.scheme}:// stores have no option {name!r}"
+        raise ValidationError(message, field=name) from None
+    except (obstore_errors.BaseError, ValueError) as error:
+        # Only the first line: those that follow may repeat the configuration.
+        reason = str(error).partition("\n")[0]
+        message = f"cannot connect to {location.url}: {reason}"
+        raise ValidationError(message, field="options") from None
+
+
+def _open_s3(bucket: str, config: Mapping[str, str], **settings: Any) -> S3Store:
+    config = dict(config)
+    if "endpoint" in config:
+        # obstore reads the environment, too, and there this variable would win over `endpoint`.
+        config["aws_endpoint_url_s3"] = config["endpoint"]
+    if "access_key_id" in config and "secret_access_key" in config:
+        # Given as plain settings, they would be mixed with a session token of the environment.
+        settings["credential_provider"] = _FixedCredentials(
+            access_key_id=config.pop("access_key_id"),
+            secret_access_key=config.pop("secret_access_key"),
+            token=config.pop("session_token", None),
+            expires_at=None,
+        )
+    return S3Store(bucket, config=config, **settings)  # type: ignore[arg-type]
+
+
+def _open_azure(container: str, config: Mapping[str, str], **settings: Any) -> AzureStore:
+    return AzureStore(container, config=dict(config), **settings)  # type: ignore[arg-type]
+
+
+def _open_gcs(bucket: str, config: Mapping[str, str], **settings: Any) -> GCSStore:
+    return GCSStore(bucket, config=dict(config), **settings)  # type: ignore[arg-type]
+
+
+_OPENERS: Mapping[str, Callable[..., ObjectStore]] = {
+    "s3": _open_s3,
+    "r2": _open_s3,
+    "az": _open_azure,
+    "abfss": _open_azure,
+    "gs": _open_gcs,
+}
+
+
+class _FixedCredentials:
+    def __init__(self, **credentials: str | None) -> None:
+        self._credentials = credentials
+
+    def __call__(self) -> dict[str, str | None]:
+        return self._credentials

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import pytest
+
+from lakehand.errors import ValidationError
+from lakehand.storage import parse_location
+from lakehand.storage.conditional import is_trusted
+from lakehand.storage.options import Connection, Options, connect_options
+
+S3 = parse_location("s3://lake/events")
+R2 = parse_location("r2://lake/events")
+
+
+@pytest.mark.parametrize(
+    "name", ["access_key_id", "aws_access_key_id", "AWS_ACCESS_KEY_ID", "access_key"]
+)
+def test_options_are_known_by_their_usual_spellings(name):
+    connection = connect_options(S3, {name: "A"}, environment={})
+
+    assert connection.config == {"access_key_id": "A"}
+
+
+def test_options_win_over_the_url_and_the_url_over_the_environment():
+    location = parse_location("s3://lake.s3.eu-west-1.amazonaws.com/e")
+    environment = {"AWS_REGION": "us-east-2"}
+
+    assert connect_options(S3, None, environment=environment).config["region"] == "us-east-2"
+    assert connect_options(location, None, environment=environment).config["region"] == "eu-west-1"
+    options = {"region": "us-west-1"}
+    assert connect_options(location, options, environment={}).config["region"] == "us-west-1"
+
+
+def test_keys_of_the_caller_are_not_mixed_with_the_environment():
+    environment = {"AWS_SESSION_TOKEN": "of another pair", "AWS_SECRET_ACCESS_KEY": "x"}
+    options = {"access_key_id": "A", "secret_access_key": "S"}
+
+    assert connect_options(S3, options, environment=environment).config == options
+
+
+def test_credentials_of_the_environment_are_taken_along():
+    environment = {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "S", "HOME": "/root"}
+
+    config = connect_options(S3, None, environment=environment).config
+    assert config == {"access_key_id": "A", "secret_access_key": "S"}
+
+
+@pytest.mark.parametrize(
+    ("options", "endpoint"),
+    [
+        ({"account_id": "abc"}, "https://abc.r2.cloudflarestorage.com"),
+        (
+            {"account_id": "abc", "jurisdiction": "eu"},
+            "https://abc.eu.r2.cloudflarestorage.com",
+        ),
+        ({"endpoint": "https://r2.example"}, "https://r2.example"),
+    ],
+)
+def test_r2_is_reached_by_account_and_jurisdiction(options, endpoint):
+    connection = connect_options(R2, options, environment={})
+
+    assert connection.config == {"endpoint": endpoint, "region": "auto"}
+
+
+def test_r2_is_reached_by_the_account_in_its_url():
+    location = parse_location("r2://abc.eu.r2.cloudflarestorage.com/lake/e")
+
+    config = connect_options(location, None, environment={}).config
+    assert config["endpoint"] == "https://abc.eu.r2.cloudflarestorage.com"
+
+
+def test_r2_keys_are_not_mixed_with_those_of_amazon():
+    environment = {
+        "AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "S", "AWS_SESSION_TOKEN": "T",
+        "R2_ACCESS_KEY_ID": "RA", "R2_SECRET_ACCESS_KEY": "RS", "R2_ACCOUNT_ID": "abc",
+    }  # fmt: skip
+
+    config = connect_options(R2, None, environment=environment).config
+    assert (config["access_key_id"], config["secret_access_key"]) == ("RA", "RS")
+    assert "session_token" not in config
+
+
+def test_r2_without_an_account_says_how_to_give_one():
+    with pytest.raises(ValidationError) as raised:
+        connect_options(R2, None, environment={})
+
+    assert "R2_ACCOUNT_ID" in raised.value.hint
+
+
+def test_azure_and_google_options_keep_their_names():
+    azure = parse_location("abfss://c@acct.dfs.core.windows.net/t")
+    google = parse_location("gs://lake/t")
+
+    options = {"azure_storage_account_key": "K"}
+    config = connect_options(azure, options, environment={}).config
+    assert config == {"account_name": "acct", "account_key": "K"}
+    environment = {"GOOGLE_SERVICE_ACCOUNT": "/key.json"}
+    config = connect_options(google, None, environment=environment).config
+    assert config == {"service_account": "/key.json"}
+
+
+def test_client_options_are_told_from_those_of_the_store():
+    options = {"allow_http": "true", "timeout": "1s", "endpoint": "http://127.0.0.1:1"}
+    connection = connect_options(S3, options, environment={})
+
+    assert connection.config == {"endpoint": "http://127.0.0.1:1"}
+    assert connection.client["allow_http"] is True
+    assert connection.client["timeout"] == "1s"
+    assert connection.client["connect_timeout"] == "5s"
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://minio:9000", "minio:9000", "ftp://x", "https://key:hush-hush@host"]
+)
+def test_an_endpoint_that_cannot_be_right_is_refused(endpoint):
+    with pytest.raises(ValidationError) as raised:
+        connect_options(S3, {"endpoint": endpoint}, environment={})
+
+    assert raised.value.field == "endpoint"
+    assert "hush-hush" not in str(raised.value) + str(raised.value.to_json())
+
+
+def test_a_connection_shows_names_and_no_values():
+    connection = Connection(config=Options(secret_access_key="hush-hush"))
+
+    assert repr(connection) == "Connection(config=Options(secret_access_key))"
+
+
+@pytest.mark.parametrize(
+    ("config", "trusted"),
+    [
+        ({}, True),
+        ({"endpoint": "https://s3.eu-west-1.amazonaws.com"}, True),
+        ({"endpoint": "https://abc.r2.cloudflarestorage.com"}, True),
+        ({"endpoint": "http://minio:9000"}, False),
+        ({"endpoint": "http://minio:9000", "conditional_put": "etag"}, True),
+        ({"endpoint": "https://evilamazonaws.com"}, False),
+    ],
+)
+def test_only_known_stores_are_trusted_with_put_if_absent(config, trusted):
+    assert is_trusted(Connection(config=Options(config))) is trusted
