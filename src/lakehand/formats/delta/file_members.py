@@ -13,7 +13,16 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.log_source import CheckpointPart
 
-__all__ = ["ADD_MEMBERS", "REMOVE_MEMBERS", "FileKind", "line_member", "line_types", "part_member"]
+__all__ = [
+    "ADD_MEMBERS",
+    "REMOVE_MEMBERS",
+    "ROW_COUNT",
+    "FileKind",
+    "decoded_path",
+    "line_member",
+    "line_types",
+    "part_member",
+]
 
 FileKind = Literal["add", "remove"]
 
@@ -57,6 +66,12 @@ REMOVE_MEMBERS: Mapping[str, str] = {
 _MEMBERS: Mapping[FileKind, Mapping[str, str]] = {"add": ADD_MEMBERS, "remove": REMOVE_MEMBERS}
 #: Read out of the statistics in the same pass, because almost every plan needs it.
 ROW_COUNT = "numRecords"
+
+
+def decoded_path(raw: str) -> str:
+    """Return SQL that does to a column what `paths.decode_path` does to a string."""
+    decoded = f"(CASE WHEN contains({raw}, '%') THEN url_decode({raw}) ELSE {raw} END)"
+    return f"(CASE WHEN starts_with({decoded}, 'file:///') THEN {decoded}[8:] ELSE {decoded} END)"
 
 
 def line_types(kind: FileKind, members: tuple[str, ...]) -> str:

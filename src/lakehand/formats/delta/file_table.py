@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 
 from lakehand.errors import CorruptLogError
 from lakehand.formats.delta.bounds import request_bounds
-from lakehand.formats.delta.file_members import ROW_COUNT
+from lakehand.formats.delta.file_members import ROW_COUNT, decoded_path
 from lakehand.formats.delta.log_files import quoted
 from lakehand.formats.delta.partition_values import parse_partition_values
-from lakehand.formats.delta.replay import decoded_path, live_relation
+from lakehand.formats.delta.replay import live_relation
 from lakehand.formats.delta.schema import arrow_type, mapping_mode, physical_name
 from lakehand.model.snapshot import FILE_COLUMNS
 

@@ -13,10 +13,12 @@ from lakehand.errors import CorruptLogError
 from lakehand.formats.delta.file_members import (
     ADD_MEMBERS,
     REMOVE_MEMBERS,
+    decoded_path,
     line_member,
     line_types,
     part_member,
 )
+from lakehand.formats.delta.live_actions import live_actions
 from lakehand.formats.delta.log_source import open_log_source
 
 if TYPE_CHECKING:
@@ -29,15 +31,9 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log_source import CheckpointPart, LogSource
     from lakehand.storage import Store
 
-__all__ = ["decoded_path", "live_adds", "live_relation", "live_removes"]
+__all__ = ["live_actions", "live_adds", "live_relation", "live_removes"]
 
 _SAME_KEY = "base.path_key = newest.path_key AND base.vector_key = newest.vector_key"
-
-
-def decoded_path(raw: str) -> str:
-    """Return SQL that does to a column what `paths.decode_path` does to a string."""
-    decoded = f"(CASE WHEN contains({raw}, '%') THEN url_decode({raw}) ELSE {raw} END)"
-    return f"(CASE WHEN starts_with({decoded}, 'file:///') THEN {decoded}[8:] ELSE {decoded} END)"
 
 
 def _vector_key(vector: str) -> str:
