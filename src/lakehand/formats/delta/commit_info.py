@@ -9,6 +9,7 @@ from lakehand import __version__
 from lakehand.errors import ValidationError
 from lakehand.formats.delta.row_tracking import preserves_row_ids
 from lakehand.model.work import Proof
+from lakehand.prove.evidence import total_proof
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,8 +25,6 @@ ENGINE_INFO = f"lakehand/{__version__}"
 #: Most bytes that our own part of a commit may have: every reader of the log carries them along.
 OWN_BYTES_LIMIT = 8 * 1024
 
-_LANE_DIGITS = 16
-_LANE_MODULUS = 2**64
 _ROW_IDS_PRESERVED = {"delta.rowTracking.preserved": "true"}
 
 
@@ -159,9 +158,11 @@ def _is_blind_append(change: Change) -> bool:
 
 def _own_part(change: Change) -> dict[str, Any]:
     """Return what lakehand stores of its own: the evidence that the rows are the same."""
-    if not change.proof:
+    proofs = [Proof.from_json(evidence) for evidence in (change.proof or {}).values()]
+    total = total_proof(proofs)
+    if total is None:
         return {}
-    own = {"proof": _total_proof(change.proof)}
+    own = {"proof": {**total.to_json(), "groups": len(proofs)}}
     size = len(json.dumps(own, separators=(",", ":")).encode())
     if size > OWN_BYTES_LIMIT:
         raise ValidationError(
@@ -170,30 +171,3 @@ def _own_part(change: Change) -> dict[str, Any]:
             hint="store totals in the commit, and the evidence by group in the run's ledger",
         )
     return own
-
-
-def _total_proof(by_group: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Add up the evidence of all groups: sums of rows and digests are digests of all rows."""
-    proofs = [Proof.from_json(evidence) for evidence in by_group.values()]
-    kinds, algorithms, engines = (
-        {getattr(proof, name) for proof in proofs} for name in ("kind", "algorithm", "engine")
-    )
-    comparable = len(kinds) == len(algorithms) == len(engines) == 1
-    return {
-        "kind": kinds.pop() if len(kinds) == 1 else "mixed",
-        "rows": sum(proof.rows for proof in proofs),
-        "digest": _sum_digests(proofs) if comparable else None,
-        "bytes": sum(proof.bytes for proof in proofs),
-        "algorithm": ",".join(sorted(algorithms)),
-        "engine": ",".join(sorted(engines)),
-        "groups": len(proofs),
-    }
-
-
-def _sum_digests(proofs: Sequence[Proof]) -> str | None:
-    """Add digests lane by lane, as the digest of the union of their rows would be."""
-    texts = [proof.digest for proof in proofs if proof.digest is not None]
-    if len(texts) < len(proofs) or any(len(text) != 2 * _LANE_DIGITS for text in texts):
-        return None
-    lanes = ([int(text[:_LANE_DIGITS], 16), int(text[_LANE_DIGITS:], 16)] for text in texts)
-    return "".join(f"{sum(lane) % _LANE_MODULUS:016x}" for lane in zip(*lanes, strict=True))

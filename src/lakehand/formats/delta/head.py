@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import CorruptLogError
 from lakehand.formats.delta.row_tracking import NO_ROW_IDS, high_water_mark
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakehand.formats.delta.actions import Commit, Metadata, Protocol
+    from lakehand.formats.delta.snapshot import DeltaState
 
 __all__ = ["Head"]
 
@@ -33,6 +34,21 @@ class Head:
     in_commit_timestamp: int | None = None
     #: Newest version of every application that writes exactly once.
     transactions: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, state: DeltaState) -> Self:
+        """Return the head of a table whose newest version is the one of `state`."""
+        domains = [{"domain": name, "configuration": text} for name, text in state.domains.items()]
+        transactions = {name: int(txn["version"]) for name, txn in state.transactions.items()}
+        return cls(
+            table=state.store.url,
+            version=state.segment.version,
+            protocol=state.protocol,
+            metadata=state.metadata,
+            row_id_high_water_mark=high_water_mark(domains),
+            in_commit_timestamp=state.in_commit_timestamp,
+            transactions=transactions,
+        )
 
     @property
     def uses_in_commit_timestamps(self) -> bool:

@@ -1,0 +1,164 @@
+"""Delta as a format of tables: thin methods over the modules that do the work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakehand.errors import CorruptLogError, NotATableError
+from lakehand.formats.base import Capabilities
+from lakehand.formats.delta import commit, create, history
+from lakehand.formats.delta.checkpoint import checkpoint_if_due, write_checkpoint
+from lakehand.formats.delta.discovery import find_segment
+from lakehand.formats.delta.features import require_write
+from lakehand.formats.delta.grouping import partition_keys
+from lakehand.formats.delta.head import Head
+from lakehand.formats.delta.live_actions import live_actions
+from lakehand.formats.delta.names import LOG_DIRECTORY
+from lakehand.formats.delta.paths import decode_path
+from lakehand.formats.delta.schema import physical_name
+from lakehand.formats.delta.snapshot import load_snapshot, load_state
+from lakehand.model.work import DataFile
+from lakehand.observe.clock import SystemClock
+from lakehand.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    import pyarrow as pa
+
+    from lakehand.formats.base import FormatWorker
+    from lakehand.formats.delta.features import Operation
+    from lakehand.formats.delta.snapshot import DeltaState
+    from lakehand.model.history import Difference, HistoryEntry
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.model.work import Change, Group, Receipt
+    from lakehand.observe.clock import Clock
+    from lakehand.storage import Store
+
+__all__ = ["DeltaFormat", "DeltaTable"]
+
+
+class DeltaFormat:
+    """Delta Lake."""
+
+    name = "delta"
+
+    def detect(self, store: Store) -> bool:
+        """Say whether the root of `store` has a log, be it whole or not."""
+        directories, _ = store.list_directory()
+        return any(directory.rstrip("/") == LOG_DIRECTORY for directory in directories)
+
+    def open(self, store: Store, *, settings: Settings | None = None) -> DeltaTable:
+        if not self.detect(store):
+            raise NotATableError(
+                f"there is no Delta table at {store.url}: it has no {LOG_DIRECTORY}",
+                table=store.url,
+                hint="check the path; a table's root is the folder that holds its log",
+            )
+        return DeltaTable(store, settings=settings)
+
+    def create(
+        self,
+        store: Store,
+        schema: pa.Schema,
+        *,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        settings: Settings | None = None,
+    ) -> DeltaTable:
+        create.create_table(store, schema, partition_by=partition_by, properties=properties)
+        return DeltaTable(store, settings=settings)
+
+
+class DeltaTable:
+    """A Delta table. Holds no version: every call reads what it needs."""
+
+    capabilities = Capabilities(checkpoints=True, plans_itself=False, copies_bytes=True)
+
+    def __init__(
+        self, store: Store, *, settings: Settings | None = None, clock: Clock | None = None
+    ) -> None:
+        self.store = store
+        self._settings = settings or Settings()
+        self._clock = clock or SystemClock()
+
+    def snapshot(
+        self,
+        *,
+        version: int | None = None,
+        timestamp: datetime | None = None,
+        statistics: Sequence[str] = (),
+    ) -> Snapshot:
+        return load_snapshot(
+            self.store,
+            version=version,
+            timestamp=timestamp,
+            statistics=statistics,
+            partition_time_zone=self._settings["partition_time_zone"],
+        )
+
+    def history(self, *, limit: int | None = None) -> list[HistoryEntry]:
+        return history.history(self.store, limit=limit)
+
+    def diff(self, from_version: int, to_version: int) -> Difference:
+        return history.diff(self.store, from_version, to_version)
+
+    def transactions(self) -> Mapping[str, int]:
+        return self._head().transactions
+
+    def require(self, operation: Operation, snapshot: Snapshot) -> None:
+        state: DeltaState = snapshot.native
+        require_write(operation, state.protocol, state.metadata, table=self.store.url)
+
+    def native_groups(
+        self,
+        snapshot: Snapshot,  # noqa: ARG002  Delta has no plan of its own
+        policy: Mapping[str, Any],  # noqa: ARG002
+    ) -> list[Group] | None:
+        return None
+
+    def partition_keys(self, snapshot: Snapshot) -> pa.Array:
+        state: DeltaState = snapshot.native
+        found = (state.schema.find(name) for name in snapshot.partition_columns)
+        columns = [physical_name(column, mode=state.mapping_mode) for column in found if column]
+        values = snapshot.files["native"].combine_chunks().field("partition_values")
+        return partition_keys(values, columns)
+
+    def data_files(self, snapshot: Snapshot, rows: Sequence[int]) -> tuple[DataFile, ...]:
+        columns = snapshot.files.select(["path", "bytes", "rows", "deleted_rows"])
+        chosen = columns.take(list(rows)).to_pylist()
+        adds = self._adds(snapshot, [file["path"] for file in chosen])
+        return tuple(DataFile(**file, native={"add": adds[file["path"]]}) for file in chosen)
+
+    def _adds(self, snapshot: Snapshot, paths: Sequence[str]) -> dict[str, dict[str, Any]]:
+        found = live_actions(self.store, snapshot.native.segment, paths)
+        adds = {decode_path(add["path"]): add for add in found}
+        missing = next((path for path in paths if path not in adds), None)
+        if missing is not None:
+            message = f"{missing!r} is not in version {snapshot.version} of {self.store.url}"
+            raise CorruptLogError(message, table=self.store.url, version=snapshot.version)
+        return adds
+
+    def worker(self, snapshot: Snapshot) -> FormatWorker:
+        from lakehand.formats.delta.worker import DeltaWorker
+
+        return DeltaWorker.of(self.store, snapshot)
+
+    def commit(self, change: Change, *, token: str) -> Receipt:
+        head = self._head(version=change.base_version)
+        settings = self._settings.with_properties(head.metadata.configuration)
+        receipt = commit.commit_change(
+            self.store, change, token=token, head=head, settings=settings, clock=self._clock
+        )
+        checkpoint_if_due(self.store, interval=settings["checkpoint_interval"], clock=self._clock)
+        return receipt
+
+    def find_commit(self, token: str, *, after: int) -> int | None:
+        return commit.find_commit(self.store, token, after=after)
+
+    def checkpoint(self, *, version: int | None = None) -> Mapping[str, Any]:
+        return write_checkpoint(self.store, version=version, clock=self._clock).to_json()
+
+    def _head(self, *, version: int | None = None) -> Head:
+        return Head.of(load_state(self.store, find_segment(self.store, version=version)))
