@@ -13,7 +13,7 @@ TEXT_MAP = pa.map_(pa.string(), pa.string())
 
 
 def keys_of(values, columns):
-    return partition_keys(pa.chunked_array([values], TEXT_MAP), columns).to_pylist()
+    return partition_keys(pa.array(values, TEXT_MAP), columns).to_pylist()
 
 
 def test_files_without_partition_columns_are_one_partition():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["count_rows", "partition_keys"]
 
 
-def partition_keys(partition_values: pa.ChunkedArray, columns: Sequence[str]) -> pa.Array:
+def partition_keys(partition_values: pa.MapArray, columns: Sequence[str]) -> pa.Array:
     """Give each file the number of its partition, by raw values of `columns` (physical names).
 
     Raw, because a value that is spelled in two ways must keep both spellings.
@@ -27,7 +27,7 @@ def partition_keys(partition_values: pa.ChunkedArray, columns: Sequence[str]) ->
     keys = np.zeros(len(partition_values), np.int64)
     for column in columns:
         values = pc.map_lookup(partition_values, query_key=column, occurrence="first")
-        encoded = pc.dictionary_encode(values.combine_chunks(), null_encoding="encode")
+        encoded = pc.dictionary_encode(values, null_encoding="encode")
         pairs = keys * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
         keys = np.unique(pairs, return_inverse=True)[1]
     return pa.array(keys)

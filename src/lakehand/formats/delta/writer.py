@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.base import WriteSpec
     from lakehand.formats.delta.schema import StructField
+    from lakehand.formats.delta.snapshot import DeltaState
     from lakehand.model.work import DataFile
     from lakehand.parquet.facts import FileFacts
     from lakehand.storage import Store
@@ -35,6 +37,7 @@ _ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
 _ROW_VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
 _CODEC_PROPERTY = "delta.parquet.compression.codec"
 _FORMAT_PROPERTY = "delta.parquet.format.version"
+_CLUSTERING_DOMAIN = "delta.clustering"
 _MATERIALIZE_FEATURE = "materializePartitionColumns"
 _DEFAULT_CODEC, _ZSTD_LEVEL = "zstd", 1
 _CODEC_NAMES = {"uncompressed": "none", "lz4_raw": "lz4", "lz4raw": "lz4"}
@@ -52,6 +55,17 @@ class WriteContext:
     #: Physical paths.
     clustering_columns: tuple[tuple[str, ...], ...] = ()
 
+    @classmethod
+    def of(cls, state: DeltaState) -> Self:
+        return cls(
+            store=state.store,
+            schema=state.schema,
+            partition_columns=tuple(state.metadata.partition_columns),
+            configuration=dict(state.metadata.configuration),
+            writer_features=frozenset(state.protocol.writer_features or ()),
+            clustering_columns=_clustering_columns(state.domains),
+        )
+
     @property
     def mode(self) -> MappingMode:
         return mapping_mode(self.configuration)
@@ -66,6 +80,12 @@ class WriteContext:
             return list(self.schema.fields)
         names = {name.casefold() for name in self.partition_columns}
         return [column for column in self.schema.fields if column.name.casefold() not in names]
+
+
+def _clustering_columns(domains: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+    """Return the physical paths of the columns that the table is clustered by."""
+    configuration = json.loads(domains.get(_CLUSTERING_DOMAIN, "{}"))
+    return tuple(tuple(path) for path in configuration.get("clusteringColumns", ()))
 
 
 def write_files(
