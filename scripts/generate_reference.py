@@ -20,7 +20,7 @@ from lakehand.assess import health
 from lakehand.assess import inspect as inspection
 from lakehand.cli.main import cli
 from lakehand.formats.delta.features import BINDINGS, FEATURES
-from lakehand.model import history, reports
+from lakehand.model import history, reports, work
 from lakehand.model.quantities import format_bytes, format_duration
 from lakehand.settings import SETTINGS
 
@@ -184,6 +184,10 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`inspect`: each of `sizes[]`", inspection, "SizeRange"),
     ("`inspect`: `health`", health, "Health"),
     ("`inspect`: each of `health.reasons[]`", health, "Reason"),
+    ("`compact`", reports, "OperationReport"),
+    ("`compact`: `groups`", reports, "GroupCounts"),
+    ("`compact`: `methods`", reports, "MethodCounts"),
+    ("`compact`: `proof`", work, "Proof"),
     ("`checkpoint`", reports, "CheckpointReport"),
     ("`history`: each of `commits[]`", history, "HistoryEntry"),
 ]

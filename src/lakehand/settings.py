@@ -315,6 +315,12 @@ class Settings:
             return setting.read(properties[setting.table_property], source), source
         return setting.default, "default"
 
+    def with_call(self, call: Mapping[str, Any]) -> Settings:
+        """Return the same settings, with further ones of a call above all others."""
+        given = {find_setting(name).name: value for name, value in call.items()}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return Settings({**self._call, **chosen}, environment=self._environment)
+
     def with_properties(self, properties: Mapping[str, str]) -> Settings:
         """Return the same settings, with a table's properties below call and environment."""
         return Settings(self._call, properties=properties, environment=self._environment)

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     from lakehand.formats.base import FormatTable
     from lakehand.model.history import Difference, HistoryEntry
+    from lakehand.model.reports import OperationReport
     from lakehand.model.snapshot import Snapshot
+    from lakehand.observe import OnProgress
 
 __all__ = ["Table", "create_table", "open_table"]
 
@@ -43,9 +45,8 @@ def open_table(
     chosen = Settings(settings)
     store = open_store(uri, storage_options)
     table_format = detect_format(store)
-    return Table(
-        table_format.open(store), format_name=table_format.name, settings=chosen, spark=spark
-    )
+    handle = table_format.open(store, settings=chosen)
+    return Table(handle, format_name=table_format.name, settings=chosen, spark=spark)
 
 
 def create_table(
@@ -63,7 +64,7 @@ def create_table(
     store = open_store(uri, storage_options)
     table_format = load_format(format)
     handle = table_format.create(
-        store, schema, partition_by=partition_by, properties=properties or {}
+        store, schema, partition_by=partition_by, properties=properties or {}, settings=chosen
     )
     return Table(handle, format_name=table_format.name, settings=chosen)
 
@@ -178,6 +179,29 @@ class Table:
             bytes=receipt["bytes"],
             action_count=receipt["action_count"],
             duration_ms=(clock.monotonic() - started) * 1000,
+        )
+
+    def compact(
+        self,
+        *,
+        dry_run: bool = False,
+        on_progress: OnProgress | None = None,
+        **settings: Any,
+    ) -> OperationReport:
+        """Rewrite small files, and files with deleted rows, into files of the target size.
+
+        Every group of files is proved to hold the same rows before anything is committed. Raising
+        from `on_progress` stops the work; the table is then as it was. Further keywords are
+        settings, for this call only.
+        """
+        from lakehand.maintain import compact
+
+        return compact(
+            self._handle,
+            settings=self._settings.with_call(settings),
+            spark=self._spark,
+            dry_run=dry_run,
+            on_progress=on_progress,
         )
 
     def transactions(self) -> Mapping[str, int]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakehand.cli.options import (
+    engine_options,
     json_option,
     logging_options,
     setting_option,
@@ -15,14 +16,13 @@ from lakehand.cli.options import (
     version_option,
 )
 from lakehand.cli.output import print_document, print_lines, print_screen
+from lakehand.cli.progress import progress_bar
+from lakehand.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakehand.table import Table
-
-#: Settings that say where tasks run, as options of the commands that have tasks.
-_ENGINE_SETTINGS = ("engine", "master", "remote")
 
 
 def _open(table: str, storage_options: Mapping[str, str], **settings: Any) -> Table:
@@ -112,6 +112,36 @@ def checkpoint(
 
 
 @click.command()
+@table_options
+@click.option("--dry-run", is_flag=True, help="Say what would change; write nothing.")
+@setting_option("--target-file-size", "target_file_bytes", metavar="SIZE")
+@setting_option("--min-files", "min_files", metavar="N")
+@engine_options
+def compact(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    dry_run: bool,  # noqa: FBT001
+    **settings: Any,
+) -> int:
+    """Merge the small files of TABLE, and drop its deleted rows.
+
+    Every group of files is proved to hold the same rows before anything is committed. The old files
+    stay, because earlier versions of the table refer to them.
+    """
+    from lakehand.cli.screens import operation_screen
+
+    opened = _open(table, storage_options)
+    with progress_bar() as on_progress:
+        report = opened.compact(dry_run=dry_run, on_progress=on_progress, **settings)
+    if as_json:
+        print_document(report.to_json())
+    else:
+        print_screen(*operation_screen(report))
+    return EXIT_FAILED if report.errors else 0
+
+
+@click.command()
 @json_option
 @logging_options
 def settings(as_json: bool) -> None:  # noqa: FBT001
@@ -127,4 +157,4 @@ def settings(as_json: bool) -> None:  # noqa: FBT001
         print_screen(*settings_screen(chosen))
 
 
-COMMANDS: tuple[click.Command, ...] = (inspect, history, checkpoint, settings)
+COMMANDS: tuple[click.Command, ...] = (inspect, history, compact, checkpoint, settings)

@@ -99,3 +99,11 @@ def logging_options(command: FC) -> FC:
 def table_options(command: FC) -> FC:
     """Add what every command on a table takes."""
     return table_argument(storage_option(json_option(logging_options(command))))
+
+
+def engine_options(command: FC) -> FC:
+    """Add what says where tasks run."""
+    engine = setting_option("--engine", "engine", metavar="[spark|local]")
+    master = setting_option("--master", "master", metavar="URL")
+    remote = setting_option("--remote", "remote", metavar="URL")
+    return engine(master(remote(command)))

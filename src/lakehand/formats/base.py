@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Change, DataFile, Group, Receipt, StagedFile
+    from lakehand.settings import Settings
     from lakehand.storage import Store
+
+
+#: What may be done to a table, as far as its format has a say in it.
+Operation = Literal["read", "inspect", "checkpoint", "rewrite", "append", "vacuum"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +54,7 @@ class Format(Protocol):
         """Say whether the root of `store` holds a table of this format."""
         ...
 
-    def open(self, store: Store) -> FormatTable: ...
+    def open(self, store: Store, *, settings: Settings | None = None) -> FormatTable: ...
 
     def create(
         self,
@@ -58,6 +63,7 @@ class Format(Protocol):
         *,
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
+        settings: Settings | None = None,
     ) -> FormatTable: ...
 
 
@@ -85,7 +91,7 @@ class FormatTable(Protocol):
         """Return the newest version of every application that writes exactly once."""
         ...
 
-    def require(self, operation: str, snapshot: Snapshot) -> None:
+    def require(self, operation: Operation, snapshot: Snapshot) -> None:
         """Raise RefusedError, which names the feature, if `operation` is not safe on this table."""
         ...
 

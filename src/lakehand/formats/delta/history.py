@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from lakehand.formats.delta.actions import parse_commit_info
 from lakehand.formats.delta.commit_times import from_milliseconds, storage_times, version_at
+from lakehand.formats.delta.commit_words import describe_metrics
 from lakehand.formats.delta.names import commit_key
 from lakehand.formats.delta.snapshot import load_snapshot
 from lakehand.model.history import Difference, HistoryEntry
@@ -42,12 +43,14 @@ def history(store: Store, *, limit: int | None = None) -> list[HistoryEntry]:
 def _entry(version: int, info: Mapping[str, Any], stored_at: datetime) -> HistoryEntry:
     own = info.get("lakehand")
     claimed = info.get("inCommitTimestamp")
+    metrics = _mapping(info.get("operationMetrics"))
     return HistoryEntry(
         version=version,
         at=stored_at if claimed is None else from_milliseconds(int(claimed)),
         operation=_text(info.get("operation")),
         parameters=_mapping(info.get("operationParameters")),
-        metrics={name: str(v) for name, v in _mapping(info.get("operationMetrics")).items()},
+        metrics={name: str(value) for name, value in metrics.items()},
+        summary=describe_metrics(metrics),
         engine=_text(info.get("engineInfo")),
         token=_text(info.get("txnId")),
         proof=own.get("proof") if isinstance(own, dict) else None,

@@ -123,6 +123,7 @@ def _load(store: Store, segment: LogSegment, statistics: Sequence[str], time_zon
         files=files,
         properties=state.metadata.configuration,
         native=state,
+        checkpoint_version=segment.checkpoint_version,
     )
 
 
