@@ -6,6 +6,7 @@ import json
 import uuid
 
 import pytest
+from deltalake import DeltaTable
 
 from lakehand.cli.main import run
 from support.small_tables import commit_by_hand, fingerprint, make_table
