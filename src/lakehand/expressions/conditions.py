@@ -1,0 +1,249 @@
+"""Leaves of a predicate as SQL over the facts of a file, which tells what they may be there.
+
+A condition that a missing fact makes null counts as "it may", so that no file is lost for want of a
+fact. Constants stay as they were written and are compared with bounds of the column's own type:
+the engine then converts them exactly as it does when it computes the predicate for rows.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+from sqlglot import exp
+
+from lakehand.errors import PredicateError
+from lakehand.expressions.facts import Column, Family, Knowledge, family_of
+from lakehand.expressions.patterns import fixed_prefix
+from lakehand.expressions.session import compute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Columns = Mapping[str, Column]
+
+__all__ = ["Conditions", "conditions_of"]
+
+#: Longer lists of values are judged by their least and their greatest value.
+_MANY_VALUES = 50
+#: Some writers cut the maximum of longer texts without marking that they did.
+_CUT_TEXT_BYTES = 32
+
+_MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+}
+
+
+class Conditions(NamedTuple):
+    """SQL that says of each file whether a leaf may be true, false, null for one of its rows."""
+
+    true: str
+    false: str
+    null: str
+
+
+_UNKNOWN = Conditions("true", "true", "true")
+
+
+def conditions_of(leaf: exp.Expr, columns: Columns) -> Conditions:
+    """Return what the facts of `columns` say of a leaf; where they say nothing, all may be."""
+    used = {column.name for column in leaf.find_all(exp.Column)}
+    if all(columns[name].knowledge is Knowledge.VALUE for name in used):
+        return _computed(leaf)
+    judge = _JUDGES.get(type(leaf))
+    return _UNKNOWN if judge is None else judge(leaf, columns)
+
+
+def _computed(leaf: exp.Expr) -> Conditions:
+    value = f"({leaf.sql('duckdb')})"
+    return Conditions(f"{value} IS TRUE", f"{value} IS FALSE", f"{value} IS NULL")
+
+
+class _Bounds:
+    """What the bounds of one column allow its values to be. Every method returns SQL."""
+
+    def __init__(self, column: Column) -> None:
+        self.column = column
+        self.is_float = column.family is Family.FLOAT
+
+    def below(self, value: str) -> str:
+        return f"{self.column.min} < {value}"
+
+    def at_or_below(self, value: str) -> str:
+        return f"{self.column.min} <= {value}"
+
+    def above(self, value: str) -> str:
+        return "true" if self.is_float else f"({self.column.max} > {value}{self._or_cut(value)})"
+
+    def at_or_above(self, value: str) -> str:
+        return "true" if self.is_float else self._reaches(value)
+
+    def within(self, low: str, high: str) -> str:
+        inside = f"({self.at_or_below(high)} AND {self._reaches(low)})"
+        return f"({inside} OR isnan(CAST({high} AS DOUBLE)))" if self.is_float else inside
+
+    def outside(self, low: str, high: str) -> str:
+        return f"({self.below(low)} OR {self.above(high)})"
+
+    def _reaches(self, value: str) -> str:
+        return f"({self.column.max} >= {value}{self._or_cut(value)})"
+
+    def _or_cut(self, value: str) -> str:
+        if self.column.family is not Family.TEXT:
+            return ""
+        high = self.column.max
+        return f" OR strlen({high}) >= {_CUT_TEXT_BYTES} AND starts_with({value}, {high})"
+
+    def conclude(self, true: str, false: str, *values: str) -> Conditions:
+        """Add what holds for all leaves: nulls give null, and rows may be all null."""
+        null = " OR ".join([self.column.may_be_null, *(f"{value} IS NULL" for value in values)])
+        is_set = self.column.may_be_set
+        return Conditions(
+            f"{is_set} AND coalesce({true}, true)",
+            f"{is_set} AND coalesce({false}, true)",
+            f"({null})",
+        )
+
+
+def _judge_comparison(leaf: exp.Expr, columns: Columns) -> Conditions:
+    kind, left, right = type(leaf), leaf.this, leaf.expression
+    if not isinstance(left, exp.Column):
+        kind, left, right = _MIRRORED.get(kind, kind), right, left
+    bounds, value = _bounds(left, columns, right), right.sql("duckdb")
+    return _UNKNOWN if bounds is None else _compare(kind, bounds, value)
+
+
+def _compare(kind: type[exp.Expr], bounds: _Bounds, value: str) -> Conditions:
+    equal, unequal = bounds.within(value, value), bounds.outside(value, value)
+    answers: dict[type[exp.Expr], tuple[str, str]] = {
+        exp.EQ: (equal, unequal),
+        exp.NEQ: (unequal, equal),
+        exp.LT: (bounds.below(value), bounds.at_or_above(value)),
+        exp.LTE: (bounds.at_or_below(value), bounds.above(value)),
+        exp.GT: (bounds.above(value), bounds.at_or_below(value)),
+        exp.GTE: (bounds.at_or_above(value), bounds.below(value)),
+    }
+    return bounds.conclude(*answers[kind], value)
+
+
+def _judge_column(leaf: exp.Expr, columns: Columns) -> Conditions:
+    return _judge_comparison(exp.EQ(this=leaf, expression=exp.true()), columns)
+
+
+def _judge_null(leaf: exp.Expr, columns: Columns) -> Conditions:
+    column = _known(leaf.this, columns)
+    if column is None or not isinstance(leaf.expression, exp.Null):
+        return _UNKNOWN
+    return Conditions(column.may_be_null, column.may_be_set, "false")
+
+
+def _judge_between(leaf: exp.Expr, columns: Columns) -> Conditions:
+    low, high = leaf.args["low"], leaf.args["high"]
+    bounds = _bounds(leaf.this, columns, low, high)
+    if bounds is None:
+        return _UNKNOWN
+    ends = low.sql("duckdb"), high.sql("duckdb")
+    return bounds.conclude(bounds.within(*ends), bounds.outside(*ends), *ends)
+
+
+def _judge_list(leaf: exp.Expr, columns: Columns) -> Conditions:
+    bounds = _bounds(leaf.this, columns, *leaf.expressions)
+    if bounds is None or not leaf.expressions:
+        return _UNKNOWN
+    values = [value.sql("duckdb") for value in leaf.expressions]
+    if len(values) <= _MANY_VALUES:
+        true = " OR ".join(bounds.within(value, value) for value in values)
+        false = " AND ".join(bounds.outside(value, value) for value in values)
+        return bounds.conclude(f"({true})", f"({false})", *values)
+    if bounds.column.family is not Family.TEXT and any(map(_is_text, leaf.expressions)):
+        return _UNKNOWN  # The least of texts is not the least of the values they stand for.
+    listed = ", ".join(values)
+    least, greatest = f"least({listed})", f"greatest({listed})"
+    true = bounds.within(least, greatest)
+    return bounds.conclude(true, "true", "NULL")
+
+
+def _judge_like(leaf: exp.Expr, columns: Columns) -> Conditions:
+    like, escape = leaf.this, leaf.expression
+    if not isinstance(like, exp.Like) or not _is_text(like.expression) or not _is_text(escape):
+        return _UNKNOWN
+    prefix = fixed_prefix(like.expression.name, escape=escape.name)
+    found = _begins(like.this, columns, prefix.text, is_whole=prefix.is_whole)
+    is_negated = like.args.get("negate")
+    return Conditions(found.false, found.true, found.null) if is_negated else found
+
+
+def _judge_start(leaf: exp.Expr, columns: Columns) -> Conditions:
+    if not _is_text(leaf.expression):
+        return _UNKNOWN
+    return _begins(leaf.this, columns, leaf.expression.name, is_whole=True)
+
+
+def _begins(operand: exp.Expr, columns: Columns, prefix: str, *, is_whole: bool) -> Conditions:
+    value = exp.Literal.string(prefix)
+    bounds = _bounds(operand, columns, value)
+    if bounds is None or bounds.column.family is not Family.TEXT:
+        return _UNKNOWN
+    text, low, high = value.sql("duckdb"), bounds.column.min, bounds.column.max
+    true = f"({low} <= {text} OR starts_with({low}, {text})) AND {bounds.at_or_above(text)}"
+    all_begin = f"starts_with({low}, {text}) AND starts_with({high}, {text})"
+    return bounds.conclude(true, f"NOT ({all_begin})" if is_whole else "true")
+
+
+_JUDGES: Mapping[type[exp.Expr], Callable[[Any, Columns], Conditions]] = {
+    exp.EQ: _judge_comparison,
+    exp.NEQ: _judge_comparison,
+    exp.LT: _judge_comparison,
+    exp.LTE: _judge_comparison,
+    exp.GT: _judge_comparison,
+    exp.GTE: _judge_comparison,
+    exp.Column: _judge_column,
+    exp.Is: _judge_null,
+    exp.Between: _judge_between,
+    exp.In: _judge_list,
+    exp.Escape: _judge_like,
+    exp.StartsWith: _judge_start,
+}
+
+
+def _known(operand: exp.Expr, columns: Columns) -> Column | None:
+    if not isinstance(operand, exp.Column):
+        return None
+    column = columns[operand.name]
+    return column if column.knowledge is Knowledge.BOUNDS else None
+
+
+def _bounds(operand: exp.Expr, columns: Columns, *values: exp.Expr) -> _Bounds | None:
+    """Return the bounds of a column if they can be compared with all of `values`."""
+    column = _known(operand, columns)
+    if column is None or not all(_compares(column, value) for value in values):
+        return None
+    return _Bounds(column)
+
+
+def _compares(column: Column, value: exp.Expr) -> bool:
+    if value.find(exp.Column):
+        return False
+    if _is_text(value):
+        return True  # A bare text takes the type of what it is compared with.
+    numbers = {Family.NUMBER, Family.FLOAT}
+    is_number = isinstance(value, exp.Literal)
+    family = Family.NUMBER if is_number else _family_of_constant(value.sql("duckdb"))
+    return family is column.family or {family, column.family} <= numbers
+
+
+def _is_text(value: exp.Expr) -> bool:
+    return isinstance(value, exp.Literal) and bool(value.is_string)
+
+
+@lru_cache(maxsize=1024)
+def _family_of_constant(value: str) -> Family | None:
+    try:
+        result = compute(value, pa.table({"none": pa.nulls(1)}))
+    except PredicateError:
+        return None
+    return family_of(result.schema[0].type)

@@ -1,0 +1,43 @@
+"""Keep the rows for which a predicate is true."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehand.expressions.predicate import reference_name
+from lakehand.expressions.session import compute
+
+if TYPE_CHECKING:
+    from lakehand.expressions.predicate import Predicate
+
+__all__ = ["keep_true"]
+
+
+def keep_true(predicate: Predicate, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows of `batch` for which `predicate` is true, in their order.
+
+    Only the columns that the predicate reads pass through the computing engine; the rows
+    themselves are filtered in place and so keep their types bit for bit.
+    """
+    if not batch.num_rows:
+        return batch
+    return batch.filter(_truth(predicate, batch), null_selection_behavior="drop")
+
+
+def _truth(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
+    values = {
+        reference_name(index): _values(batch, path)
+        for index, path in enumerate(predicate.references)
+    }
+    if not values:
+        values = {"row": pa.nulls(batch.num_rows)}
+    answer = compute(predicate.condition.sql("duckdb"), pa.table(values))
+    return answer.column(0).combine_chunks()
+
+
+def _values(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
+    column = batch.column(path[0])
+    return pc.struct_field(column, list(path[1:])) if path[1:] else column

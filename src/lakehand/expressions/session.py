@@ -1,0 +1,43 @@
+"""The DuckDB session in which predicates are computed."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from lakehand.errors import PredicateError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["compute"]
+
+_local = threading.local()
+
+
+def compute(expressions: str, values: pa.Table) -> pa.Table:
+    """Return one column for each SQL expression over the columns of `values`."""
+    session = _session()
+    session.register("given", values)
+    try:
+        return session.sql(f"SELECT {expressions} FROM given").to_arrow_table()
+    except duckdb.Error as error:
+        reason = str(error).partition("\n")[0]
+        raise PredicateError(f"the predicate cannot be computed: {reason}") from error
+    finally:
+        session.unregister("given")
+
+
+def _session() -> duckdb.DuckDBPyConnection:
+    """Return this thread's session. It sees no files, no network and no other session's tables."""
+    session: duckdb.DuckDBPyConnection | None = getattr(_local, "session", None)
+    if session is None:
+        session = duckdb.connect(
+            ":memory:", config={"enable_external_access": "false", "threads": "1"}
+        )
+        session.execute("SET TimeZone = 'UTC'")
+        session.execute("SET lock_configuration = true")
+        _local.session = session
+    return session
