@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakehand.errors import CorruptFileError, CorruptLogError
+from lakehand.errors import CorruptFileError, CorruptLogError, VersionNotFoundError
 from lakehand.formats.delta.commit_times import from_milliseconds, version_at
 from lakehand.formats.delta.discovery import find_segment, read_commit
 from lakehand.formats.delta.features import require_read
@@ -90,7 +90,7 @@ def _without(
     """Find another way to the same version, past checkpoints that cannot be read."""
     try:
         other = find_segment(store, version=segment.version, distrusted=distrusted)
-    except CorruptLogError:
+    except (CorruptLogError, VersionNotFoundError):
         raise error from None
     if other.checkpoint == segment.checkpoint:
         raise error

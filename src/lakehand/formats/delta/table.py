@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from lakehand.errors import CorruptLogError, NotATableError
 from lakehand.formats.base import Capabilities
 from lakehand.formats.delta import commit, create, history
@@ -24,8 +26,6 @@ from lakehand.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
-
-    import pyarrow as pa
 
     from lakehand.formats.base import FormatWorker
     from lakehand.formats.delta.features import Operation
@@ -127,7 +127,7 @@ class DeltaTable:
 
     def data_files(self, snapshot: Snapshot, rows: Sequence[int]) -> tuple[DataFile, ...]:
         columns = snapshot.files.select(["path", "bytes", "rows", "deleted_rows"])
-        chosen = columns.take(list(rows)).to_pylist()
+        chosen = columns.take(pa.array(rows, pa.int64())).to_pylist()
         adds = self._adds(snapshot, [file["path"] for file in chosen])
         return tuple(DataFile(**file, native={"add": adds[file["path"]]}) for file in chosen)
 
