@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from lakehand.settings import Setting
 
-REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+DOCS = Path(__file__).parent.parent / "docs"
 HEADER = "<!-- Written by `make docs` from the code. Change the code, not this page. -->\n"
 
 
@@ -217,6 +217,8 @@ JSON_TYPES = {
     "None": "null",
     "Mapping": "object",
     "Any": "anything",
+    "Outcome": "string",
+    "ProofKind": "string",
 }
 
 
@@ -330,20 +332,40 @@ def _methods(kind: type) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
+# -- decisions --------------------------------------------------------------------------------
+
+
+def decisions_page() -> Iterator[str]:
+    yield "# Decisions"
+    yield (
+        "One page a decision: the date, the choice, the reasons with their measurements, and what "
+        "was refused. A decision that turns out wrong gets a new page that says so; the old one "
+        "stays."
+    )
+    yield "\n".join(_decisions())
+
+
+def _decisions() -> Iterator[str]:
+    for page in sorted((DOCS / "decisions").glob("0*.md")):
+        number, _, title = page.read_text().partition("\n")[0].removeprefix("# ").partition(" ")
+        yield f"- [{number.rstrip(':.')}]({page.name}) {title}"
+
+
 # -- all of them ------------------------------------------------------------------------------
 
 PAGES = {
-    "cli.md": cli_page,
-    "settings.md": settings_page,
-    "errors.md": errors_page,
-    "json.md": json_page,
-    "python.md": python_page,
-    "features.md": features_page,
+    "reference/cli.md": cli_page,
+    "reference/settings.md": settings_page,
+    "reference/errors.md": errors_page,
+    "reference/json.md": json_page,
+    "reference/python.md": python_page,
+    "reference/features.md": features_page,
+    "decisions/README.md": decisions_page,
 }
 
 
 def render_pages() -> dict[str, str]:
-    """Return the text of every page by its file name."""
+    """Return the text of every page by its path below `docs`."""
     return {name: "\n\n".join((HEADER.strip(), *page())) + "\n" for name, page in PAGES.items()}
 
 
@@ -352,16 +374,15 @@ def outdated_pages() -> list[str]:
     return [
         name
         for name, text in render_pages().items()
-        if not (REFERENCE / name).exists() or (REFERENCE / name).read_text() != text
+        if not (DOCS / name).exists() or (DOCS / name).read_text() != text
     ]
 
 
 def main() -> None:
     if "--check" in sys.argv[1:]:
         sys.exit(f"out of date: {', '.join(outdated_pages())}" if outdated_pages() else 0)
-    REFERENCE.mkdir(parents=True, exist_ok=True)
     for name, text in render_pages().items():
-        (REFERENCE / name).write_text(text)
+        (DOCS / name).write_text(text)
 
 
 if __name__ == "__main__":

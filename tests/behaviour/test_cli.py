@@ -155,6 +155,60 @@ def test_a_second_checkpoint_of_the_same_version_is_nothing_to_do(lakehand, tabl
     assert "nothing to do" in out
 
 
+OPERATION_FIELDS = {
+    "operation", "outcome", "version", "files_before", "files_after", "files_removed",
+    "files_added", "rows_read", "rows_written", "bytes_before", "bytes_after", "duration_ms",
+    "plan_ms", "read_ms", "write_ms", "prove_ms", "commit_ms", "methods", "groups", "proof",
+    "retries",
+}  # fmt: skip
+
+
+def test_compact_json_has_the_promised_fields_and_the_rows_stay(lakehand, table):
+    before = read_sorted(table)
+    report = document(lakehand("compact", table, "--engine", "local", "--json"))
+    assert report.keys() >= OPERATION_FIELDS
+    assert (report["outcome"], report["version"]) == ("committed", 6)
+    assert (report["files_before"], report["files_after"]) == (12, 2)
+    assert report["rows_read"] == report["rows_written"] == report["proof"]["rows"] == 60
+    assert read_sorted(table).equals(before)
+
+
+def test_a_compacted_table_is_healthy_and_has_nothing_to_do(lakehand, table):
+    lakehand("compact", table, "--engine", "local")
+    report = document(lakehand("inspect", table, "--json"))
+    assert (report["file_count"], report["health"]["score"]) == (2, 100)
+    code, out, _ = lakehand("compact", table, "--engine", "local")
+    assert code == 0
+    assert "compact: nothing to do" in out
+
+
+def test_compact_says_what_it_did_and_history_shows_the_proof(lakehand, table):
+    code, out, _ = lakehand("compact", table, "--engine", "local")
+    assert code == 0
+    assert "compact: version 6 committed" in out
+    assert "12 files became 2" in out
+    assert "60 rows read and written, proved equal by digest" in out
+    _, out, _ = lakehand("history", table, "--limit", 1)
+    assert "2 files added, 12 files removed" in out
+    assert "rows proved equal" in out
+
+
+def test_a_dry_run_writes_nothing(lakehand, table):
+    before = fingerprint(table)
+    report = document(lakehand("compact", table, "--dry-run", "--json"))
+    assert report["outcome"] == "dry_run"
+    assert report["groups"] == {"planned": 2, "committed": 0, "dropped": 0}
+    _, out, _ = lakehand("compact", table, "--dry-run")
+    assert "2 groups of files would be rewritten; nothing was written" in out
+    assert fingerprint(table) == before
+
+
+def test_too_few_files_are_left_alone_with_a_reason(lakehand, table):
+    report = document(lakehand("compact", table, "--min-files", 100, "--json"))
+    assert report["outcome"] == "nothing_to_do"
+    assert sum(report["files_left"].values()) == 12
+
+
 def test_log_records_go_to_stderr_as_json_when_asked(lakehand, table):
     code, out, err = lakehand(
         "--log-format", "json", "inspect", table, "--json", "--log-level", "debug"

@@ -19,6 +19,7 @@ Outcome = Literal["committed", "nothing_to_do", "dry_run"]
 class CheckpointReport:
     """The checkpoint of one version."""
 
+    #: The verb.
     operation: str = "checkpoint"
     #: `committed`: written now; `nothing_to_do`: a complete one was there.
     outcome: Outcome
@@ -34,6 +35,7 @@ class CheckpointReport:
     bytes: int
     #: Entries in it.
     action_count: int
+    #: From the call to its end.
     duration_ms: float
 
     def to_json(self) -> dict[str, Any]:
@@ -45,8 +47,11 @@ class CheckpointReport:
 class MethodCounts:
     """Committed groups by the way they were rewritten."""
 
+    #: Row groups moved byte for byte.
     copy: int = 0
+    #: Rows read and written anew.
     recode: int = 0
+    #: Rows read and written in another order.
     sort: int = 0
 
 
@@ -54,7 +59,9 @@ class MethodCounts:
 class GroupCounts:
     """What became of the planned groups."""
 
+    #: Chosen to be rewritten.
     planned: int = 0
+    #: Proved and committed.
     committed: int = 0
     #: Lost to concurrent writers.
     dropped: int = 0
@@ -66,31 +73,43 @@ class OperationReport:
 
     #: The verb.
     operation: str
+    #: `committed`, `nothing_to_do` or `dry_run`.
     outcome: Outcome
     #: URL of the table, without credentials.
     table: str
     #: The version that the operation made, or the newest one if it made none.
     version: int
-    #: Files of the table before and after, had nobody else written meanwhile.
+    #: Files of the table before.
     files_before: int
+    #: Files of the table after, had nobody else written meanwhile.
     files_after: int
+    #: Files that left the table.
     files_removed: int = 0
+    #: Files that took their place.
     files_added: int = 0
-    #: Rows of the committed groups, as read and as read back from storage.
+    #: Rows of the committed groups, as read.
     rows_read: int = 0
+    #: Rows of the committed groups, as read back from storage.
     rows_written: int = 0
-    #: Size of the table before and after, had nobody else written meanwhile.
+    #: Size of the table before.
     bytes_before: int
+    #: Size of the table after, had nobody else written meanwhile.
     bytes_after: int
     #: From the call to its end.
     duration_ms: float
-    #: Time by stage; those of tasks are added up over all tasks.
+    #: Time for choosing the files.
     plan_ms: float = 0.0
+    #: Time for reading, added up over all tasks; likewise the next two.
     read_ms: float = 0.0
+    #: Time for writing.
     write_ms: float = 0.0
+    #: Time for reading back and comparing.
     prove_ms: float = 0.0
+    #: Time for the commit.
     commit_ms: float = 0.0
+    #: Committed groups by the way they were rewritten.
     methods: MethodCounts = MethodCounts()
+    #: What became of the planned groups.
     groups: GroupCounts = GroupCounts()
     #: Evidence for all committed groups together; null if nothing was committed.
     proof: Proof | None = None

@@ -97,12 +97,17 @@ class Digest:
 class Proof:
     """Evidence that outputs hold the rows of inputs."""
 
+    #: What was compared.
     kind: ProofKind
+    #: Rows that are proved equal.
     rows: int
-    #: Hexadecimal; None where the kind needs none.
+    #: Hexadecimal; null where the kind needs none.
     digest: str | None
+    #: Bytes that were read back.
     bytes: int
+    #: How the digest was computed: digests compare only where this and `engine` are equal.
     algorithm: str
+    #: What computed it.
     engine: str
 
     def to_json(self) -> dict[str, Any]:
