@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import math
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import duckdb
 import pyarrow as pa
 import pyarrow.types as pat
 
 from lakehand.formats.delta.schema import PrimitiveType
+from lakehand.formats.delta.statistics_tree import Tree, put, string_text, tree_text
 
 if TYPE_CHECKING:
     from lakehand.formats.delta.schema import DeltaType, Leaf
@@ -62,20 +63,20 @@ class StatisticsCollector:
         """Return the statistics as the text of `add.stats`, and begin the next file."""
         totals = self._totals()
         rows = totals["rows"].as_py()
-        counts: _Tree = {}
-        minima: _Tree = {}
-        maxima: _Tree = {}
+        counts: Tree = {}
+        minima: Tree = {}
+        maxima: Tree = {}
         for position, leaf in enumerate(self._rules.leaves):
-            _put(counts, leaf, str(rows - totals[f"present{position}"].as_py()))
+            put(counts, leaf, str(rows - totals[f"present{position}"].as_py()))
             if f"min{position}" in totals:
                 prefix = self._rules.string_prefix
-                _put(minima, leaf, minimum_text(totals[f"min{position}"], string_prefix=prefix))
-                _put(maxima, leaf, maximum_text(totals[f"max{position}"], string_prefix=prefix))
-        document: _Tree = {"numRecords": str(rows)}
+                put(minima, leaf, minimum_text(totals[f"min{position}"], string_prefix=prefix))
+                put(maxima, leaf, maximum_text(totals[f"max{position}"], string_prefix=prefix))
+        document: Tree = {"numRecords": str(rows)}
         document |= {"minValues": minima, "maxValues": maxima, "nullCount": counts}
         if self._rules.states_tightness:
             document["tightBounds"] = "true"
-        return _tree_text(document)
+        return tree_text(document)
 
     def _totals(self) -> dict[str, pa.Scalar]:
         """Fold the aggregates of all row groups into one row."""
@@ -129,7 +130,7 @@ def minimum_text(value: pa.Scalar, *, string_prefix: int) -> str | None:
         # -0.0 and 0.0 are equal, so the bound is the one that sorts first bit by bit.
         return _float_text(-0.0 if value.as_py() == 0 else value.as_py())
     if pat.is_string(value.type):
-        return _string_text(value.as_py()[:string_prefix])
+        return string_text(value.as_py()[:string_prefix])
     return _exact_text(value)
 
 
@@ -142,7 +143,7 @@ def maximum_text(value: pa.Scalar, *, string_prefix: int) -> str | None:
         return _float_text(0.0 if value.as_py() == 0 else value.as_py())
     if pat.is_string(value.type):
         bound = _upper_prefix(value.as_py(), string_prefix)
-        return None if bound is None else _string_text(bound)
+        return None if bound is None else string_text(bound)
     return _exact_text(value)
 
 
@@ -154,10 +155,6 @@ def _upper_prefix(text: str, length: int) -> str | None:
         if text[end] != _LAST_CHARACTER:
             return text[:end] + (_LAST_ASCII if text[end] < _LAST_ASCII else _LAST_CHARACTER)
     return None
-
-
-def _string_text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _float_text(value: float) -> str | None:
@@ -180,22 +177,3 @@ def _timestamp_text(value: pa.Scalar) -> str:
     at = _EPOCH + timedelta(milliseconds=value.value // 1000)
     text = at.replace(tzinfo=None).isoformat(timespec="milliseconds")
     return json.dumps(text + "Z" if value.type.tz else text)
-
-
-#: JSON objects whose values are JSON texts: a decimal must not pass through a float.
-_Tree = dict[str, Any]
-
-
-def _put(tree: _Tree, leaf: Leaf, text: str | None) -> None:
-    if text is None:
-        return
-    for name in leaf.physical_path[:-1]:
-        tree = tree.setdefault(name, {})
-    tree[leaf.physical_path[-1]] = text
-
-
-def _tree_text(tree: _Tree | str) -> str:
-    if isinstance(tree, str):
-        return tree
-    members = [f"{_string_text(name)}:{_tree_text(value)}" for name, value in tree.items()]
-    return "{" + ",".join(members) + "}"
