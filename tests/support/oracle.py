@@ -82,6 +82,18 @@ class Oracle:
             where=where,
         )
 
+    def export(
+        self,
+        path: Path | str,
+        target: Path | str,
+        *,
+        version: int | None = None,
+        columns: Sequence[str] = ("*",),
+    ) -> None:
+        """Write what delta-spark reads from a table into a directory of plain Parquet files."""
+        arguments = {"path": str(path), "target": str(target), "version": version}
+        self._ask("export", **arguments, columns=list(columns))
+
     def write(
         self,
         path: Path | str,

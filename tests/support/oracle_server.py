@@ -18,6 +18,7 @@ CONFIGURATION = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Without this a null and an absent field look the same.
     "spark.sql.jsonGenerator.ignoreNullFields": "false",
     "spark.driver.memory": "2g",
@@ -59,6 +60,13 @@ class Server:
             reader = reader.option("versionAsOf", version)
         frame = reader.load(path).where(where).selectExpr(*columns)
         return sorted(frame.toJSON().collect())
+
+    def export(self, path: str, target: str, version: int | None, columns: list[str]) -> None:
+        """Read a table and write its rows into a plain Parquet directory, types and all."""
+        reader = self._spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        reader.load(path).selectExpr(*columns).coalesce(1).write.parquet(target)
 
     def write(
         self,

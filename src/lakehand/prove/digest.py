@@ -10,21 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from lakehand.model.work import Digest
-from lakehand.prove.row_hash import (
-    ALGORITHM,
-    ENGINE,
-    check_engine,
-    lane_expressions,
-    positional_names,
-)
+from lakehand.prove.row_hash import ALGORITHM, ENGINE, LANES, check_engine, digest_query
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Digester", "digest"]
+__all__ = ["Digester", "LaneSum", "digest"]
 
 #: Rows that are hashed in one query; smaller batches wait for others.
 _ROWS_A_QUERY = 128 * 1024
@@ -36,9 +31,7 @@ class Digester:
 
     def __init__(self, schema: pa.Schema, *, threads: int = 1) -> None:
         check_engine()
-        first, second = lane_expressions(schema)
-        self._query = f"SELECT count(*), sum({first}), sum({second}) FROM batch"
-        self._names = positional_names(schema)
+        self._query = digest_query("SELECT * FROM batch", schema)
         self._connection = duckdb.connect(config={"threads": threads})
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
@@ -66,16 +59,41 @@ class Digester:
     def _hash_waiting(self) -> None:
         if not self._waiting_rows:
             return
-        table = pa.Table.from_batches(self._waiting).rename_columns(self._names)
+        table = pa.Table.from_batches(self._waiting)
         self._waiting, self._waiting_rows = [], 0
         self._connection.register("batch", table)
         [(rows, first, second)] = self._connection.execute(self._query).fetchall()
         self._connection.unregister("batch")
         self._rows += rows
-        self._lanes = (
-            (self._lanes[0] + int(first)) % _LANE_MODULUS,
-            (self._lanes[1] + int(second)) % _LANE_MODULUS,
-        )
+        self._lanes = _add(self._lanes, int(first), int(second))
+
+
+class LaneSum:
+    """Sums up rows whose hashes their query has computed, see `query_with_lanes`."""
+
+    def __init__(self) -> None:
+        check_engine()
+        self._rows = 0
+        self._lanes = (0, 0)
+
+    def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Count the rows of `batch` and return them without their hashes."""
+        first, second = (_sum(batch.column(name)) for name in LANES)
+        self._rows += batch.num_rows
+        self._lanes = _add(self._lanes, first, second)
+        return batch.drop_columns(list(LANES))
+
+    def result(self) -> Digest:
+        return Digest(rows=self._rows, lanes=self._lanes, algorithm=ALGORITHM, engine=ENGINE)
+
+
+def _sum(lane: pa.Array) -> int:
+    # NumPy wraps around at 2^64, which is the modulus.
+    return int(lane.to_numpy(zero_copy_only=False).sum(dtype=np.uint64))
+
+
+def _add(lanes: tuple[int, int], first: int, second: int) -> tuple[int, int]:
+    return (lanes[0] + first) % _LANE_MODULUS, (lanes[1] + second) % _LANE_MODULUS
 
 
 def digest(batches: Iterable[pa.RecordBatch], schema: pa.Schema, *, threads: int = 1) -> Digest:

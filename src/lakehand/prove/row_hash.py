@@ -15,22 +15,43 @@ import pyarrow.types as pat
 
 from lakehand.errors import EngineError
 
-__all__ = ["ALGORITHM", "ENGINE", "check_engine", "lane_expressions", "positional_names"]
+__all__ = ["ALGORITHM", "ENGINE", "LANES", "check_engine", "digest_query", "query_with_lanes"]
 
 #: Name of what this module computes. Any change of the expressions is another algorithm.
 ALGORITHM = "lakehand-digest-1"
 #: DuckDB promises no stable hash across versions, so its version is part of every digest.
 ENGINE = f"duckdb-{duckdb.__version__}"
+#: Columns that `query_with_lanes` adds: the two hashes of each row.
+LANES = ("__lakehand_lane_1", "__lakehand_lane_2")
 
 
-def positional_names(schema: pa.Schema) -> list[str]:
+def digest_query(query: str, schema: pa.Schema) -> str:
+    """Return SQL for the number of rows of `query` and the sums of their hashes."""
+    first, second = _lane_expressions(schema)
+    return f"SELECT count(*), sum({first}), sum({second}) FROM {_positional(query, schema)}"
+
+
+def query_with_lanes(query: str, schema: pa.Schema) -> str:
+    """Return SQL for the rows of `query` with their hashes: cheaper than to hash them later."""
+    quoted = ['"' + name.replace('"', '""') + '"' for name in schema.names]
+    columns = [f"{name} AS {alias}" for name, alias in zip(_names(schema), quoted, strict=True)]
+    lanes = zip(_lane_expressions(schema), LANES, strict=True)
+    columns += [f"{expression} AS {name}" for expression, name in lanes]
+    return f"SELECT {', '.join(columns)} FROM {_positional(query, schema)}"
+
+
+def _names(schema: pa.Schema) -> list[str]:
     """Return c0, c1, ...: names that no table can spoil by its own."""
     return [f"c{position}" for position in range(len(schema))]
 
 
-def lane_expressions(schema: pa.Schema) -> tuple[str, str]:
+def _positional(query: str, schema: pa.Schema) -> str:
+    return f"({query}) AS hashed({', '.join(_names(schema))})"
+
+
+def _lane_expressions(schema: pa.Schema) -> tuple[str, str]:
     """Return two SQL expressions, each a hash of a row with columns named c0, c1, ..."""
-    columns = zip(positional_names(schema), schema.types, strict=True)
+    columns = zip(_names(schema), schema.types, strict=True)
     arguments = [argument for name, kind in columns for argument in _arguments(name, kind, 0)]
     forward = ", ".join(arguments)
     backward = ", ".join(reversed(arguments))
@@ -104,8 +125,8 @@ def check_engine() -> None:
 def _hash_values(
     connection: duckdb.DuckDBPyConnection, kind: pa.DataType, values: tuple[object, ...]
 ) -> tuple[list[int], list[int]]:
-    table = pa.table({"c0": pa.array(values, kind)})
-    first, second = lane_expressions(table.schema)
-    connection.register("batch", table)
-    rows = connection.execute(f"SELECT {first}, {second} FROM batch").fetchall()
-    return [row[0] for row in rows], [row[1] for row in rows]
+    table = pa.table({"value": pa.array(values, kind)})
+    connection.register("given", table)
+    query = query_with_lanes("SELECT * FROM given", table.schema)
+    rows = connection.execute(query).fetchall()
+    return [row[1] for row in rows], [row[2] for row in rows]
