@@ -97,12 +97,14 @@ class _Job:
     """A Spark job in a thread of its own, so that the driver can watch the ledger and stop it."""
 
     def __init__(self, spark: Any, function: Task, payloads: Sequence[Mapping[str, Any]]) -> None:
-        self._spark = spark
-        self._tag = f"lakehand-{uuid.uuid4().hex}"
+        # Without Spark Connect a tag is found again only by the thread that set it, and that one
+        # is busy. There the job gets a session of its own, on the same Spark, to be interrupted.
+        self._tag = f"lakehand-{uuid.uuid4().hex}" if _is_connect(spark) else None
+        self._spark = spark if self._tag else spark.newSession()
         self.attempts = attempts_of(spark)
         work = pack_work(function, payloads, attempts_by_spark=self.attempts)
         # Exactly one task a payload, started in their order.
-        numbers = spark.range(0, len(payloads), 1, len(payloads))
+        numbers = self._spark.range(0, len(payloads), 1, len(payloads))
         self._frame = numbers.mapInArrow(
             shipped_function(work, versions=versions()), OUTCOME_SCHEMA
         )
@@ -113,8 +115,9 @@ class _Job:
 
     def _collect(self) -> None:
         try:
-            self._spark.addTag(self._tag)
-            for row in self._frame.toArrow().to_pylist():
+            if self._tag:
+                self._spark.addTag(self._tag)
+            for row in self._frame.collect():
                 self.outcomes[row["index"]] = json.loads(row["outcome"])
         except Exception as error:  # noqa: BLE001  told to whoever waits for the job
             self.error = error
@@ -128,7 +131,10 @@ class _Job:
         """Stop the job and wait until it has stopped."""
         # Again and again: the job may not have reached Spark when it is first interrupted.
         while not self.wait(_POLL_SECONDS):
-            self._spark.interruptTag(self._tag)
+            if self._tag:
+                self._spark.interruptTag(self._tag)
+            else:
+                self._spark.interruptAll()
 
 
 class _Results:
@@ -191,6 +197,10 @@ class _Results:
         for index in range(self._count):
             if index not in self._known:
                 self._take(failed_for_good(index, reason, attempts=attempts))
+
+
+def _is_connect(spark: Any) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def versions() -> dict[str, str]:

@@ -1,8 +1,8 @@
 """The process behind the local runner.
 
-Over a socket that it inherits it gets a pickled function, then payloads, and answers each with one JSON
-document. It ends when the driver's end of the socket closes, even in the middle of a task: a driver
-that was killed leaves nothing running.
+Over a socket that it inherits it gets a pickled function, then payloads, and answers each with one
+JSON document. It ends when the driver's end of the socket closes, even in the middle of a task: a
+driver that was killed leaves nothing running.
 """
 
 from __future__ import annotations
