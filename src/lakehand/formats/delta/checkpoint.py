@@ -13,7 +13,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from lakehand.errors import LakehandError
 from lakehand.formats.delta.checkpoint_check import CheckpointCheck, check_checkpoint
 from lakehand.formats.delta.checkpoint_content import CheckpointContent, open_content
 from lakehand.formats.delta.checkpoint_files import (
@@ -77,29 +76,39 @@ def checkpoint_due(segment: LogSegment, interval: int) -> bool:
 
 
 def checkpoint_if_due(
-    store: Store, *, interval: int, clock: Clock | None = None
+    store: Store, *, interval: int, contended_version: int | None = None, clock: Clock | None = None
 ) -> CheckpointReceipt | None:
-    """Write a checkpoint of the newest version if one is due. Never raises a LakehandError.
+    """Write a checkpoint of the newest version if one is due. Never raises.
 
-    This follows a commit, which has happened whatever becomes of the checkpoint.
+    This follows a commit, which has happened whatever becomes of the checkpoint. A writer that had
+    to race for its version passes it as `contended_version`: then only the one whose version
+    completes an interval writes, for else all of them would at once.
     """
     try:
         segment = find_segment(store)
         if not checkpoint_due(segment, interval):
             return None
+        if contended_version is not None and not _completes(segment, contended_version, interval):
+            return None
         return write_checkpoint(store, version=segment.version, clock=clock)
-    except LakehandError as error:
+    except Exception as error:  # noqa: BLE001  the commit stands, so its caller must not see this
         log_event(
             _logger,
             logging.WARNING,
             "checkpoint_failed",
             "No checkpoint of %s was written; the table is complete without it: %s",
             store.url,
-            error.message,
+            error,
             table=store.url,
-            code=error.code,
+            code=getattr(error, "code", type(error).__name__),
         )
         return None
+
+
+def _completes(segment: LogSegment, version: int, interval: int) -> bool:
+    """Say whether `version` is a whole number of intervals after the newest checkpoint."""
+    newest = -1 if segment.checkpoint_version is None else segment.checkpoint_version
+    return version > newest and (version - newest) % interval == 0
 
 
 def write_checkpoint(

@@ -14,6 +14,7 @@ from lakehand.formats.delta.discovery import find_segment
 from lakehand.formats.delta.features import require_write
 from lakehand.formats.delta.grouping import partition_keys
 from lakehand.formats.delta.head import Head
+from lakehand.formats.delta.heads import Heads
 from lakehand.formats.delta.live_actions import live_actions
 from lakehand.formats.delta.names import LOG_DIRECTORY
 from lakehand.formats.delta.paths import decode_path
@@ -82,6 +83,7 @@ class DeltaTable:
         self.store = store
         self._settings = settings or Settings()
         self._clock = clock or SystemClock()
+        self._heads = Heads(store)
 
     def snapshot(
         self,
@@ -105,7 +107,7 @@ class DeltaTable:
         return history.diff(self.store, from_version, to_version)
 
     def transactions(self) -> Mapping[str, int]:
-        return self._head().transactions
+        return Head.of(load_state(self.store, find_segment(self.store))).transactions
 
     def require(self, operation: Operation, snapshot: Snapshot) -> None:
         state: DeltaState = snapshot.native
@@ -146,12 +148,17 @@ class DeltaTable:
         return DeltaWorker.of(self.store, snapshot)
 
     def commit(self, change: Change, *, token: str) -> Receipt:
-        head = self._head(version=change.base_version)
+        head = self._heads.at(change.base_version)
         settings = self._settings.with_properties(head.metadata.configuration)
         receipt = commit.commit_change(
             self.store, change, token=token, head=head, settings=settings, clock=self._clock
         )
-        checkpoint_if_due(self.store, interval=settings["checkpoint_interval"], clock=self._clock)
+        checkpoint_if_due(
+            self.store,
+            interval=settings["checkpoint_interval"],
+            contended_version=receipt.version if receipt.attempts > 1 else None,
+            clock=self._clock,
+        )
         return receipt
 
     def find_commit(self, token: str, *, after: int) -> int | None:
@@ -159,6 +166,3 @@ class DeltaTable:
 
     def checkpoint(self, *, version: int | None = None) -> Mapping[str, Any]:
         return write_checkpoint(self.store, version=version, clock=self._clock).to_json()
-
-    def _head(self, *, version: int | None = None) -> Head:
-        return Head.of(load_state(self.store, find_segment(self.store, version=version)))
