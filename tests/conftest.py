@@ -6,12 +6,18 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from support.oracle import Oracle
     from support.s3_server import S3Server
+
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("lakehand", deadline=None)
+settings.load_profile("lakehand")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
