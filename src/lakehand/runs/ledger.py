@@ -244,7 +244,7 @@ class Run:
             outputs=tuple(outputs),
         )
         decided = put_fate(self.store, self.fate_key(batch), wanted)
-        if decided.by != self.id:
+        if decided != wanted:
             raise self._taken(decided)
         # Whoever drops a ledger deletes run.json before the fates: a fate that went in only
         # because the taker's was already dropped is found out here.
@@ -259,7 +259,8 @@ class Run:
 
     def _taken(self, fate: Fate) -> RunError:
         if fate.by == self.id:
-            return RunError(f"run {self.id} is closed already", run_id=self.id)
+            message = f"run {self.id} has decided on batch {fate.batch} already: {fate.kind}"
+            return RunError(message, run_id=self.id)
         return RunTakenError(
             f"run {self.id} was silent for too long and was taken over by {fate.by}",
             hint="nothing of it was lost: the other run adopts or deletes its outputs",

@@ -141,7 +141,7 @@ class _Settling:
         """Claim the run's undecided outputs; False if somebody else was faster."""
         batch = len(state.fates)
         fate = Fate(kind="taken", batch=batch, by=self._by, at=self._clock.now().isoformat())
-        return put_fate(state.run.store, state.run.fate_key(batch), fate).by == self._by
+        return put_fate(state.run.store, state.run.fate_key(batch), fate) == fate
 
     def _follow(self, state: RunState, *, taker: str) -> None:
         """Finish what the taker of a run began, if it is no longer there to do so."""

@@ -1,0 +1,94 @@
+"""A table that keeps its versions in memory, for tests of ledger and fate alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from lakehand.errors import CommitConflictError
+from lakehand.model.snapshot import Snapshot
+from lakehand.model.work import Change, DataFile, Group, GroupResult, Receipt, StagedFile
+from lakehand.observe.clock import ManualClock
+from lakehand.runs import Run
+from lakehand.storage import Store
+
+
+@dataclass
+class LedgerTable:
+    """Just enough of a FormatTable: live paths, and commits that name their inputs."""
+
+    store: Store
+    live: dict[str, DataFile] = field(default_factory=dict)
+    #: Token of each version after 0.
+    tokens: list[str] = field(default_factory=list)
+    properties: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def with_files(cls, store: Store, *paths: str) -> LedgerTable:
+        for path in paths:
+            store.put(path, path.encode())
+        files = (DataFile(path=path, bytes=len(path), rows=1) for path in paths)
+        return cls(store=store, live={file.path: file for file in files})
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            table=self.store.url,
+            version=len(self.tokens),
+            at=datetime(2026, 1, 1, tzinfo=UTC),
+            schema=pa.schema([("id", pa.int64())]),
+            partition_columns=(),
+            files=pa.table({"path": pa.array(list(self.live), pa.string())}),
+            properties=self.properties,
+            native=None,
+        )
+
+    def data_files(self, snapshot: Snapshot, rows: list[int]) -> tuple[DataFile, ...]:
+        paths = snapshot.files["path"].to_pylist()
+        return tuple(self.live[paths[row]] for row in rows)
+
+    def commit(self, change: Change, *, token: str) -> Receipt:
+        kept = [item for item in change.replacements if self._is_live(item.removes)]
+        dropped = tuple(item.group for item in change.replacements if item not in kept)
+        if not kept:
+            raise CommitConflictError("every group lost")
+        for item in kept:
+            for file in item.removes:
+                del self.live[file.path]
+            self.live |= {
+                file.path: DataFile(path=file.path, bytes=file.bytes, rows=1) for file in item.adds
+            }
+        self.tokens.append(token)
+        return Receipt(version=len(self.tokens), dropped=dropped)
+
+    def _is_live(self, files: tuple[DataFile, ...]) -> bool:
+        return all(self.live.get(file.path) == file for file in files)
+
+    def find_commit(self, token: str, *, after: int) -> int | None:
+        versions = enumerate(self.tokens, start=1)
+        return next(
+            (number for number, known in versions if known == token and number > after), None
+        )
+
+    def groups(self, *paths: str) -> list[Group]:
+        """Return one group for each live path."""
+        return [Group(id=number, inputs=(self.live[path],)) for number, path in enumerate(paths)]
+
+
+def start_run(table: LedgerTable, groups: list[Group], clock: ManualClock) -> Run:
+    plan = {"operation": "compact", "groups": [group.to_json() for group in groups]}
+    return Run.start(table.store, plan, snapshot=table.snapshot(), clock=clock)
+
+
+def write_output(run: Run, group: Group, *, data: bytes = b"rows") -> GroupResult:
+    """Do what a task does up to its result: reserve, then write."""
+    stem = run.reserve(group.id, directory="")
+    path = f"{stem}-0.parquet"
+    run.store.put(path, data)
+    output = StagedFile(path=path, bytes=len(data), rows=1)
+    return GroupResult(group=group.id, attempt=stem, outputs=(output,))
+
+
+def do_group(run: Run, group: Group) -> GroupResult:
+    return run.record(write_output(run, group))
