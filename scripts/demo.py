@@ -60,7 +60,7 @@ def main() -> None:
 def build(path: Path) -> None:
     for commit in range(COMMITS):
         write_deltalake(str(path), events(commit), mode="append", partition_by=["region"])
-    DeltaTable(str(path)).delete("event_id % 50 = 0")
+    DeltaTable(str(path)).delete(f"event_id < {2 * ROWS_A_COMMIT} AND event_id % 3 = 0")
     console.print(f"{COMMITS} appends of {ROWS_A_COMMIT:,} events in 4 regions, and a delete.\n")
 
 

@@ -155,7 +155,8 @@ def _raise_no_log(store: Store) -> NoReturn:
 
 
 def _raise_version_not_found(store: Store, listing: LogListing, version: int) -> NoReturn:
-    earliest, latest = listing.earliest_version, listing.last_version
+    # The listing may start at the newest checkpoint; what is before it can be asked for as well.
+    earliest, latest = list_log(store).earliest_version, listing.last_version
     known = f"versions {earliest} to {latest} are there"
     raise VersionNotFoundError(
         f"version {version} of {store.url} is not in the log; {known}",
