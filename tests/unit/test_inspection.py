@@ -55,6 +55,20 @@ def test_excess_files_are_counted_by_partition():
     assert (report.partition_count, report.excess_file_count) == (3, 2 + 0 + 1)
 
 
+def test_files_without_a_byte_still_need_one_file():
+    assert inspect([{"bytes": 0}] * 3).excess_file_count == 2
+
+
+def test_files_at_the_target_are_never_in_excess():
+    assert inspect([{"bytes": 128 * MIB}] * 3).excess_file_count == 0
+
+
+def test_what_costs_a_point_is_reported_and_what_costs_less_is_not():
+    large = {"bytes": 128 * MIB}
+    assert [r.points for r in inspect([large] * 48 + [{}] * 2).health.reasons] == [1]
+    assert inspect([large] * 998 + [{}] * 2).health.reasons == ()
+
+
 def test_partitions_are_told_apart_by_all_columns():
     pairs = [("a", "1"), ("a", "2"), ("b", "1"), ("a", "1"), (None, "1"), (None, None)]
     files = [{"partition": {"x": x, "y": y}} for x, y in pairs]
