@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakehand.errors import CommitConflictError
 from lakehand.model.snapshot import Snapshot
 from lakehand.model.work import Change, DataFile, Group, GroupResult, Receipt, StagedFile
-from lakehand.observe.clock import ManualClock
 from lakehand.runs import Run
-from lakehand.storage import Store
+
+if TYPE_CHECKING:
+    from lakehand.observe.clock import ManualClock
+    from lakehand.storage import Store
 
 
 @dataclass

@@ -7,7 +7,6 @@ import threading
 from datetime import timedelta
 
 import pytest
-from support.ledgers import LedgerTable, do_group, start_run, write_output
 
 from lakehand.errors import (
     CommitConflictError,
@@ -20,6 +19,7 @@ from lakehand.model.work import Change, GroupResult, Replacement
 from lakehand.observe.clock import ManualClock
 from lakehand.runs import Heartbeat, Run, commit_results, list_runs
 from lakehand.storage import Fault, FaultKind, FaultStore, MemoryStore
+from support.ledgers import LedgerTable, do_group, start_run, write_output
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_a_result_that_never_reached_the_store_is_an_error(table, run):
     store = FaultStore(table.store, [Fault(kind=FaultKind.FAIL_BEFORE, operation="put_if_absent")])
     flaky = Run(store=store, id=run.id, clock=run.clock)
 
-    with pytest.raises(RunError, match="group 0 .* could not be recorded"):
+    with pytest.raises(RunError, match=r"group 0 .* could not be recorded"):
         flaky.record(write_output(run, table.groups("a")[0]))
 
 
@@ -173,8 +173,25 @@ def test_a_commit_of_unknown_outcome_keeps_every_file(table, run, monkeypatch):
     with pytest.raises(CommitUnknownError):
         commit_results(run, table, change_of(table, result), results=[result])
 
+    run.finish()
+
     assert table.store.exists(result.outputs[0].path)
     assert list_runs(table.store) == [run.id]
+
+
+def test_a_store_that_fails_after_the_commit_does_not_make_it_a_failure(table, run):
+    result = do_group(run, table.groups("a")[0])
+    faults = [
+        Fault(kind=FaultKind.FAIL_BEFORE, operation="put", key="*settled*"),
+        Fault(kind=FaultKind.FAIL_BEFORE, operation="delete", times=None),
+    ]
+    flaky = Run(store=FaultStore(table.store, faults), id=run.id, clock=run.clock)
+
+    receipt = commit_results(flaky, table, change_of(table, result), results=[result])
+    flaky.finish()
+
+    assert receipt.version == 1
+    assert run.unsettled() != []
 
 
 def test_batches_get_fates_of_their_own(table, run):

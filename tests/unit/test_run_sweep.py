@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.ledgers import LedgerTable, do_group, start_run, write_output
 
 from lakehand.errors import RunTakenError
 from lakehand.model.work import Change, GroupResult, Replacement
@@ -15,6 +14,7 @@ from lakehand.runs import Fate, Run, list_runs, resume, sweep
 from lakehand.runs.fate import put_fate
 from lakehand.runs.sweep import FORGET_AFTER
 from lakehand.storage import MemoryStore
+from support.ledgers import LedgerTable, do_group, start_run, write_output
 
 SILENCE = timedelta(minutes=3)
 
@@ -123,6 +123,13 @@ def test_a_commit_that_landed_lets_the_ledger_go_and_keeps_the_files(table, dead
 
     assert report.dropped == [dead.id]
     assert files(table) == {"a", "b", "c", result.outputs[0].path}
+
+
+def test_a_commit_that_its_owner_knew_lost_keeps_no_ledger(table, dead, clock):
+    fate = dead.decide_fate([], base_version=0)
+    dead.settle(fate, version=None)
+
+    assert sweep(table, clock=clock).dropped == [dead.id]
 
 
 def test_a_lost_commit_is_forgotten_in_the_end_and_its_files_stay(table, dead, clock):

@@ -10,7 +10,8 @@ from lakehand.runs.adopt import Adopted
 from lakehand.runs.commit import commit_results
 from lakehand.runs.fate import Fate
 from lakehand.runs.heartbeat import Heartbeat
-from lakehand.runs.ledger import Reservation, Run, list_runs
+from lakehand.runs.ledger import Run, list_runs
+from lakehand.runs.records import Reservation
 from lakehand.runs.sweep import SweepReport, resume, sweep
 
 __all__ = [

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from lakehand.errors import ObjectNotFoundError
 from lakehand.model.work import Group
-from lakehand.runs.ledger import table_state
+from lakehand.runs.records import table_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile, GroupResult, StagedFile
-    from lakehand.runs.ledger import GroupRecord, Run
+    from lakehand.runs.ledger import Run
+    from lakehand.runs.records import GroupRecord
     from lakehand.runs.state import RunState
 
 

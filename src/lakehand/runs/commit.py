@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from lakehand.errors import CommitConflictError, ReplanError
+from lakehand.errors import CommitConflictError, ReplanError, StorageError
+from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 
 if TYPE_CHECKING:
@@ -12,7 +14,10 @@ if TYPE_CHECKING:
 
     from lakehand.formats.base import FormatTable
     from lakehand.model.work import Change, GroupResult, Receipt
+    from lakehand.runs.fate import Fate
     from lakehand.runs.ledger import Run
+
+logger = get_logger(__name__)
 
 
 def commit_results(
@@ -27,11 +32,24 @@ def commit_results(
     try:
         receipt = table.commit(change, token=fate.token or "")
     except (CommitConflictError, ReplanError):
-        run.discard(fate.outputs)
+        _clean_up(run, fate, fate.outputs, version=None)
         raise
     reached(Step.RUN_COMMITTED)
-    run.discard(_outputs_of(results, receipt.dropped))
+    _clean_up(run, fate, _outputs_of(results, receipt.dropped), version=receipt.version)
     return receipt
+
+
+def _clean_up(run: Run, fate: Fate, lost: Collection[str], *, version: int | None) -> None:
+    """Delete outputs that are proved lost and settle the batch.
+
+    A store that fails here does not change what came of the commit; vacuum finds the files.
+    """
+    try:
+        run.discard(lost)
+        run.settle(fate, version=version)
+    except StorageError as error:
+        message = "Run %s could not clean up after its commit: %s"
+        log_event(logger, logging.WARNING, "run_not_settled", message, run.id, error.message)
 
 
 def _outputs_of(results: Sequence[GroupResult], groups: Collection[int]) -> list[str]:

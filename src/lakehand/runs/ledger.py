@@ -9,11 +9,11 @@ Everything lies under `_lakehand/runs/<run id>/` in the table's root:
     stems/<stem>.json   a name stem that a task attempt reserved before its first byte
     results/<group>.json  what came of a group; the first attempt to put it wins
     fates/<batch>.json  who may commit or delete a batch's outputs
+    settled/<batch>.json  what came of a batch that was about to be committed, once that is known
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -29,56 +29,26 @@ from lakehand.errors import (
     ObjectNotFoundError,
     RunError,
     RunTakenError,
+    StorageError,
     StoreUnreachableError,
 )
-from lakehand.model.work import Group, GroupResult
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.runs.fate import Fate, FateKind, put_fate
 from lakehand.runs.leftovers import delete_leftovers
+from lakehand.runs.records import GroupRecord, Reservation, table_state
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.work import Group, GroupResult
     from lakehand.storage import Store
 
 RUNS_DIRECTORY = "_lakehand/runs"
 
 logger = get_logger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reservation:
-    """Names that one attempt at one group may use: every file starts with `stem`."""
-
-    stem: str
-    group: int
-    attempt: str
-    #: Directory of the files, relative to the table's root; None: it may be any.
-    directory: str | None
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        return cls(**value)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GroupRecord:
-    """A result in the ledger, with its group where the run's own plan does not hold it."""
-
-    result: GroupResult
-    group: Group | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        group = self.group.to_json() if self.group else None
-        return {"result": self.result.to_json(), "group": group}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        group = Group.from_json(value["group"]) if value["group"] else None
-        return cls(result=GroupResult.from_json(value["result"]), group=group)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -225,10 +195,20 @@ class Run:
         reached(Step.RUN_COMMITTING)
         return fate
 
-    def close(self) -> list[Fate]:
-        """Declare that the run commits nothing more, and return its earlier fates."""
+    def settle(self, fate: Fate, *, version: int | None) -> None:
+        """Note what came of a commit: the version that it made, or None if it is proved lost."""
+        outcome = {"batch": fate.batch, "version": version}
+        self.store.put(self.key("settled", f"{fate.batch:06d}.json"), _to_bytes(outcome))
+
+    def unsettled(self) -> list[Fate]:
+        """Return the commits of which nobody noted whether they landed."""
+        settled = {outcome["batch"] for outcome in self._read_all("settled")}
+        fates = (fate for fate in self.fates() if fate.kind == "committing")
+        return [fate for fate in fates if fate.batch not in settled]
+
+    def close(self) -> None:
+        """Declare that the run commits nothing more."""
         self._end_or_commit("closed")
-        return self.fates()
 
     def _end_or_commit(
         self, kind: FateKind, *, outputs: Sequence[str] = (), base_version: int | None = None
@@ -295,16 +275,20 @@ class Run:
     def finish(self) -> None:
         """End the run: delete what it wrote and did not commit, then drop its ledger.
 
-        Outputs of a batch that was about to be committed are never touched here. If another run
-        has taken over, everything is left to it.
+        Outputs of a batch that was about to be committed are never touched here, and the ledger
+        stays while it is not known whether that commit landed. If another run has taken over,
+        everything is left to it; if the store fails, to the next sweep.
         """
         try:
-            fates = self.close()
+            self.close()
+            delete_leftovers(self, keep={path for fate in self.fates() for path in fate.outputs})
+            if not self.unsettled():
+                self.drop()
         except RunTakenError as error:
             log_event(logger, logging.INFO, "run_left_to_taker", "%s", error.message, run=self.id)
-            return
-        delete_leftovers(self, keep={path for fate in fates for path in fate.outputs})
-        self.drop()
+        except StorageError as error:
+            message = "Run %s is left to the next sweep: %s"
+            log_event(logger, logging.WARNING, "run_not_finished", message, self.id, error.message)
 
     def drop(self) -> None:
         """Delete the ledger, in an order that is safe to be interrupted at any point.
@@ -344,13 +328,6 @@ def list_runs(store: Store) -> list[str]:
     """Return the ids of all runs that have a ledger, finished remains included."""
     directories, _ = store.list_directory(RUNS_DIRECTORY)
     return [directory.rstrip("/").rsplit("/", 1)[-1] for directory in directories]
-
-
-def table_state(snapshot: Snapshot) -> str:
-    """Return a fingerprint of all but the files: equal where results of one fit the other."""
-    columns = [str(field) for field in snapshot.schema]
-    facts = [columns, list(snapshot.partition_columns), sorted(snapshot.properties.items())]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def _identity(run: Run, snapshot: Snapshot | None) -> dict[str, Any]:

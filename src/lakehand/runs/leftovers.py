@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from lakehand.runs.ledger import Reservation, Run
+    from lakehand.runs.ledger import Run
+    from lakehand.runs.records import Reservation
 
 
 def find_leftovers(run: Run, *, keep: Collection[str]) -> list[str]:

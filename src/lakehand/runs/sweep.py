@@ -197,7 +197,7 @@ class _Settling:
 
     def _is_known_to_have_landed(self, state: RunState) -> bool:
         """Look up each commit that the run was about to make; keep the ledger if one is missing."""
-        missing = [fate for fate in state.commits if not self._is_in_log(fate)]
+        missing = [fate for fate in state.run.unsettled() if not self._is_in_log(fate)]
         if not missing or self._is_forgotten(missing):
             return True
         paths = sum(len(fate.outputs) for fate in missing)
