@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -37,6 +38,7 @@ from lakehand.observe.steps import Step, reached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from datetime import datetime
 
     from lakehand.formats.delta.discovery import LogSegment
     from lakehand.formats.delta.listing import CheckpointFiles
@@ -46,6 +48,8 @@ __all__ = ["CheckpointReceipt", "checkpoint_due", "checkpoint_if_due", "write_ch
 
 #: File actions in one sidecar.
 SIDECAR_ROWS = 50_000
+#: How long the writer whose turn it is may take before others write the checkpoint.
+_PATIENCE = timedelta(minutes=1)
 _logger = get_logger(__name__)
 
 
@@ -76,19 +80,21 @@ def checkpoint_due(segment: LogSegment, interval: int) -> bool:
 
 
 def checkpoint_if_due(
-    store: Store, *, interval: int, contended_version: int | None = None, clock: Clock | None = None
+    store: Store, *, interval: int, committed_version: int | None = None, clock: Clock | None = None
 ) -> CheckpointReceipt | None:
     """Write a checkpoint of the newest version if one is due. Never raises.
 
-    This follows a commit, which has happened whatever becomes of the checkpoint. A writer that had
-    to race for its version passes it as `contended_version`: then only the one whose version
-    completes an interval writes, for else all of them would at once.
+    This follows a commit, which has happened whatever becomes of the checkpoint. A writer passes
+    the version it committed, so that of many writers one writes the checkpoint and not all at once.
     """
+    clock = clock or SystemClock()
     try:
         segment = find_segment(store)
         if not checkpoint_due(segment, interval):
             return None
-        if contended_version is not None and not _completes(segment, contended_version, interval):
+        if committed_version is not None and not _has_turn(
+            committed_version, segment, interval, now=clock.now()
+        ):
             return None
         return write_checkpoint(store, version=segment.version, clock=clock)
     except Exception as error:  # noqa: BLE001  the commit stands, so its caller must not see this
@@ -105,10 +111,17 @@ def checkpoint_if_due(
         return None
 
 
-def _completes(segment: LogSegment, version: int, interval: int) -> bool:
-    """Say whether `version` is a whole number of intervals after the newest checkpoint."""
+def _has_turn(version: int, segment: LogSegment, interval: int, *, now: datetime) -> bool:
+    """Say whether the writer of `version` is the one to write the checkpoint that is due.
+
+    It is the one whose version completes an interval. If a minute later there still is none, that
+    writer has failed or never tries, and the next one takes its turn.
+    """
     newest = -1 if segment.checkpoint_version is None else segment.checkpoint_version
-    return version > newest and (version - newest) % interval == 0
+    if (version - newest) % interval == 0:
+        return True
+    due_since = segment.commit_modified_at.get(newest + interval)
+    return due_since is None or now - due_since > _PATIENCE
 
 
 def write_checkpoint(

@@ -145,7 +145,8 @@ class DeltaTable:
     def worker(self, snapshot: Snapshot) -> FormatWorker:
         from lakehand.formats.delta.worker import DeltaWorker
 
-        return DeltaWorker.of(self.store, snapshot)
+        zone = self._settings["partition_time_zone"]
+        return DeltaWorker.of(self.store, snapshot, time_zone=zone)
 
     def commit(self, change: Change, *, token: str) -> Receipt:
         head = self._heads.at(change.base_version)
@@ -156,7 +157,7 @@ class DeltaTable:
         checkpoint_if_due(
             self.store,
             interval=settings["checkpoint_interval"],
-            contended_version=receipt.version if receipt.attempts > 1 else None,
+            committed_version=receipt.version,
             clock=self._clock,
         )
         return receipt
