@@ -17,7 +17,9 @@ from lakehand.errors import (
     ValidationError,
     VersionNotFoundError,
 )
+from lakehand.settings import Settings
 from lakehand.storage import CountingStore
+from lakehand.table import Table
 from support.small_tables import fingerprint, make_table, read_sorted, rows
 
 
@@ -79,14 +81,20 @@ def test_a_predicate_keeps_the_rows_that_another_engine_keeps(table, path):
     assert mine["id"].to_pylist() == wanted
 
 
-def test_a_predicate_skips_files_by_statistics(path):
-    table = lakehand.open_table(path)
+def files_read(table, **options):
+    """Return the data files of which a byte is read."""
     counted = CountingStore(table._handle.store)
-    table._handle.store = counted
-    table.to_arrow(where="id = 3")
-    narrow = counted.bytes_read
-    table.to_arrow()
-    assert narrow < (counted.bytes_read - narrow) / 2
+    handle = type(table._handle)(counted)
+    Table(handle, format_name="delta", settings=Settings()).to_arrow(**options)
+    paths = table.snapshot().files["path"].to_pylist()
+    return [path for path in paths if counted.bytes_read_of(path)]
+
+
+def test_a_predicate_skips_files_by_statistics_and_partition(table):
+    assert len(files_read(table)) == 12
+    assert len(files_read(table, where="id = 9")) == 1
+    assert len(files_read(table, where="id < 20 AND region = 'us'")) == 2
+    assert len(files_read(table, where="region = 'asia'")) == 0
 
 
 def test_rows_can_be_streamed(table):
