@@ -129,9 +129,13 @@ class FormatTable(Protocol):
 class FormatWorker(Protocol):
     """A table as a task sees it: picklable, and bound to the snapshot it was made from."""
 
-    schema: pa.Schema
-    #: Whether rows have an identity that must survive when they move to another file.
-    tracks_rows: bool
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def tracks_rows(self) -> bool:
+        """Whether rows have an identity that must survive when they move to another file."""
+        ...
 
     def read(
         self,

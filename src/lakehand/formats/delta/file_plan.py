@@ -1,0 +1,158 @@
+"""How the rows of one file become rows of the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakehand.errors import CorruptFileError, SchemaMismatchError
+from lakehand.expressions.evaluate import keep_true
+from lakehand.expressions.pruning import may_match
+from lakehand.formats.delta.deletion_vectors import DvDescriptor, read_deletion_vector
+from lakehand.formats.delta.partition_values import parse_partition_values
+from lakehand.formats.delta.projection import project_rows
+from lakehand.formats.delta.row_group_bounds import row_group_facts
+from lakehand.formats.delta.row_identity import RowIdentity
+from lakehand.formats.delta.schema import StructType, physical_name, to_arrow
+from lakehand.parquet.columns import file_columns
+from lakehand.parquet.reading import open_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+    from lakehand.formats.delta.projection import RowProjection
+    from lakehand.formats.delta.reader import ReadRequest, SourceFile
+    from lakehand.formats.delta.schema import StructField
+    from lakehand.parquet.columns import FileColumn
+    from lakehand.parquet.reading import OpenFile
+
+__all__ = ["FilePlan", "plan_file"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FilePlan:
+    """Worked out once a file, then applied to its batches."""
+
+    request: ReadRequest
+    file: OpenFile
+    projection: RowProjection
+    #: Values of the partition columns that are needed.
+    partition: Mapping[str, pa.Scalar]
+    identity: RowIdentity
+    #: Positions of deleted rows, ascending.
+    deleted: npt.NDArray[np.int64]
+    #: Row groups that may hold wanted rows.
+    groups: tuple[int, ...]
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        """Stored columns that have to be read."""
+        identity = self.identity.leaves if self.request.row_identity else ()
+        return tuple(sorted({*self.projection.leaves, *identity}))
+
+    def visible_rows(self, stored: pa.RecordBatch, *, position: int) -> pa.RecordBatch:
+        """Turn stored rows that begin at `position` into rows of the table, and drop the unseen."""
+        rows = self._rows(stored, position)
+        if len(self.deleted):
+            rows = rows.filter(self._is_visible(position, stored.num_rows))
+        if self.request.predicate is not None:
+            rows = keep_true(self.request.predicate, rows)
+        return rows.select(self.request.output.names)
+
+    def _rows(self, stored: pa.RecordBatch, position: int) -> pa.RecordBatch:
+        try:
+            projected = iter(self.projection.apply(stored))
+        except pa.ArrowInvalid as error:
+            message = f"{self.file.path} holds a value that does not fit its column: {error}"
+            raise CorruptFileError(message, path=self.file.path) from error
+        arrays = [
+            pa.repeat(self.partition[column.name], stored.num_rows)
+            if column.name in self.partition
+            else next(projected)
+            for column in self.request.needed
+        ]
+        fields = list(to_arrow(StructType(self.request.needed)))
+        if self.request.row_identity:
+            arrays += self.identity.columns(stored, first_position=position)
+            fields += self.request.output[len(self.request.columns) :]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _is_visible(self, position: int, rows: int) -> pa.BooleanArray:
+        first, last = np.searchsorted(self.deleted, [position, position + rows])
+        visible = np.ones(rows, dtype=np.bool_)
+        visible[self.deleted[first:last] - position] = False
+        return pa.array(visible)
+
+
+def plan_file(request: ReadRequest, source: SourceFile) -> FilePlan:
+    """Read the footer and the deletion vector of a file, and decide what else is to be read."""
+    file = open_file(request.store, source.path, bytes_hint=source.size_bytes)
+    columns = file_columns(file.schema)
+    partition = _partition(request, source)
+    stored = [column for column in request.needed if column.name not in partition]
+    try:
+        projection = project_rows(stored, columns, request.mode)
+    except SchemaMismatchError as error:
+        message = f"{source.path} does not fit the table: {error.message}"
+        raise SchemaMismatchError(message, hint=error.hint, path=source.path) from error
+    return FilePlan(
+        request=request,
+        file=file,
+        projection=projection,
+        partition=partition,
+        identity=RowIdentity.of(source.add, request.properties, columns),
+        deleted=_deleted(request, source, rows=file.rows),
+        groups=_groups(request, file, columns, partition),
+    )
+
+
+def _partition(request: ReadRequest, source: SourceFile) -> dict[str, pa.Scalar]:
+    values = source.add.get("partitionValues") or {}
+    return {
+        column.name: _partition_value(request, column, values)
+        for column in request.needed
+        if request.is_partition_column(column)
+    }
+
+
+def _partition_value(
+    request: ReadRequest, column: StructField, values: Mapping[str, Any]
+) -> pa.Scalar:
+    raw = values.get(physical_name(column, mode=request.mode))
+    texts = pa.chunked_array([pa.array([raw], pa.string())])
+    return parse_partition_values(texts, column.type, time_zone=request.time_zone)[0]
+
+
+def _deleted(request: ReadRequest, source: SourceFile, *, rows: int) -> npt.NDArray[np.int64]:
+    described = source.add.get("deletionVector")
+    if not described:
+        return np.empty(0, dtype=np.int64)
+    descriptor = DvDescriptor.from_json(described)
+    bitmap = read_deletion_vector(request.store, descriptor, rows=rows)
+    return np.asarray(bitmap.to_array(), dtype=np.int64)
+
+
+def _groups(
+    request: ReadRequest,
+    file: OpenFile,
+    columns: tuple[FileColumn, ...],
+    partition: Mapping[str, pa.Scalar],
+) -> tuple[int, ...]:
+    groups = range(file.metadata.num_row_groups)
+    if request.predicate is None:
+        return tuple(groups)
+    facts = row_group_facts(
+        file.metadata,
+        columns,
+        request.predicate.references,
+        schema=request.schema,
+        mode=request.mode,
+        partition=partition,
+    )
+    wanted = may_match(request.predicate, facts).to_pylist()
+    return tuple(group for group in groups if wanted[group])

@@ -1,0 +1,115 @@
+"""The visible rows of data files, under the table's names and types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakehand.formats.delta.file_plan import FilePlan, plan_file
+from lakehand.formats.delta.row_identity import IDENTITY_FIELDS
+from lakehand.formats.delta.schema import StructType, to_arrow
+from lakehand.storage.prefetch import fetch_ahead
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from lakehand.expressions.predicate import Predicate
+    from lakehand.formats.delta.schema import MappingMode, StructField
+    from lakehand.parquet.reading import RowGroup
+    from lakehand.storage import Store
+
+__all__ = ["ReadRequest", "SourceFile", "read_rows"]
+
+#: Files whose footers are fetched while earlier files are decoded.
+_FILES_AHEAD = 8
+#: Row groups whose bytes are fetched while an earlier one is decoded.
+_GROUPS_AHEAD = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceFile:
+    """A file to be read, with the members of its `add` action that reading needs."""
+
+    #: Decoded path.
+    path: str
+    size_bytes: int
+    add: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadRequest:
+    """What is read of each file."""
+
+    store: Store
+    schema: StructType
+    mode: MappingMode
+    partition_columns: tuple[str, ...]
+    properties: Mapping[str, str]
+    #: Zone of partition values that state none.
+    time_zone: str
+    #: Columns wanted, in this order.
+    columns: tuple[StructField, ...]
+    predicate: Predicate | None = None
+    row_identity: bool = False
+
+    @property
+    def output(self) -> pa.Schema:
+        """Columns of the rows that are handed out."""
+        fields = list(to_arrow(StructType(self.columns)))
+        return pa.schema(fields + (list(IDENTITY_FIELDS) if self.row_identity else []))
+
+    @property
+    def needed(self) -> tuple[StructField, ...]:
+        """Columns wanted, then those that only the predicate reads."""
+        names = {column.name for column in self.columns}
+        read = self.predicate.columns if self.predicate else ()
+        extra = (self.schema.find(name) for name in read if name not in names)
+        return self.columns + tuple(column for column in extra if column is not None)
+
+    def is_partition_column(self, column: StructField) -> bool:
+        return column.name.casefold() in {name.casefold() for name in self.partition_columns}
+
+
+def read_rows(request: ReadRequest, files: Sequence[SourceFile]) -> pa.RecordBatchReader:
+    """Stream the rows of `files` in their order. Nothing is read before the first batch is."""
+    return pa.RecordBatchReader.from_batches(request.output, _batches(request, files))
+
+
+def _batches(request: ReadRequest, files: Sequence[SourceFile]) -> Iterator[pa.RecordBatch]:
+    plans = fetch_ahead(files, lambda file: plan_file(request, file), window=_FILES_AHEAD)
+    for piece in fetch_ahead(_pieces(plans), _fetch, window=_GROUPS_AHEAD):
+        yield from _rows(piece)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Piece:
+    """One row group of one file."""
+
+    plan: FilePlan
+    group: int
+    #: Position in the file of its first row.
+    position: int
+    fetched: RowGroup | None = None
+
+
+def _pieces(plans: Iterable[FilePlan]) -> Iterator[_Piece]:
+    for plan in plans:
+        starts = plan.file.group_starts()
+        for group in plan.groups:
+            yield _Piece(plan=plan, group=group, position=starts[group])
+
+
+def _fetch(piece: _Piece) -> _Piece:
+    return replace(piece, fetched=piece.plan.file.fetch(piece.group, piece.plan.leaves))
+
+
+def _rows(piece: _Piece) -> Iterator[pa.RecordBatch]:
+    position = piece.position
+    assert piece.fetched is not None  # noqa: S101  set by _fetch
+    for stored in piece.fetched.batches():
+        rows = piece.plan.visible_rows(stored, position=position)
+        position += stored.num_rows
+        if rows.num_rows:
+            yield rows

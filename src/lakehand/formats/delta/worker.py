@@ -1,0 +1,140 @@
+"""A Delta table as a task sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from lakehand.errors import RefusedError, SchemaMismatchError, UnknownColumnError, ValidationError
+from lakehand.expressions.predicate import parse_predicate
+from lakehand.formats.delta.reader import ReadRequest, SourceFile, read_rows
+from lakehand.formats.delta.schema import to_arrow
+from lakehand.formats.delta.writer import WriteContext, output_directory, write_files
+from lakehand.parquet.facts import read_many_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
+
+    from lakehand.formats.base import WriteSpec
+    from lakehand.formats.delta.schema import StructField
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.model.work import DataFile, Group, StagedFile
+    from lakehand.storage import Store
+
+__all__ = ["DeltaWorker"]
+
+_ROW_TRACKING = "delta.enableRowTracking"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeltaWorker:
+    """Reads and writes files of a table, without its log. Picklable."""
+
+    store: Store
+    context: WriteContext
+    #: Zone of partition values that state none.
+    time_zone: str = "UTC"
+
+    @classmethod
+    def of(cls, store: Store, snapshot: Snapshot, *, time_zone: str = "UTC") -> Self:
+        return cls(store=store, context=WriteContext.of(snapshot.native), time_zone=time_zone)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return to_arrow(self.context.schema)
+
+    @property
+    def tracks_rows(self) -> bool:
+        """Whether rows have an identity that must survive when they move to another file."""
+        return self.context.configuration.get(_ROW_TRACKING, "false").lower() == "true"
+
+    def read(
+        self,
+        inputs: Sequence[DataFile],
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        row_identity: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Stream the visible rows of `inputs` under their logical names and current types."""
+        files = [
+            SourceFile(path=file.path, size_bytes=file.bytes, add=file.native["add"])
+            for file in inputs
+        ]
+        return self._read(files, columns=columns, where=where, row_identity=row_identity)
+
+    def read_staged(
+        self, files: Sequence[StagedFile], *, row_identity: bool = False
+    ) -> pa.RecordBatchReader:
+        """Read files back from storage exactly as a reader of the committed table would."""
+        staged = [
+            SourceFile(path=file.path, size_bytes=file.bytes, add=file.native) for file in files
+        ]
+        return self._read(staged, row_identity=row_identity)
+
+    def _read(
+        self,
+        files: Sequence[SourceFile],
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        row_identity: bool,
+    ) -> pa.RecordBatchReader:
+        chosen = self._columns(columns)
+        request = ReadRequest(
+            store=self.store,
+            schema=self.context.schema,
+            mode=self.context.mode,
+            partition_columns=self.context.partition_columns,
+            properties=self.context.configuration,
+            time_zone=self.time_zone,
+            columns=chosen,
+            predicate=None if where is None else parse_predicate(where, self.schema),
+            row_identity=row_identity,
+        )
+        return read_rows(request, files)
+
+    def _columns(self, names: Sequence[str] | None) -> tuple[StructField, ...]:
+        schema = self.context.schema
+        if not schema.fields:
+            raise SchemaMismatchError(
+                f"the table {self.store.url} has no columns, so it has no rows to read",
+                table=self.store.url,
+                hint="add columns to the table with the engine that created it",
+            )
+        if names is None:
+            return schema.fields
+        found = {name: schema.find(name) for name in names}
+        for name, column in found.items():
+            if column is None:
+                raise UnknownColumnError(name, schema.names)
+        if not found:
+            raise ValidationError("no column is asked for", field="columns", value=list(names))
+        return tuple(column for column in found.values() if column is not None)
+
+    def count_rows(self, inputs: Sequence[DataFile]) -> int:
+        """Count the visible rows of `inputs` by what the files say of themselves, unread."""
+        facts = read_many_facts(self.store.resolve(file.path) for file in inputs)
+        return sum(file.rows for file in facts) - sum(file.deleted_rows for file in inputs)
+
+    def output_directory(self, like: Sequence[DataFile]) -> str | None:
+        """Return the directory that `write` writes into."""
+        return output_directory(self.context, like)
+
+    def write(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        spec: WriteSpec,
+        *,
+        like: Sequence[DataFile],
+        stem: str,
+    ) -> tuple[StagedFile, ...]:
+        """Write rows into new files whose names start with `stem`, in the partition of `like`."""
+        return write_files(self.context, batches, spec, like=like, stem=stem)
+
+    def run_native(self, group: Group, *, stem: str) -> tuple[StagedFile, ...]:
+        """Refuse: Delta plans no groups of its own."""
+        message = f"group {group.id} asks Delta to run a plan of its own, and it has none ({stem})"
+        raise RefusedError(message, table=self.store.url, operation="rewrite")

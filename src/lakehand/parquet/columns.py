@@ -1,0 +1,69 @@
+"""The columns of a Parquet file as a tree, as Arrow reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["FileColumn", "file_columns", "is_any_list"]
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileColumn:
+    """A column of a file, or a part of one."""
+
+    name: str
+    type: pa.DataType
+    #: Id that the writer gave the column; None where it gave none.
+    field_id: int | None
+    #: Members of a struct, the element of a list, key and value of a map.
+    parts: tuple[FileColumn, ...]
+    #: Positions among the columns that the file stores: those without parts.
+    leaves: tuple[int, ...]
+
+
+def file_columns(schema: pa.Schema) -> tuple[FileColumn, ...]:
+    """Return the columns of a file whose Arrow schema is `schema`."""
+    positions = count()
+    return tuple(_column(field, positions) for field in schema)
+
+
+def _column(field: pa.Field, positions: Iterator[int]) -> FileColumn:
+    parts = tuple(_column(part, positions) for part in _parts(field.type))
+    own = tuple(leaf for part in parts for leaf in part.leaves) if parts else (next(positions),)
+    identifier = (field.metadata or {}).get(_FIELD_ID)
+    return FileColumn(
+        name=field.name,
+        type=field.type,
+        field_id=None if identifier is None else int(identifier),
+        parts=parts,
+        leaves=own,
+    )
+
+
+def _parts(type_: pa.DataType) -> Iterable[pa.Field]:
+    if pa.types.is_struct(type_):
+        return tuple(type_)
+    if pa.types.is_map(type_):
+        return (type_.key_field, type_.item_field)
+    return (type_.value_field,) if is_any_list(type_) else ()
+
+
+def is_any_list(type_: pa.DataType) -> bool:
+    """Say whether a type is a list in any of its layouts."""
+    types = pa.types
+    return bool(
+        types.is_list(type_)
+        or types.is_large_list(type_)
+        or types.is_fixed_size_list(type_)
+        or types.is_list_view(type_)
+        or types.is_large_list_view(type_)
+    )

@@ -1,0 +1,246 @@
+"""Row groups of Parquet files, read from any store as Arrow batches."""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehand.errors import CorruptFileError, ObjectNotFoundError
+from lakehand.parquet.footer import TAIL_BYTES, TRAILER_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lakehand.storage import Store
+
+__all__ = ["OpenFile", "RowGroup", "open_file"]
+
+#: Files up to this size come whole in one request, which costs less than a second one.
+WHOLE_FILE_BYTES = 2**20
+#: Larger row groups are read piece by piece while they are decoded.
+_FETCHED_GROUP_BYTES = 256 * 2**20
+_STREAM_BUFFER_BYTES = 4 * 2**20
+_BATCH_BYTES = 16 * 2**20
+_MIN_BATCH_ROWS, _MAX_BATCH_ROWS = 1024, 128 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenFile:
+    """A file whose footer was read, and whose columns were not."""
+
+    #: Path as the table names it, for messages.
+    path: str
+    store: Store
+    key: str
+    size_bytes: int
+    metadata: pq.FileMetaData
+    #: Columns as Arrow reads them, all of them.
+    schema: pa.Schema
+    #: The whole content, if it is small.
+    content: bytes | None
+
+    @property
+    def rows(self) -> int:
+        return int(self.metadata.num_rows)
+
+    def group_starts(self) -> list[int]:
+        """Return the position in the file of the first row of each row group."""
+        starts, position = [], 0
+        for index in range(self.metadata.num_row_groups):
+            starts.append(position)
+            position += self.metadata.row_group(index).num_rows
+        return starts
+
+    def fetch(self, group: int, leaves: Sequence[int]) -> RowGroup:
+        """Bring what the columns `leaves` of a row group need into memory, if that is bounded."""
+        if self.content is not None:
+            source: Any = pa.BufferReader(self.content)
+        elif (path := self.store.local_path(self.key)) is not None:
+            source = pa.OSFile(str(path))
+        else:
+            source = self._fetch_ranges(group, leaves)
+        return RowGroup(file=self, index=group, leaves=tuple(leaves), source=source)
+
+    def _fetch_ranges(self, group: int, leaves: Sequence[int]) -> Any:
+        ranges = [_chunk_range(self.metadata.row_group(group).column(leaf)) for leaf in leaves]
+        if sum(length for _, length in ranges) > _FETCHED_GROUP_BYTES:
+            return self.store.open_reader(self.key, size=self.size_bytes)
+        return _FetchedRanges(self, sorted(ranges))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowGroup:
+    """One row group, ready to be decoded."""
+
+    file: OpenFile
+    index: int
+    leaves: tuple[int, ...]
+    source: Any
+
+    @property
+    def rows(self) -> int:
+        return int(self.file.metadata.row_group(self.index).num_rows)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Decode the row group in its order, a bounded number of bytes at a time."""
+        if not self.leaves:
+            yield from _batches_without_columns(self.rows)
+            return
+        try:
+            yield from self._decode()
+        except (pa.ArrowException, OSError) as error:
+            raise _unreadable(self.file.path, error) from error
+
+    def _decode(self) -> Iterator[pa.RecordBatch]:
+        is_streamed = not isinstance(self.source, pa.NativeFile | _FetchedRanges)
+        file = _parquet_file(
+            self.source,
+            metadata=self.file.metadata,
+            buffer_size=_STREAM_BUFFER_BYTES if is_streamed else 0,
+        )
+        yield from file.reader.iter_batches(
+            self._batch_rows(),
+            row_groups=[self.index],
+            column_indices=list(self.leaves),
+            use_threads=not is_streamed,
+        )
+
+    def _batch_rows(self) -> int:
+        group = self.file.metadata.row_group(self.index)
+        plain = int(sum(group.column(leaf).total_uncompressed_size for leaf in self.leaves))
+        rows = _BATCH_BYTES * max(self.rows, 1) // max(plain, 1)
+        return max(_MIN_BATCH_ROWS, min(rows, _MAX_BATCH_ROWS))
+
+
+def open_file(store: Store, path: str, *, bytes_hint: int = 0) -> OpenFile:
+    """Read the footer of the file that a table names by `path`.
+
+    `bytes_hint` is its size as the table knows it: a small file then comes whole.
+    """
+    owner, key = store.resolve(path)
+    wanted = bytes_hint if bytes_hint <= WHOLE_FILE_BYTES else 0
+    try:
+        tail, size = _footer_tail(owner, key, max(wanted, TAIL_BYTES))
+    except ObjectNotFoundError as error:
+        message = f"the data file {path} is missing, although the table's log names it"
+        hint = "restore the file, or the table to a version that does not need it"
+        raise ObjectNotFoundError(message, path=path, operation="read", hint=hint) from error
+    try:
+        file = _parquet_file(pa.BufferReader(tail))
+        schema = file.schema_arrow
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from error
+    return OpenFile(
+        path=path,
+        store=owner,
+        key=key,
+        size_bytes=size,
+        metadata=file.metadata,
+        schema=schema,
+        content=tail if len(tail) == size else None,
+    )
+
+
+def _footer_tail(store: Store, key: str, length: int) -> tuple[bytes, int]:
+    tail, size = store.get_tail(key, length)
+    if len(tail) <= TRAILER_BYTES:
+        return tail, size
+    (footer_bytes,) = struct.unpack("<I", tail[-TRAILER_BYTES:-4])
+    if len(tail) < footer_bytes + TRAILER_BYTES <= size:
+        return store.get_tail(key, footer_bytes + TRAILER_BYTES)
+    return tail, size
+
+
+def _parquet_file(source: Any, **options: Any) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        source,
+        pre_buffer=False,
+        # The default reads times outside 1677..2262 as other times.
+        coerce_int96_timestamp_unit="us",
+        page_checksum_verification=True,
+        arrow_extensions_enabled=False,
+        **options,
+    )
+
+
+def _chunk_range(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    start = chunk.data_page_offset
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
+        start = chunk.dictionary_page_offset
+    return start, chunk.total_compressed_size
+
+
+class _FetchedRanges:
+    """A read-only file of which some ranges are in memory; the rest is read when asked for."""
+
+    closed = False
+
+    def __init__(self, file: OpenFile, ranges: Sequence[tuple[int, int]]) -> None:
+        self._file = file
+        self._starts = [start for start, _ in ranges]
+        self._parts = [memoryview(part) for part in file.store.get_ranges(file.key, ranges)]
+        self._position = 0
+
+    def read(self, length: int = -1) -> memoryview:
+        remaining = self._file.size_bytes - self._position
+        wanted = remaining if length < 0 else min(length, remaining)
+        data = self._held(wanted)
+        if data is None:
+            start = self._position
+            data = memoryview(
+                self._file.store.get_range(self._file.key, start=start, length=wanted)
+            )
+        self._position += len(data)
+        return data
+
+    def _held(self, length: int) -> memoryview | None:
+        index = bisect_right(self._starts, self._position) - 1
+        if index < 0:
+            return None
+        offset = self._position - self._starts[index]
+        part = self._parts[index]
+        return part[offset : offset + length] if offset + length <= len(part) else None
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        base = (0, self._position, self._file.size_bytes)[whence]
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def size(self) -> int:
+        return self._file.size_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._parts.clear()
+
+
+def _batches_without_columns(rows: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, rows, _MAX_BATCH_ROWS):
+        count = min(_MAX_BATCH_ROWS, rows - start)
+        yield pa.RecordBatch.from_struct_array(
+            pa.StructArray.from_buffers(pa.struct([]), count, [None], children=[])
+        )
+
+
+def _unreadable(path: str, error: Exception) -> CorruptFileError:
+    return CorruptFileError(
+        f"the data file {path} cannot be read: {str(error).partition(chr(10))[0]}",
+        path=path,
+        hint="restore the file from a copy, or the table to a version that does not need it",
+    )
