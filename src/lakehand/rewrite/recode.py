@@ -41,13 +41,14 @@ def recode_group(task: RecodeTask, group: Group) -> GroupResult:
     worker, watch = task.worker, Stopwatch(task.run.clock)
     stem = task.run.reserve(group.id, directory=worker.output_directory(group.inputs))
     reader = worker.read(group.inputs, row_identity=worker.tracks_rows)
-    with Digester(reader.schema) as before, watch.measure("write"):
-        rows = _observed(watch.iterate("read", reader), before, watch)
+    with Digester(reader.schema) as digester, watch.measure("write"):
+        rows = _observed(watch.iterate("read", reader), digester, watch)
         outputs = worker.write(rows, task.spec, like=group.inputs, stem=stem)
+        before = digester.result()
     reached(Step.TASK_WRITTEN)
     with watch.measure("prove"):
         proof = prove_equal(
-            before.result(),
+            before,
             _digest_of_outputs(worker, outputs, reader.schema),
             expected_rows=worker.count_rows(group.inputs),
             proved_bytes=sum(file.bytes for file in outputs),
