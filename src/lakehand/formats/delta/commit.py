@@ -31,7 +31,6 @@ from lakehand.formats.delta.publish import publish
 from lakehand.model.work import Receipt
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import SystemClock
-from lakehand.observe.steps import Step, reached
 from lakehand.settings import Settings
 from lakehand.storage.retry import RetryPolicy
 
@@ -170,7 +169,6 @@ class _Attempts:
         version = self._head.version + 1
         now_ms = int(self._clock.now().timestamp() * 1000)
         data = draft_commit(self._change, self._head, token=self._token, now_ms=now_ms)
-        reached(Step.COMMIT_PREPARED)
         published = publish(
             self._store, version, data, token=self._token, clock=self._clock, chance=self._chance
         )

@@ -63,6 +63,7 @@ def publish(
     Raises CommitUnknownError if it cannot be read back, ConditionalPutError if the store has no
     put-if-absent.
     """
+    reached(Step.COMMIT_PREPARED)
     failure = _put(store, version, data)
     reached(Step.COMMIT_PUT)
     commit = _read_back(store, version, clock=clock, chance=chance)
