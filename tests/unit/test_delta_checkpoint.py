@@ -19,7 +19,7 @@ from lakehand.formats.delta.checkpoint import (
 from lakehand.formats.delta.checkpoint_check import check_checkpoint, list_checkpoints
 from lakehand.formats.delta.discovery import find_segment
 from lakehand.formats.delta.last_checkpoint import read_last_checkpoint
-from lakehand.formats.delta.names import LAST_CHECKPOINT_KEY
+from lakehand.formats.delta.names import LAST_CHECKPOINT_KEY, commit_key
 from lakehand.observe.clock import ManualClock
 from support.hand_written_logs import (
     add,
@@ -371,3 +371,52 @@ def test_a_failing_checkpoint_is_logged_and_fails_nothing(caplog):
         assert checkpoint_if_due(store, interval=1, clock=CLOCK) is None
 
     assert [record.event for record in caplog.records] == ["checkpoint_failed"]
+
+
+def partitioned_by_time(value):
+    columns = (field("id", "long"), field("at", "timestamp"))
+    return checkpointed(
+        [
+            protocol(),
+            metadata(*columns, partition_by=["at"]),
+            add("empty", partitionValues={"at": None}),
+            add("a", partitionValues={"at": value}),
+        ]
+    )
+
+
+def test_partition_times_with_a_zone_are_typed():
+    actions = partitioned_by_time("2026-01-01T00:00:00.5Z")
+
+    typed = {value["path"]: value["partitionValues_parsed"] for value in of_kind(actions, "add")}
+    assert typed == {
+        "empty": {"at": None},
+        "a": {"at": datetime(2026, 1, 1, 0, 0, 0, 500_000, tzinfo=UTC)},
+    }
+
+
+def test_partition_times_without_a_zone_are_left_as_text():
+    actions = partitioned_by_time("2026-01-01 00:00:00")
+
+    assert [value.get("partitionValues_parsed") for value in of_kind(actions, "add")] == [None] * 2
+
+
+def ten_commits():
+    """Return a table for which a checkpoint is due, and when it became due."""
+    store = new_log([protocol(), metadata()], *[[add(f"f{n}")] for n in range(10)])
+    return store, store.head(commit_key(9)).modified_at
+
+
+def test_of_many_writers_the_one_that_completes_an_interval_checkpoints():
+    store, due_at = ten_commits()
+    clock = ManualClock(due_at)
+
+    assert checkpoint_if_due(store, interval=10, committed_version=10, clock=clock) is None
+    assert checkpoint_if_due(store, interval=10, committed_version=9, clock=clock).version == 10
+
+
+def test_another_writer_takes_its_turn_if_no_checkpoint_comes():
+    store, due_at = ten_commits()
+    later = ManualClock(due_at + timedelta(minutes=2))
+
+    assert checkpoint_if_due(store, interval=10, committed_version=10, clock=later) is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,9 +14,12 @@ from lakehand.formats.delta.checkpoint_schema import REMOVE_FIELDS
 from lakehand.formats.delta.features import require_write
 from lakehand.formats.delta.file_members import ADD_MEMBERS
 from lakehand.formats.delta.intervals import interval_property
+from lakehand.formats.delta.log_files import quoted
 from lakehand.formats.delta.log_source import LogSource, open_log_source
 from lakehand.formats.delta.log_state import LogState, fold
+from lakehand.formats.delta.partition_values import ZONED
 from lakehand.formats.delta.replay import live_relation
+from lakehand.formats.delta.schema import PrimitiveType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,6 +33,7 @@ __all__ = ["CheckpointContent", "open_content"]
 
 #: File actions that are held in memory at a time.
 BATCH_ROWS = 50_000
+_TIMESTAMP = PrimitiveType("timestamp")
 _TOMBSTONE_RETENTION = "delta.deletedFileRetentionDuration"
 _TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 
@@ -85,11 +89,31 @@ def open_content(store: Store, segment: LogSegment, *, clock: Clock) -> Iterator
         retention = interval_property(properties, _TOMBSTONE_RETENTION, "interval 1 week")
         yield CheckpointContent(
             version=segment.version,
-            form=checkpoint_form(state, table=store.url),
+            form=_form(source, state),
             actions=tuple(_actions(state, now)),
             expired_ms=_milliseconds(now - retention),
             source=source,
         )
+
+
+def _form(source: LogSource, state: LogState) -> CheckpointForm:
+    form = checkpoint_form(state, table=source.table)
+    if not _has_local_timestamps(source, form):
+        return form
+    # Which instant such a value means depends on its writer's time zone. The typed copy would turn
+    # a guess into a fact that readers prune by.
+    return replace(form, partition_columns={})
+
+
+def _has_local_timestamps(source: LogSource, form: CheckpointForm) -> bool:
+    """Say whether a partition value is a timestamp that names no time zone."""
+    timestamps = [n for n, type_ in form.partition_columns.items() if type_ == _TIMESTAMP]
+    if not timestamps:
+        return False
+    values = [f"nullif(partitionValues[{quoted(name)}], '')" for name in timestamps]
+    is_local = " OR ".join(f"NOT regexp_matches({value}, {quoted(ZONED)})" for value in values)
+    adds = live_relation(source, "add", ("partitionValues",))
+    return bool(source.run(f"SELECT 1 FROM {adds} WHERE {is_local} LIMIT 1"))
 
 
 def _unchanging(actions: pa.Table) -> pa.Table:

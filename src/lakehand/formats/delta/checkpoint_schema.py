@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakehand.formats.delta.schema import PrimitiveType, arrow_type
+from lakehand.formats.delta.statistics_rules import has_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +20,6 @@ __all__ = [
     "NON_FILE_KINDS",
     "REMOVE_FIELDS",
     "checkpoint_schema",
-    "has_bounds",
     "json_structure",
     "statistics_type",
 ]
@@ -96,11 +96,6 @@ NON_FILE_KINDS: Mapping[str, pa.DataType] = {
     "domainMetadata": _DOMAIN,
 }
 
-_BOUNDED = {
-    "byte", "short", "integer", "long", "float", "double",
-    "date", "timestamp", "timestamp_ntz", "string",
-}  # fmt: skip
-
 
 def checkpoint_schema(
     *,
@@ -128,7 +123,7 @@ def statistics_type(leaves: Sequence[Leaf], *, tight_bounds: bool) -> pa.StructT
     """
     counted = [leaf for leaf in leaves if leaf.type != PrimitiveType("void")]
     bounds = _nested(
-        (leaf.physical_path, arrow_type(leaf.type)) for leaf in counted if has_bounds(leaf)
+        (leaf.physical_path, arrow_type(leaf.type)) for leaf in counted if has_bounds(leaf.type)
     )
     nulls = _nested((leaf.physical_path, pa.int64()) for leaf in counted)
     members = [("numRecords", pa.int64())]
@@ -139,13 +134,6 @@ def statistics_type(leaves: Sequence[Leaf], *, tight_bounds: bool) -> pa.StructT
     if tight_bounds:
         members.append(("tightBounds", pa.bool_()))
     return pa.struct(members)
-
-
-def has_bounds(leaf: Leaf) -> bool:
-    """Say whether Delta keeps the least and the greatest value of such a column."""
-    if not isinstance(leaf.type, PrimitiveType):
-        return False
-    return leaf.type.name in _BOUNDED or leaf.type.decimal is not None
 
 
 def json_structure(type_: pa.DataType) -> str:

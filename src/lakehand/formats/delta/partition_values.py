@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.schema import DeltaType
 
-__all__ = ["format_partition_value", "parse_partition_values"]
+__all__ = ["ZONED", "format_partition_value", "parse_partition_values"]
 
-_ZONED = r"(Z|[+-]\d{2}:?\d{2})$"
+#: How a timestamp that names its time zone ends.
+ZONED = r"(Z|[+-]\d{2}:?\d{2})$"
 _logger = get_logger(__name__)
 _warned: set[str] = set()
 
@@ -70,7 +71,7 @@ def _parse(texts: pa.Array, target: pa.DataType, time_zone: str) -> pa.Array:
 
 
 def _parse_timestamps(texts: pa.Array, target: pa.TimestampType, time_zone: str) -> pa.Array:
-    is_zoned = pc.match_substring_regex(texts, _ZONED)
+    is_zoned = pc.match_substring_regex(texts, ZONED)
     zoned = pc.if_else(is_zoned, texts, None).cast(pa.timestamp("us", tz="UTC"))
     local = pc.if_else(is_zoned, None, texts).cast(pa.timestamp("us"))
     if target.tz is None:

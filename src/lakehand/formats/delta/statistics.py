@@ -15,19 +15,15 @@ import duckdb
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lakehand.formats.delta.schema import PrimitiveType
+from lakehand.formats.delta.statistics_rules import has_bounds
 from lakehand.formats.delta.statistics_tree import Tree, put, string_text, tree_text
 
 if TYPE_CHECKING:
-    from lakehand.formats.delta.schema import DeltaType, Leaf
+    from lakehand.formats.delta.schema import Leaf
     from lakehand.formats.delta.statistics_rules import StatisticsRules
 
 __all__ = ["StatisticsCollector", "maximum_text", "minimum_text"]
 
-_BOUNDED_TYPES = frozenset(
-    {"byte", "short", "integer", "long", "float", "double", "string"}
-    | {"date", "timestamp", "timestamp_ntz"}
-)
 _LAST_ASCII, _LAST_CHARACTER = "\x7f", "\U0010ffff"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -94,7 +90,7 @@ def _aggregate_query(rules: StatisticsRules) -> str:
     for position, leaf in enumerate(rules.leaves):
         value = _leaf_expression(leaf)
         aggregates.append(f"count({value}) AS present{position}")
-        if _has_bounds(leaf.type):
+        if has_bounds(leaf.type):
             aggregates.append(f"min({value}) AS min{position}")
             aggregates.append(f"max({value}) AS max{position}")
     return f"SELECT {', '.join(aggregates)} FROM file_rows"
@@ -107,10 +103,6 @@ def _leaf_expression(leaf: Leaf) -> str:
         quoted = name.replace("'", "''")
         expression = f"struct_extract({expression}, '{quoted}')"
     return expression
-
-
-def _has_bounds(kind: DeltaType) -> bool:
-    return isinstance(kind, PrimitiveType) and (kind.name in _BOUNDED_TYPES or bool(kind.decimal))
 
 
 def _fold(name: str) -> str:

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.schema import DeltaType, MappingMode
 
-__all__ = ["StatisticsRules", "statistics_rules"]
+__all__ = ["StatisticsRules", "has_bounds", "statistics_rules"]
+
+_BOUNDED_TYPES = frozenset(
+    {"byte", "short", "integer", "long", "float", "double", "string"}
+    | {"date", "timestamp", "timestamp_ntz"}
+)
 
 _DEFAULT_LEAVES = 32
 _DEFAULT_PREFIX = 32
@@ -57,6 +62,11 @@ def statistics_rules(
         string_prefix=int(prefix),
         states_tightness="deletionVectors" in writer_features,
     )
+
+
+def has_bounds(kind: DeltaType) -> bool:
+    """Say whether Delta keeps the least and the greatest value of a column of this type."""
+    return isinstance(kind, PrimitiveType) and (kind.name in _BOUNDED_TYPES or bool(kind.decimal))
 
 
 def _is_void(kind: DeltaType) -> bool:
