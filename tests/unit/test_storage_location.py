@@ -144,3 +144,9 @@ def test_paths_of_a_log_are_literal_and_know_their_bucket(path, url):
     location = parse_log_path(path, relative_to=TABLE)
 
     assert (location.url if location else None) == url
+
+
+@pytest.mark.parametrize("path", ["dbfs:/mnt/x", "hdfs://namenode/x", "s3:/lake/x"])
+def test_a_log_that_names_an_unknown_place_is_refused(path):
+    with pytest.raises(ValidationError):
+        parse_log_path(path, relative_to=TABLE)

@@ -22,6 +22,10 @@ _URL = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>.*)", re.DOTALL
 )
 _HADOOP_FILE = re.compile(r"file:(?P<path>/(?!/).*)", re.DOTALL | re.IGNORECASE)
+# A URI such as dbfs:/mnt/x, which no store of ours has.
+_OTHER_URI = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<authority>)(?P<path>/.*)", re.DOTALL
+)
 _VIRTUAL_HOST = re.compile(
     r"(?P<bucket>.+)\.s3(?:[.-](?:dualstack\.)?(?P<region>[a-z0-9-]+))?\.amazonaws\.com(?:\.cn)?",
 )
@@ -117,7 +121,7 @@ def parse_log_path(path: str, *, relative_to: Location) -> Location | None:
         return _absolute(relative_to, path)
     if match := _HADOOP_FILE.fullmatch(path):
         return _absolute(_LOCAL_DISK, match["path"])
-    match = _URL.fullmatch(path)
+    match = _URL.fullmatch(path) or _OTHER_URI.fullmatch(path)
     if not match:
         return None
     if match["scheme"].lower() == "file" and match["authority"] in {"", "localhost"}:

@@ -77,6 +77,10 @@ class Connection:
     #: Options of the HTTP client.
     client: Mapping[str, str | bool] = field(default_factory=dict, repr=False)
 
+    def as_options(self) -> Options:
+        """Return options that make the same connection wherever they are used."""
+        return Options(self.config | {name: str(value) for name, value in self.client.items()})
+
     @property
     def endpoint(self) -> str | None:
         return self.config.get("endpoint")

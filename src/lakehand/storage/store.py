@@ -16,7 +16,7 @@ from lakehand.errors import (
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.storage.keys import check_key, check_prefix
 from lakehand.storage.location import parse_location, parse_log_path
-from lakehand.storage.objects import ObjectReader
+from lakehand.storage.objects import DeleteFailure, ObjectReader
 from lakehand.storage.options import Options, connect_options
 from lakehand.storage.retry import RetryPolicy, with_retry
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from lakehand.storage.backend import Backend
     from lakehand.storage.location import Location
-    from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
+    from lakehand.storage.objects import ObjectInfo, ObjectWriter
 
 __all__ = ["Store", "open_store"]
 
@@ -35,6 +35,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _COPY_BYTES = 4 * 2**20
+_DELETE_BATCH = 10_000
 
 
 def open_store(uri: str | Path, options: Mapping[str, str] | None = None) -> Store:
@@ -51,17 +52,15 @@ def _open(location: Location, options: Mapping[str, str] | None) -> Store:
         from lakehand.storage.memory import MemoryStore
 
         return MemoryStore(location.container, path=location.path)
-    return Store(_open_backend(location, options), location=location, options=options)
-
-
-def _open_backend(location: Location, options: Mapping[str, str] | None) -> Backend:
     if location.scheme == "file":
         from lakehand.storage.local import LocalBackend
 
-        return LocalBackend(location.path)
+        return Store(LocalBackend(location.path), location=location)
     from lakehand.storage.remote import RemoteBackend
 
-    return RemoteBackend(location, connect_options(location, options))
+    connection = connect_options(location, options)
+    backend = RemoteBackend(location, connection)
+    return Store(backend, location=location, options=connection.as_options())
 
 
 class Store:
@@ -82,6 +81,7 @@ class Store:
     ) -> None:
         self._backend = backend
         self._location = location
+        #: Complete, so that another store of the same bucket can be opened in any process.
         self._options = Options(options or {})
         self._retry = retry or RetryPolicy()
         self._clock = clock or SystemClock()
@@ -184,15 +184,13 @@ class Store:
 
     def download(self, key: str, path: str | Path) -> None:
         """Copy an object into a local file, in parallel and with bounded memory."""
-        starts = range(0, self.head(key).bytes, _COPY_BYTES)
+        size = self.head(key).bytes
+        parts = [(start, min(_COPY_BYTES, size - start)) for start in range(0, size, _COPY_BYTES)]
         at_once = self._backend.parallel_requests
-        with open(path, "wb") as target:  # noqa: PTH123
-            for first in range(0, len(starts), at_once):
-                window = starts[first : first + at_once]
-                target.writelines(self._map(lambda start: self._copied(key, start), window))
-
-    def _copied(self, key: str, start: int) -> bytes:
-        return self.get_range(key, start=start, length=_COPY_BYTES)
+        with open(path, "wb") as target:  # noqa: PTH123  a Path or a string
+            for first in range(0, len(parts), at_once):
+                window = parts[first : first + at_once]
+                target.writelines(self._map(lambda part: self.get_ranges(key, [part])[0], window))
 
     # Writing
 
@@ -217,13 +215,24 @@ class Store:
 
     def upload(self, path: str | Path, key: str) -> None:
         """Copy a local file into an object."""
-        with open(path, "rb") as source, self.open_writer(key) as target:  # noqa: PTH123
+        with open(path, "rb") as source, self.open_writer(key) as target:  # noqa: PTH123  as above
             shutil.copyfileobj(source, target, _COPY_BYTES)
 
     def delete(self, keys: Iterable[str]) -> builtins.list[DeleteFailure]:
-        """Delete objects in batches. A missing key is no failure."""
-        checked = [check_key(key) for key in keys]
-        return self._try(lambda: self._backend.delete(checked)) if checked else []
+        """Delete objects in batches; return those that are still there.
+
+        A missing key is no failure. When the store stops answering, all that is left fails.
+        """
+        left = [check_key(key) for key in keys]
+        failures: builtins.list[DeleteFailure] = []
+        while left:
+            batch = left[:_DELETE_BATCH]
+            try:
+                failures += self._try(lambda batch=batch: self._backend.delete(batch))  # type: ignore[misc]
+            except StoreUnreachableError as error:
+                return failures + [DeleteFailure(key=key, error=error) for key in left]
+            del left[:_DELETE_BATCH]
+        return failures
 
     # Places
 

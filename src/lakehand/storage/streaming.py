@@ -41,10 +41,13 @@ class StreamingWriter(ObjectWriter):
         self._upload: Future[None] | None = None
 
     def _write(self, view: memoryview) -> None:
-        self._buffer += view
-        while len(self._buffer) > _PART_BYTES:
-            self._send(bytes(memoryview(self._buffer)[:_PART_BYTES]))
-            del self._buffer[:_PART_BYTES]
+        while view.nbytes:
+            if len(self._buffer) == _PART_BYTES:
+                self._send(bytes(self._buffer))
+                self._buffer.clear()
+            room = _PART_BYTES - len(self._buffer)
+            self._buffer += view[:room]
+            view = view[room:]
 
     def _commit(self) -> None:
         if self._upload is None:

@@ -101,12 +101,18 @@ class Failure:
         return self.status == _RANGE_NOT_SATISFIABLE
 
     @property
+    def is_about_the_range(self) -> bool:
+        """The store has no such range, or takes none of this form."""
+        return self.lies_outside or (self.status is None and self.silence is None)
+
+    @property
     def is_denied(self) -> bool:
         return self.status in _DENIED or self.code in _DENIED_CODES
 
     @property
     def is_unsupported(self) -> bool:
-        return self.status == _NOT_IMPLEMENTED or self.is_a(obstore_errors.NotSupportedError)
+        known = self.is_a(NotImplementedError, obstore_errors.NotSupportedError)
+        return known or self.status == _NOT_IMPLEMENTED
 
     @property
     def is_taken(self) -> bool:
@@ -177,7 +183,7 @@ def translated(operation: str, path: str) -> Iterator[None]:
     """Raise what obstore raises inside the block as one of lakehand's errors."""
     try:
         yield
-    except (obstore_errors.BaseError, FileNotFoundError, ValueError) as error:
+    except (obstore_errors.BaseError, OSError, NotImplementedError, ValueError) as error:
         raise _translate(Failure.of(error, operation), path) from None
 
 
