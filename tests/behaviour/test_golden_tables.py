@@ -11,6 +11,8 @@ from lakehand.errors import LakehandError
 from lakehand.formats.delta.features import supported_features
 from lakehand.formats.delta.history import history
 from lakehand.formats.delta.replay import live_actions, live_adds
+from lakehand.formats.delta.table import DeltaTable
+from lakehand.formats.scan import scan
 from support.golden import (
     ABSENT_REASON,
     GOLDEN,
@@ -19,8 +21,11 @@ from support.golden import (
     golden_store,
     open_golden,
     opened_names,
+    read_names,
     refused_names,
+    unread_names,
 )
+from support.spark_json import to_json_lines
 
 pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason=ABSENT_REASON)
 
@@ -99,3 +104,24 @@ def test_parameters_of_any_type_are_kept():
     store = golden_store("commit-info-containing-arbitrary-operationParams-types")
     shapes = {type(value) for entry in history(store) for value in entry.parameters.values()}
     assert shapes == {str, bool, type(None)}
+
+
+@pytest.mark.parametrize("name", read_names())
+def test_rows_agree(name):
+    expected, table = expected_of(name), DeltaTable(golden_store(name))
+    rows = scan(table).read_all()
+    assert rows.num_rows == expected["rows"]
+    if "data" in expected:
+        assert sorted(to_json_lines(rows, table.snapshot().native.schema)) == expected["data"]
+
+
+@pytest.mark.parametrize("name", unread_names())
+def test_rows_that_the_reference_cannot_read_raise_a_typed_error(name):
+    with pytest.raises(LakehandError) as caught:
+        scan(DeltaTable(golden_store(name))).read_all()
+    assert caught.value.hint
+
+
+def test_every_table_is_opened_and_read_or_refused():
+    names = [*read_names(), *unread_names(), *refused_names()]
+    assert sorted(names) == golden_names()

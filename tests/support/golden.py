@@ -58,3 +58,13 @@ def refused_names() -> list[str]:
 def opened_names() -> list[str]:
     """Return the tables that the reference implementation opens."""
     return [name for name in golden_names() if "detail_error" not in expected_of(name)]
+
+
+def read_names() -> list[str]:
+    """Return the tables whose rows the reference implementation reads."""
+    return [name for name in golden_names() if "read_error" not in expected_of(name)]
+
+
+def unread_names() -> list[str]:
+    """Return the tables that the reference implementation opens, and whose rows it cannot read."""
+    return [name for name in opened_names() if "read_error" in expected_of(name)]
