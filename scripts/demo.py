@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 COMMITS = 40
 ROWS_A_COMMIT = 3_000
+#: Small, as is the table, so that the histogram shows something.
+TARGET_FILE_BYTES = 512 * 1024
 REGIONS = np.array(["africa", "americas", "asia", "europe"])
 console = Console(highlight=False, width=100)
 
@@ -58,8 +60,12 @@ def main() -> None:
 
 
 def build(path: Path) -> None:
+    properties = {"delta.targetFileSize": str(TARGET_FILE_BYTES)}
     for commit in range(COMMITS):
-        write_deltalake(str(path), events(commit), mode="append", partition_by=["region"])
+        rows = events(commit)
+        write_deltalake(
+            str(path), rows, mode="append", partition_by=["region"], configuration=properties
+        )
     DeltaTable(str(path)).delete(f"event_id < {2 * ROWS_A_COMMIT} AND event_id % 3 = 0")
     console.print(f"{COMMITS} appends of {ROWS_A_COMMIT:,} events in 4 regions, and a delete.\n")
 
@@ -83,7 +89,9 @@ def lakehand_command(*arguments: object) -> None:
     words = [str(argument) for argument in arguments]
     shown = [Path(word).name if word.startswith("/") else word for word in words]
     console.print(f"[bold]$ lakehand {' '.join(shown)}[/bold]")
-    subprocess.run([sys.executable, "-m", "lakehand", *words], check=True)
+    done = subprocess.run([sys.executable, "-m", "lakehand", *words], check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
     console.print()
 
 
