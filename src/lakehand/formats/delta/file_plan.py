@@ -16,12 +16,12 @@ from lakehand.formats.delta.partition_values import parse_partition_values
 from lakehand.formats.delta.projection import project_rows
 from lakehand.formats.delta.row_group_bounds import row_group_facts
 from lakehand.formats.delta.row_identity import RowIdentity
-from lakehand.formats.delta.schema import StructType, physical_name, to_arrow
+from lakehand.formats.delta.schema import physical_name
 from lakehand.parquet.columns import file_columns
 from lakehand.parquet.reading import open_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -40,6 +40,10 @@ class FilePlan:
 
     request: ReadRequest
     file: OpenFile
+    #: Columns wanted, then those that only the predicate reads.
+    columns: tuple[StructField, ...]
+    #: The same as Arrow fields, then the identity of rows if it is wanted.
+    schema: pa.Schema
     projection: RowProjection
     #: Values of the partition columns that are needed.
     partition: Mapping[str, pa.Scalar]
@@ -74,13 +78,11 @@ class FilePlan:
             pa.repeat(self.partition[column.name], stored.num_rows)
             if column.name in self.partition
             else next(projected)
-            for column in self.request.needed
+            for column in self.columns
         ]
-        fields = list(to_arrow(StructType(self.request.needed)))
         if self.request.row_identity:
             arrays += self.identity.columns(stored, first_position=position)
-            fields += self.request.output[len(self.request.columns) :]
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _is_visible(self, position: int, rows: int) -> pa.BooleanArray:
         first, last = np.searchsorted(self.deleted, [position, position + rows])
@@ -92,30 +94,35 @@ class FilePlan:
 def plan_file(request: ReadRequest, source: SourceFile) -> FilePlan:
     """Read the footer and the deletion vector of a file, and decide what else is to be read."""
     file = open_file(request.store, source.path, bytes_hint=source.size_bytes)
-    columns = file_columns(file.schema)
-    partition = _partition(request, source)
-    stored = [column for column in request.needed if column.name not in partition]
+    stored = file_columns(file.schema)
+    columns = request.needed
+    partition = _partition(request, columns, source)
     try:
-        projection = project_rows(stored, columns, request.mode)
+        unshared = [column for column in columns if column.name not in partition]
+        projection = project_rows(unshared, stored, request.mode)
     except SchemaMismatchError as error:
         message = f"{source.path} does not fit the table: {error.message}"
         raise SchemaMismatchError(message, hint=error.hint, path=source.path) from error
     return FilePlan(
         request=request,
         file=file,
+        columns=columns,
+        schema=request.rows_with(columns),
         projection=projection,
         partition=partition,
-        identity=RowIdentity.of(source.add, request.properties, columns),
+        identity=RowIdentity.of(source.add, request.properties, stored),
         deleted=_deleted(request, source, rows=file.rows),
-        groups=_groups(request, file, columns, partition),
+        groups=_groups(request, file, stored, partition),
     )
 
 
-def _partition(request: ReadRequest, source: SourceFile) -> dict[str, pa.Scalar]:
+def _partition(
+    request: ReadRequest, columns: Sequence[StructField], source: SourceFile
+) -> dict[str, pa.Scalar]:
     values = source.add.get("partitionValues") or {}
     return {
         column.name: _partition_value(request, column, values)
-        for column in request.needed
+        for column in columns
         if request.is_partition_column(column)
     }
 

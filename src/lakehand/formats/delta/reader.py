@@ -57,8 +57,12 @@ class ReadRequest:
     @property
     def output(self) -> pa.Schema:
         """Columns of the rows that are handed out."""
-        fields = list(to_arrow(StructType(self.columns)))
-        return pa.schema(fields + (list(IDENTITY_FIELDS) if self.row_identity else []))
+        return self.rows_with(self.columns)
+
+    def rows_with(self, columns: tuple[StructField, ...]) -> pa.Schema:
+        """Return `columns` as Arrow fields, then the identity of rows if it is wanted."""
+        identity = IDENTITY_FIELDS if self.row_identity else ()
+        return pa.schema([*to_arrow(StructType(columns)), *identity])
 
     @property
     def needed(self) -> tuple[StructField, ...]:
