@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import pytest
 
 from lakehand.formats.delta.checkpoint import write_checkpoint
 from lakehand.observe.steps import Step
@@ -16,32 +17,35 @@ def checkpoint(path: str) -> None:
     write_checkpoint(open_store(path))
 
 
-def assert_unharmed_and_finished_later(oracle, table, expected):
-    shutil.copytree(table, table.with_name("after-crash"))
-    assert oracle.rows(table.with_name("after-crash")) == expected
+@pytest.fixture(scope="module")
+def tables(oracle, tmp_path_factory):
+    """Tables of delta-spark by recipe, each with its rows; made once, copied by every test."""
+    root = tmp_path_factory.mktemp("tables")
+    made = {}
+    for name in ("deletion_vectors", "v2_checkpoint"):
+        RECIPES[name].make(oracle, root / name)
+        made[name] = (root / name, oracle.rows(root / name))
+    return made
 
+
+def assert_killing_does_no_harm(oracle, tables, recipe, tmp_path, step):
+    source, expected = tables[recipe]
+    table = shutil.copytree(source, tmp_path / "t")
+
+    run_and_kill(step, checkpoint, str(table))
+
+    assert oracle.rows(table) == expected
     receipt = write_checkpoint(open_store(table))
-
     assert receipt.is_pointed_to
-    copy = without_commits_before(receipt.version, table, table.with_name("finished"))
+    copy = without_commits_before(receipt.version, table, tmp_path / "finished")
     assert oracle.rows(copy) == expected
 
 
 @kill_at(Step.CHECKPOINT_WRITTEN, Step.CHECKPOINT_POINTED)
-def test_a_classic_checkpoint_that_is_killed_does_no_harm(oracle, tmp_path, step):
-    RECIPES["deletion_vectors"].make(oracle, tmp_path / "t")
-    expected = oracle.rows(tmp_path / "t")
-
-    run_and_kill(step, checkpoint, str(tmp_path / "t"))
-
-    assert_unharmed_and_finished_later(oracle, tmp_path / "t", expected)
+def test_a_classic_checkpoint_that_is_killed_does_no_harm(oracle, tables, tmp_path, step):
+    assert_killing_does_no_harm(oracle, tables, "deletion_vectors", tmp_path, step)
 
 
 @kill_at(Step.CHECKPOINT_SIDECARS, Step.CHECKPOINT_WRITTEN, Step.CHECKPOINT_POINTED)
-def test_a_v2_checkpoint_that_is_killed_does_no_harm(oracle, tmp_path, step):
-    RECIPES["v2_checkpoint"].make(oracle, tmp_path / "t")
-    expected = oracle.rows(tmp_path / "t")
-
-    run_and_kill(step, checkpoint, str(tmp_path / "t"))
-
-    assert_unharmed_and_finished_later(oracle, tmp_path / "t", expected)
+def test_a_v2_checkpoint_that_is_killed_does_no_harm(oracle, tables, tmp_path, step):
+    assert_killing_does_no_harm(oracle, tables, "v2_checkpoint", tmp_path, step)
