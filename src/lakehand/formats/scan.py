@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lakehand.expressions.facts import family_of
 from lakehand.expressions.predicate import Predicate, parse_predicate
 from lakehand.expressions.pruning import may_match
 
@@ -46,7 +47,11 @@ def scan(
 
 def _with_bounds(table: FormatTable, snapshot: Snapshot, predicate: Predicate) -> Snapshot:
     """Return the same version with the bounds that can decide `predicate`, if any can."""
-    inside = [path for path in predicate.references if path[0] not in snapshot.partition_columns]
-    if not inside:
+    names = [
+        ".".join(path)
+        for path, type_ in zip(predicate.references, predicate.types, strict=True)
+        if path[0] not in snapshot.partition_columns and family_of(type_) is not None
+    ]
+    if not names:
         return snapshot
-    return table.snapshot(version=snapshot.version, statistics=[".".join(path) for path in inside])
+    return table.snapshot(version=snapshot.version, statistics=names)

@@ -9,6 +9,7 @@ from lakehand.errors import RefusedError, SchemaMismatchError, UnknownColumnErro
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.delta.reader import ReadRequest, SourceFile, read_rows
 from lakehand.formats.delta.schema import to_arrow
+from lakehand.formats.delta.type_changes import check_type_changes
 from lakehand.formats.delta.writer import WriteContext, output_directory, write_files
 from lakehand.parquet.facts import read_many_facts
 
@@ -83,6 +84,7 @@ class DeltaWorker:
         row_identity: bool,
     ) -> pa.RecordBatchReader:
         chosen = self._columns(columns)
+        check_type_changes(self.context.schema, table=self.store.url)
         request = ReadRequest(
             store=self.store,
             schema=self.context.schema,
