@@ -65,16 +65,6 @@ def parse_duration(value: str | float | timedelta) -> timedelta:
     return timedelta(seconds=_quantity(value, _SECOND_UNITS, "a duration"))
 
 
-def _parse_bool(value: str | bool) -> bool:  # noqa: FBT001  a parser takes what it is given
-    if isinstance(value, bool):
-        return value
-    if value.strip().lower() in {"true", "yes", "on", "1"}:
-        return True
-    if value.strip().lower() in {"false", "no", "off", "0"}:
-        return False
-    raise ValueError(f"{value!r} is neither true nor false")
-
-
 def _one_of(*choices: str) -> Callable[[str], str]:
     def parse(value: str) -> str:
         if value not in choices:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import uuid
 
 import pytest
@@ -127,40 +130,54 @@ def test_an_unknown_feature_is_refused_by_name(failing, table):
     assert fingerprint(table) == before
 
 
-def first_add(table):
+def adds_of_version_0(table):
+    """Return the two files of the first commit, one for each region."""
     lines = (table / "_delta_log" / f"{0:020}.json").read_text().splitlines()
-    return next(json.loads(line)["add"] for line in lines if '"add"' in line)
+    return [json.loads(line)["add"] for line in lines if '"add"' in line]
 
 
-def give_corrupt_deletion_vector(table):
-    """Point a file of the table to a deletion vector whose bytes are noise."""
-    name = uuid.UUID(int=7)
-    (table / f"deletion_vector_{name}.bin").write_bytes(b"\x01" + bytes(range(60)))
-    vector = {
-        "storageType": "p",
-        "pathOrInlineDv": f"file://{table}/deletion_vector_{name}.bin",
-        "offset": 1,
-        "sizeInBytes": 36,
-        "cardinality": 1,
-    }
-    add = first_add(table)
-    remove = {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}
+def give_corrupt_deletion_vector(table, adds):
+    """Point files of the table to a deletion vector whose bytes are noise."""
+    name = f"deletion_vector_{uuid.UUID(int=7)}.bin"
+    (table / name).write_bytes(b"\x01" + bytes(range(60)))
+    vector = {"storageType": "p", "pathOrInlineDv": f"file://{table}/{name}"}
+    vector |= {"offset": 1, "sizeInBytes": 36, "cardinality": 1}
     commit_by_hand(
         table,
         with_features("deletionVectors"),
-        {"remove": remove},
-        {"add": {**add, "deletionVector": vector}},
+        *(
+            {"remove": {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}}
+            for add in adds
+        ),
+        *({"add": {**add, "deletionVector": vector}} for add in adds),
     )
 
 
+COMPACT = ("--engine", "local", "--min-files", 2)
+
+
 def test_a_corrupt_deletion_vector_stops_what_has_to_read_it(failing, table):
-    give_corrupt_deletion_vector(table)
+    give_corrupt_deletion_vector(table, adds_of_version_0(table))
     before = fingerprint(table)
-    code, error, words = failing("compact", table, "--engine", "local", "--min-files", 2)
+    code, error, words = failing("compact", table, *COMPACT)
     assert code == 1
     assert_explained(error, words, code="CORRUPT_FILE", where="deletion_vector")
-    live = {name for name in fingerprint(table) if not name.startswith("_lakehand/")}
-    assert live == before.keys()
+    assert fingerprint(table) == before
+
+
+def test_a_corrupt_deletion_vector_does_not_stop_other_partitions(capsys, table):
+    give_corrupt_deletion_vector(table, adds_of_version_0(table)[:1])
+    code = run(["compact", str(table), *map(str, COMPACT), "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert code == 1
+    assert [error["code"] for error in report["errors"]] == ["CORRUPT_FILE"]
+    assert report["groups"] == {"planned": 2, "committed": 1, "dropped": 0}
+
+
+def test_a_failed_group_is_named_on_the_screen(capsys, table):
+    give_corrupt_deletion_vector(table, adds_of_version_0(table)[:1])
+    assert run(["compact", str(table), *map(str, COMPACT)]) == 1
+    assert "failed: " in capsys.readouterr().out
 
 
 def test_a_version_that_is_not_there(failing, table):
@@ -253,3 +270,35 @@ def test_the_error_goes_to_stderr_only_without_json(capsys, tmp_path):
     assert captured.out == ""
     assert captured.err.startswith("error: there is no table at ")
     assert "\nhint: " in captured.err
+
+
+class _Unlucky:
+    """Raises what it was made with, wherever a table is opened."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __call__(self, *_arguments, **_options):
+        raise self.error
+
+
+def test_a_fault_of_lakehand_is_told_from_a_fault_of_the_input(failing, monkeypatch):
+    monkeypatch.setattr("lakehand.table.open_table", _Unlucky(RuntimeError("oh")))
+    code, error, _ = failing("inspect", "t")
+    assert (code, error["code"], error["message"]) == (1, "INTERNAL", "RuntimeError: oh")
+    assert "report it" in error["hint"]
+
+
+def test_an_interrupted_command_says_so(failing, monkeypatch):
+    monkeypatch.setattr("lakehand.table.open_table", _Unlucky(KeyboardInterrupt()))
+    code, error, _ = failing("inspect", "t")
+    assert (code, error["code"]) == (130, "INTERRUPTED")
+
+
+def test_a_reader_that_goes_away_is_no_fault(table):
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "lakehand", "inspect", str(table), "--files"]
+    with os.fdopen(writing, "w") as stdout:
+        result = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False)
+    assert (result.returncode, result.stderr) == (1, b"")
