@@ -292,6 +292,27 @@ def test_an_upload_that_fails_midway_fails_the_writer(odd):
     assert odd.objects == {}
 
 
+def test_a_bucket_that_lists_in_no_order_is_sorted_here(s3_server):
+    bucket = "lake--x-s3"
+    (s3_server.directory.parent / bucket).mkdir(exist_ok=True)
+    store = open_store(f"s3://{bucket}/t", s3_server.options)
+    for name in ("b", "a/x", "a-b"):
+        store.put(name, b"")
+
+    assert [info.key for info in store.list()] == ["a-b", "a/x", "b"]
+    assert [info.key for info in store.list(after="a-b")] == ["a/x", "b"]
+
+
+def test_azure_and_google_stores_are_opened_with_their_options():
+    azure = {"account_key": "aHVzaC1odXNo"}
+    store = open_store("abfss://c@account.dfs.core.windows.net/t", azure)
+    assert store.url == "abfss://c@account.dfs.core.windows.net/t"
+    assert pickle.loads(pickle.dumps(store)).url == store.url
+
+    google = {"skip_signature": "true"}
+    assert open_store("gs://lake/t", google).resolve("gs://lake/x")[0].url == "gs://lake"
+
+
 def test_a_key_with_control_characters_is_refused(s3_server, uri):
     with pytest.raises(UnsafePathError, match="put failed"):
         open_store(uri, s3_server.options).put("tab\there", b"")
@@ -339,6 +360,8 @@ def everything_shown(error: BaseException) -> str:
 
 REQUESTS = [
     lambda store: store.get("x"),
+    lambda store: store.get_range("x", start=0, length=1),
+    lambda store: store.get_ranges("x", [(0, 1)]),
     lambda store: store.get_tail("x", 1),
     lambda store: store.put("x", b""),
     lambda store: store.put_if_absent("x", b""),

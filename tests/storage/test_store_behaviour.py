@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -354,6 +355,20 @@ def test_a_reader_is_a_seekable_file(store):
         assert reader.read(1) == b""
         assert reader.seek(1) + reader.seek(2, 1) == 4
     assert reader.closed
+
+
+def test_a_reader_may_be_buffered(store):
+    store.put("lines", b"one\ntwo\nthree")
+
+    with io.BufferedReader(store.open_reader("lines"), 4) as lines:
+        assert list(lines) == [b"one\n", b"two\n", b"three"]
+
+
+def test_a_reader_cannot_go_before_the_start(store):
+    store.put("x", b"123")
+
+    with store.open_reader("x", size=3) as reader, pytest.raises(ValueError, match="seek"):
+        reader.seek(-4, 2)
 
 
 def test_parquet_goes_through_writer_and_reader(store):
