@@ -343,6 +343,19 @@ def test_rows_are_identified_by_position_and_by_what_the_file_says(store):
     assert tracked_worker(store).tracks_rows
 
 
+def test_positions_run_on_over_the_batches_of_a_row_group(store, monkeypatch):
+    monkeypatch.setattr("lakehand.parquet.reading._MIN_BATCH_ROWS", 64)
+    monkeypatch.setattr("lakehand.parquet.reading._MAX_BATCH_ROWS", 64)
+    deleted = [5, 63, 64, 200, 999]
+    descriptor = write_deletion_vectors(store, [BitMap64(deleted)])[0]
+    add = {"baseRowId": 0, "defaultRowCommitVersion": 1, "deletionVector": descriptor.to_json()}
+    file = put_file(store, {"id": pa.array(range(1000), pa.int64())}, add=add, row_group_size=300)
+
+    rows = read(tracked_worker(store), file, row_identity=True)
+    assert rows["id"].to_pylist() == [i for i in range(1000) if i not in deleted]
+    assert rows[ROW_ID] == rows["id"]
+
+
 def test_staged_files_are_identified_by_what_they_hold(store):
     stored = {
         "id": pa.array([1], pa.int64()),

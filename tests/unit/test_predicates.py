@@ -127,6 +127,18 @@ def test_values_that_all_rows_share_decide_any_predicate_on_them():
     assert decide(predicate, files).to_pylist() == ["all", "none", "none"]
 
 
+def test_a_bound_that_is_no_number_decides_nothing():
+    nan, bounds = float("nan"), []
+    for low, high in ((nan, nan), (nan, 2.0), (1.0, nan), (1.0, 2.0)):
+        bounds.append({"ratio": {"min": low, "max": high, "nulls": 0}})
+    files = pa.table({"rows": [9] * 4, "bounds": bounds})
+
+    below = parse_predicate("ratio < 0", SCHEMA)
+    assert decide(below, files).to_pylist() == ["unknown", "unknown", "none", "none"]
+    equal = parse_predicate("ratio = 3", SCHEMA)
+    assert decide(equal, files).to_pylist() == ["unknown", "none", "unknown", "none"]
+
+
 def test_a_long_list_of_values_is_judged_by_its_ends():
     bounds = [{"id": {"min": low, "max": low + 9, "nulls": 0}} for low in (0, 500, 2000)]
     files = pa.table({"rows": [9, 9, 9], "bounds": bounds})
