@@ -58,7 +58,6 @@ def _mapped(mode: str) -> FeaturedTable:
             "ALTER TABLE {t} ADD COLUMN added STRING",
             "INSERT INTO {t} VALUES (1000, 'late', named_struct('z', 5, 'y', NULL), 'here')",
         ),
-        delta_rs_reads=False,
     )
 
 
@@ -117,7 +116,7 @@ FEATURED_TABLES = (
     FeaturedTable(
         name="type widening",
         columns="id BIGINT, name STRING, grown SHORT, d DECIMAL(5, 2), f FLOAT, day DATE",
-        properties={"delta.enableTypeWidening": "true"},
+        properties={"delta.enableTypeWidening": "true", "delta.feature.timestampNtz": "supported"},
         query="SELECT id, concat('n', id) AS name, CAST(id AS SHORT) AS grown,"
         " CAST(id AS DECIMAL(5, 2)) AS d, CAST(id / 3 AS FLOAT) AS f, DATE'2026-01-01' AS day"
         " FROM range(100)",

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from lakehand.formats.delta.grouping import count_rows, partition_keys
-from lakehand.model.work import DataFile
-from lakehand.storage import open_store
+from lakehand.formats.delta.grouping import partition_keys
 
 TEXT_MAP = pa.map_(pa.string(), pa.string())
 
@@ -35,12 +32,3 @@ def test_order_of_the_columns_in_the_log_does_not_matter():
     first, swapped, different = keys_of(values, ["a", "b"])
 
     assert first == swapped != different
-
-
-def test_rows_are_counted_from_footers_and_deletion_vectors(tmp_path):
-    pq.write_table(pa.table({"id": range(10)}), tmp_path / "a.parquet")
-    file = {"path": "a.parquet", "bytes": 1, "rows": None}
-    whole = DataFile(**file, native={"add": {}})
-    cut = DataFile(**file, native={"add": {"deletionVector": {"cardinality": 3}}})
-
-    assert count_rows(open_store(tmp_path), [whole, cut]) == 17
