@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from lakehand.errors import ObjectNotFoundError
 from lakehand.formats.delta.actions import parse_commit
-from lakehand.formats.delta.discovery import find_segment
 from lakehand.formats.delta.head import Head
 from lakehand.formats.delta.names import commit_key
-from lakehand.formats.delta.snapshot import load_state
+from lakehand.formats.delta.snapshot import load_state_at
 
 if TYPE_CHECKING:
     from lakehand.storage import Store
@@ -33,7 +32,7 @@ class Heads:
         rolled = self._roll_forward(version)
         if rolled is not None:
             return rolled
-        head = Head.of(load_state(self._store, find_segment(self._store, version=version)))
+        head = Head.of(load_state_at(self._store, version=version))
         self._remember(head)
         return head
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from lakehand.errors import CorruptFileError, CorruptLogError, VersionNotFoundError
 from lakehand.formats.delta.commit_times import from_milliseconds, version_at
@@ -19,7 +19,7 @@ from lakehand.model.snapshot import Snapshot
 from lakehand.observe import get_logger, log_event
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
     from typing import Any
 
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.schema import MappingMode, StructType
     from lakehand.storage import Store
 
-__all__ = ["DeltaState", "load_snapshot", "load_state"]
+__all__ = ["DeltaState", "load_snapshot", "load_state", "load_state_at"]
+
+T = TypeVar("T")
 
 _logger = get_logger(__name__)
 
@@ -74,11 +76,23 @@ def load_snapshot(
     """
     if timestamp is not None:
         version = version_at(store, timestamp)
+    return _load_soundly(
+        store, version, lambda segment: _load(store, segment, statistics, partition_time_zone)
+    )
+
+
+def load_state_at(store: Store, *, version: int | None = None) -> DeltaState:
+    """Return what `version` (the newest if None) says apart from its files."""
+    return _load_soundly(store, version, lambda segment: load_state(store, segment))
+
+
+def _load_soundly(store: Store, version: int | None, load: Callable[[LogSegment], T]) -> T:
+    """Load a version, past checkpoints that cannot be read where there is a way."""
     segment = find_segment(store, version=version)
     distrusted: set[str] = set()
     while True:
         try:
-            return _load(store, segment, statistics, partition_time_zone)
+            return load(segment)
         except CorruptFileError as error:
             distrusted.update(segment.checkpoint.keys if segment.checkpoint else ())
             segment = _without(store, segment, distrusted, error)

@@ -10,7 +10,6 @@ from lakehand.errors import CorruptLogError, NotATableError
 from lakehand.formats.base import Capabilities
 from lakehand.formats.delta import commit, create, history
 from lakehand.formats.delta.checkpoint import checkpoint_if_due, write_checkpoint
-from lakehand.formats.delta.discovery import find_segment
 from lakehand.formats.delta.features import require_write
 from lakehand.formats.delta.grouping import partition_keys
 from lakehand.formats.delta.head import Head
@@ -19,7 +18,7 @@ from lakehand.formats.delta.live_actions import live_actions
 from lakehand.formats.delta.names import LOG_DIRECTORY
 from lakehand.formats.delta.paths import decode_path
 from lakehand.formats.delta.schema import physical_name
-from lakehand.formats.delta.snapshot import load_snapshot, load_state
+from lakehand.formats.delta.snapshot import load_snapshot, load_state_at
 from lakehand.model.work import DataFile
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
@@ -107,7 +106,7 @@ class DeltaTable:
         return history.diff(self.store, from_version, to_version)
 
     def transactions(self) -> Mapping[str, int]:
-        return Head.of(load_state(self.store, find_segment(self.store))).transactions
+        return Head.of(load_state_at(self.store)).transactions
 
     def require(self, operation: Operation, snapshot: Snapshot) -> None:
         state: DeltaState = snapshot.native
