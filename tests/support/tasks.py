@@ -10,7 +10,10 @@ from typing import Any
 
 import psutil
 
-from lakehand.errors import RefusedError, StoreUnreachableError
+from lakehand.errors import RefusedError
+from lakehand.model.work import GroupResult
+from lakehand.runs import Run
+from lakehand.storage import open_store
 
 
 def double(payload: dict[str, Any]) -> dict[str, Any]:
@@ -67,9 +70,26 @@ def use_secret(payload: dict[str, Any], *, secret: str) -> dict[str, Any]:
     return {"length": len(secret)}
 
 
-def unreachable(payload: dict[str, Any]) -> dict[str, Any]:
-    raise StoreUnreachableError("no answer", path="s3://lake/a", operation="get")
-
-
 def return_a_set(payload: dict[str, Any]) -> dict[str, Any]:
     return {"numbers": {1, 2}}
+
+
+def record_and_wait(payload: dict[str, Any]) -> dict[str, Any]:
+    """Do what a rewriting task does with the ledger, in an order that the test controls."""
+    run = Run.open(open_store(payload["root"]), payload["run"])
+    if "wait_for" in payload:
+        wait_for(Path(payload["wait_for"]))
+    if payload.get("then_die"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    result = run.record(GroupResult(group=payload["group"], attempt="0", outputs=()))
+    if "then_touch" in payload:
+        Path(payload["then_touch"]).touch()
+    return result.to_json()
+
+
+def wait_for(path: Path, *, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{path} did not appear")
+        time.sleep(0.05)

@@ -19,6 +19,7 @@ import logging
 import os
 import platform
 import uuid
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
@@ -41,6 +42,7 @@ from lakehand.runs.records import GroupRecord, Reservation, table_state
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Group, GroupResult
@@ -226,12 +228,13 @@ class Run:
         decided = put_fate(self.store, self.fate_key(batch), wanted)
         if decided != wanted:
             raise self._taken(decided)
-        # Whoever drops a ledger deletes run.json before the fates: a fate that went in only
-        # because the taker's was already dropped is found out here.
+        # Whoever drops a ledger deletes run.json before the fates. A fate that went in only because
+        # the taker's was dropped since the first look is found out here.
         self.require_ledger()
         return decided
 
     def _open_fates(self) -> list[Fate]:
+        self.require_ledger()
         fates = self.fates()
         if fates and fates[-1].ends_the_run:
             raise self._taken(fates[-1])
@@ -300,6 +303,7 @@ class Run:
         names = [info.key.removeprefix(prefix) for info in self.store.list(self.key())]
         for stage in (_names_outputs, _is_about_the_run, _says_that_it_runs, _is_fate):
             self.discard([prefix + name for name in names if stage(name)])
+        _remove_empty_directories(self.store.local_path(self.key()))
 
     def discard(self, keys: Iterable[str]) -> None:
         """Delete objects that nothing refers to; StorageError if one of them stays."""
@@ -322,6 +326,15 @@ def _says_that_it_runs(name: str) -> bool:
 
 def _is_about_the_run(name: str) -> bool:
     return not (_names_outputs(name) or _is_fate(name) or _says_that_it_runs(name))
+
+
+def _remove_empty_directories(root: Path | None) -> None:
+    """Remove what a dropped ledger leaves on a local disk, where directories are things."""
+    if root is None:
+        return
+    for directory in [*(path for path in root.glob("*") if path.is_dir()), root]:
+        with suppress(OSError):
+            directory.rmdir()
 
 
 def list_runs(store: Store) -> list[str]:

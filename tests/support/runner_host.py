@@ -1,0 +1,107 @@
+"""A process that holds one runner and runs scenarios on it.
+
+Spark sessions of different kinds do not get on within one process, so each has a process of its
+own; the tests send functions there and get back what these return or raise.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import traceback
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from lakehand.engine import Runner, open_runner
+from lakehand.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+START_SECONDS = 240
+TESTS = str(Path(__file__).parent.parent)
+
+
+class RunnerHost:
+    """The tests' end: `call(scenario, *args)` runs `scenario(runner, *args)` over there."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        *,
+        folder: Path,
+        session: Mapping[str, str] | None = None,
+        worker_path: str | None = None,
+    ) -> None:
+        self.folder = folder
+        self._log = (folder / "host.log").open("w")
+        listener = Listener(str(folder / "socket"))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "support.runner_host", str(folder / "socket")],
+            env={**os.environ, "PYTHONPATH": TESTS},
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+        self._connection = listener.accept()
+        listener.close()
+        self._connection.send((dict(settings), dict(session or {}), worker_path or TESTS))
+
+    def call(self, scenario: Callable[..., Any], *args: Any, seconds: float = 120) -> Any:
+        self._connection.send((scenario, args))
+        if not self._connection.poll(seconds):
+            raise TimeoutError(f"no answer after {seconds} seconds:\n{self.log()}")
+        answer, error = self._connection.recv()
+        if error is not None:
+            raise error
+        return answer
+
+    def log(self) -> str:
+        return (self.folder / "host.log").read_text()[-10_000:]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+
+def main(address: str) -> None:
+    connection = Client(address)
+    settings, session, worker_path = connection.recv()
+    # Read by the JVM when it starts, and handed on to the Python workers.
+    os.environ["PYTHONPATH"] = worker_path
+    if session:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = _submit_arguments(session)
+    with open_runner(Settings(settings)) as runner:
+        _serve(connection, runner)
+
+
+def _submit_arguments(session: Mapping[str, str]) -> str:
+    return " ".join(
+        [*(f"--conf {name}={value}" for name, value in session.items()), "pyspark-shell"]
+    )
+
+
+def _serve(connection: Connection, runner: Runner) -> None:
+    while True:
+        try:
+            scenario, args = connection.recv()
+        except EOFError:
+            return
+        try:
+            connection.send((scenario(runner, *args), None))
+        except Exception as error:  # noqa: BLE001  raised again in the test's process
+            traceback.print_exc()
+            connection.send((None, error))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
