@@ -16,6 +16,7 @@ from lakehand.errors import (
     RefusedError,
     ReplanError,
     StoreQuotaError,
+    ValidationError,
 )
 from lakehand.formats.delta.commit import commit_change, find_commit
 from lakehand.formats.delta.draft import encode_actions
@@ -42,6 +43,11 @@ def test_a_change_becomes_the_next_version():
 
     assert (receipt.version, receipt.attempts, receipt.files_added) == (1, 1, 1)
     assert list(live_files(store)) == ["a"]
+
+
+def test_a_commit_without_a_token_is_refused():
+    with pytest.raises(ValidationError, match="needs a token"):
+        apply(new_table(), append("a", base_version=0), token="")
 
 
 def test_a_commit_rebases_over_appends_that_came_first():

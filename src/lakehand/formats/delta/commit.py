@@ -20,12 +20,15 @@ from lakehand.errors import (
     CorruptLogError,
     LakehandError,
     ObjectExistsError,
+    ValidationError,
 )
+from lakehand.formats.delta.actions import parse_commit
 from lakehand.formats.delta.change_rules import check_change
 from lakehand.formats.delta.commit_info import token_of
 from lakehand.formats.delta.conflicts import holds_transaction, rebase
-from lakehand.formats.delta.discovery import list_commits, read_commit
+from lakehand.formats.delta.discovery import list_commits
 from lakehand.formats.delta.draft import draft_commit
+from lakehand.formats.delta.names import commit_key
 from lakehand.formats.delta.paths import decode_path
 from lakehand.formats.delta.publish import publish
 from lakehand.model.work import Receipt
@@ -35,7 +38,7 @@ from lakehand.settings import Settings
 from lakehand.storage.retry import RetryPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from lakehand.errors import StorageError
     from lakehand.formats.delta.actions import Commit
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
 __all__ = ["commit_change", "find_commit"]
 
 _logger = get_logger(__name__)
+#: Commits that are read at the same time.
+_READ_AHEAD = 16
 #: Waits after a lost race: short, because the winner is done already, but never in step with it.
 _CONTENTION = RetryPolicy(
     base_delay=timedelta(milliseconds=10), max_delay=timedelta(seconds=1), jitter=1.0
@@ -68,6 +73,8 @@ def commit_change(
     Raises CommitConflictError or ReplanError (nothing was written) or CommitUnknownError (keep
     every file). A change whose token is in the log already is not committed again.
     """
+    if not token:
+        raise ValidationError("a commit needs a token, by which it is found again", field="token")
     check_change(change, head)
     attempts = _Attempts(
         store,
@@ -86,9 +93,10 @@ def find_commit(store: Store, token: str, *, after: int) -> int | None:
 
     If versions in between are no longer in the log, CorruptLogError is raised: nobody can say then.
     """
-    versions = _dense_versions(store, after=after)
-    found = (v for v in versions if token_of(read_commit(store, v)) == token)
-    return next(found, None)
+    for commit in _read_commits(store, _dense_versions(store, after=after)):
+        if token_of(commit) == token:
+            return commit.version
+    return None
 
 
 class _Attempts:
@@ -146,8 +154,8 @@ class _Attempts:
     def _catch_up(self) -> Receipt | None:
         """Judge the change against what landed since; a receipt if it turns out to be there."""
         winners = _dense_versions(self._store, after=self._head.version)
-        for version in winners:
-            receipt = self._meet(read_commit(self._store, version))
+        for winner in _read_commits(self._store, winners):
+            receipt = self._meet(winner)
             if receipt is not None:
                 return receipt
         self._started_behind |= bool(winners) and not self._losses
@@ -246,6 +254,15 @@ def _dense_versions(store: Store, *, after: int) -> tuple[int, ...]:
         version=missing,
         hint="the log was cleaned or the table was replaced meanwhile; nothing was written",
     )
+
+
+def _read_commits(store: Store, versions: Sequence[int]) -> Iterator[Commit]:
+    """Yield commits in order, some requests ahead of the one that is looked at."""
+    for start in range(0, len(versions), _READ_AHEAD):
+        batch = versions[start : start + _READ_AHEAD]
+        texts = store.get_many([commit_key(version) for version in batch])
+        for version, text in zip(batch, texts, strict=True):
+            yield parse_commit(version, text, table=store.url)
 
 
 def _log_overwritten(store: Store, version: int) -> None:
