@@ -24,7 +24,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 setup: environment ## install everything that the tests use: Java, Spark's jars, an S3 server
 	scripts/install-java
 	$(MAKE) --no-print-directory $(VENV)/.jars
-	scripts/install-s3-server
+	scripts/install-s3-server || test -n "$$LAKEHAND_ALLOW_SKIPS"
 
 $(VENV)/.jars: $(VENV)/.ready scripts/warm-spark-jars tests/support/oracle_server.py
 	$(BIN)/python scripts/warm-spark-jars
