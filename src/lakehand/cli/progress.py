@@ -36,8 +36,11 @@ class _Phases:
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
+        # An engine may take a while before the first task is done.
+        self._start = bars.add_task("starting", total=None)
 
     def show(self, event: Progress) -> None:
+        self._bars.update(self._start, visible=False)
         if event.phase not in self._tasks:
             self._tasks[event.phase] = self._bars.add_task(event.phase, total=event.total)
         self._bars.update(self._tasks[event.phase], completed=event.done, total=event.total)
