@@ -144,4 +144,4 @@ def _groups_read(worker, file, where) -> int:
         predicate=parse_predicate(where, worker.schema),
     )
     source = SourceFile(path=file.path, size_bytes=file.bytes, add=file.native["add"])
-    return len(plan_file(request, source).groups)
+    return len(plan_file(request, source).groups())

@@ -48,6 +48,11 @@ class OpenFile:
     def rows(self) -> int:
         return int(self.metadata.num_rows)
 
+    @property
+    def is_one_piece(self) -> bool:
+        """Whether all rows are in memory already, in one row group: there is nothing to skip."""
+        return self.content is not None and self.metadata.num_row_groups <= 1
+
     def group_starts(self) -> list[int]:
         """Return the position in the file of the first row of each row group."""
         starts, position = [], 0

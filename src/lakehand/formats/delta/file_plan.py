@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.errors import CorruptFileError, SchemaMismatchError
-from lakehand.expressions.evaluate import keep_true
 from lakehand.expressions.pruning import may_match
 from lakehand.formats.delta.deletion_vectors import DvDescriptor, read_deletion_vector
 from lakehand.formats.delta.partition_values import parse_partition_values
@@ -50,8 +49,8 @@ class FilePlan:
     identity: RowIdentity
     #: Positions of deleted rows, ascending.
     deleted: npt.NDArray[np.int64]
-    #: Row groups that may hold wanted rows.
-    groups: tuple[int, ...]
+    #: What the file holds.
+    stored: tuple[FileColumn, ...]
 
     @property
     def leaves(self) -> tuple[int, ...]:
@@ -60,13 +59,28 @@ class FilePlan:
         return tuple(sorted({*self.projection.leaves, *identity}))
 
     def visible_rows(self, stored: pa.RecordBatch, *, position: int) -> pa.RecordBatch:
-        """Turn stored rows that begin at `position` into rows of the table, and drop the unseen."""
+        """Turn stored rows that begin at `position` into rows of the table, less the deleted."""
         rows = self._rows(stored, position)
-        if len(self.deleted):
-            rows = rows.filter(self._is_visible(position, stored.num_rows))
-        if self.request.predicate is not None:
-            rows = keep_true(self.request.predicate, rows)
-        return rows.select(self.request.output.names)
+        if not len(self.deleted):
+            return rows
+        return rows.filter(self._is_visible(position, stored.num_rows))
+
+    def groups(self) -> tuple[int, ...]:
+        """Return the row groups that may hold rows for which the predicate is true."""
+        everything = tuple(range(self.file.metadata.num_row_groups))
+        predicate = self.request.predicate
+        if predicate is None or self.file.is_one_piece:
+            return everything
+        facts = row_group_facts(
+            self.file.metadata,
+            self.stored,
+            predicate.references,
+            schema=self.request.schema,
+            mode=self.request.mode,
+            partition=self.partition,
+        )
+        wanted = may_match(predicate, facts).to_pylist()
+        return tuple(group for group in everything if wanted[group])
 
     def _rows(self, stored: pa.RecordBatch, position: int) -> pa.RecordBatch:
         try:
@@ -92,7 +106,7 @@ class FilePlan:
 
 
 def plan_file(request: ReadRequest, source: SourceFile) -> FilePlan:
-    """Read the footer and the deletion vector of a file, and decide what else is to be read."""
+    """Read the footer and the deletion vector of a file, and see how its columns fit."""
     file = open_file(request.store, source.path, bytes_hint=source.size_bytes)
     stored = file_columns(file.schema)
     columns = request.needed
@@ -112,7 +126,7 @@ def plan_file(request: ReadRequest, source: SourceFile) -> FilePlan:
         partition=partition,
         identity=RowIdentity.of(source.add, request.properties, stored),
         deleted=_deleted(request, source, rows=file.rows),
-        groups=_groups(request, file, stored, partition),
+        stored=stored,
     )
 
 
@@ -142,24 +156,3 @@ def _deleted(request: ReadRequest, source: SourceFile, *, rows: int) -> npt.NDAr
     descriptor = DvDescriptor.from_json(described)
     bitmap = read_deletion_vector(request.store, descriptor, rows=rows)
     return np.asarray(bitmap.to_array(), dtype=np.int64)
-
-
-def _groups(
-    request: ReadRequest,
-    file: OpenFile,
-    columns: tuple[FileColumn, ...],
-    partition: Mapping[str, pa.Scalar],
-) -> tuple[int, ...]:
-    groups = range(file.metadata.num_row_groups)
-    if request.predicate is None:
-        return tuple(groups)
-    facts = row_group_facts(
-        file.metadata,
-        columns,
-        request.predicate.references,
-        schema=request.schema,
-        mode=request.mode,
-        partition=partition,
-    )
-    wanted = may_match(request.predicate, facts).to_pylist()
-    return tuple(group for group in groups if wanted[group])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakehand.expressions.evaluate import keep_true
 from lakehand.formats.delta.file_plan import FilePlan, plan_file
 from lakehand.formats.delta.row_identity import IDENTITY_FIELDS
 from lakehand.formats.delta.schema import StructType, to_arrow
@@ -26,6 +27,7 @@ __all__ = ["ReadRequest", "SourceFile", "read_rows"]
 _FILES_AHEAD = 8
 #: Row groups whose bytes are fetched while an earlier one is decoded.
 _GROUPS_AHEAD = 2
+_GATHERED_ROWS, _GATHERED_BYTES = 32 * 1024, 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,8 +85,29 @@ def read_rows(request: ReadRequest, files: Sequence[SourceFile]) -> pa.RecordBat
 
 def _batches(request: ReadRequest, files: Sequence[SourceFile]) -> Iterator[pa.RecordBatch]:
     plans = fetch_ahead(files, lambda file: plan_file(request, file), window=_FILES_AHEAD)
-    for piece in fetch_ahead(_pieces(plans), _fetch, window=_GROUPS_AHEAD):
-        yield from _rows(piece)
+    pieces = fetch_ahead(_pieces(plans), _fetch, window=_GROUPS_AHEAD)
+    for rows in _gathered(batch for piece in pieces for batch in _rows(piece)):
+        wanted = rows if request.predicate is None else keep_true(request.predicate, rows)
+        if wanted.num_rows:
+            yield wanted.select(request.output.names)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches: whatever is done to a batch costs the same for one row as for many."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _GATHERED_ROWS or size >= _GATHERED_BYTES:
+            yield _joined(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,7 +124,7 @@ class _Piece:
 def _pieces(plans: Iterable[FilePlan]) -> Iterator[_Piece]:
     for plan in plans:
         starts = plan.file.group_starts()
-        for group in plan.groups:
+        for group in plan.groups():
             yield _Piece(plan=plan, group=group, position=starts[group])
 
 
