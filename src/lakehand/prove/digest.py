@@ -10,16 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 
 from lakehand.model.work import Digest
-from lakehand.prove.row_hash import ALGORITHM, ENGINE, LANES, check_engine, digest_query
+from lakehand.prove.row_hash import ALGORITHM, ENGINE, check_engine, digest_query
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Digester", "LaneSum", "digest"]
+__all__ = ["Digester", "digest"]
 
 #: Rows that are hashed in one query; smaller batches wait for others.
 _ROWS_A_QUERY = 128 * 1024
@@ -66,30 +65,6 @@ class Digester:
         self._connection.unregister("batch")
         self._rows += rows
         self._lanes = _add(self._lanes, int(first), int(second))
-
-
-class LaneSum:
-    """Sums up rows whose hashes their query has computed, see `query_with_lanes`."""
-
-    def __init__(self) -> None:
-        check_engine()
-        self._rows = 0
-        self._lanes = (0, 0)
-
-    def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Count the rows of `batch` and return them without their hashes."""
-        first, second = (_sum(batch.column(name)) for name in LANES)
-        self._rows += batch.num_rows
-        self._lanes = _add(self._lanes, first, second)
-        return batch.drop_columns(list(LANES))
-
-    def result(self) -> Digest:
-        return Digest(rows=self._rows, lanes=self._lanes, algorithm=ALGORITHM, engine=ENGINE)
-
-
-def _sum(lane: pa.Array) -> int:
-    # NumPy wraps around at 2^64, which is the modulus.
-    return int(lane.to_numpy(zero_copy_only=False).sum(dtype=np.uint64))
 
 
 def _add(lanes: tuple[int, int], first: int, second: int) -> tuple[int, int]:
