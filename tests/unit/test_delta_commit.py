@@ -137,6 +137,31 @@ def test_salvage_commits_the_groups_that_are_left():
     assert set(files) == {"a", "b", "c", "d"}
 
 
+def test_the_proof_is_that_of_the_groups_that_are_left():
+    evidence = {"kind": "digest", "digest": None, "bytes": 1, "algorithm": "a", "engine": "e"}
+    proof = {"1": {**evidence, "rows": 10}, "2": {**evidence, "rows": 20}}
+    store = new_table()
+    apply(store, append("a", "b", "c", base_version=0), token="load")
+    apply(store, rewrite(replacement(1, "a", output="x"), base_version=1), token="rival")
+
+    groups = replacement(1, "a"), replacement(2, "b", "c")
+    apply(store, rewrite(*groups, base_version=1, proof=proof))
+
+    stored = commits(store)[-1].commit_info["lakehand"]["proof"]
+    assert (stored["rows"], stored["groups"]) == (20, 1)
+
+
+def test_the_time_in_a_commit_is_later_than_that_of_the_winner_it_rebased_over():
+    store = new_table(delta_enableInCommitTimestamps="true")
+    future = 4_000_000_000_000
+    info = {"inCommitTimestamp": future, "txnId": "from the future"}
+    store.put(commit_key(1), encode_actions([("commitInfo", info)]))
+
+    apply(store, append("a", base_version=0))
+
+    assert commits(store)[-1].in_commit_timestamp == future + 1
+
+
 def test_nothing_is_written_when_every_group_is_lost():
     store = new_table()
     apply(store, append("a", base_version=0), token="load")
@@ -245,6 +270,23 @@ def test_an_unanswered_put_makes_every_later_error_unknown():
 
     with pytest.raises(CommitUnknownError):
         apply(store, append("a", base_version=0), through=FaultStore(store, faults))
+
+
+class Forgetful(FaultStore):
+    """A store that takes a commit and does not have it."""
+
+    def __init__(self, store):
+        super().__init__(store, [])
+
+    def put_if_absent(self, key, data):
+        pass
+
+
+def test_a_store_that_forgets_what_it_took_leaves_the_outcome_unknown():
+    store = new_table()
+
+    with pytest.raises(CommitUnknownError, match="does not have it"):
+        apply(store, append("a", base_version=0), through=Forgetful(store))
 
 
 @pytest.mark.parametrize("error", [AccessDeniedError("no"), StoreQuotaError("full")])
