@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow.parquet as pq
 import pytest
 
-from lakehand.errors import RefusedError, VersionNotFoundError
+from lakehand.errors import RefusedError, StorageError, VersionNotFoundError
 from lakehand.formats.delta.checkpoint import (
     checkpoint_due,
     checkpoint_if_due,
@@ -21,6 +21,7 @@ from lakehand.formats.delta.discovery import find_segment
 from lakehand.formats.delta.last_checkpoint import read_last_checkpoint
 from lakehand.formats.delta.names import LAST_CHECKPOINT_KEY, commit_key
 from lakehand.observe.clock import ManualClock
+from lakehand.storage import Fault, FaultKind, FaultStore
 from support.hand_written_logs import (
     add,
     field,
@@ -106,6 +107,15 @@ def test_only_the_newest_action_of_a_file_counts():
     assert [value["path"] for value in of_kind(actions, "remove")] == ["a"]
 
 
+def test_an_add_without_partition_values_gets_empty_ones():
+    bare = add("a")
+    del bare["add"]["partitionValues"]
+
+    actions = checkpointed([protocol(), metadata(), bare])
+
+    assert of_kind(actions, "add")[0]["partitionValues"] == {}
+
+
 def test_a_tombstone_keeps_what_others_need_and_drops_statistics_and_tags():
     tombstone = remove(
         "a",
@@ -133,6 +143,10 @@ def test_a_tombstone_keeps_what_others_need_and_drops_statistics_and_tags():
         ({}, ["six-days"]),
         ({"delta.deletedFileRetentionDuration": "interval 5 days"}, []),
         ({"delta.deletedFileRetentionDuration": "interval 9 days"}, ["eight-days", "six-days"]),
+        (
+            {"delta.deletedFileRetentionDuration": "interval 9999999 days"},
+            ["eight-days", "six-days", "without-time"],
+        ),
     ],
 )
 def test_tombstones_live_as_long_as_the_table_says(properties, kept):
@@ -420,3 +434,28 @@ def test_another_writer_takes_its_turn_if_no_checkpoint_comes():
     later = ManualClock(due_at + timedelta(minutes=2))
 
     assert checkpoint_if_due(store, interval=10, committed_version=10, clock=later) is not None
+
+
+def test_the_pointer_is_written_last_and_the_top_file_before_it():
+    store = new_log([protocol(reader=["v2Checkpoint"]), metadata(properties=V2), add("a")])
+    before = len(store.history)
+
+    top, sidecar = write_checkpoint(store, clock=CLOCK).keys
+
+    operations = store.history[before:]
+    written = [entry.key for entry in operations if entry.name in {"put", "write"}]
+    assert written == [sidecar, top, LAST_CHECKPOINT_KEY]
+
+
+def test_a_pointer_that_cannot_be_written_leaves_a_checkpoint_that_is_found_by_listing():
+    store = new_log([protocol(), metadata(), add("a")], [add("b")])
+    failing = FaultStore(
+        store, [Fault(kind=FaultKind.FAIL_BEFORE, key=LAST_CHECKPOINT_KEY, skip=1)]
+    )
+
+    with pytest.raises(StorageError):
+        write_checkpoint(failing, clock=CLOCK)
+
+    assert read_last_checkpoint(store) is None
+    assert find_segment(store).checkpoint_version == 1
+    assert not write_checkpoint(store, clock=CLOCK).is_new

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ __all__ = ["CheckpointContent", "open_content"]
 
 #: File actions that are held in memory at a time.
 BATCH_ROWS = 50_000
+_NO_VALUES = "CAST(MAP {} AS MAP(VARCHAR, VARCHAR))"
 _TIMESTAMP = PrimitiveType("timestamp")
 _TOMBSTONE_RETENTION = "delta.deletedFileRetentionDuration"
 _TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
@@ -56,11 +58,13 @@ class CheckpointContent:
         """Stream live files, then tombstones, as rows of the checkpoint."""
         schema = self.form.schema()
         adds = live_relation(self.source, "add", tuple(ADD_MEMBERS))
-        for actions in self._stream(f"SELECT * FROM {adds}"):
+        # An add without partition values is against the protocol, and delta-spark stumbles over it.
+        values = f"coalesce(partitionValues, {_NO_VALUES}) AS partitionValues"
+        for actions in self._stream(f"SELECT * REPLACE ({values}) FROM {adds}"):
             yield file_rows("add", self._complete(actions), schema)
         removes = live_relation(self.source, "remove", tuple(REMOVE_FIELDS))
-        alive = f"SELECT * FROM {removes} WHERE deletionTimestamp > {self.expired_ms}"
-        for actions in self._stream(alive):
+        alive = f"coalesce(deletionTimestamp, 0) > {self.expired_ms}"
+        for actions in self._stream(f"SELECT * FROM {removes} WHERE {alive}"):
             yield file_rows("remove", actions, schema)
 
     def _stream(self, query: str) -> Iterator[pa.Table]:
@@ -91,7 +95,7 @@ def open_content(store: Store, segment: LogSegment, *, clock: Clock) -> Iterator
             version=segment.version,
             form=_form(source, state),
             actions=tuple(_actions(state, now)),
-            expired_ms=_milliseconds(now - retention),
+            expired_ms=_milliseconds_before(now, retention),
             source=source,
         )
 
@@ -139,10 +143,10 @@ def _actions(state: LogState, now: datetime) -> Iterator[Action]:
 def _expired_transactions_ms(properties: Mapping[str, str], now: datetime) -> int:
     if _TRANSACTION_RETENTION not in properties:
         return -1
-    return _milliseconds(
-        now - interval_property(properties, _TRANSACTION_RETENTION, "interval 30 days")
-    )
+    retention = interval_property(properties, _TRANSACTION_RETENTION, "interval 30 days")
+    return _milliseconds_before(now, retention)
 
 
-def _milliseconds(at: datetime) -> int:
-    return int(at.timestamp() * 1000)
+def _milliseconds_before(now: datetime, retention: timedelta) -> int:
+    # In numbers, because a retention of many centuries leaves the range of dates.
+    return int(now.timestamp() * 1000) - retention // timedelta(milliseconds=1)
