@@ -63,7 +63,7 @@ def _actions_in_lines(source: LogSource) -> Iterator[tuple[int, str, dict[str, A
     rows = source.run(
         f"SELECT version, add, remove FROM {relation} "
         f"WHERE (add IS NOT NULL OR remove IS NOT NULL) AND {path} IN (SELECT path FROM wanted)"
-    ).fetchall()
+    )
     for version, add, remove in rows:
         kind, text = ("add", add) if add is not None else ("remove", remove)
         yield version, kind, json.loads(text)

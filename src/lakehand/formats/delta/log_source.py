@@ -7,6 +7,7 @@ value `007` into a number.
 from __future__ import annotations
 
 import json
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 
 from lakehand.errors import CorruptFileError, CorruptLogError, ObjectNotFoundError
 from lakehand.formats.delta.log_files import open_log_files, quoted_list
-from lakehand.formats.delta.names import sidecar_key
+from lakehand.formats.delta.names import LOG_DIRECTORY, sidecar_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ _OFFLINE: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
 }
+_LOCAL_PATH = re.compile(r'"[^"]*/([^"/]+)"')
 _USUAL_LINE_BYTES = 16 * 2**20
 
 
@@ -96,7 +98,7 @@ class LogSource:
         return (
             f"(SELECT version, {', '.join(columns)} FROM read_json({quoted_list(self.lines)}, "
             f"format = 'newline_delimited', columns = {{{types}}}, filename = true, "
-            f"hive_partitioning = false, maximum_object_size = {_longest_line(self.lines)}) "
+            f"hive_partitioning = false, maximum_object_size = {_line_limit(self.lines)}) "
             f"JOIN line_files USING (filename))"
         )
 
@@ -109,7 +111,7 @@ class LogSource:
         if not self.lines:
             return
         relation = self.line_relation(dict.fromkeys(_OTHER_KINDS, "JSON"))
-        rows = self.run(f"SELECT * FROM {relation} WHERE {_any_of(_OTHER_KINDS)}").fetchall()
+        rows = self.run(f"SELECT * FROM {relation} WHERE {_any_of(_OTHER_KINDS)}")
         for version, *values in rows:
             for kind, value in zip(_OTHER_KINDS, values, strict=True):
                 if value is not None:
@@ -128,13 +130,15 @@ class LogSource:
                         present = {name: item for name, item in value.items() if item is not None}
                         yield OtherAction(version=checkpoint.version, kind=kind, value=present)
 
-    def run(self, statement: str) -> duckdb.DuckDBPyConnection:
+    def run(self, statement: str) -> list[Any]:
         """Run a statement that reads commits; what cannot be read is an error that names them."""
         try:
-            return self.connection.execute(statement)
+            return self.connection.execute(statement).fetchall()
         except duckdb.Error as error:
+            # DuckDB names the local path, which may be that of a copy.
+            reason = _LOCAL_PATH.sub(rf"{LOG_DIRECTORY}/\1", _first_line(error))
             raise CorruptLogError(
-                f"the log of {self.table} cannot be read: {_first_line(error)}",
+                f"the log of {self.table} cannot be read: {reason}",
                 table=self.table,
                 version=self.segment.version,
                 hint="restore the commit from a backup; without it the content cannot be known",
@@ -229,14 +233,18 @@ def _corrupt_checkpoint(table: str, segment: LogSegment, error: Exception) -> Co
     )
 
 
-def _longest_line(paths: Iterable[Path]) -> int:
-    """Return what DuckDB must be ready for; it reserves several times as much memory."""
-    longest = _USUAL_LINE_BYTES
+def _line_limit(paths: Iterable[Path]) -> int:
+    """Return what DuckDB must be ready for; it reserves several times as much memory.
+
+    Twice the longest line, because DuckDB 2.0 misreads a long last line that has no line end if the
+    limit is tight.
+    """
+    limit = _USUAL_LINE_BYTES
     for path in paths:
         if path.stat().st_size > _USUAL_LINE_BYTES:
             with path.open("rb") as file:
-                longest = max(longest, *(len(line) for line in file))
-    return longest
+                limit = max(limit, *(2 * len(line) for line in file))
+    return limit
 
 
 def _any_of(kinds: Iterable[str]) -> str:

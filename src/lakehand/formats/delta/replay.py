@@ -134,13 +134,13 @@ def _read_changes(
 
 def _require_unambiguous(source: LogSource) -> None:
     """Refuse commits that do not say whether a file is there; the order of lines is no answer."""
-    row = source.run(
+    rows = source.run(
         "SELECT version, path_key FROM changes GROUP BY version, path_key, vector_key "
         "HAVING path_key IS NULL OR bool_or(is_double) OR count(DISTINCT kind) > 1 LIMIT 1"
-    ).fetchone()
-    if row is None:
+    )
+    if not rows:
         return
-    version, path = row
+    version, path = rows[0]
     what = "holds a file action without a path" if path is None else f"adds and removes {path}"
     raise CorruptLogError(
         f"version {version} of {source.table} {what}",

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from lakehand.errors import CorruptLogError
+from lakehand.formats.delta import names
+from lakehand.formats.delta.discovery import find_segment
+from lakehand.formats.delta.replay import live_actions
+from lakehand.formats.delta.snapshot import load_snapshot
+from lakehand.storage import open_store
+from support.checkpoints import ADD, put_checkpoint
+from support.hand_written_logs import add, metadata, new_log, protocol, put_commit
+
+START = (protocol(), metadata())
+
+
+def vector(name: str, **members) -> dict:
+    return {
+        "storageType": "u",
+        "pathOrInlineDv": name,
+        "sizeInBytes": 4,
+        "cardinality": 1,
+    } | members
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"add":{"path":"x"',
+        b"[1]",
+        b"garbage",
+        b'{"add":{"size":1}}',
+        b'{"add":{"path":"x","size":"many"}}',
+        b'{"add":{"path":"%FF"}}',
+        b'{"add":{"path":"x"},"remove":{"path":"y"}}',
+        b'{"add":{"path":"x"}}\n{"remove":{"path":"x"}}',
+    ],
+)
+def test_a_commit_that_cannot_be_understood_is_a_typed_error(line):
+    store = new_log(START)
+    store.put(names.commit_key(1), line)
+    with pytest.raises(CorruptLogError) as caught:
+        load_snapshot(store)
+    assert caught.value.hint
+
+
+def test_numbers_in_text_stay_text():
+    columns = {"partitionValues": {"p": "007"}, "tags": {"t": "1.10", "n": None}}
+    store = new_log(START, [add("x", **columns, own={"deep": [1]})])
+    files = load_snapshot(store).files["native"].to_pylist(maps_as_pydicts="strict")
+    assert files[0]["partition_values"] == {"p": "007"}
+    assert files[0]["tags"] == {"t": "1.10", "n": None}
+
+
+def test_full_adds_keep_what_lakehand_does_not_know():
+    action = add("x y", own={"deep": [1, {"a": None}]}, tags={"t": None}, baseRowId=5)
+    store = new_log(START, [action])
+    assert live_actions(store, find_segment(store), ["x y"]) == [action["add"]]
+    assert live_actions(store, find_segment(store), []) == []
+
+
+def test_full_adds_of_a_checkpoint_leave_out_what_is_null():
+    action = add("x", deletionVector=vector("v", offset=1), tags={"t": "1"})
+    store = new_log(START, [])
+    put_checkpoint(store, 1, [*START, action])
+    assert live_actions(store, find_segment(store), ["x"]) == [action["add"]]
+
+
+def test_statistics_kept_as_structs_only_become_json_again():
+    bounds = pa.struct([("id", pa.int64()), ("s", pa.struct([("x", pa.decimal128(30, 2))]))])
+    parsed = pa.struct([("numRecords", pa.int64()), ("minValues", bounds)])
+    plain = [member for member in ADD if member.name != "stats"]
+    lowest = {"id": None, "s": {"x": Decimal("12345678901234567890.10")}}
+    action = add("x", stats_parsed={"numRecords": 7, "minValues": lowest})
+    store = new_log(START, [])
+    type_ = pa.struct([*plain, pa.field("stats_parsed", parsed)])
+    put_checkpoint(store, 1, [*START, action], add=type_)
+    text = live_actions(store, find_segment(store), ["x"])[0]["stats"]
+    assert text == '{"numRecords":7,"minValues":{"s":{"x":12345678901234567890.10}}}'
+    assert load_snapshot(store).files["rows"].to_pylist() == [7]
+
+
+def test_a_path_with_wildcards_is_read_literally(tmp_path):
+    store = open_store(tmp_path / "t[1]*?{a,b}")
+    put_commit(store, 0, *START, add("x"))
+    put_checkpoint(store, 0, [*START, add("x")])
+    put_commit(store, 1, add("y"))
+    assert sorted(load_snapshot(store).files["path"].to_pylist()) == ["x", "y"]
+
+
+def test_a_line_of_many_megabytes_is_read():
+    store = new_log(START, [add("x", tags={"long": "a" * 20_000_000})])
+    assert load_snapshot(store).file_count == 1
+
+
+def test_statistics_that_are_no_json_say_nothing():
+    store = new_log(START, [add("x", stats="oops"), add("y", rows=3)])
+    files = load_snapshot(store).files.to_pylist()
+    assert {file["path"]: file["rows"] for file in files} == {"x": None, "y": 3}
