@@ -74,6 +74,7 @@ class Copied:
 
     rows: int = 0
     row_groups: int = 0
+    #: All data of the new file: what lies between is index and footer.
     ranges: list[CopiedRange] = dataclass_field(default_factory=list)
 
 
