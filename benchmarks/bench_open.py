@@ -1,0 +1,66 @@
+"""Open a table with a million files, inspect it and list its small files, beside delta-rs.
+
+The goal is at most a third of the time in which delta-rs opens the same table, below 1 GB. Only the
+ratio means something: both are measured in one run, on one machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from large_log import make_log
+from measure import Measurement, measure
+
+ROOT = Path(__file__).parent.parent
+FILES = int(os.environ.get("LAKEHAND_BENCH_FILES", "1000000"))
+RUNS = int(os.environ.get("LAKEHAND_BENCH_RUNS", "5"))
+RESULTS = ROOT / "benchmarks" / "results" / "open.json"
+GOAL_RATIO, GOAL_MIB = 1 / 3, 1024
+
+
+def main() -> None:
+    table = make_log(ROOT / ".cache" / "bench", file_count=FILES)
+    found = [measure(name, setup=setup, work=work, runs=RUNS) for name, setup, work in cases(table)]
+    peer = found[-1]
+    for measured in found:
+        print(line(measured, peer))
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps([asdict(measured) for measured in found], indent=2) + "\n")
+    sys.exit(0 if meets_goal(found[0], peer) else "the goal is missed")
+
+
+def cases(table: Path) -> list[tuple[str, str, str]]:
+    # Imports are left out of both: a process that works on many tables pays for them once.
+    modules = "lakehand.table, lakehand.formats.delta.table"
+    ours = f"import lakehand, {modules}; place = {str(table)!r}"
+    opened = "table = lakehand.open_table(place)"
+    small = "files = table.snapshot().files; files.filter(pc.less(files['bytes'], 64 * 2**20))"
+    theirs = f"from deltalake import DeltaTable; place = {str(table)!r}"
+    return [
+        ("lakehand open", ours, f"{opened}; table.snapshot()"),
+        ("lakehand inspect", ours, f"{opened}; table.inspect()"),
+        ("lakehand small files", f"{ours}; import pyarrow.compute as pc", f"{opened}; {small}"),
+        ("delta-rs open", theirs, "DeltaTable(place)"),
+    ]
+
+
+def line(measured: Measurement, peer: Measurement) -> str:
+    ratio = measured.median_seconds / peer.median_seconds
+    return (
+        f"{measured.name:22} median {measured.median_seconds:6.2f} s   worst "
+        f"{measured.worst_seconds:6.2f} s   peak {measured.peak_mib:6.0f} MiB   "
+        f"{ratio:5.2f} of delta-rs"
+    )
+
+
+def meets_goal(ours: Measurement, peer: Measurement) -> bool:
+    is_fast = ours.median_seconds <= GOAL_RATIO * peer.median_seconds
+    return is_fast and ours.peak_mib < GOAL_MIB
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Time and peak memory of a piece of work, each run in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+
+_PROGRAM = """
+import json, resource, sys, time
+{setup}
+started = time.perf_counter()
+{work}
+seconds = time.perf_counter() - started
+peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps({{"seconds": seconds, "mib": peak_kib / 1024}}))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What several runs of one piece of work took."""
+
+    name: str
+    median_seconds: float
+    worst_seconds: float
+    #: The most memory that any run had at any time.
+    peak_mib: float
+
+
+def measure(name: str, *, setup: str, work: str, runs: int) -> Measurement:
+    """Run `work` after `setup`, of which only `work` is timed."""
+    program = _PROGRAM.format(setup=setup, work=work)
+    found = [_run_once(program) for _ in range(runs)]
+    seconds = [run["seconds"] for run in found]
+    return Measurement(
+        name=name,
+        median_seconds=statistics.median(seconds),
+        worst_seconds=max(seconds),
+        peak_mib=max(run["mib"] for run in found),
+    )
+
+
+def _run_once(program: str) -> dict[str, float]:
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600
+    )
+    return json.loads(done.stdout.splitlines()[-1])
