@@ -41,6 +41,7 @@ def assert_files_follow_from_outcomes(store, attempts):
     return snapshot.file_count
 
 
+@pytest.mark.slow  # 400 commits by eight processes, which have two cores to share
 def test_eight_processes_on_local_disk(tmp_path):
     store = new_table(tmp_path)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SCHEMA = pa.schema([("id", pa.int64())])
 #: Every commit in so many is a removal of a file that was read before.
-REMOVE_EVERY = 4
+REMOVE_EVERY = 6
 #: Removers choose among so few files that they meet.
 CONTESTED_FILES = 3
 
