@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-START_SECONDS = 180
-ANSWER_SECONDS = 120
+START_SECONDS = 240
+ANSWER_SECONDS = 240
 STOP_SECONDS = 20
 
 
