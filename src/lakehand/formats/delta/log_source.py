@@ -168,6 +168,7 @@ def open_log_source(store: Store, segment: LogSegment) -> Iterator[LogSource]:
     with open_log_files(store) as files:
         versions, keys = [v for v, _ in segment.replayed], [key for _, key in segment.replayed]
         lines = dict(zip(files.bring(keys), versions, strict=True))
+        _require_content(store, lines)
         try:
             top, parts = _open_checkpoint(files, segment)
         except (pa.ArrowException, OSError, ValueError, ObjectNotFoundError) as error:
@@ -175,6 +176,20 @@ def open_log_source(store: Store, segment: LogSegment) -> Iterator[LogSource]:
         source = LogSource(segment, table=store.url, lines={**lines, **top}, parts=parts)
         with source.connection:
             yield source
+
+
+def _require_content(store: Store, lines: Mapping[Path, int]) -> None:
+    """Refuse commits without a byte: a writer died there, and what it meant is not known."""
+    for path, version in lines.items():
+        if path.stat().st_size == 0:
+            key = f"{LOG_DIRECTORY}/{path.name}"
+            raise CorruptLogError(
+                f"version {version} of {store.url} cannot be read: {key} is empty",
+                table=store.url,
+                version=version,
+                path=key,
+                hint="restore the commit from a backup; without it the content cannot be known",
+            )
 
 
 def _open_checkpoint(
