@@ -52,7 +52,8 @@ def line(measured: Measurement, peer: Measurement) -> str:
     ratio = measured.median_seconds / peer.median_seconds
     return (
         f"{measured.name:22} median {measured.median_seconds:6.2f} s   worst "
-        f"{measured.worst_seconds:6.2f} s   peak {measured.peak_mib:6.0f} MiB   "
+        f"{measured.worst_seconds:6.2f} s   cpu {measured.median_cpu_seconds:6.2f} s   "
+        f"peak {measured.peak_mib:5.0f} MiB   "
         f"{ratio:5.2f} of delta-rs"
     )
 

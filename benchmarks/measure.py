@@ -11,11 +11,11 @@ from dataclasses import dataclass
 _PROGRAM = """
 import json, resource, sys, time
 {setup}
-started = time.perf_counter()
+started, worked = time.perf_counter(), time.process_time()
 {work}
-seconds = time.perf_counter() - started
+seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - worked
 peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps({{"seconds": seconds, "mib": peak_kib / 1024}}))
+print(json.dumps({{"seconds": seconds, "cpu": cpu_seconds, "mib": peak_kib / 1024}}))
 """
 
 
@@ -26,6 +26,8 @@ class Measurement:
     name: str
     median_seconds: float
     worst_seconds: float
+    #: Work of all cores together: the number to look at on a busy machine.
+    median_cpu_seconds: float
     #: The most memory that any run had at any time.
     peak_mib: float
 
@@ -39,6 +41,7 @@ def measure(name: str, *, setup: str, work: str, runs: int) -> Measurement:
         name=name,
         median_seconds=statistics.median(seconds),
         worst_seconds=max(seconds),
+        median_cpu_seconds=statistics.median(run["cpu"] for run in found),
         peak_mib=max(run["mib"] for run in found),
     )
 
