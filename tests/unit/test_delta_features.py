@@ -178,3 +178,11 @@ def test_void_inside_an_array_is_not_written():
         require_write("rewrite", legacy(1, 2), voids, table="t")
     plain = metadata(StructField("id", LONG), StructField("v", PrimitiveType("void")))
     require_write("rewrite", legacy(1, 2), plain, table="t")
+
+
+def test_a_missing_list_of_reader_features_hides_nothing():
+    protocol = Protocol(
+        min_reader_version=3, min_writer_version=7, writer_features=("timeMachine", "appendOnly")
+    )
+    with pytest.raises(RefusedError, match="timeMachine"):
+        require_read(protocol, metadata(), table="t")

@@ -5,9 +5,10 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from lakehand.errors import CorruptLogError
+from lakehand.errors import CorruptLogError, ObjectNotFoundError
 from lakehand.formats.delta import names
 from lakehand.formats.delta.discovery import find_segment
+from lakehand.formats.delta.loading import load_soundly
 from lakehand.formats.delta.replay import live_actions
 from lakehand.formats.delta.snapshot import load_snapshot
 from lakehand.storage import open_store
@@ -100,3 +101,48 @@ def test_statistics_that_are_no_json_say_nothing():
     store = new_log(START, [add("x", stats="oops"), add("y", rows=3)])
     files = load_snapshot(store).files.to_pylist()
     assert {file["path"]: file["rows"] for file in files} == {"x": None, "y": 3}
+
+
+@pytest.mark.parametrize("typed", [5, None])
+def test_row_counts_come_from_typed_statistics_where_all_files_have_them(typed):
+    parsed = pa.struct([("numRecords", pa.int64())])
+    type_ = pa.struct([*ADD, pa.field("stats_parsed", parsed)])
+    known = add("x", rows=7, stats_parsed={"numRecords": 7})
+    other = add("y", rows=5, stats_parsed={"numRecords": typed})
+    store = new_log(START, [])
+    put_checkpoint(store, 1, [*START, known, other], add=type_)
+    files = load_snapshot(store).files.to_pylist()
+    assert {file["path"]: file["rows"] for file in files} == {"x": 7, "y": 5}
+
+
+def test_a_log_that_is_cleaned_while_it_is_read_is_looked_at_again():
+    store = new_log(START, [add("a")], [add("b")])
+    load = load_once_after(lambda: clean(store))
+    assert load_soundly(store, None, load).commits == ()
+
+
+def test_a_file_that_stays_away_is_a_typed_error():
+    def load(segment):
+        raise ObjectNotFoundError("gone", path="x")
+
+    with pytest.raises(CorruptLogError, match="vanished"):
+        load_soundly(new_log(START), None, load)
+
+
+def clean(store) -> None:
+    """Put a checkpoint in the place of all commits, as cleaning the log does."""
+    put_checkpoint(store, 2, [*START, add("a"), add("b")])
+    store.delete([names.commit_key(version) for version in range(3)])
+
+
+def load_once_after(event):
+    """Return a loader that `event` disturbs at its first try."""
+    events = [event]
+
+    def load(segment):
+        if events:
+            events.pop()()
+            raise ObjectNotFoundError("gone", path="x")
+        return segment
+
+    return load

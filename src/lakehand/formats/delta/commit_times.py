@@ -6,14 +6,17 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakehand.errors import CorruptLogError, VersionNotFoundError
-from lakehand.formats.delta.discovery import find_segment, read_commit
+from lakehand.formats.delta.discovery import read_commit
 from lakehand.formats.delta.listing import list_log
+from lakehand.formats.delta.loading import load_soundly
 from lakehand.formats.delta.log_source import open_log_source
 from lakehand.formats.delta.log_state import fold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lakehand.formats.delta.discovery import LogSegment
+    from lakehand.formats.delta.listing import LogListing
     from lakehand.formats.delta.log_state import LogState
     from lakehand.storage import Store
 
@@ -23,15 +26,15 @@ _ENABLEMENT_PROPERTY = "delta.inCommitTimestampEnablementVersion"
 _TICK = timedelta(milliseconds=1)
 
 
-def storage_times(store: Store) -> dict[int, datetime]:
-    """Return when storage took each commit of the log, made to rise with the versions.
+def storage_times(listing: LogListing) -> dict[int, datetime]:
+    """Return when storage took each commit, made to rise with the versions.
 
     Clocks of writers differ and copies of tables lose their times, so a commit that seems older
     than the one before it counts as one millisecond younger than that.
     """
     rising: dict[int, datetime] = {}
     previous: datetime | None = None
-    for version, at in sorted(list_log(store).commits.items()):
+    for version, at in sorted(listing.commits.items()):
         previous = at if previous is None else max(at, previous + _TICK)
         rising[version] = previous
     return rising
@@ -40,24 +43,28 @@ def storage_times(store: Store) -> dict[int, datetime]:
 def version_at(store: Store, timestamp: datetime) -> int:
     """Return the newest version that was committed at or before `timestamp` (UTC if naive)."""
     wanted = timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
-    times = storage_times(store)
+    listing = list_log(store)
+    times = storage_times(listing)
     boundary = _first_with_own_time(store)
     timed = [version for version in times if boundary is not None and version >= boundary]
     version = _search_own_times(store, timed, wanted)
     if version is None:
         before = {v: at for v, at in times.items() if boundary is None or v < boundary}
         version = max((v for v, at in before.items() if at <= wanted), default=None)
-    if version is None or version < _earliest(store):
-        raise _too_early(store, wanted, times)
+    if version is None or version < (listing.earliest_version or 0):
+        raise _too_early(store, wanted, listing.earliest_version, times)
     return version
 
 
 def _first_with_own_time(store: Store) -> int | None:
     """Return from which version on commits carry their time; None if they do not."""
-    segment = find_segment(store)
-    with open_log_source(store, segment) as source:
-        state = fold(source.other_actions(), table=store.url, version=segment.version)
+    state = load_soundly(store, None, lambda segment: _state(store, segment))
     return _boundary(state) if state.keeps_time else None
+
+
+def _state(store: Store, segment: LogSegment) -> LogState:
+    with open_log_source(store, segment) as source:
+        return fold(source.other_actions(), table=store.url, version=segment.version)
 
 
 def _boundary(state: LogState) -> int:
@@ -91,16 +98,11 @@ def _own_time(store: Store, version: int) -> datetime:
     return from_milliseconds(claimed)
 
 
-def _earliest(store: Store) -> int:
-    earliest = list_log(store).earliest_version
-    return 0 if earliest is None else earliest
-
-
 def _too_early(
-    store: Store, wanted: datetime, times: Mapping[int, datetime]
+    store: Store, wanted: datetime, earliest: int | None, times: Mapping[int, datetime]
 ) -> VersionNotFoundError:
-    earliest, latest = _earliest(store), max(times, default=None)
-    known = times.get(earliest)
+    latest = max(times, default=None)
+    known = None if earliest is None else times.get(earliest)
     since = f" (of {known.isoformat()})" if known else ""
     return VersionNotFoundError(
         f"{store.url} has no version of {wanted.isoformat()} or before; the first one in the log "

@@ -358,9 +358,16 @@ def require_write(
 
 
 def _reader_features(protocol: Protocol) -> tuple[str, ...]:
-    if protocol.min_reader_version >= _READER_LIST_VERSION:
-        return protocol.reader_features or ()
-    return ("columnMapping",) if protocol.min_reader_version > 1 else ()
+    if protocol.min_reader_version < _READER_LIST_VERSION:
+        return ("columnMapping",) if protocol.min_reader_version > 1 else ()
+    if protocol.reader_features is not None:
+        return protocol.reader_features
+    # The list is owed but absent; what readers must know is then among what writers must know.
+    return tuple(name for name in protocol.writer_features or () if _concerns_readers(name))
+
+
+def _concerns_readers(name: str) -> bool:
+    return name not in FEATURES or FEATURES[name].is_reader_feature
 
 
 def _require_version(side: str, version: int, known: range, table: str) -> None:

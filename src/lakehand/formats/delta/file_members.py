@@ -132,7 +132,7 @@ def _part_row_count(part: CheckpointPart, kind: FileKind) -> str:
     parsed = part.member(kind, "stats_parsed")
     if parsed is not None and parsed.type.get_field_index(ROW_COUNT) >= 0:
         sources.append(f"CAST({kind}.stats_parsed.{ROW_COUNT} AS BIGINT)")
-    if part.member(kind, "stats") is not None:
+    if part.member(kind, "stats") is not None and not part.has_row_counts:
         sources.append(_row_count(f"{kind}.stats"))
     return f"coalesce({', '.join(sources)})" if sources else "CAST(NULL AS BIGINT)"
 

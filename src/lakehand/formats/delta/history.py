@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from lakehand.formats.delta.actions import parse_commit_info
 from lakehand.formats.delta.commit_times import from_milliseconds, storage_times, version_at
 from lakehand.formats.delta.commit_words import describe_metrics
+from lakehand.formats.delta.listing import list_log
 from lakehand.formats.delta.names import commit_key
 from lakehand.formats.delta.snapshot import load_snapshot
 from lakehand.model.history import Difference, HistoryEntry
@@ -28,7 +29,7 @@ _COMMITS_AT_A_TIME = 64
 
 def history(store: Store, *, limit: int | None = None) -> list[HistoryEntry]:
     """Return the commits that are still in the log, newest first."""
-    times = storage_times(store)
+    times = storage_times(list_log(store))
     versions = sorted(times, reverse=True)[:limit]
     entries: list[HistoryEntry] = []
     for start in range(0, len(versions), _COMMITS_AT_A_TIME):

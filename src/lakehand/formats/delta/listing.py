@@ -111,10 +111,10 @@ def _versioned(store: Store, start: int) -> Iterator[ObjectInfo]:
     first = f"{LOG_DIRECTORY}/"
     for info in store.list(first, after=version_prefix(start) if start else None):
         leading = info.key[len(first) : len(first) + 1]
-        if leading.isdigit():
-            yield info
-        elif leading > "9":
+        if leading > "9":
             return
+        if leading >= "0":
+            yield info
 
 
 def _complete(name: CheckpointName, parts: dict[int, ObjectInfo]) -> CheckpointFiles | None:

@@ -28,6 +28,11 @@ class LogFiles:
         self._scratch = scratch
         self._paths: dict[str, Path] = {}
 
+    @property
+    def scratch(self) -> Path:
+        """A directory of its own, for whatever must leave memory."""
+        return self._scratch
+
     def bring(self, keys: Sequence[str]) -> list[Path]:
         """Return a local path for each key; copies vanish with the `with` block."""
         missing = [key for key in keys if key not in self._paths]
@@ -37,6 +42,9 @@ class LogFiles:
 
     def _bring_one(self, key: str) -> Path:
         local = self._store.local_path(key)
+        if local is not None:
+            # The errors of the store say more than those of DuckDB.
+            self._store.get_range(key, start=0, length=1)
         if local is not None and not _WILDCARDS & set(str(local)):
             return local
         copy = self._scratch / Path(key).name

@@ -35,6 +35,7 @@ _OFFLINE: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
 }
+_COUNTED = ("add.path", "add.stats_parsed.numRecords")
 _LOCAL_PATH = re.compile(r'"[^"]*/([^"/]+)"')
 _USUAL_LINE_BYTES = 16 * 2**20
 
@@ -45,6 +46,8 @@ class CheckpointPart:
 
     paths: tuple[Path, ...]
     schema: pa.Schema
+    #: Whether the typed statistics of every add say how many rows it has.
+    has_row_counts: bool = False
 
     @property
     def relation(self) -> str:
@@ -78,6 +81,7 @@ class LogSource:
         table: str,
         lines: Mapping[Path, int],
         parts: Sequence[CheckpointPart],
+        scratch: Path,
     ) -> None:
         self.segment = segment
         self.table = table
@@ -85,7 +89,8 @@ class LogSource:
         self.lines = lines
         #: Parquet files of the checkpoint; their adds are reconciled already.
         self.parts = tuple(parts)
-        self.connection = duckdb.connect(":memory:", config=_OFFLINE)
+        config = _OFFLINE | {"temp_directory": str(scratch / "spill")}
+        self.connection = duckdb.connect(":memory:", config=config)
         self.connection.execute("SET TimeZone = 'UTC'")
         self.connection.execute(
             "CREATE TEMP TABLE line_files AS SELECT unnest(?) AS filename, unnest(?) AS version",
@@ -173,7 +178,13 @@ def open_log_source(store: Store, segment: LogSegment) -> Iterator[LogSource]:
             top, parts = _open_checkpoint(files, segment)
         except (pa.ArrowException, OSError, ValueError, ObjectNotFoundError) as error:
             raise _corrupt_checkpoint(store.url, segment, error) from error
-        source = LogSource(segment, table=store.url, lines={**lines, **top}, parts=parts)
+        source = LogSource(
+            segment,
+            table=store.url,
+            lines={**lines, **top},
+            parts=parts,
+            scratch=files.scratch,
+        )
         with source.connection:
             yield source
 
@@ -231,11 +242,30 @@ def _sidecars_in_part(part: CheckpointPart) -> list[str]:
 
 
 def _parts(paths: Iterable[Path]) -> list[CheckpointPart]:
-    by_schema: dict[str, tuple[pa.Schema, list[Path]]] = {}
+    by_kind: dict[tuple[str, bool], CheckpointPart] = {}
     for path in paths:
-        schema = pq.read_schema(path).remove_metadata()
-        by_schema.setdefault(str(schema), (schema, []))[1].append(path)
-    return [CheckpointPart(paths=tuple(found), schema=s) for s, found in by_schema.values()]
+        footer = pq.read_metadata(path)
+        schema = footer.schema.to_arrow_schema().remove_metadata()
+        kind = (str(schema), _has_row_counts(footer))
+        before = by_kind[kind].paths if kind in by_kind else ()
+        by_kind[kind] = CheckpointPart(paths=(*before, path), schema=schema, has_row_counts=kind[1])
+    return list(by_kind.values())
+
+
+def _has_row_counts(footer: pq.FileMetaData) -> bool:
+    """Say whether typed row counts are null only where there is no add: then text is not needed."""
+    indexes = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
+    counts = [_null_count(footer, indexes.get(path)) for path in _COUNTED]
+    return counts[0] is not None and counts[0] == counts[1]
+
+
+def _null_count(footer: pq.FileMetaData, index: int | None) -> int | None:
+    if index is None:
+        return None
+    chunks = [footer.row_group(i).column(index) for i in range(footer.num_row_groups)]
+    if not all(chunk.is_stats_set and chunk.statistics.has_null_count for chunk in chunks):
+        return None
+    return int(sum(chunk.statistics.null_count for chunk in chunks))
 
 
 def _corrupt_checkpoint(table: str, segment: LogSegment, error: Exception) -> CorruptFileError:

@@ -31,12 +31,12 @@ LAST_CHECKPOINT_KEY = f"{LOG_DIRECTORY}/_last_checkpoint"
 
 CheckpointKind = Literal["classic", "multipart", "v2"]
 
-_COMMIT = re.compile(r"(\d+)\.json")
-_CHECKSUM = re.compile(r"(\d+)\.crc")
-_COMPACTION = re.compile(r"(\d+)\.(\d+)\.compacted\.json")
-_CLASSIC = re.compile(r"(\d+)\.checkpoint\.parquet")
-_MULTIPART = re.compile(r"(\d+)\.checkpoint\.(\d+)\.(\d+)\.parquet")
-_V2 = re.compile(r"(\d+)\.checkpoint\.([^./]+)\.(json|parquet)")
+_COMMIT = re.compile(r"([0-9]+)\.json")
+_CHECKSUM = re.compile(r"([0-9]+)\.crc")
+_COMPACTION = re.compile(r"([0-9]+)\.([0-9]+)\.compacted\.json")
+_CLASSIC = re.compile(r"([0-9]+)\.checkpoint\.parquet")
+_MULTIPART = re.compile(r"([0-9]+)\.checkpoint\.([0-9]+)\.([0-9]+)\.parquet")
+_V2 = re.compile(r"([0-9]+)\.checkpoint\.([^./]+)\.(json|parquet)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

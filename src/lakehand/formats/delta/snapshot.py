@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from lakehand.errors import CorruptFileError, CorruptLogError, VersionNotFoundError
 from lakehand.formats.delta.commit_times import from_milliseconds, version_at
-from lakehand.formats.delta.discovery import find_segment, read_commit
+from lakehand.formats.delta.discovery import read_commit
 from lakehand.formats.delta.features import require_read
 from lakehand.formats.delta.file_table import read_file_table
+from lakehand.formats.delta.loading import load_soundly
 from lakehand.formats.delta.log_source import open_log_source
 from lakehand.formats.delta.log_state import fold
 from lakehand.formats.delta.replay import live_removes
 from lakehand.formats.delta.schema import mapping_mode, parse_schema, to_arrow
 from lakehand.model.snapshot import Snapshot
-from lakehand.observe import get_logger, log_event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from typing import Any
 
@@ -33,10 +31,6 @@ if TYPE_CHECKING:
     from lakehand.storage import Store
 
 __all__ = ["DeltaState", "load_snapshot", "load_state", "load_state_at"]
-
-T = TypeVar("T")
-
-_logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,49 +70,14 @@ def load_snapshot(
     """
     if timestamp is not None:
         version = version_at(store, timestamp)
-    return _load_soundly(
+    return load_soundly(
         store, version, lambda segment: _load(store, segment, statistics, partition_time_zone)
     )
 
 
 def load_state_at(store: Store, *, version: int | None = None) -> DeltaState:
     """Return what `version` (the newest if None) says apart from its files."""
-    return _load_soundly(store, version, lambda segment: load_state(store, segment))
-
-
-def _load_soundly(store: Store, version: int | None, load: Callable[[LogSegment], T]) -> T:
-    """Load a version, past checkpoints that cannot be read where there is a way."""
-    segment = find_segment(store, version=version)
-    distrusted: set[str] = set()
-    while True:
-        try:
-            return load(segment)
-        except CorruptFileError as error:
-            distrusted.update(segment.checkpoint.keys if segment.checkpoint else ())
-            segment = _without(store, segment, distrusted, error)
-
-
-def _without(
-    store: Store, segment: LogSegment, distrusted: set[str], error: CorruptFileError
-) -> LogSegment:
-    """Find another way to the same version, past checkpoints that cannot be read."""
-    try:
-        other = find_segment(store, version=segment.version, distrusted=distrusted)
-    except (CorruptLogError, VersionNotFoundError):
-        raise error from None
-    if other.checkpoint == segment.checkpoint:
-        raise error
-    log_event(
-        _logger,
-        logging.WARNING,
-        "checkpoint_ignored",
-        "%s; reading the log from %s instead",
-        error.message,
-        f"version {other.checkpoint.version}" if other.checkpoint else "its start",
-        table=store.url,
-        path=error.attributes.get("path"),
-    )
-    return other
+    return load_soundly(store, version, lambda segment: load_state(store, segment))
 
 
 def _load(store: Store, segment: LogSegment, statistics: Sequence[str], time_zone: str) -> Snapshot:
