@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from pyroaring import BitMap64
 from lakehand.errors import (
     CorruptFileError,
     ObjectNotFoundError,
+    PredicateError,
     RefusedError,
     SchemaMismatchError,
     UnknownColumnError,
@@ -21,7 +23,7 @@ from lakehand.errors import (
 )
 from lakehand.formats.delta.deletion_vectors import write_deletion_vectors
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
-from lakehand.model.work import StagedFile
+from lakehand.model.work import Group, StagedFile
 from support.reading import (
     array,
     column,
@@ -432,3 +434,41 @@ def test_legacy_shapes_of_lists_and_maps_are_read(store):
     )
     assert "item" in str(pq.read_schema(pa.BufferReader(store.get(file.path))))
     assert read(worker, file).to_pydict() == rows.to_pydict()
+
+
+def test_unsigned_and_fixed_width_values_are_read_where_they_fit(store):
+    stored = {"u": pa.array([200], pa.uint8()), "f": pa.array([b"abcd"], pa.binary(4))}
+    worker = worker_of(store, column("u", "short"), column("f", "binary"))
+    assert read(worker, put_file(store, stored)).to_pylist() == [{"u": 200, "f": b"abcd"}]
+
+
+def test_half_a_variant_is_refused(store):
+    file = put_file(store, {"v": [{"value": b"\x00", "other": b"\x01"}]})
+    with pytest.raises(SchemaMismatchError, match="without both parts of a variant"):
+        read(worker_of(store, column("v", "variant")), file)
+
+
+def test_a_struct_without_members_keeps_its_nulls(store):
+    file = put_file(store, {"s": [{"x": 1}, None]})
+    assert read(worker_of(store, column("s", struct())), file)["s"].to_pylist() == [{}, None]
+
+
+def test_visible_rows_are_counted_without_reading_them(store):
+    descriptor = write_deletion_vectors(store, [BitMap64([1])])[0]
+    add = {"deletionVector": descriptor.to_json()}
+    file = put_file(store, {"id": pa.array(range(10), pa.int64())}, add=add)
+    counted = worker_of(store, column("id", "long")).count_rows([replace(file, deleted_rows=1)])
+    assert counted == 9
+
+
+def test_no_plan_of_the_format_is_run(store):
+    with pytest.raises(RefusedError, match="group 1 asks Delta"):
+        worker_of(store, column("id", "long")).run_native(Group(id=1, inputs=()), stem="x")
+
+
+def test_text_that_is_no_utf8_is_handed_out_and_cannot_be_compared(store):
+    file = put_file(store, {"t": pa.array([b"\xff\xfe", b"ok"])}, row_group_size=1)
+    worker = worker_of(store, column("t", "string"))
+    assert read(worker, file).num_rows == 2
+    with pytest.raises(PredicateError, match="cannot be computed"):
+        read(worker, file, where="upper(t) = 'OK'")

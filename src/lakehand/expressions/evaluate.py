@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehand.errors import PredicateError
 from lakehand.expressions.predicate import reference_name
 from lakehand.expressions.session import compute
 
@@ -40,4 +41,12 @@ def _truth(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
 
 def _values(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
     column = batch.column(path[0])
-    return pc.struct_field(column, list(path[1:])) if path[1:] else column
+    values = pc.struct_field(column, list(path[1:])) if path[1:] else column
+    try:
+        # Spark's texts may hold any bytes. The computing engine breaks down on them.
+        values.validate(full=True)
+    except pa.ArrowInvalid as error:
+        name = ".".join(path)
+        message = f"the predicate cannot be computed: column {name!r} holds text that is no UTF-8"
+        raise PredicateError(message, field=name) from error
+    return values

@@ -24,10 +24,16 @@ def compute(expressions: str, values: pa.Table) -> pa.Table:
     try:
         return session.sql(f"SELECT {expressions} FROM given").to_arrow_table()
     except duckdb.Error as error:
+        _forget_session()  # Some errors leave a session that answers nothing any more.
         reason = str(error).partition("\n")[0]
         raise PredicateError(f"the predicate cannot be computed: {reason}") from error
     finally:
-        session.unregister("given")
+        if session is getattr(_local, "session", None):
+            session.unregister("given")
+
+
+def _forget_session() -> None:
+    _local.session = None
 
 
 def _session() -> duckdb.DuckDBPyConnection:
