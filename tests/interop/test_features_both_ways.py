@@ -179,12 +179,11 @@ def test_the_change_feed_sees_nothing_of_a_compaction(oracle, named_table):
 @pytest.mark.parametrize("name", ["append-only", "row tracking", "column mapping by name"])
 def test_a_stream_sees_nothing_of_a_compaction(oracle, named_table, tmp_path, name):
     table = named_table(name)
-    options = {"skipChangeCommits": "true"}
-    assert oracle.stream(table, tmp_path / "place", options=options)
+    assert oracle.stream(table, tmp_path / "place")
 
     compact(delta_table(table), settings=LOCAL)
 
-    assert oracle.stream(table, tmp_path / "place", options=options) == []
+    assert oracle.stream(table, tmp_path / "place") == []
 
 
 def test_statistics_of_a_compacted_file_let_delta_spark_skip_it(oracle, named_table):
