@@ -127,8 +127,8 @@ def test_compactions_stand_in_for_the_commits_they_hold():
     for first, last in ((1, 3), (2, 4), (5, 6), (5, 9)):
         store.put(names.compaction_key(first, last), b"{}")
     replayed = find_segment(store).replayed
-    assert [version for version, _ in replayed] == [0, 3, 4, 6, 7]
-    assert replayed[1][1] == names.compaction_key(1, 3)
+    assert [file.version for file in replayed] == [0, 3, 4, 6, 7]
+    assert replayed[1].key == names.compaction_key(1, 3)
 
 
 def test_a_version_of_the_future_is_not_found():

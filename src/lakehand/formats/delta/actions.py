@@ -132,8 +132,13 @@ class Commit:
         return None if value is None else int(value)
 
 
-def parse_commit(version: int, data: bytes, *, table: str | None = None) -> Commit:
-    """Read the bytes of `V.json`. Unknown actions are left out; anything unreadable is an error."""
+def parse_commit(
+    version: int, data: bytes, *, table: str | None = None, key: str | None = None
+) -> Commit:
+    """Read the bytes of `V.json`, or of the file `key`.
+
+    Unknown actions are left out; anything unreadable is an error.
+    """
     found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in (*_LIST_KINDS, *_SINGLE_KINDS)}
     try:
         for kind, action in _actions(data):
@@ -141,7 +146,7 @@ def parse_commit(version: int, data: bytes, *, table: str | None = None) -> Comm
                 found[kind].append(action)
         return _commit(version, found)
     except (ValueError, KeyError, TypeError) as error:
-        key = commit_key(version)
+        key = key or commit_key(version)
         raise CorruptLogError(
             f"version {version} of the log cannot be read: {error}",
             table=table,

@@ -18,7 +18,23 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.listing import CheckpointFiles, CompactionFile
     from lakehand.storage import Store
 
-__all__ = ["LogSegment", "find_segment", "latest_version", "list_commits", "read_commit"]
+__all__ = [
+    "LogSegment",
+    "ReplayedFile",
+    "find_segment",
+    "latest_version",
+    "list_commits",
+    "read_commit",
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplayedFile:
+    """A commit, or a compaction of several, which then counts as the last of them."""
+
+    version: int
+    key: str
+    bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,19 +49,24 @@ class LogSegment:
     compactions: tuple[CompactionFile, ...] = ()
     #: When storage took each commit, the one of the checkpoint's own version included.
     commit_modified_at: Mapping[int, datetime] = field(default_factory=dict)
+    commit_bytes: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def checkpoint_version(self) -> int | None:
         return None if self.checkpoint is None else self.checkpoint.version
 
     @property
-    def replayed(self) -> tuple[tuple[int, str], ...]:
-        """The fewest files that hold all commits, as (version they count as, key), ascending."""
-        files = {file.last: file.key for file in self.compactions}
+    def replayed(self) -> tuple[ReplayedFile, ...]:
+        """The fewest files that hold all commits, oldest first."""
+        files = [
+            ReplayedFile(version=file.last, key=file.key, bytes=file.bytes)
+            for file in self.compactions
+        ]
         for version in self.commits:
             if not any(file.first <= version <= file.last for file in self.compactions):
-                files[version] = commit_key(version)
-        return tuple(sorted(files.items()))
+                size = self.commit_bytes[version]
+                files.append(ReplayedFile(version=version, key=commit_key(version), bytes=size))
+        return tuple(sorted(files, key=lambda file: file.version))
 
 
 def find_segment(
@@ -106,6 +127,7 @@ def _segment(store: Store, listing: LogListing, version: int | None) -> LogSegme
         commits=commits,
         compactions=_usable(listing.compactions, first, target),
         commit_modified_at={v: at for v, at in listing.commits.items() if first - 1 <= v <= target},
+        commit_bytes={version: listing.commit_bytes[version] for version in commits},
     )
 
 

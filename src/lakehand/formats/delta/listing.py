@@ -48,6 +48,7 @@ class CompactionFile:
     first: int
     last: int
     key: str
+    bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +57,7 @@ class LogListing:
 
     #: When storage took each commit.
     commits: dict[int, datetime] = field(default_factory=dict)
+    commit_bytes: dict[int, int] = field(default_factory=dict)
     #: Complete checkpoints only.
     checkpoints: tuple[CheckpointFiles, ...] = ()
     compactions: tuple[CompactionFile, ...] = ()
@@ -86,14 +88,17 @@ def list_log(store: Store, *, start: int = 0, distrusted: Collection[str] = ()) 
     leave behind.
     """
     commits: dict[int, datetime] = {}
+    sizes: dict[int, int] = {}
     parts: dict[CheckpointName, dict[int, ObjectInfo]] = {}
     compactions: list[CompactionFile] = []
     for info in _versioned(store, start):
         match parse_log_name(info.key):
             case CommitName(version=version):
-                commits[version] = info.modified_at
+                commits[version], sizes[version] = info.modified_at, info.bytes
             case CompactionName(first=first, last=last):
-                compactions.append(CompactionFile(first=first, last=last, key=info.key))
+                compactions.append(
+                    CompactionFile(first=first, last=last, key=info.key, bytes=info.bytes)
+                )
             case CheckpointName() as name if info.bytes > 0:
                 parts.setdefault(replace(name, part=1), {})[name.part] = info
             case _:
@@ -101,6 +106,7 @@ def list_log(store: Store, *, start: int = 0, distrusted: Collection[str] = ()) 
     checkpoints = (_complete(name, found) for name, found in parts.items())
     return LogListing(
         commits=commits,
+        commit_bytes=sizes,
         checkpoints=tuple(c for c in checkpoints if c and not set(c.keys) & set(distrusted)),
         compactions=tuple(compactions),
     )

@@ -58,7 +58,7 @@ def _newest_in_lines(source: LogSource) -> dict[_Key, tuple[int, str, dict[str, 
 def _actions_in_lines(source: LogSource) -> Iterator[tuple[int, str, dict[str, Any]]]:
     if not source.lines:
         return
-    relation = source.line_relation({"add": "JSON", "remove": "JSON"})
+    relation = source.lines.relation({"add": "JSON", "remove": "JSON"})
     path = decoded_path("json_extract_string(coalesce(add, remove), '$.path')")
     rows = source.run(
         f"SELECT version, add, remove FROM {relation} "

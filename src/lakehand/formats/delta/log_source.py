@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -18,14 +18,16 @@ import pyarrow.parquet as pq
 
 from lakehand.errors import CorruptFileError, CorruptLogError, ObjectNotFoundError
 from lakehand.formats.delta.log_files import open_log_files, quoted_list
+from lakehand.formats.delta.log_lines import gather_lines
 from lakehand.formats.delta.names import LOG_DIRECTORY, sidecar_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from lakehand.formats.delta.discovery import LogSegment
     from lakehand.formats.delta.log_files import LogFiles
+    from lakehand.formats.delta.log_lines import LogLines
     from lakehand.storage import Store
 
 __all__ = ["CheckpointPart", "LogSource", "OtherAction", "open_log_source"]
@@ -37,7 +39,6 @@ _OFFLINE: dict[str, str | bool | int | float | list[str]] = {
 }
 _COUNTED = ("add.path", "add.stats_parsed.numRecords")
 _LOCAL_PATH = re.compile(r'"[^"]*/([^"/]+)"')
-_USUAL_LINE_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,36 +77,23 @@ class LogSource:
 
     def __init__(
         self,
+        store: Store,
         segment: LogSegment,
         *,
-        table: str,
-        lines: Mapping[Path, int],
+        lines: LogLines,
         parts: Sequence[CheckpointPart],
         scratch: Path,
     ) -> None:
         self.segment = segment
-        self.table = table
-        #: Files of lines, each with the version it counts as.
+        self.table = store.url
+        #: Commits after the checkpoint; also the top file of a V2 checkpoint in JSON.
         self.lines = lines
         #: Parquet files of the checkpoint; their adds are reconciled already.
         self.parts = tuple(parts)
+        self._store = store
         config = _OFFLINE | {"temp_directory": str(scratch / "spill")}
         self.connection = duckdb.connect(":memory:", config=config)
         self.connection.execute("SET TimeZone = 'UTC'")
-        self.connection.execute(
-            "CREATE TEMP TABLE line_files AS SELECT unnest(?) AS filename, unnest(?) AS version",
-            [[str(path) for path in lines], list(lines.values())],
-        )
-
-    def line_relation(self, columns: Mapping[str, str]) -> str:
-        """Return a relation over the lines: `version`, and a column of its type for each action."""
-        types = ", ".join(f"'{kind}': '{type_}'" for kind, type_ in columns.items())
-        return (
-            f"(SELECT version, {', '.join(columns)} FROM read_json({quoted_list(self.lines)}, "
-            f"format = 'newline_delimited', columns = {{{types}}}, filename = true, "
-            f"hive_partitioning = false, maximum_object_size = {_line_limit(self.lines)}) "
-            f"JOIN line_files USING (filename))"
-        )
 
     def other_actions(self) -> list[OtherAction]:
         """Return every action that names no file, oldest first."""
@@ -115,7 +103,7 @@ class LogSource:
     def _others_in_lines(self) -> Iterator[OtherAction]:
         if not self.lines:
             return
-        relation = self.line_relation(dict.fromkeys(_OTHER_KINDS, "JSON"))
+        relation = self.lines.relation(dict.fromkeys(_OTHER_KINDS, "JSON"))
         rows = self.run(f"SELECT * FROM {relation} WHERE {_any_of(_OTHER_KINDS)}")
         for version, *values in rows:
             for kind, value in zip(_OTHER_KINDS, values, strict=True):
@@ -140,6 +128,7 @@ class LogSource:
         try:
             return self.connection.execute(statement).fetchall()
         except duckdb.Error as error:
+            self.lines.blame(self._store)
             # DuckDB names the local path, which may be that of a copy.
             reason = _LOCAL_PATH.sub(rf"{LOG_DIRECTORY}/\1", _first_line(error))
             raise CorruptLogError(
@@ -171,36 +160,15 @@ class LogSource:
 def open_log_source(store: Store, segment: LogSegment) -> Iterator[LogSource]:
     """Bring the files of a segment together. A checkpoint that is damaged: CorruptFileError."""
     with open_log_files(store) as files:
-        versions, keys = [v for v, _ in segment.replayed], [key for _, key in segment.replayed]
-        lines = dict(zip(files.bring(keys), versions, strict=True))
-        _require_content(store, lines)
+        lines = gather_lines(store, files, segment.replayed)
         try:
             top, parts = _open_checkpoint(files, segment)
         except (pa.ArrowException, OSError, ValueError, ObjectNotFoundError) as error:
             raise _corrupt_checkpoint(store.url, segment, error) from error
-        source = LogSource(
-            segment,
-            table=store.url,
-            lines={**lines, **top},
-            parts=parts,
-            scratch=files.scratch,
-        )
+        lines = replace(lines, files={**lines.files, **top})
+        source = LogSource(store, segment, lines=lines, parts=parts, scratch=files.scratch)
         with source.connection:
             yield source
-
-
-def _require_content(store: Store, lines: Mapping[Path, int]) -> None:
-    """Refuse commits without a byte: a writer died there, and what it meant is not known."""
-    for path, version in lines.items():
-        if path.stat().st_size == 0:
-            key = f"{LOG_DIRECTORY}/{path.name}"
-            raise CorruptLogError(
-                f"version {version} of {store.url} cannot be read: {key} is empty",
-                table=store.url,
-                version=version,
-                path=key,
-                hint="restore the commit from a backup; without it the content cannot be known",
-            )
 
 
 def _open_checkpoint(
@@ -276,20 +244,6 @@ def _corrupt_checkpoint(table: str, segment: LogSegment, error: Exception) -> Co
         path=key,
         hint="delete the damaged checkpoint if the commits before it are still in the log",
     )
-
-
-def _line_limit(paths: Iterable[Path]) -> int:
-    """Return what DuckDB must be ready for; it reserves several times as much memory.
-
-    Twice the longest line, because DuckDB 2.0 misreads a long last line that has no line end if the
-    limit is tight.
-    """
-    limit = _USUAL_LINE_BYTES
-    for path in paths:
-        if path.stat().st_size > _USUAL_LINE_BYTES:
-            with path.open("rb") as file:
-                limit = max(limit, *(2 * len(line) for line in file))
-    return limit
 
 
 def _any_of(kinds: Iterable[str]) -> str:

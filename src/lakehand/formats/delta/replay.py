@@ -122,7 +122,7 @@ def _read_changes(
         f"add IS NOT NULL AND remove IS NOT NULL AS is_double, "
         f"{decoded_path('coalesce(add.path, remove.path)')} AS path_key, "
         f"{_vector_key(vector)} AS vector_key "
-        f"FROM {source.line_relation(types)} WHERE add IS NOT NULL OR remove IS NOT NULL"
+        f"FROM {source.lines.relation(types)} WHERE add IS NOT NULL OR remove IS NOT NULL"
     )
     _require_unambiguous(source)
     source.run(
