@@ -16,9 +16,9 @@ from lakehand.model.work import Change, Group, GroupResult, Replacement
 from lakehand.observe import Progress
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.planning.small_files import CompactionPlan, CompactionPolicy, plan_compaction
-from lakehand.rewrite.recode import RecodeTask
 from lakehand.rewrite.report import Done, report_of
 from lakehand.rewrite.stopwatch import Stopwatch
+from lakehand.rewrite.task import RewriteTask
 from lakehand.runs import Heartbeat, Run, commit_results, sweep
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _rewrite(
         target_file_bytes=work.settings["target_file_bytes"],
         row_group_bytes=min(row_group_bytes, _MAX_ROW_GROUP_BYTES),
     )
-    task = RecodeTask(worker=work.table.worker(work.snapshot), run=run, spec=spec)
+    task = RewriteTask(worker=work.table.worker(work.snapshot), run=run, spec=spec)
     payloads = [{"group": group.to_json()} for group in work.groups]
     cancel = CancelToken()
     counter = _Counter(len(payloads), on_progress)

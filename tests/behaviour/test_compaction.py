@@ -13,7 +13,7 @@ import pytest
 from lakehand.errors import CorruptFileError, ProofError
 from lakehand.formats.base import WriteSpec
 from lakehand.maintain import compact, plan_work
-from lakehand.rewrite.recode import RecodeTask
+from lakehand.rewrite.task import RewriteTask
 from lakehand.runs import Run, list_runs
 from lakehand.settings import Settings
 from support.rows import assert_same_rows, delta_table, lakehand_rows
@@ -152,7 +152,7 @@ def recode(path, mutate):
     worker = Tampering(work.table.worker(work.snapshot), mutate)
     group = work.groups[0].to_json()
     run = Run.start(work.table.store, {"groups": [group]}, snapshot=work.snapshot)
-    task = RecodeTask(worker=worker, run=run, spec=WriteSpec(target_file_bytes=2**20))
+    task = RewriteTask(worker=worker, run=run, spec=WriteSpec(target_file_bytes=2**20))
     return task({"group": json.loads(json.dumps(group))})
 
 

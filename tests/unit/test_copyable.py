@@ -82,6 +82,8 @@ def test_another_codec_is_another_class(footer_of):
         ("parquet-cpp version 1.5.1-SNAPSHOT", False),
         ("parquet-cpp-arrow version 26.0.1", True),
         ("DuckDB version v2.0.0 (build abc)", True),
+        ("delta-rs version py-1.6.6", True),
+        ("parquet-mr version unknown", False),
         ("impala", False),
         ("", False),
     ],

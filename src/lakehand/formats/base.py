@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Change, DataFile, Group, Receipt, StagedFile
+    from lakehand.parquet.copy import Copied
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
@@ -43,6 +44,18 @@ class WriteSpec:
     codec: str | None = None
     row_group_bytes: int = 64 * 2**20
     row_group_rows: int = 512 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CopiedFile:
+    """A file made of row groups of other files, byte for byte, with what its proof compares."""
+
+    staged: StagedFile
+    copied: Copied
+
+
+class NotCopyable(Exception):  # noqa: N818  no failure: the group is recoded instead
+    """The row groups of these files cannot be moved into one file; the message says why."""
 
 
 class Format(Protocol):
@@ -165,6 +178,15 @@ class FormatWorker(Protocol):
         stem: str,
     ) -> tuple[StagedFile, ...]:
         """Write rows into new files whose names start with `stem`, in the partition of `like`."""
+        ...
+
+    def copy(
+        self, inputs: Sequence[DataFile], spec: WriteSpec, *, stem: str
+    ) -> tuple[CopiedFile, ...]:
+        """Move row groups of `inputs` into new files byte for byte.
+
+        Raises NotCopyable, before anything is written, if their bytes would not mean the same.
+        """
         ...
 
     def run_native(self, group: Group, *, stem: str) -> tuple[StagedFile, ...]:

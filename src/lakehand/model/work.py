@@ -125,6 +125,8 @@ class GroupResult:
     group: int
     attempt: str
     outputs: tuple[StagedFile, ...]
+    #: How it was made: a group that could not be copied was recoded.
+    method: Method = "recode"
     proof: Proof | None = None
     #: Milliseconds by stage: read, write, prove.
     timings: Mapping[str, float] = field(default_factory=dict)

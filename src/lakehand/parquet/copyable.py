@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from lakehand.parquet.thrift import Struct
 
-_WRITER = re.compile(r"(?P<name>.*?)\s+version\s+v?(?P<major>\d+)\.(?P<minor>\d+)", re.DOTALL)
+_WRITER = re.compile(r"(?P<name>.*?)\s+version\s+(?P<version>[^\s(]+)", re.DOTALL)
+_NUMBERS = re.compile(r"(\d+)\.(\d+)")
 #: Writers below these versions have faults that readers work around by the writer's name.
 _OLDEST_TRUSTED = {"parquet-mr": (1, 10), "parquet-cpp": (3, 0), "parquet-cpp-arrow": (3, 0)}
 _LAST_FIELD = {"file": 9, "row group": 7, "chunk": 9, "column": 17}
@@ -146,11 +147,11 @@ def _writer_fault(created_by: str | None) -> str | None:
     match = _WRITER.match(created_by or "")
     if match is None:
         return f"the writer of the file is not known ({created_by!r})"
-    version = (int(match["major"]), int(match["minor"]))
-    oldest = _OLDEST_TRUSTED.get(match["name"], (0, 0))
-    if version < oldest:
-        return f"files of {match['name']} before {oldest[0]}.{oldest[1]} need workarounds"
-    return None
+    oldest = _OLDEST_TRUSTED.get(match["name"])
+    numbers = _NUMBERS.match(match["version"])
+    if oldest is None or (numbers and (int(numbers[1]), int(numbers[2])) >= oldest):
+        return None
+    return f"files of {match['name']} before {oldest[0]}.{oldest[1]} need workarounds"
 
 
 def _unknown_fields(footer: Footer) -> Iterator[str]:

@@ -56,18 +56,23 @@ def digest_text(digest: Digest) -> str:
 
 
 def total_proof(proofs: Sequence[Proof]) -> Proof | None:
-    """Add up proofs: sums of digests are the digest of all rows. None if there are none."""
+    """Add up proofs: sums of digests are the digest of all rows. None if there are none.
+
+    Checksums of ranges do not add up, so several of them leave no digest.
+    """
     if not proofs:
         return None
+    if len(proofs) == 1:
+        return proofs[0]
     kinds, algorithms, engines = (
         sorted({getattr(proof, name) for proof in proofs})
         for name in ("kind", "algorithm", "engine")
     )
-    is_uniform = len(kinds) == len(algorithms) == len(engines) == 1
+    adds_up = kinds == ["digest"] and len(algorithms) == len(engines) == 1
     return Proof(
         kind=proofs[0].kind if len(kinds) == 1 else "mixed",
         rows=sum(proof.rows for proof in proofs),
-        digest=_sum_digests(proofs) if is_uniform else None,
+        digest=_sum_digests(proofs) if adds_up else None,
         bytes=sum(proof.bytes for proof in proofs),
         algorithm=",".join(algorithms),
         engine=",".join(engines),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakehand.model.work import Group, GroupResult
 from lakehand.observe.steps import Step, reached
@@ -12,31 +11,18 @@ from lakehand.prove.evidence import prove_equal
 from lakehand.rewrite.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
-    from lakehand.formats.base import FormatWorker, WriteSpec
+    from lakehand.formats.base import FormatWorker
     from lakehand.model.work import Digest, StagedFile
-    from lakehand.runs import Run
+    from lakehand.rewrite.task import RewriteTask
 
-__all__ = ["RecodeTask"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecodeTask:
-    """A function from a group to its result, as JSON. Picklable: it travels to the tasks."""
-
-    worker: FormatWorker
-    run: Run
-    spec: WriteSpec
-
-    def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        result = recode_group(self, Group.from_json(payload["group"]))
-        return self.run.record(result).to_json()
+__all__ = ["recode_group"]
 
 
-def recode_group(task: RecodeTask, group: Group) -> GroupResult:
+def recode_group(task: RewriteTask, group: Group) -> GroupResult:
     """Rewrite the rows of `group` and prove that storage holds them; ProofError if it does not."""
     worker, watch = task.worker, Stopwatch(task.run.clock)
     stem = task.run.reserve(group.id, directory=worker.output_directory(group.inputs))

@@ -77,8 +77,7 @@ def _differences(file_count: int, total_bytes: int, done: Done) -> dict[str, Any
     removed, removed_bytes = done.inputs_of(committed)
     outputs = [file for result in committed for file in result.outputs]
     proof = total_proof([result.proof for result in committed if result.proof])
-    methods = {group.id: group.method for group in done.groups}
-    used = [methods[result.group] for result in committed]
+    used = [result.method for result in committed]
     return {
         "version": done.receipt.version,
         "files_after": file_count - removed + len(outputs),

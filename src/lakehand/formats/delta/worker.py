@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import RefusedError, SchemaMismatchError, UnknownColumnError, ValidationError
 from lakehand.expressions.predicate import parse_predicate
+from lakehand.formats.delta.copier import copy_files
 from lakehand.formats.delta.reader import ReadRequest, SourceFile, read_rows
 from lakehand.formats.delta.schema import to_arrow
 from lakehand.formats.delta.type_changes import check_type_changes
@@ -18,15 +19,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakehand.formats.base import WriteSpec
+    from lakehand.formats.base import CopiedFile, WriteSpec
     from lakehand.formats.delta.schema import StructField
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile, Group, StagedFile
     from lakehand.storage import Store
 
 __all__ = ["DeltaWorker"]
-
-_ROW_TRACKING = "delta.enableRowTracking"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +48,7 @@ class DeltaWorker:
     @property
     def tracks_rows(self) -> bool:
         """Whether rows have an identity that must survive when they move to another file."""
-        return self.context.configuration.get(_ROW_TRACKING, "false").lower() == "true"
+        return self.context.tracks_rows
 
     def read(
         self,
@@ -135,6 +134,13 @@ class DeltaWorker:
     ) -> tuple[StagedFile, ...]:
         """Write rows into new files whose names start with `stem`, in the partition of `like`."""
         return write_files(self.context, batches, spec, like=like, stem=stem)
+
+    def copy(
+        self, inputs: Sequence[DataFile], spec: WriteSpec, *, stem: str
+    ) -> tuple[CopiedFile, ...]:
+        """Move row groups of `inputs` into new files byte for byte; NotCopyable if they cannot."""
+        target = spec.target_file_bytes
+        return copy_files(self.context, inputs, target_file_bytes=target, stem=stem)
 
     def run_native(self, group: Group, *, stem: str) -> tuple[StagedFile, ...]:
         """Refuse: Delta plans no groups of its own."""

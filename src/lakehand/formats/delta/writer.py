@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from lakehand.formats.base import WriteSpec
     from lakehand.formats.delta.schema import StructField
     from lakehand.formats.delta.snapshot import DeltaState
+    from lakehand.formats.delta.statistics_rules import StatisticsRules
     from lakehand.model.work import DataFile
     from lakehand.parquet.facts import FileFacts
     from lakehand.storage import Store
 
-__all__ = ["WriteContext", "output_directory", "write_files"]
+__all__ = ["WriteContext", "output_directory", "partition_values_of", "write_files"]
 
+_ROW_TRACKING = "delta.enableRowTracking"
 _ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
 _ROW_VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
 _CODEC_PROPERTY = "delta.parquet.compression.codec"
@@ -70,6 +72,21 @@ class WriteContext:
     def mode(self) -> MappingMode:
         return mapping_mode(self.configuration)
 
+    @property
+    def tracks_rows(self) -> bool:
+        """Whether rows have an identity that must survive when they move to another file."""
+        return self.configuration.get(_ROW_TRACKING, "false").lower() == "true"
+
+    def statistics_rules(self) -> StatisticsRules:
+        return statistics_rules(
+            self.schema,
+            self.configuration,
+            mode=self.mode,
+            partition_columns=self.partition_columns,
+            clustering_columns=self.clustering_columns,
+            writer_features=self.writer_features,
+        )
+
     def partition_fields(self) -> list[StructField]:
         found = [self.schema.find(name) for name in self.partition_columns]
         return [column for column in found if column is not None]
@@ -78,8 +95,8 @@ class WriteContext:
         """Return the columns that files hold."""
         if _MATERIALIZE_FEATURE in self.writer_features:
             return list(self.schema.fields)
-        names = {name.casefold() for name in self.partition_columns}
-        return [column for column in self.schema.fields if column.name.casefold() not in names]
+        names = {name.lower() for name in self.partition_columns}
+        return [column for column in self.schema.fields if column.name.lower() not in names]
 
 
 def _clustering_columns(domains: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
@@ -102,7 +119,7 @@ def write_files(
     They go into the partition of `like`, the files whose rows these are, or else into the one of
     `partition_values` (raw, by physical name). Columns of row identity in the batches are kept.
     """
-    values = _partition_values(context, like, partition_values)
+    values = partition_values_of(context, like, partition_values)
     facts = read_many_facts(context.store.resolve(file.path) for file in like)
     calendar = RecodedCalendar.of(facts)
     layout = replace(_layout(context, spec, like, facts), key_values=dict(calendar.key_values))
@@ -120,16 +137,16 @@ def output_directory(
     """Return the directory that `write_files` writes into."""
     return partition_directory(
         context.partition_fields(),
-        _partition_values(context, like, partition_values),
+        partition_values_of(context, like, partition_values),
         mode=context.mode,
         configuration=context.configuration,
     )
 
 
-def _partition_values(
+def partition_values_of(
     context: WriteContext,
     like: Sequence[DataFile],
-    given: Mapping[str, str | None] | None,
+    given: Mapping[str, str | None] | None = None,
 ) -> dict[str, str | None]:
     """Return the raw partition values, exactly as the files before spelled them."""
     spelled: list[dict[str, Any]] = [dict(file.native["add"]["partitionValues"]) for file in like]
@@ -226,15 +243,7 @@ class _StatisticsByFile:
     """Collects the statistics of one file after the other."""
 
     def __init__(self, context: WriteContext) -> None:
-        rules = statistics_rules(
-            context.schema,
-            context.configuration,
-            mode=context.mode,
-            partition_columns=context.partition_columns,
-            clustering_columns=context.clustering_columns,
-            writer_features=context.writer_features,
-        )
-        self._collector = StatisticsCollector(rules)
+        self._collector = StatisticsCollector(context.statistics_rules())
         self._current = 0
         self._texts: list[str] = []
 

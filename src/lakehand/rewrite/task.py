@@ -1,0 +1,49 @@
+"""The function that every rewriting task runs: a group in, its proved result out."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakehand.formats.base import NotCopyable
+from lakehand.model.work import Group
+from lakehand.observe import get_logger, log_event
+from lakehand.rewrite.copy import copy_group
+from lakehand.rewrite.recode import recode_group
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakehand.formats.base import FormatWorker, WriteSpec
+    from lakehand.model.work import GroupResult
+    from lakehand.runs import Run
+
+__all__ = ["RewriteTask"]
+
+_logger = get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewriteTask:
+    """A function from a group to its result, as JSON. Picklable: it travels to the tasks."""
+
+    worker: FormatWorker
+    run: Run
+    spec: WriteSpec
+
+    def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        result = self._rewrite(Group.from_json(payload["group"]))
+        return self.run.record(result).to_json()
+
+    def _rewrite(self, group: Group) -> GroupResult:
+        if group.method != "copy":
+            return recode_group(self, group)
+        try:
+            return copy_group(self, group)
+        except NotCopyable as reason:
+            # The plan saw footers of some files, the task sees all of them: it has the last word.
+            log_event(
+                _logger, logging.INFO, "copy_declined", "Group %d is recoded: %s", group.id, reason
+            )
+            return recode_group(self, group)

@@ -1,0 +1,118 @@
+"""A group whose row groups are moved undecoded holds the same rows for every reader."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import WriterProperties, write_deltalake
+
+from lakehand.formats.base import WriteSpec
+from lakehand.maintain import plan_work
+from lakehand.model.work import Change, GroupResult, Replacement
+from lakehand.rewrite.task import RewriteTask
+from lakehand.runs import Run
+from lakehand.settings import Settings
+from support.rows import delta_table
+
+LOCAL = Settings({"engine": "local"}, environment={})
+
+
+def _rows(start: int) -> pa.Table:
+    numbers = range(start, start + 500)
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int64()),
+            "name": [f"é-{n}" if n % 7 else None for n in numbers],
+            "amount": [n / 3 for n in numbers],
+            "point": [{"x": n, "y": None if n % 2 else n} for n in numbers],
+        }
+    )
+
+
+@pytest.fixture
+def path(tmp_path):
+    for start in range(0, 3_000, 500):
+        write_deltalake(str(tmp_path / "t"), _rows(start), mode="append")
+    return tmp_path / "t"
+
+
+def _read(path) -> pa.Table:
+    return deltalake.DeltaTable(str(path)).to_pyarrow_table().sort_by("id")
+
+
+def _run_first_group(path, method: str = "copy"):
+    work = plan_work(delta_table(path), LOCAL)
+    group = replace(work.groups[0], method=method)
+    run = Run.start(work.table.store, {"groups": [group.to_json()]}, snapshot=work.snapshot)
+    spec = WriteSpec(target_file_bytes=2**27)
+    task = RewriteTask(worker=work.table.worker(work.snapshot), run=run, spec=spec)
+    payload = json.loads(json.dumps({"group": group.to_json()}))
+    return work, group, GroupResult.from_json(task(payload))
+
+
+def _commit(work, group, result):
+    change = Change(
+        kind="rewrite",
+        base_version=work.snapshot.version,
+        operation="OPTIMIZE",
+        replacements=(Replacement(group=0, removes=group.inputs, adds=result.outputs),),
+        proof={"0": result.proof.to_json()},
+    )
+    return work.table.commit(change, token="copied")
+
+
+def test_a_copied_group_is_proved_by_ranges_and_read_equal(path):
+    before = _read(path)
+
+    work, group, result = _run_first_group(path)
+    _commit(work, group, result)
+
+    assert (result.method, result.proof.kind, result.proof.rows) == ("copy", "ranges", 3_000)
+    assert work.table.snapshot().file_count == 1
+    assert _read(path).equals(before)
+    columns = work.table.worker(work.table.snapshot())
+    files = work.table.data_files(work.table.snapshot(), [0])
+    assert columns.read(files).read_all().sort_by("id").num_rows == 3_000
+
+
+def test_statistics_of_a_copied_group_are_those_of_its_inputs(path):
+    _, _, result = _run_first_group(path)
+    (output,) = result.outputs
+    stats = json.loads(output.native["stats"])
+    assert stats["numRecords"] == 3_000
+    assert (stats["minValues"]["id"], stats["maxValues"]["id"]) == (0, 2_999)
+    assert stats["nullCount"]["name"] == len([n for n in range(3_000) if n % 7 == 0])
+
+
+def test_row_groups_arrive_as_they_were(path):
+    _, group, result = _run_first_group(path)
+    written = pq.ParquetFile(path / result.outputs[0].path).metadata
+    assert written.num_row_groups == len(group.inputs)
+    assert written.created_by.startswith("lakehand")
+
+
+def _append_with_another_codec(path):
+    properties = WriterProperties(compression="ZSTD")
+    write_deltalake(str(path), _rows(3_000), mode="append", writer_properties=properties)
+
+
+def _append_with_another_column(path):
+    wider = _rows(3_000).append_column("more", pa.array(range(500), pa.int64()))
+    write_deltalake(str(path), wider, mode="append", schema_mode="merge")
+
+
+@pytest.mark.parametrize("append", [_append_with_another_codec, _append_with_another_column])
+def test_a_group_that_cannot_be_copied_is_recoded(path, append):
+    append(path)
+    before = _read(path)
+
+    work, group, result = _run_first_group(path)
+    _commit(work, group, result)
+
+    assert (result.method, result.proof.kind) == ("recode", "digest")
+    assert _read(path).equals(before)
