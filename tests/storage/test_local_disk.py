@@ -124,6 +124,21 @@ def test_a_file_that_a_crash_left_behind_is_not_listed(store, root):
     assert leftovers(root) == []
 
 
+def test_the_owner_of_a_name_deletes_what_a_dead_writer_left_of_it(store, root):
+    writers = [
+        store.open_writer(f"d/{name}") for name in ("mine-1", "mine-2" + "x" * 240, "theirs")
+    ]
+    store.put("d/mine-3", b"1")
+
+    store.delete_unfinished("d", names=["mine-"])
+    store.delete_unfinished("missing", names=["mine-"])
+
+    assert [name[:8] for name in leftovers(root)] == [".theirs."]
+    assert store.exists("d/mine-3")
+    for writer in writers:
+        writer.abort()
+
+
 @pytest.mark.parametrize("name", [".lakehand", ".lakehand-x.tmp", ".x.tmp", "x.tmp"])
 def test_a_name_like_a_temporary_one_is_listed(store, name):
     store.put(name, b"")

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from lakehand.storage import Store
 
 RUNS_DIRECTORY = "_lakehand/runs"
+_DIRECTORIES = ("stems", "results", "fates", "settled")
 
 logger = get_logger(__name__)
 
@@ -303,6 +304,8 @@ class Run:
         names = [info.key.removeprefix(prefix) for info in self.store.list(self.key())]
         for stage in (_names_outputs, _is_about_the_run, _says_that_it_runs, _is_fate):
             self.discard([prefix + name for name in names if stage(name)])
+        for directory in (*_DIRECTORIES, ""):
+            self.store.delete_unfinished(self.key(directory), names=("",))
         _remove_empty_directories(self.store.local_path(self.key()))
 
     def discard(self, keys: Iterable[str]) -> None:

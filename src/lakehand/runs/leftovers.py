@@ -26,6 +26,10 @@ def delete_leftovers(run: Run, *, keep: Collection[str]) -> list[str]:
     """Delete what `find_leftovers` finds and return it. Only for whoever the run's fate allows."""
     leftovers = find_leftovers(run, keep=keep)
     run.discard(leftovers)
+    reservations = run.reservations()
+    stems = [reservation.stem for reservation in reservations]
+    for directory in {reservation.directory or "" for reservation in reservations}:
+        run.store.delete_unfinished(directory, names=stems)
     return leftovers
 
 

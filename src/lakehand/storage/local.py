@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 __all__ = ["LocalBackend"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Hidden from listings. A crash may leave such a file behind; it holds nothing that is visible.
-_TEMPORARY_NAME = re.compile(r"\.lakehand-[0-9a-f]{32}\.tmp")
+# Hidden from listings. A crash may leave such a file behind; it holds nothing that is visible. It
+# begins as its target does, so that whoever owns the target's name can find and delete it.
+_TEMPORARY_NAME = re.compile(r"\.(?P<target>.+)\.lakehand-[0-9a-f]{32}\.tmp", re.DOTALL)
+_MAX_TARGET_BYTES = 160
 
 _MISSING = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -92,7 +94,7 @@ class _TemporaryFile:
         self.target = target
         self.directory = os.path.dirname(target)
         _make_directory(self.directory)
-        self.path = os.path.join(self.directory, f".lakehand-{uuid.uuid4().hex}.tmp")
+        self.path = os.path.join(self.directory, _temporary_name(os.path.basename(target)))
         self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115  closed by seal or remove
 
     def write(self, view: memoryview) -> None:
@@ -270,10 +272,25 @@ class LocalBackend:
                 failures.append(DeleteFailure(key=key, error=error))
         return failures
 
+    def delete_unfinished(self, prefix: str, names: tuple[str, ...]) -> None:
+        path = self._path(prefix)
+        with _translated("delete", path), suppress(FileNotFoundError, NotADirectoryError):
+            for name in os.listdir(path):
+                match = _TEMPORARY_NAME.fullmatch(name)
+                if match and match["target"].startswith(names):
+                    with suppress(FileNotFoundError):
+                        os.unlink(os.path.join(path, name))
+
     def _delete(self, key: str) -> None:
         path = self._path(key)
         with _translated("delete", path), suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(path)
+
+
+def _temporary_name(target: str) -> str:
+    # A file name has at most 255 bytes.
+    start = os.fsdecode(os.fsencode(target)[:_MAX_TARGET_BYTES])
+    return f".{start}.lakehand-{uuid.uuid4().hex}.tmp"
 
 
 def _is_temporary(name: str) -> bool:

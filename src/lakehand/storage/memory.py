@@ -106,6 +106,9 @@ class MemoryBackend:
                 f"there is no object {key}", path=key, operation=operation
             ) from None
 
+    def delete_unfinished(self, prefix: str, names: tuple[str, ...]) -> None:
+        """Do nothing: an object that was not finished has no name here."""
+
     def local_path(self, key: str) -> None:  # noqa: ARG002
         return None
 

@@ -90,6 +90,9 @@ class RemoteBackend:
             etag=meta["e_tag"],
         )
 
+    def delete_unfinished(self, prefix: str, names: tuple[str, ...]) -> None:
+        """Do nothing: an object that was not finished has no name here."""
+
     def local_path(self, key: str) -> None:  # noqa: ARG002
         return None
 

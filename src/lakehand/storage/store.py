@@ -234,6 +234,15 @@ class Store:
             del left[:_DELETE_BATCH]
         return failures
 
+    def delete_unfinished(self, prefix: str, *, names: Iterable[str]) -> None:
+        """Delete what dead writers left right below `prefix` of objects whose names start so.
+
+        Nobody sees such remains, and only the owner of the names knows that their writer is dead.
+        """
+        starts = tuple(names)
+        if starts:
+            self._try(lambda: self._backend.delete_unfinished(check_prefix(prefix), starts))
+
     # Places
 
     def local_path(self, key: str) -> Path | None:

@@ -79,6 +79,9 @@ class WrappingBackend:
         writer = self.request("open_writer", key, lambda: self.inner.open_writer(key))
         return _WrappingWriter(writer, self)
 
+    def delete_unfinished(self, prefix: str, names: tuple[str, ...]) -> None:
+        self.inner.delete_unfinished(prefix, names)
+
     def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
         return self.request("delete", keys[0], lambda: self.inner.delete(keys))
 
