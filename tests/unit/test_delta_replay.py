@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from decimal import Decimal
 
 import pyarrow as pa
@@ -12,8 +14,8 @@ from lakehand.formats.delta.loading import load_soundly
 from lakehand.formats.delta.replay import live_actions
 from lakehand.formats.delta.snapshot import load_snapshot
 from lakehand.storage import open_store
-from support.checkpoints import ADD, put_checkpoint
-from support.hand_written_logs import add, metadata, new_log, protocol, put_commit
+from support.checkpoints import ADD, json_lines, put_checkpoint
+from support.hand_written_logs import add, field, metadata, new_log, protocol, put_commit, remove
 
 START = (protocol(), metadata())
 
@@ -92,6 +94,18 @@ def test_a_path_with_wildcards_is_read_literally(tmp_path):
     assert sorted(load_snapshot(store).files["path"].to_pylist()) == ["x", "y"]
 
 
+def test_opening_a_table_does_not_load_pandas(tmp_path):
+    table = metadata(field("day", "date"), partition_by=["day"])
+    put_commit(open_store(tmp_path), 0, protocol(), table, add("x", partitionValues={"day": ""}))
+    program = (
+        "import sys; from lakehand.storage import open_store; "
+        "from lakehand.formats.delta.snapshot import load_snapshot; "
+        "assert load_snapshot(open_store(sys.argv[1])).file_count == 1; "
+        "sys.exit('pandas' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program, tmp_path], check=False).returncode == 0
+
+
 def test_a_line_of_many_megabytes_is_read():
     store = new_log(START, [add("x", tags={"long": "a" * 20_000_000})])
     assert load_snapshot(store).file_count == 1
@@ -146,3 +160,18 @@ def load_once_after(event):
         return segment
 
     return load
+
+
+def test_a_large_commit_is_read_in_place_beside_small_ones():
+    padding = {"tags": {"long": "a" * 2_000}}
+    many = [add(f"f{number}", **padding) for number in range(600)]
+    store = new_log(START, many, [add("g"), remove("f1", at_ms=1)])
+    paths = load_snapshot(store).files["path"].to_pylist()
+    assert sorted(paths) == sorted([f"f{n}" for n in range(600) if n != 1] + ["g"])
+
+
+def test_a_large_commit_that_is_damaged_is_named():
+    store = new_log(START)
+    store.put(names.commit_key(1), json_lines([add("x", tags={"long": "a" * 2**21})])[:-3])
+    with pytest.raises(CorruptLogError, match=r"01\.json"):
+        load_snapshot(store)

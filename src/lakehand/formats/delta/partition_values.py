@@ -44,14 +44,20 @@ def _parse_dictionary(
     encoded: pa.DictionaryArray, type_: DeltaType, target: pa.DataType, time_zone: str
 ) -> pa.Array:
     texts = encoded.dictionary
-    texts = pc.if_else(pc.equal(texts, ""), None, texts)
+    # Written without constants: the first that pyarrow makes of a Python value imports pandas,
+    # which takes longer than to open most tables.
+    is_set = pc.binary_length(texts).cast(pa.bool_())
     try:
-        values = _parse(texts, target, time_zone)
+        values = _parse(pc.if_else(is_set, texts, _no_texts(texts)), target, time_zone)
     except (pa.ArrowException, ValueError) as error:
         name = type_.name if isinstance(type_, PrimitiveType) else str(target)
         message = f"a partition value in the log is no {name}: {str(error).partition(chr(10))[0]}"
         raise CorruptLogError(message) from error
     return values.take(encoded.indices)
+
+
+def _no_texts(like: pa.Array) -> pa.Array:
+    return pa.nulls(len(like), pa.string())
 
 
 def _parse(texts: pa.Array, target: pa.DataType, time_zone: str) -> pa.Array:
@@ -63,17 +69,13 @@ def _parse(texts: pa.Array, target: pa.DataType, time_zone: str) -> pa.Array:
         return _parse_timestamps(texts, target, time_zone)
     if pa.types.is_string(target) or pa.types.is_binary(target):
         return texts.cast(target)
-    trimmed = pc.utf8_trim_whitespace(texts)
-    if pa.types.is_date(target):
-        # A column that was widened keeps the longer text of its time in old entries.
-        trimmed = pc.utf8_slice_codeunits(trimmed, 0, 10)
-    return trimmed.cast(target)
+    return pc.utf8_trim_whitespace(texts).cast(target)
 
 
 def _parse_timestamps(texts: pa.Array, target: pa.TimestampType, time_zone: str) -> pa.Array:
     is_zoned = pc.match_substring_regex(texts, ZONED)
-    zoned = pc.if_else(is_zoned, texts, None).cast(pa.timestamp("us", tz="UTC"))
-    local = pc.if_else(is_zoned, None, texts).cast(pa.timestamp("us"))
+    zoned = pc.if_else(is_zoned, texts, _no_texts(texts)).cast(pa.timestamp("us", tz="UTC"))
+    local = pc.if_else(is_zoned, _no_texts(texts), texts).cast(pa.timestamp("us"))
     if target.tz is None:
         return pc.coalesce(local, zoned.cast(pa.timestamp("us")))
     if local.null_count < len(local):
