@@ -113,6 +113,8 @@ def _setting_rows(setting: Setting) -> Iterator[tuple[str, str]]:
     yield "default", _value(setting.default, setting.name)
     if setting.minimum is not None:
         yield "at least", _value(setting.minimum, setting.name)
+    if setting.maximum is not None:
+        yield "at most", _value(setting.maximum, setting.name)
     if " | " in setting.parse.__name__:
         yield "one of", ", ".join(code(choice) for choice in setting.parse.__name__.split(" | "))
     yield "environment", code(setting.environment)

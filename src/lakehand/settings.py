@@ -90,6 +90,8 @@ class Setting:
     table_property: str | None = None
     #: Smallest value allowed.
     minimum: Any = None
+    #: Largest value allowed.
+    maximum: Any = None
 
     @property
     def environment(self) -> str:
@@ -104,6 +106,9 @@ class Setting:
             raise ValidationError(message, field=self.name, value=value) from error
         if self.minimum is not None and parsed < self.minimum:
             message = f"{source}: {self.name} is {value!r}, but must be at least {self.minimum}"
+            raise ValidationError(message, field=self.name, value=value)
+        if self.maximum is not None and parsed > self.maximum:
+            message = f"{source}: {self.name} is {value!r}, but must be at most {self.maximum}"
             raise ValidationError(message, field=self.name, value=value)
         return parsed
 
@@ -124,6 +129,15 @@ SETTINGS: tuple[Setting, ...] = (
         default=0.5,
         help="A file is small when it is below this part of the target size.",
         minimum=0.0,
+        # Files are written within a tenth of the target: more would make small ones for ever.
+        maximum=0.9,
+    ),
+    Setting(
+        name="oversized_file_ratio",
+        parse=float,
+        default=10.0,
+        help="A file is split when it is above this many times the target size.",
+        minimum=2.0,
     ),
     Setting(
         name="deleted_row_ratio",
@@ -131,14 +145,53 @@ SETTINGS: tuple[Setting, ...] = (
         default=0.05,
         help="A file is worth rewriting when more than this part of its rows is deleted.",
         minimum=0.0,
+        maximum=1.0,
     ),
     Setting(
         name="min_files",
         parse=int,
         default=4,
         help="Fewer small files than this in a partition are left alone.",
-        aliases=("minFiles", "compaction.min-files"),
+        aliases=("minFiles", "minFilesForCompaction", "compaction.min-files"),
         minimum=2,
+    ),
+    Setting(
+        name="strategy",
+        parse=_one_of("greedy", "bin-packing", "sort-by-size"),
+        default="greedy",
+        help="How small files are put together: in their order, to fill files best, or by size.",
+        aliases=("compaction.strategy", "compactionStrategy"),
+    ),
+    Setting(
+        name="max_bytes_per_run",
+        parse=parse_bytes,
+        default=None,
+        help="A run rewrites at most this many bytes and leaves the rest; not set: all of them.",
+        aliases=("maxBytesPerRun", "compaction.max-bytes"),
+        minimum=1,
+    ),
+    Setting(
+        name="max_files_per_run",
+        parse=int,
+        default=None,
+        help="A run rewrites at most this many files and leaves the rest; not set: all of them.",
+        aliases=("maxFilesPerRun", "compaction.max-files"),
+        minimum=1,
+    ),
+    Setting(
+        name="max_groups_per_run",
+        parse=int,
+        default=None,
+        help="A run rewrites at most this many groups and leaves the rest; not set: all of them.",
+        aliases=("maxGroupsPerRun", "compaction.max-groups"),
+        minimum=1,
+    ),
+    Setting(
+        name="max_surveyed_files",
+        parse=int,
+        default=10_000,
+        help="A plan reads the footers of at most this many files, the largest ones.",
+        minimum=0,
     ),
     Setting(
         name="checkpoint_interval",

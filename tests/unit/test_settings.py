@@ -92,6 +92,12 @@ def test_a_value_below_the_minimum_is_refused():
     assert caught.value.field == "target_file_bytes"
 
 
+def test_a_value_above_the_maximum_is_refused():
+    with pytest.raises(ValidationError, match="must be at most 0.9") as caught:
+        Settings({"small_file_ratio": "0.95"}, environment={})
+    assert caught.value.field == "small_file_ratio"
+
+
 def test_a_choice_outside_the_list_is_refused_with_the_list():
     with pytest.raises(ValidationError, match="not one of spark, local"):
         Settings({"engine": "dask"}, environment={})

@@ -1,0 +1,132 @@
+"""Which files are worth rewriting, by what the table and the footers say of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.compute as pc
+
+from lakehand.planning.reasons import Reason, code_of
+from lakehand.planning.surveyed import align_survey, sum_by_owner
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from lakehand.planning.policy import CompactionPolicy
+    from lakehand.planning.reasons import ReasonCodes
+    from lakehand.planning.surveyed import Flags, Integers, Surveyed
+
+__all__ = ["Candidates", "Files", "find_candidates", "read_files"]
+
+#: A file is in bad shape when more than this part of its rows lies in crumbs ...
+_CRUMB_ROW_RATIO = 0.1
+#: ... and when there are enough of them for a rewrite to make a difference.
+_MIN_CRUMBS = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Files:
+    """The columns that decide, as NumPy arrays: one entry a file."""
+
+    bytes: Integers
+    #: What a rewrite is expected to leave of the file: its data, without deleted rows.
+    expected_bytes: Integers
+    #: Part of the rows that is deleted; 0 where the number of rows is not known.
+    deleted_share: np.typing.NDArray[np.float64]
+    has_deleted_rows: Flags
+    #: Files of equal numbers may become one file.
+    partition: Integers
+    survey: Surveyed
+
+    def __len__(self) -> int:
+        return len(self.bytes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Candidates:
+    """The files to be packed, and a reason for every file of the table."""
+
+    files: Files
+    reasons: ReasonCodes
+    #: Rewritten even if alone.
+    must: Flags
+    #: To be packed: `must`, and the small files of partitions that have enough of them.
+    chosen: Flags
+
+
+def read_files(files: pa.Table, partition_keys: pa.Array, survey: pa.Table | None) -> Files:
+    """Read what decides from the table of files and, where there is one, from the survey."""
+    surveyed = align_survey(survey, files["path"])
+    sizes = files["bytes"].to_numpy()
+    deleted = pc.fill_null(files["deleted_rows"], 0).to_numpy()
+    stated = pc.fill_null(files["rows"], -1).to_numpy()
+    rows = np.where((stated < 0) & surveyed.is_surveyed, surveyed.rows, stated)
+    share = np.divide(deleted, rows, out=np.zeros(len(rows)), where=rows > 0).clip(0.0, 1.0)
+    # An index and a footer are written anew and small; of other files only the size is known.
+    data_bytes = np.where(surveyed.is_surveyed, surveyed.data_bytes, sizes)
+    return Files(
+        bytes=sizes,
+        expected_bytes=np.where(rows == 0, 0, np.ceil(data_bytes * (1 - share))).astype(np.int64),
+        deleted_share=share,
+        has_deleted_rows=deleted > 0,
+        partition=_numbered(partition_keys),
+        survey=surveyed,
+    )
+
+
+def _numbered(keys: pa.Array) -> Integers:
+    encoded = pc.dictionary_encode(keys, null_encoding="encode")
+    numbers: Integers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
+
+
+def find_candidates(
+    files: Files, policy: CompactionPolicy, *, exclusions: Mapping[Reason, Flags]
+) -> Candidates:
+    """Judge every file; of two reasons the one that needs no other files is named.
+
+    `exclusions` holds a mask for each reason not to touch a file, whatever its state.
+    """
+    excluded = np.zeros(len(files), np.bool_)
+    for mask in exclusions.values():
+        excluded |= mask
+    small = (files.bytes < policy.small_file_bytes) & ~excluded
+    forcing = {
+        Reason.WORN: (files.deleted_share > policy.deleted_row_ratio) & ~excluded,
+        Reason.OVERSIZED: (files.bytes > policy.oversized_file_bytes) & ~excluded,
+        Reason.SMALL_ROW_GROUPS: _has_crumbs(files.survey, policy) & ~excluded,
+    }
+    must = np.logical_or.reduce(list(forcing.values()))
+    light = small | (must & (files.expected_bytes < policy.nearly_small_bytes))
+    gated = small & ~must & ~_in_partitions_with(policy.min_files, light, files.partition)
+    verdicts = {
+        **exclusions,
+        **forcing,
+        Reason.BELOW_MINIMUM_FILES: gated,
+        Reason.SMALL: small,
+    }
+    codes = [code_of(reason) for reason in verdicts]
+    default = code_of(Reason.LARGE_ENOUGH)
+    reasons = np.select(list(verdicts.values()), codes, default).astype(np.int8)
+    return Candidates(files=files, reasons=reasons, must=must, chosen=must | (small & ~gated))
+
+
+def _has_crumbs(survey: Surveyed, policy: CompactionPolicy) -> Flags:
+    groups, count = survey.row_groups, len(survey.rows)
+    is_crumb = groups.are_crumbs(policy.crumb_bytes)
+    crumb_rows = sum_by_owner(groups.rows * is_crumb, groups.owner, count)
+    crumbs = sum_by_owner(is_crumb.astype(np.int64), groups.owner, count)
+    found: Flags = (crumb_rows > _CRUMB_ROW_RATIO * survey.rows) & (crumbs >= _MIN_CRUMBS)
+    return found
+
+
+def _in_partitions_with(minimum: int, light: Flags, partition: Integers) -> Flags:
+    """Say of each file whether its partition holds at least `minimum` light files."""
+    if not len(partition):
+        return np.zeros(0, np.bool_)
+    enough: Flags = np.bincount(partition[light], minlength=int(partition.max()) + 1) >= minimum
+    return enough[partition]

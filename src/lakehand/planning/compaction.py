@@ -1,0 +1,162 @@
+"""The planner: which files become which files, read from top to bottom.
+
+Pure: no I/O, no clock, no format. The same files and policy give the same plan, and a plan over
+what a plan leaves behind is empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehand.planning.candidates import find_candidates, read_files
+from lakehand.planning.drafts import draft_groups, split_at_caps
+from lakehand.planning.forecast import Forecast
+from lakehand.planning.method import copy_affinity
+from lakehand.planning.packing import Items, Limits, pack
+from lakehand.planning.plan import Plan, Remaining
+from lakehand.planning.reasons import CHOSEN, LEFT, Reason, code_of, count_reasons, reason_column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.planning.candidates import Candidates, Files
+    from lakehand.planning.drafts import Drafts
+    from lakehand.planning.policy import CompactionPolicy
+    from lakehand.planning.reasons import ReasonCodes
+    from lakehand.planning.surveyed import Flags, Integers
+
+__all__ = ["Planning", "paths_to_survey", "plan_compaction"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Planning:
+    """A plan, and beside it the reason of every file of the table, in the order of its files."""
+
+    plan: Plan
+    reasons: pa.DictionaryArray
+
+
+def plan_compaction(
+    snapshot: Snapshot,
+    partition_keys: pa.Array,
+    policy: CompactionPolicy,
+    *,
+    survey: pa.Table | None = None,
+    order_keys: pa.Table | None = None,
+    exclusions: Mapping[Reason, Flags] | None = None,
+) -> Planning:
+    """Plan which files of `snapshot` are rewritten, which together, how, and what comes of it.
+
+    Only files with equal `partition_keys` ever become one. `survey` adds what footers say (see
+    `surveyed`). Where `order_keys` holds the place of each file in the order of the table, only
+    neighbours are put together, whatever the strategy. `exclusions` has a mask for each reason to
+    leave files alone.
+    """
+    files = read_files(snapshot.files, partition_keys, survey)
+    candidates = find_candidates(files, policy, exclusions=exclusions or {})
+    ranks = _ranks(files, order_keys)
+    in_force = policy if order_keys is None else replace(policy, strategy="greedy")
+    group_of_file = _groups(candidates, in_force, ranks)
+    drafts = draft_groups(files, candidates.reasons, group_of_file, ranks, in_force)
+    kept, later = split_at_caps(drafts, in_force)
+    reasons = _final_reasons(candidates, drafts, later)
+    plan = Plan(
+        table=snapshot.table,
+        version=snapshot.version,
+        policy=in_force,
+        groups=kept.to_groups(snapshot.files["path"]),
+        chosen=count_reasons(reasons, CHOSEN),
+        left=count_reasons(reasons, LEFT),
+        remaining=Remaining(
+            groups=len(later), files=later.file_count, bytes=int(later.input_bytes.sum())
+        ),
+        forecast=_forecast(files, kept),
+    )
+    return Planning(plan=plan, reasons=reason_column(reasons))
+
+
+def paths_to_survey(
+    snapshot: Snapshot,
+    partition_keys: pa.Array,
+    policy: CompactionPolicy,
+    *,
+    limit: int,
+    exclusions: Mapping[Reason, Flags] | None = None,
+    with_healthy: bool = False,
+) -> list[str]:
+    """Return the files whose footers tell most: candidates, the largest first, at most `limit`.
+
+    Small files are recoded whatever their footers say; large ones may be copied. `with_healthy`
+    adds files that are fine by size, to find those with bad row groups.
+    """
+    files = read_files(snapshot.files, partition_keys, None)
+    candidates = find_candidates(files, policy, exclusions=exclusions or {})
+    healthy = candidates.reasons == code_of(Reason.LARGE_ENOUGH)
+    wanted = candidates.chosen | healthy if with_healthy else candidates.chosen
+    order = np.lexsort((-files.bytes, ~candidates.chosen))
+    rows = order[wanted[order]][:limit]
+    paths: list[str] = snapshot.files["path"].take(pa.array(rows)).to_pylist()
+    return paths
+
+
+def _ranks(files: Files, order_keys: pa.Table | None) -> Integers:
+    ranks = np.arange(len(files))
+    if order_keys is not None:
+        keys = [(name, "ascending") for name in order_keys.column_names]
+        order = pc.sort_indices(order_keys, sort_keys=keys).to_numpy().astype(np.int64)
+        ranks[order] = np.arange(len(files))
+    return ranks
+
+
+def _groups(candidates: Candidates, policy: CompactionPolicy, ranks: Integers) -> Integers:
+    """Return the group of every file; -1 for files in none."""
+    files, chosen = candidates.files, np.flatnonzero(candidates.chosen)
+    items = Items(
+        sizes=files.expected_bytes[chosen],
+        partition=files.partition[chosen],
+        affinity=copy_affinity(files)[chosen],
+        rank=ranks[chosen],
+    )
+    limits = Limits(
+        capacity=policy.target_file_bytes,
+        small_bytes=policy.nearly_small_bytes,
+        fullest=policy.fullest_group_bytes,
+    )
+    bins = pack(items, policy.strategy, limits)
+    sizes = np.bincount(bins, minlength=len(chosen))
+    has_must = np.bincount(bins, weights=candidates.must[chosen], minlength=len(chosen)) > 0
+    # One healthy file would be rewritten into itself.
+    worthwhile = (sizes > 1) | has_must
+    numbers = np.cumsum(worthwhile & (sizes > 0)) - 1
+    group_of_file = np.full(len(files), -1, np.int64)
+    group_of_file[chosen] = np.where(worthwhile[bins], numbers[bins], -1)
+    return group_of_file
+
+
+def _final_reasons(candidates: Candidates, drafts: Drafts, later: Drafts) -> ReasonCodes:
+    reasons = candidates.reasons.copy()
+    alone = candidates.chosen.copy()
+    alone[drafts.positions] = False
+    reasons[alone] = code_of(Reason.SINGLE_FILE)
+    reasons[later.positions] = code_of(Reason.LATER_RUN)
+    return reasons
+
+
+def _forecast(files: Files, kept: Drafts) -> Forecast:
+    read, written = int(kept.input_bytes.sum()), int(kept.expected_bytes.sum())
+    total = int(files.bytes.sum())
+    return Forecast(
+        files_before=len(files),
+        files_after=len(files) - kept.file_count + int(kept.expected_files.sum()),
+        bytes_before=total,
+        bytes_after=total - read + written,
+        bytes_read=read,
+        bytes_written=written,
+        task_seconds=float(kept.task_seconds.sum()),
+    )

@@ -1,0 +1,86 @@
+"""What a plan will cost and leave behind, before anything is read.
+
+The rates are those of one task with one core on local disk, in seconds of processor time, proof
+included; docs/decisions/0010-planning.md tells how they were measured. They order plans and say
+"minutes" or "hours"; they promise no finishing time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from lakehand.planning.policy import CompactionPolicy
+    from lakehand.planning.surveyed import Flags, Integers
+
+__all__ = ["Forecast", "expected_file_counts", "task_seconds"]
+
+_MIB = 2**20
+#: Row groups moved byte for byte, checksums at both ends.
+COPY_BYTES_PER_SECOND = 400 * _MIB
+#: Rows decoded and digested on the way in ...
+RECODE_READ_BYTES_PER_SECOND = 25 * _MIB
+#: ... and encoded, then read back and digested again.
+RECODE_WRITE_BYTES_PER_SECOND = 15 * _MIB
+#: Opening an input: its footer, its schema.
+SECONDS_PER_FILE = 0.004
+#: Starting a task and finishing its files.
+SECONDS_PER_GROUP = 0.1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forecast:
+    """What is expected of a plan."""
+
+    #: Files of the table before and after.
+    files_before: int
+    files_after: int
+    #: Bytes of the table before and after.
+    bytes_before: int
+    bytes_after: int
+    #: What the tasks read and write.
+    bytes_read: int
+    bytes_written: int
+    #: Processor time of all tasks together.
+    task_seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        return cls(**value)
+
+
+def expected_file_counts(expected_bytes: Integers, policy: CompactionPolicy) -> Integers:
+    """Return how many files each group becomes: even ones near the target, none of them small.
+
+    >>> from lakehand.planning.policy import CompactionPolicy
+    >>> policy = CompactionPolicy(target_file_bytes=100)
+    >>> expected_file_counts(np.array([0, 60, 140, 160, 1040]), policy)
+    array([ 0,  1,  1,  2, 10])
+    """
+    nearest = np.floor(expected_bytes / policy.target_file_bytes + 0.5).astype(np.int64)
+    counts = np.maximum(nearest, 1)
+    are_small = expected_bytes / counts < policy.small_file_bytes
+    counts -= are_small & (counts > 1)
+    return np.where(expected_bytes > 0, counts, 0)
+
+
+def task_seconds(
+    is_copy: Flags, *, bytes_read: Integers, bytes_written: Integers, file_counts: Integers
+) -> NDArray[np.float64]:
+    """Estimate the processor time of each group."""
+    copying = bytes_read / COPY_BYTES_PER_SECOND
+    reading = bytes_read / RECODE_READ_BYTES_PER_SECOND
+    writing = bytes_written / RECODE_WRITE_BYTES_PER_SECOND
+    moving = np.where(is_copy, copying, reading + writing)
+    seconds: NDArray[np.float64] = SECONDS_PER_GROUP + SECONDS_PER_FILE * file_counts + moving
+    return seconds

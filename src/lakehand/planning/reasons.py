@@ -1,0 +1,66 @@
+"""Why a file is rewritten, or left as it is: one reason for every file of a table."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+    ReasonCodes = NDArray[np.int8]
+
+__all__ = ["CHOSEN", "LEFT", "Reason", "ReasonCodes", "code_of", "count_reasons", "reason_column"]
+
+
+class Reason(StrEnum):
+    """The values are stable: they stand in plans and reports."""
+
+    #: Chosen: below the size at which a file is worth its request.
+    SMALL = "small"
+    #: Chosen: too many of its rows are deleted.
+    WORN = "worn"
+    #: Chosen: far above the target size, to be split.
+    OVERSIZED = "oversized"
+    #: Chosen: too many rows in row groups far below a healthy size.
+    SMALL_ROW_GROUPS = "small_row_groups"
+    #: Left: neither small nor in bad shape.
+    LARGE_ENOUGH = "large_enough"
+    #: Left: small, but its partition has too few such files.
+    BELOW_MINIMUM_FILES = "below_minimum_files"
+    #: Left: small, but no other file fits beside it.
+    SINGLE_FILE = "single_file"
+    #: Left: worth rewriting, but the caps of the run are reached.
+    LATER_RUN = "later_run"
+    #: Left: not among the files that the predicate asks for.
+    OUTSIDE_PREDICATE = "outside_predicate"
+    #: Left: taken out by the caller's own function over the files.
+    OUTSIDE_FILTER = "outside_filter"
+    #: Left: its partition is being written to.
+    RECENTLY_WRITTEN = "recently_written"
+
+
+CHOSEN = (Reason.SMALL, Reason.WORN, Reason.OVERSIZED, Reason.SMALL_ROW_GROUPS)
+LEFT = tuple(reason for reason in Reason if reason not in CHOSEN)
+_CODES = {reason: code for code, reason in enumerate(Reason)}
+
+
+def code_of(reason: Reason) -> int:
+    """Return the number that stands for `reason` in arrays."""
+    return _CODES[reason]
+
+
+def reason_column(codes: ReasonCodes) -> pa.DictionaryArray:
+    """Return the reasons as a column beside the table of files."""
+    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array([str(r) for r in Reason]))
+
+
+def count_reasons(codes: ReasonCodes, reasons: Iterable[Reason]) -> Mapping[str, int]:
+    """Count the files of each of `reasons`; those that apply to no file are left out."""
+    counts = np.bincount(codes, minlength=len(_CODES))
+    return {str(r): int(counts[_CODES[r]]) for r in reasons if counts[_CODES[r]]}

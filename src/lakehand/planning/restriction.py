@@ -1,0 +1,78 @@
+"""Which files a call is about: a predicate that metadata decides, or the caller's own function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from lakehand.errors import PredicateError, ValidationError
+from lakehand.expressions.pruning import ALL, UNKNOWN, decide
+from lakehand.model.quantities import format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakehand.expressions.predicate import Predicate
+    from lakehand.planning.surveyed import Flags
+
+    FileFilter = Callable[[pa.Table], pa.Array | pa.ChunkedArray | np.ndarray]
+
+__all__ = ["FileFilter", "files_outside_filter", "files_outside_predicate"]
+
+
+def files_outside_predicate(predicate: Predicate, files: pa.Table) -> Flags:
+    """Say of each file whether `predicate` keeps none of its rows.
+
+    PredicateError if it keeps some rows of a file and not others, or if that is not known: a file
+    is rewritten as a whole or not at all. `files` needs bounds of the columns of the predicate.
+    """
+    verdicts = decide(predicate, files).to_numpy(zero_copy_only=False)
+    unknown = np.flatnonzero(verdicts == UNKNOWN)
+    if len(unknown):
+        raise _undecided(predicate, files, unknown)
+    outside: Flags = verdicts != ALL
+    return outside
+
+
+def _undecided(predicate: Predicate, files: pa.Table, unknown: np.ndarray) -> PredicateError:
+    example = files["path"][int(unknown[0])].as_py()
+    partition = files.schema.field("partition").type if "partition" in files.schema.names else ()
+    names = ", ".join(member.name for member in partition)
+    hint = f"use the partition columns ({names})" if names else "leave the predicate out"
+    return PredicateError(
+        f"the predicate {predicate.text!r} cannot be decided from metadata for "
+        f"{format_count(len(unknown), 'file')}, for example {example}: it may hold rows on both "
+        "sides, and files are rewritten as a whole",
+        field="where",
+        value=predicate.text,
+        hint=f"{hint}, or choose whole files with file_filter=",
+    )
+
+
+def files_outside_filter(file_filter: FileFilter, files: pa.Table) -> Flags:
+    """Say of each file whether `file_filter`, a function over the table of files, leaves it out.
+
+    The function returns one truth value a file; null counts as false.
+    """
+    column = _as_column(file_filter(files))
+    if not pa.types.is_boolean(column.type) or len(column) != files.num_rows:
+        message = f"file_filter returned {len(column)} values of type {column.type} "
+        raise _bad_answer(message + f"for {format_count(files.num_rows, 'file')}")
+    kept: Flags = column.fill_null(False).to_numpy().astype(np.bool_)  # noqa: FBT003
+    return ~kept
+
+
+def _as_column(answer: object) -> pa.ChunkedArray:
+    if isinstance(answer, pa.ChunkedArray):
+        return answer
+    try:
+        return pa.chunked_array([answer])
+    except (pa.ArrowException, TypeError) as error:
+        raise _bad_answer(f"file_filter returned a {type(answer).__name__}") from error
+
+
+def _bad_answer(message: str) -> ValidationError:
+    hint = "return one boolean a file, for example pc.less(files['bytes'], 1000)"
+    return ValidationError(message, field="file_filter", hint=hint)

@@ -1,0 +1,119 @@
+"""What footers say of files, in the order of the table of files.
+
+A survey has one row a file: `path`, `rows`, `row_group_bytes` and `row_group_rows` (lists),
+`copy_class` (files of one class may share a file byte for byte; null if refused) and `refusal`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehand.planning.policy import CRUMB_ROWS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Flags = NDArray[np.bool_]
+    Integers = NDArray[np.int64]
+
+Number = TypeVar("Number", bound=np.generic)
+
+__all__ = ["SURVEY_SCHEMA", "RowGroups", "Surveyed", "align_survey", "sum_by_owner"]
+
+SURVEY_SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("rows", pa.int64()),
+        ("row_group_bytes", pa.list_(pa.int64())),
+        ("row_group_rows", pa.list_(pa.int64())),
+        ("copy_class", pa.string()),
+        ("refusal", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class RowGroups:
+    """All row groups of the surveyed files, one after the other."""
+
+    #: Position of the file in the table of files.
+    owner: Integers
+    bytes: Integers
+    rows: Integers
+
+    def are_crumbs(self, crumb_bytes: float) -> Flags:
+        return (self.bytes < crumb_bytes) & (self.rows < CRUMB_ROWS)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Surveyed:
+    """One entry a file of the table."""
+
+    is_surveyed: Flags
+    #: Rows by the footer; 0 where it was not read.
+    rows: Integers
+    #: Bytes of the row groups together, without index and footer.
+    data_bytes: Integers
+    #: Number of the copy class; -1 for files that must not be copied or were not surveyed.
+    copy_class: Integers
+    #: Why a file must not be copied; null where it may, or where nothing is known.
+    refusal: pa.Array
+    row_groups: RowGroups
+
+
+def align_survey(survey: pa.Table | None, paths: pa.ChunkedArray) -> Surveyed:
+    """Bring the rows of `survey` into the order of `paths`; unknown paths are passed over."""
+    table = (SURVEY_SCHEMA.empty_table() if survey is None else survey).combine_chunks()
+    found = pc.index_in(paths, table["path"])
+    found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    files = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+    aligned = table.take(found.take(pa.array(files)))
+    count = len(paths)
+    row_groups = _row_groups(aligned, files)
+    return Surveyed(
+        is_surveyed=_scatter(np.ones(len(files), np.bool_), files, count, default=False),
+        rows=_scatter(_numbers(aligned["rows"]), files, count, default=0),
+        data_bytes=sum_by_owner(row_groups.bytes, row_groups.owner, count),
+        copy_class=_scatter(_classes(aligned["copy_class"]), files, count, default=-1),
+        refusal=table["refusal"].take(found).combine_chunks(),
+        row_groups=row_groups,
+    )
+
+
+def sum_by_owner(values: Integers, owner: Integers, count: int) -> Integers:
+    """Add up `values` for each of `count` owners, exactly."""
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, owner, values)
+    return sums
+
+
+def _row_groups(aligned: pa.Table, files: Integers) -> RowGroups:
+    counts = _numbers(pc.list_value_length(aligned["row_group_bytes"]))
+    return RowGroups(
+        owner=np.repeat(files, counts),
+        bytes=_numbers(pc.list_flatten(aligned["row_group_bytes"])),
+        rows=_numbers(pc.list_flatten(aligned["row_group_rows"])),
+    )
+
+
+def _classes(column: pa.ChunkedArray) -> Integers:
+    encoded = pc.dictionary_encode(column).combine_chunks()
+    return _numbers(encoded.indices, missing=-1)
+
+
+def _numbers(column: pa.Array | pa.ChunkedArray, *, missing: int = 0) -> Integers:
+    values: Integers = pc.fill_null(column, missing).to_numpy().astype(np.int64)
+    return values
+
+
+def _scatter(
+    values: NDArray[Number], positions: Integers, count: int, *, default: float
+) -> NDArray[Number]:
+    scattered = np.full(count, default, values.dtype)
+    scattered[positions] = values
+    return scattered
