@@ -93,7 +93,7 @@ def test_a_value_below_the_minimum_is_refused():
 
 
 def test_a_value_above_the_maximum_is_refused():
-    with pytest.raises(ValidationError, match="must be at most 0.9") as caught:
+    with pytest.raises(ValidationError, match=r"must be at most 0\.9") as caught:
         Settings({"small_file_ratio": "0.95"}, environment={})
     assert caught.value.field == "small_file_ratio"
 

@@ -82,5 +82,5 @@ def task_seconds(
     reading = bytes_read / RECODE_READ_BYTES_PER_SECOND
     writing = bytes_written / RECODE_WRITE_BYTES_PER_SECOND
     moving = np.where(is_copy, copying, reading + writing)
-    seconds: NDArray[np.float64] = SECONDS_PER_GROUP + SECONDS_PER_FILE * file_counts + moving
-    return seconds
+    seconds = SECONDS_PER_GROUP + SECONDS_PER_FILE * file_counts + moving
+    return seconds.astype(np.float64)
