@@ -10,6 +10,7 @@ import pytest
 
 from lakehand.errors import CorruptLogError, NotATableError, RefusedError
 from lakehand.formats.delta.discovery import read_commit
+from lakehand.formats.delta.file_table import file_keys
 from lakehand.formats.delta.names import LAST_CHECKPOINT_KEY, classic_checkpoint_key
 from lakehand.formats.delta.table import DeltaFormat, DeltaTable
 from lakehand.model.work import Change, Replacement, StagedFile, Transaction
@@ -79,7 +80,7 @@ def test_data_files_that_are_not_in_the_version_are_an_error(tmp_path):
     older = DeltaTable(table.store).snapshot(version=0)
 
     with pytest.raises(CorruptLogError, match="'a' is not in version"):
-        table._adds(older, snapshot.files["path"].to_pylist())
+        table._adds(older, file_keys(snapshot.files))
 
 
 def test_transactions_are_the_newest_of_every_application(tmp_path):

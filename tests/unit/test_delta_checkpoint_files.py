@@ -68,6 +68,14 @@ def test_a_file_that_reads_back_differently_is_deleted(store):
     assert not store.exists(KEY)
 
 
+def test_a_checkpoint_that_another_writer_put_there_meanwhile_is_left_alone(store):
+    written = write_parquet(store, KEY, [adds("a", "b")], SCHEMA)
+
+    verify_actions(store, replace(written, bytes=1, counts={"add": 2, "remove": 7}))
+
+    assert store.exists(KEY)
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.expressions.predicate import reference_name
+from lakehand.model.snapshot import column_text
 
 if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
@@ -95,7 +96,7 @@ def _facts_of(
     value = _member(files, "partition", path[0])
     if value is not None and len(path) == 1:
         return Column(name=name, knowledge=Knowledge.VALUE), {name: value}
-    bounds = _member(files, "bounds", ".".join(path))
+    bounds = _member(files, "bounds", column_text(path))
     family = family_of(type_)
     if bounds is None or family is None:
         return Column(name=name, knowledge=Knowledge.NOTHING), {}

@@ -161,9 +161,9 @@ def _is_name(node: exp.Expr) -> TypeGuard[exp.Column | exp.Dot]:
 
 
 def _field_named(name: str, struct: pa.DataType) -> pa.Field | None:
-    folded = name.casefold()
+    lower = name.lower()
     fields = struct if pa.types.is_struct(struct) else ()
-    same = [field for field in fields if field.name.casefold() == folded]
+    same = [field for field in fields if field.name.lower() == lower]
     exact = [field for field in same if field.name == name]
     return next(iter(exact or same), None)
 

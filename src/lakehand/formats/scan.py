@@ -9,6 +9,7 @@ import numpy as np
 from lakehand.expressions.facts import family_of
 from lakehand.expressions.predicate import Predicate, parse_predicate
 from lakehand.expressions.pruning import may_match
+from lakehand.model.snapshot import column_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +49,7 @@ def scan(
 def _with_bounds(table: FormatTable, snapshot: Snapshot, predicate: Predicate) -> Snapshot:
     """Return the same version with the bounds that can decide `predicate`, if any can."""
     names = [
-        ".".join(path)
+        column_text(path)
         for path, type_ in zip(predicate.references, predicate.types, strict=True)
         if path[0] not in snapshot.partition_columns and family_of(type_) is not None
     ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
 #: Columns that the `files` table of every snapshot has. `partition` and `native` are structs whose
@@ -25,6 +26,22 @@ FILE_COLUMNS: Mapping[str, pa.DataType] = {
 #: Names under which a reader hands out the identity of a row, where the table tracks it.
 ROW_ID = "__lakehand_row_id"
 ROW_VERSION = "__lakehand_row_version"
+
+# In a path of names, a dot leads into a struct and backticks hold a name together.
+_SPECIAL = re.compile(r"[.`]")
+
+
+def column_text(path: Sequence[str]) -> str:
+    """Return the one spelling of a column, or of a member of a struct, by its path.
+
+    >>> column_text(["point", "x"]), column_text(["point.x"])
+    ('point.x', '`point.x`')
+    """
+    return ".".join(_quoted(name) if _SPECIAL.search(name) else name for name in path)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

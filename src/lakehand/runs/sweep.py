@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from lakehand.errors import VersionNotFoundError
+from lakehand.errors import CorruptLogError, VersionNotFoundError
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.runs.adopt import Adopted, Adopter
@@ -212,7 +212,8 @@ class _Settling:
             return (
                 self._table.find_commit(fate.token or "", after=fate.base_version or 0) is not None
             )
-        except VersionNotFoundError:
+        except (VersionNotFoundError, CorruptLogError):
+            # The log of that time is cleaned away, so nobody can say any more.
             return False
 
     def _is_forgotten(self, missing: Collection[Fate]) -> bool:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from lakehand.errors import UnknownColumnError
 from lakehand.formats.delta.log_files import quoted
 from lakehand.formats.delta.schema import Leaf, PrimitiveType, arrow_type, leaves
+from lakehand.model.snapshot import column_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +39,8 @@ _TYPES: Mapping[str, str] = {
 }
 # Read as text first, because JSON has no such values.
 _AS_TEXT = frozenset({"date", "timestamp", "timestamp_ntz"})
+#: Digits of a decimal that survive a double.
+_EXACT_DIGITS = 15
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,18 +58,19 @@ class BoundsRequest:
 def request_bounds(
     columns: Sequence[str], schema: StructType, mode: MappingMode
 ) -> BoundsRequest | None:
-    """Return how to read the bounds of `columns` (dots lead into structs); None if there are none.
+    """Return how to read the bounds of `columns`; None if there are none.
 
+    Dots lead into structs; a name that has a dot of its own stands in backticks.
     `bounds` has a member for each column, under the name it was asked by, with `min`, `max` and
     `nulls`. Bounds may be wider than the values; `nulls` is null where the count is not exact.
     """
     if not columns:
         return None
-    known = {".".join(leaf.path).casefold(): leaf for leaf in leaves(schema, mode=mode)}
+    known = {column_text(leaf.path).lower(): leaf for leaf in leaves(schema, mode=mode)}
     for name in columns:
-        if name.casefold() not in known:
-            raise UnknownColumnError(name, [".".join(leaf.path) for leaf in known.values()])
-    chosen = {name: known[name.casefold()] for name in columns}
+        if name.lower() not in known:
+            raise UnknownColumnError(name, [column_text(leaf.path) for leaf in known.values()])
+    chosen = {name: known[name.lower()] for name in columns}
     structure = quoted(json.dumps(_structure(list(chosen.values()))))
     return BoundsRequest(
         parsed={_PARSED: f"TRY(from_json({{stats}}, {structure}))"},
@@ -101,8 +105,8 @@ def _select(leaf: Leaf) -> str:
     exact = f"{_PARSED}.tightBounds IS DISTINCT FROM false OR {nulls} IN (0, {_PARSED}.numRecords)"
     return _pack(
         {
-            "min": _value("minValues", leaf),
-            "max": _value("maxValues", leaf),
+            "min": _lower(leaf, _value("minValues", leaf)),
+            "max": _upper(leaf, _value("maxValues", leaf)),
             "nulls": f"CASE WHEN {exact} THEN {nulls} END",
         }
     )
@@ -111,6 +115,51 @@ def _select(leaf: Leaf) -> str:
 def _value(side: str, leaf: Leaf) -> str:
     type_ = _sql_type(leaf.type)
     return "NULL" if type_ is None else f"TRY_CAST({_member(side, leaf)} AS {type_})"
+
+
+def _lower(leaf: Leaf, value: str) -> str:
+    """Return a bound that is below all that its writer may have meant by `value`."""
+    if "float" in leaf.former_types:
+        return f"least({value}, {_as_float(value)})"
+    if _digits(leaf.type) > _EXACT_DIGITS:
+        return _unless_exact(leaf.type, value, f"CAST({value} AS DOUBLE) - {_slack(value)}")
+    return value
+
+
+def _upper(leaf: Leaf, value: str) -> str:
+    """Return a bound that is above all that its writer may have meant by `value`."""
+    if "float" in leaf.former_types:
+        return f"greatest({value}, {_as_float(value)})"
+    if _digits(leaf.type) > _EXACT_DIGITS:
+        return _unless_exact(leaf.type, value, f"CAST({value} AS DOUBLE) + {_slack(value)}")
+    return value
+
+
+def _as_float(value: str) -> str:
+    """Read a bound as it was before its column was widened: the text 0.7 of a float is less."""
+    return f"CAST(TRY_CAST({value} AS FLOAT) AS DOUBLE)"
+
+
+def _unless_exact(type_: DeltaType, value: str, moved: str) -> str:
+    """Move a bound of more digits than a double holds: delta-rs prints such decimals as doubles."""
+    _, scale = _decimal(type_)
+    limit = f"CAST(1e{_EXACT_DIGITS - scale} AS DOUBLE)"
+    is_exact = f"abs(CAST({value} AS DOUBLE)) < {limit}"
+    return f"CASE WHEN {is_exact} THEN {value} ELSE TRY_CAST({moved} AS {_sql_type(type_)}) END"
+
+
+def _slack(value: str) -> str:
+    # More than a double and the cast back to a decimal can be off together.
+    return f"abs(CAST({value} AS DOUBLE)) * 1e-15"
+
+
+def _digits(type_: DeltaType) -> int:
+    return _decimal(type_)[0]
+
+
+def _decimal(type_: DeltaType) -> tuple[int, int]:
+    found = type_.decimal if isinstance(type_, PrimitiveType) else None
+    return found or (0, 0)
 
 
 def _member(side: str, leaf: Leaf) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import CorruptLogError
+from lakehand.formats.delta.actions import dv_id
 from lakehand.formats.delta.bounds import request_bounds
 from lakehand.formats.delta.file_members import ROW_COUNT, decoded_path
 from lakehand.formats.delta.log_files import quoted
@@ -17,14 +18,17 @@ from lakehand.formats.delta.schema import arrow_type, mapping_mode, physical_nam
 from lakehand.model.snapshot import FILE_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakehand.formats.delta.actions import Metadata
     from lakehand.formats.delta.bounds import BoundsRequest
     from lakehand.formats.delta.log_source import LogSource
     from lakehand.formats.delta.schema import MappingMode, StructField, StructType
 
-__all__ = ["NATIVE_TYPE", "read_file_table"]
+__all__ = ["NATIVE_TYPE", "FileKey", "file_keys", "read_file_table"]
+
+#: Decoded path and identity of the deletion vector.
+FileKey = tuple[str, str | None]
 
 _TEXT_MAP = pa.map_(pa.string(), pa.string())
 _VECTOR_TYPE = pa.struct(
@@ -86,6 +90,22 @@ def read_file_table(
     if bounds is not None:
         table["bounds"] = raw.column("bounds").cast(bounds.type)
     return pa.table(table)
+
+
+def file_keys(files: pa.Table) -> list[FileKey]:
+    """Return what `actions.file_key` says of each file."""
+    paths = files["path"].to_pylist()
+    vectors = pc.struct_field(files["native"], "deletion_vector")
+    if vectors.null_count == len(vectors):
+        return [(path, None) for path in paths]
+    return list(zip(paths, map(_vector_id, vectors.to_pylist()), strict=True))
+
+
+def _vector_id(vector: Mapping[str, Any] | None) -> str | None:
+    if vector is None:
+        return None
+    known = {"storageType": vector["storage_type"], "pathOrInlineDv": vector["path_or_inline"]}
+    return dv_id({**known, "offset": vector["offset"]})
 
 
 def _paths(raw: pa.Table) -> pa.ChunkedArray:

@@ -72,11 +72,16 @@ def project_rows(
     columns: Sequence[StructField], stored: Sequence[FileColumn], mode: MappingMode
 ) -> RowProjection:
     """Return how to make `columns` from what a file stores; nulls where it has none of a column."""
-    if mode is MappingMode.ID and not any(column.field_id for column in stored):
-        message = "the file has no field ids, and the table finds its columns by them alone"
-        raise SchemaMismatchError(message, hint="rewrite the file with the engine that wrote it")
+    _require_ids(stored, mode, place="the file")
     members = (_project_field(column, stored, mode, place=column.name) for column in columns)
     return RowProjection(members=tuple(members))
+
+
+def _require_ids(stored: Sequence[FileColumn], mode: MappingMode, *, place: str) -> None:
+    """Refuse columns without ids where only ids tell them apart: they would read as null."""
+    if mode is MappingMode.ID and stored and not any(column.field_id for column in stored):
+        message = f"{place} has no field ids, and the table finds its columns by them alone"
+        raise SchemaMismatchError(message, hint="rewrite the file with the engine that wrote it")
 
 
 def find_column(
@@ -94,7 +99,7 @@ def named(name: str, columns: Sequence[FileColumn]) -> FileColumn | None:
     exact = [column for column in columns if column.name == name]
     if exact:
         return exact[0]
-    folded = [column for column in columns if column.name.casefold() == name.casefold()]
+    folded = [column for column in columns if column.name.lower() == name.lower()]
     if len(folded) > 1:
         names = ", ".join(column.name for column in folded)
         raise SchemaMismatchError(f"the file has several columns named {name!r}: {names}")
@@ -211,6 +216,7 @@ def _project(kind: DeltaType, found: FileColumn, mode: MappingMode, *, place: st
 def _project_struct(
     kind: StructType, found: FileColumn, mode: MappingMode, *, place: str
 ) -> Projection:
+    _require_ids(found.parts, mode, place=f"column {place!r} of the file")
     members = tuple(
         _project_field(member, found.parts, mode, place=f"{place}.{member.name}")
         for member in kind.fields

@@ -75,7 +75,7 @@ class ReadRequest:
         return self.columns + tuple(column for column in extra if column is not None)
 
     def is_partition_column(self, column: StructField) -> bool:
-        return column.name.casefold() in {name.casefold() for name in self.partition_columns}
+        return column.name.lower() in {name.lower() for name in self.partition_columns}
 
 
 def read_rows(request: ReadRequest, files: Sequence[SourceFile]) -> pa.RecordBatchReader:

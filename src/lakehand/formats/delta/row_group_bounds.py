@@ -11,6 +11,7 @@ import pyarrow.types as pat
 from lakehand.formats.delta.casts import can_cast, cast_values
 from lakehand.formats.delta.projection import find_column
 from lakehand.formats.delta.schema import StructType, arrow_type
+from lakehand.model.snapshot import column_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +39,7 @@ def row_group_facts(
     for path in paths:
         found = _find(path, schema, columns, mode)
         if found is not None:
-            bounds[".".join(path)] = _bounds(groups, *found)
+            bounds[column_text(path)] = _bounds(groups, *found)
     facts = {
         "rows": pa.array([group.num_rows for group in groups], pa.int64()),
         "partition": _struct({n: pa.repeat(v, len(groups)) for n, v in partition.items()}),

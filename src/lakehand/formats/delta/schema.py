@@ -37,6 +37,7 @@ __all__ = [
 
 PHYSICAL_NAME_KEY = "delta.columnMapping.physicalName"
 FIELD_ID_KEY = "delta.columnMapping.id"
+TYPE_CHANGES_KEY = "delta.typeChanges"
 MAPPING_MODE_PROPERTY = "delta.columnMapping.mode"
 
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
@@ -146,9 +147,12 @@ class StructType:
         return tuple(column.name for column in self.fields)
 
     def find(self, name: str) -> StructField | None:
-        """Return the column of this name, compared as Delta does: without case."""
-        folded = name.casefold()
-        return next((column for column in self.fields if column.name.casefold() == folded), None)
+        """Return the column of this name, compared as Delta does: without case.
+
+        Lower case, and not case folding, for which the two columns `ß` and `ss` would be one.
+        """
+        lower = name.lower()
+        return next((column for column in self.fields if column.name.lower() == lower), None)
 
     def to_plain(self) -> dict[str, Any]:
         return {"type": "struct", "fields": [column.to_plain() for column in self.fields]}
@@ -168,6 +172,8 @@ class Leaf:
     path: tuple[str, ...]
     physical_path: tuple[str, ...]
     type: DeltaType
+    #: Types that the column had before it was widened.
+    former_types: tuple[str, ...] = ()
 
 
 def parse_schema(text: str | None) -> StructType:
@@ -245,7 +251,17 @@ def _leaves(
         if isinstance(column.type, StructType):
             yield from _leaves(column.type, mode, here, there)
         else:
-            yield Leaf(path=here, physical_path=there, type=column.type)
+            yield Leaf(
+                path=here,
+                physical_path=there,
+                type=column.type,
+                former_types=_former_types(column),
+            )
+
+
+def _former_types(column: StructField) -> tuple[str, ...]:
+    changes = column.metadata.get(TYPE_CHANGES_KEY) or ()
+    return tuple(str(change.get("fromType")) for change in changes)
 
 
 def to_arrow(struct: StructType) -> pa.Schema:

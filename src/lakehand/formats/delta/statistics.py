@@ -122,7 +122,8 @@ def minimum_text(value: pa.Scalar, *, string_prefix: int) -> str | None:
         # -0.0 and 0.0 are equal, so the bound is the one that sorts first bit by bit.
         return _float_text(-0.0 if value.as_py() == 0 else value.as_py())
     if pat.is_string(value.type):
-        return string_text(value.as_py()[:string_prefix])
+        text = _text(value)
+        return None if text is None else string_text(text[:string_prefix])
     return _exact_text(value)
 
 
@@ -134,9 +135,18 @@ def maximum_text(value: pa.Scalar, *, string_prefix: int) -> str | None:
         # NaN sorts above everything: then there is no bound that all engines understand.
         return _float_text(0.0 if value.as_py() == 0 else value.as_py())
     if pat.is_string(value.type):
-        bound = _upper_prefix(value.as_py(), string_prefix)
+        text = _text(value)
+        bound = None if text is None else _upper_prefix(text, string_prefix)
         return None if bound is None else string_text(bound)
     return _exact_text(value)
+
+
+def _text(value: pa.Scalar) -> str | None:
+    """Return a string; None for bytes that are no UTF-8, which Spark lets into its strings."""
+    try:
+        return str(value.as_py())
+    except UnicodeDecodeError:
+        return None
 
 
 def _upper_prefix(text: str, length: int) -> str | None:

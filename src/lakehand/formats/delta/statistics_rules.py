@@ -47,7 +47,8 @@ def statistics_rules(
     writer_features: Collection[str] = (),
 ) -> StatisticsRules:
     """Choose the columns as the table's properties say; clustering columns (physical) always."""
-    data = StructType(tuple(f for f in schema.fields if f.name not in partition_columns))
+    partition = {name.lower() for name in partition_columns}
+    data = StructType(tuple(f for f in schema.fields if f.name.lower() not in partition))
     candidates = [leaf for leaf in leaves(data, mode=mode) if not _is_void(leaf.type)]
     listed = configuration.get("delta.dataSkippingStatsColumns")
     if listed is not None:
@@ -79,10 +80,10 @@ def _listed(candidates: Iterable[Leaf], text: str) -> list[Leaf]:
     return [
         leaf
         for leaf in candidates
-        if any(tuple(part.casefold() for part in leaf.path[: len(path)]) == path for path in wanted)
+        if any(tuple(part.lower() for part in leaf.path[: len(path)]) == path for path in wanted)
     ]
 
 
 def _column_path(text: str) -> tuple[str, ...]:
     parts = _NAME_PART.findall(text.strip())
-    return tuple((quoted.replace("``", "`") or plain).casefold() for quoted, plain in parts)
+    return tuple((quoted.replace("``", "`") or plain).lower() for quoted, plain in parts)

@@ -9,14 +9,15 @@ import pyarrow as pa
 from lakehand.errors import CorruptLogError, NotATableError
 from lakehand.formats.base import Capabilities
 from lakehand.formats.delta import commit, create, history
+from lakehand.formats.delta.actions import file_key
 from lakehand.formats.delta.checkpoint import checkpoint_if_due, write_checkpoint
 from lakehand.formats.delta.features import require_write
+from lakehand.formats.delta.file_table import file_keys
 from lakehand.formats.delta.grouping import partition_keys
 from lakehand.formats.delta.head import Head
 from lakehand.formats.delta.heads import Heads
 from lakehand.formats.delta.live_actions import live_actions
 from lakehand.formats.delta.names import LOG_DIRECTORY
-from lakehand.formats.delta.paths import decode_path
 from lakehand.formats.delta.schema import physical_name
 from lakehand.formats.delta.snapshot import load_snapshot, load_state_at
 from lakehand.model.work import DataFile
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.base import FormatWorker
     from lakehand.formats.delta.features import Operation
+    from lakehand.formats.delta.file_table import FileKey
     from lakehand.formats.delta.snapshot import DeltaState
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.snapshot import Snapshot
@@ -127,15 +129,21 @@ class DeltaTable:
         return partition_keys(values, columns)
 
     def data_files(self, snapshot: Snapshot, rows: Sequence[int]) -> tuple[DataFile, ...]:
-        columns = snapshot.files.select(["path", "bytes", "rows", "deleted_rows"])
-        chosen = columns.take(pa.array(rows, pa.int64())).to_pylist()
-        adds = self._adds(snapshot, [file["path"] for file in chosen])
-        return tuple(DataFile(**file, native={"add": adds[file["path"]]}) for file in chosen)
+        columns = snapshot.files.select(["path", "bytes", "rows", "deleted_rows", "native"])
+        chosen = columns.take(pa.array(rows, pa.int64()))
+        keys = file_keys(chosen)
+        adds = self._adds(snapshot, keys)
+        facts = chosen.drop_columns(["native"]).to_pylist()
+        return tuple(
+            DataFile(**file, native={"add": adds[key]})
+            for file, key in zip(facts, keys, strict=True)
+        )
 
-    def _adds(self, snapshot: Snapshot, paths: Sequence[str]) -> dict[str, dict[str, Any]]:
-        found = live_actions(self.store, snapshot.native.segment, paths)
-        adds = {decode_path(add["path"]): add for add in found}
-        missing = next((path for path in paths if path not in adds), None)
+    def _adds(self, snapshot: Snapshot, keys: Sequence[FileKey]) -> dict[FileKey, dict[str, Any]]:
+        found = live_actions(self.store, snapshot.native.segment, [path for path, _ in keys])
+        # By vector too: a damaged log may name one file twice, with different rows deleted.
+        adds = {file_key(add): add for add in found}
+        missing = next((path for path, vector in keys if (path, vector) not in adds), None)
         if missing is not None:
             message = f"{missing!r} is not in version {snapshot.version} of {self.store.url}"
             raise CorruptLogError(message, table=self.store.url, version=snapshot.version)
