@@ -7,6 +7,10 @@ import statistics
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _PROGRAM = """
 import json, resource, sys, time
@@ -32,10 +36,24 @@ class Measurement:
     peak_mib: float
 
 
-def measure(name: str, *, setup: str, work: str, runs: int) -> Measurement:
-    """Run `work` after `setup`, of which only `work` is timed."""
-    program = _PROGRAM.format(setup=setup, work=work)
-    found = [_run_once(program) for _ in range(runs)]
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A piece of work; only `work` is timed."""
+
+    name: str
+    setup: str
+    work: str
+
+
+def measure(cases: Sequence[Case], *, runs: int) -> list[Measurement]:
+    """Run every case `runs` times, in turns: what else the machine does then hits all alike."""
+    programs = [_PROGRAM.format(setup=case.setup, work=case.work) for case in cases]
+    rounds = [[_run_once(program) for program in programs] for _ in range(runs)]
+    by_case = zip(*rounds, strict=True)
+    return [_summary(case.name, found) for case, found in zip(cases, by_case, strict=True)]
+
+
+def _summary(name: str, found: Sequence[dict[str, float]]) -> Measurement:
     seconds = [run["seconds"] for run in found]
     return Measurement(
         name=name,
