@@ -15,6 +15,7 @@ from pyroaring import BitMap64
 
 from lakehand import open_table
 from lakehand.errors import SchemaMismatchError
+from lakehand.formats.base import NotCopyable, WriteSpec
 from lakehand.formats.delta.checkpoint import write_checkpoint
 from lakehand.formats.delta.deletion_vectors import write_deletion_vectors
 from lakehand.formats.delta.names import commit_key
@@ -159,6 +160,33 @@ def test_a_run_whose_commit_nobody_can_look_up_any_more_does_not_block_the_next_
     clock.advance(30 * 24 * 3600)
 
     assert len(sweep(DeltaTable(store), clock=clock).dropped) == 1
+
+
+def test_a_checkpoint_with_characters_that_end_a_line_elsewhere_is_whole():
+    head = metadata(properties={"delta.checkpointPolicy": "v2"})
+    store = new_log([protocol(reader=["v2Checkpoint"]), head], [add("a")])
+    top, *_ = write_checkpoint(store, clock=ManualClock()).keys
+    lines = [json.loads(line) for line in store.get(top).splitlines()]
+    lines[-1]["metaData"]["description"] = "one\u2028two"
+    store.put(top, "\n".join(json.dumps(line, ensure_ascii=False) for line in lines).encode())
+    store.delete([commit_key(0)])
+
+    assert DeltaTable(store).snapshot().file_count == 1
+    assert not write_checkpoint(store, clock=ManualClock()).is_new
+
+
+def test_files_without_rows_are_not_copied_into_a_file_without_rows():
+    store = new_log([protocol(), metadata()])
+    sink = io.BytesIO()
+    pq.ParquetWriter(sink, pa.schema([("id", pa.int64())])).close()
+    store.put("a", sink.getvalue())
+    put_commit(store, 1, add("a", size=len(sink.getvalue()), rows=0))
+    table = DeltaTable(store)
+    snapshot = table.snapshot()
+    spec = WriteSpec(target_file_bytes=2**20, row_group_bytes=2**20)
+
+    with pytest.raises(NotCopyable, match="holds no rows"):
+        table.worker(snapshot).copy(table.data_files(snapshot, [0]), spec, stem="b")
 
 
 def test_a_plan_of_many_groups_looks_into_the_log_as_often_as_a_plan_of_one():

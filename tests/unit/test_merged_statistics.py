@@ -80,3 +80,8 @@ def test_nan_leaves_no_bound_on_its_side():
 def test_rows_are_counted_even_where_a_file_has_no_statistics():
     found = json.loads(merge_statistics([None, _stats(4, 1, 2)], [3, 4], _rules(a="long")))
     assert (found["numRecords"], found["minValues"]) == (7, {})
+
+
+def test_statistics_that_are_no_json_leave_nothing_but_the_count():
+    found = json.loads(merge_statistics(["oops", _stats(4, 1, 5)], [3, 4], _rules(a="long")))
+    assert found == {"numRecords": 7, "minValues": {}, "maxValues": {}, "nullCount": {}}

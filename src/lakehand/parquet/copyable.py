@@ -67,6 +67,8 @@ def refusal(footer: Footer) -> str | None:
         return writer_fault
     if FileField.ENCRYPTION in footer.meta or FileField.SIGNING_KEY in footer.meta:
         return "the file is encrypted or signed"
+    if not footer.rows:
+        return "the file holds no rows"
     if not is_known(footer.schema):
         return "the schema holds a logical type that lakehand does not know"
     unknown = next(_unknown_fields(footer), None)

@@ -135,7 +135,7 @@ def _parquet_writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _count_json(key: str, data: bytes) -> ActionFile:
-    kinds = [kind for line in data.decode("utf-8").splitlines() for kind in json.loads(line)]
+    kinds = [kind for line in data.splitlines() for kind in json.loads(line)]
     return ActionFile(key=key, bytes=len(data), counts=Counter(kinds))
 
 

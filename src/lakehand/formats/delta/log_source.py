@@ -192,7 +192,8 @@ def _bring_sidecars(files: LogFiles, names: Sequence[str]) -> list[Path]:
 
 def _sidecars_in_lines(path: Path) -> Iterator[str]:
     is_checkpoint = False
-    for line in path.read_text("utf-8").splitlines():
+    # Bytes, because a text would also be cut at other characters that end a line.
+    for line in path.read_bytes().splitlines():
         action = json.loads(line) if line.strip() else {}
         is_checkpoint |= "checkpointMetadata" in action
         if "sidecar" in action:

@@ -69,7 +69,10 @@ class _Number:
 
 
 def _parse(text: str | None) -> dict[str, Any]:
-    parsed = json.loads(text, parse_float=_Number) if text else {}
+    try:
+        parsed = json.loads(text, parse_float=_Number) if text else {}
+    except ValueError:
+        return {}
     return parsed if isinstance(parsed, dict) else {}
 
 
