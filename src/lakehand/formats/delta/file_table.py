@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from lakehand.errors import CorruptLogError
 from lakehand.formats.delta.actions import dv_id
 from lakehand.formats.delta.bounds import request_bounds
-from lakehand.formats.delta.file_members import ROW_COUNT, decoded_path
+from lakehand.formats.delta.file_members import ROW_COUNT
 from lakehand.formats.delta.log_files import quoted
 from lakehand.formats.delta.partition_values import parse_partition_values
 from lakehand.formats.delta.replay import live_relation
@@ -137,7 +137,7 @@ def _query(
         for index, column in enumerate(columns)
     )
     return (
-        f"SELECT path AS raw_path, nullif({decoded_path('path')}, path) AS decoded_path, "
+        f"SELECT path AS raw_path, nullif(path_key, path) AS decoded_path, "
         f'size AS bytes, "{ROW_COUNT}" AS rows, '
         "coalesce(deletionVector.cardinality, 0) AS deleted_rows, "
         "make_timestamp_ms(modificationTime) AS modified_at, "

@@ -49,7 +49,8 @@ def live_adds(
     """Stream the adds in force, one column for each member as it is spelled in the log."""
     with open_log_source(store, segment) as source:
         relation = live_relation(source, "add", tuple(ADD_MEMBERS))
-        yield source.stream(f"SELECT * FROM {relation}", batch_rows=batch_rows)
+        query = f"SELECT * EXCLUDE path_key FROM {relation}"
+        yield source.stream(query, batch_rows=batch_rows)
 
 
 @contextmanager
@@ -59,7 +60,8 @@ def live_removes(
     """Stream the tombstones, expired ones too where the log still holds them."""
     with open_log_source(store, segment) as source:
         relation = live_relation(source, "remove", tuple(REMOVE_MEMBERS))
-        yield source.stream(f"SELECT * FROM {relation}", batch_rows=batch_rows)
+        query = f"SELECT * EXCLUDE path_key FROM {relation}"
+        yield source.stream(query, batch_rows=batch_rows)
 
 
 def live_relation(
@@ -71,7 +73,8 @@ def live_relation(
 ) -> str:
     """Return a relation with one row for each action of `kind` in force, one column a member.
 
-    `derived` names further columns and the SQL that makes them of the statistics, `{stats}`.
+    The decoded path is there as `path_key`. `derived` names further columns and the SQL that makes
+    them of the statistics, `{stats}`.
     """
     derived = derived or {}
     parts = [_part_relation(part, kind, members, derived) for part in source.parts]
@@ -79,7 +82,7 @@ def live_relation(
         _read_changes(source, kind, members, derived)
         parts = [f"{p} AS base ANTI JOIN newest_{kind} AS newest ON {_SAME_KEY}" for p in parts]
         parts.append(f"newest_{kind} WHERE kind = '{kind}'")
-    names = ", ".join(f'"{name}"' for name in (*members, *derived))
+    names = ", ".join(f'"{name}"' for name in (*members, *derived, "path_key"))
     return "(" + " UNION ALL ".join(f"SELECT {names} FROM {part}" for part in parts) + ")"
 
 
