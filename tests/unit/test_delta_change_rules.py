@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakehand.errors import ProofError, RefusedError, ValidationError
+from lakehand.errors import ProofError, RefusedError, ReplanError, ValidationError
 from lakehand.formats.delta.change_rules import check_change
 from lakehand.model.work import Change, Replacement
 from support.changes import (
@@ -103,6 +103,14 @@ def test_files_need_a_row_count_where_others_rely_on_it(listed, stats):
     check_change(change, head())
     with pytest.raises(ValidationError, match="no row count"):
         check_change(change, head(protocol=listed))
+
+
+def test_a_change_made_for_a_table_that_was_replaced_is_stopped():
+    change = replace(append(staged_file("a")), table_id="table-1")
+
+    check_change(change, head())
+    with pytest.raises(ReplanError, match="created anew"):
+        check_change(change, head(metadata=metadata(id="table-2")))
 
 
 def test_a_rewrite_that_loses_rows_is_stopped():

@@ -64,6 +64,8 @@ class Snapshot:
     properties: Mapping[str, str]
     #: What only the table's format understands.
     native: Any
+    #: What tells this table from one that was created later at the same place; None: nothing does.
+    table_id: str | None = None
     #: Newest checkpoint that this snapshot was built from; None where the format or table has none.
     checkpoint_version: int | None = None
 

@@ -178,6 +178,8 @@ class Change:
     adds: tuple[StagedFile, ...] = ()
     removes: tuple[DataFile, ...] = ()
     transaction: Transaction | None = None
+    #: `Snapshot.table_id` of the table that the change is for; None: whatever is there.
+    table_id: str | None = None
     #: Whether the change depends on the rows it read (it then conflicts with rows added since).
     reads_rows: bool = False
     #: Evidence by group (its id as text), as `Proof.to_json()`; the commit keeps the sum of it.

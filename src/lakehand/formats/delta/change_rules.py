@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from lakehand.errors import ProofError, RefusedError, ValidationError
+from lakehand.errors import ProofError, RefusedError, ReplanError, ValidationError
 from lakehand.formats.delta.actions import dv_id
 from lakehand.formats.delta.draft import changes_data
 from lakehand.formats.delta.features import require_write, supported_features
@@ -37,6 +37,18 @@ def check_change(change: Change, head: Head) -> None:
     require_write(_OPERATIONS[change.kind], head.protocol, head.metadata, table=head.table)
     for check in _CHECKS:
         check(change, head)
+
+
+def _is_for_this_table(change: Change, head: Head) -> None:
+    """Refuse a change that was made for a table which has been replaced since."""
+    if change.table_id is not None and change.table_id != head.metadata.id:
+        raise ReplanError(
+            f"{head.table} was deleted and created anew since version {change.base_version} of it"
+            " was read",
+            table=head.table,
+            expected_version=change.base_version,
+            hint="nothing was written; plan again on the new table",
+        )
 
 
 def _fits_its_kind(change: Change, head: Head) -> None:
@@ -165,6 +177,7 @@ def _needs_no_change_files(change: Change, head: Head) -> None:
 
 
 _CHECKS: tuple[Callable[[Change, Head], None], ...] = (
+    _is_for_this_table,
     _fits_its_kind,
     _names_every_file_once,
     _replaces_no_file_by_itself,

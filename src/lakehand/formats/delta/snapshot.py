@@ -96,6 +96,7 @@ def _load(store: Store, segment: LogSegment, statistics: Sequence[str], time_zon
         files=files,
         properties=state.metadata.configuration,
         native=state,
+        table_id=state.metadata.id,
         checkpoint_version=segment.checkpoint_version,
     )
 
