@@ -141,7 +141,8 @@ def test_a_million_files_are_packed_in_seconds(strategy, partitions):
     random = np.random.default_rng(7)
     count = 1_000_000
     items = Items(
-        sizes=random.integers(1, 64 * MIB, count),
+        sizes=(sizes := random.integers(1, 64 * MIB, count)),
+        expected=sizes,
         partition=random.integers(0, partitions, count),
         affinity=np.zeros(count, np.int64),
         rank=np.arange(count),

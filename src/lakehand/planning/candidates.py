@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
+from lakehand.planning.forecast import recoded_bytes
 from lakehand.planning.reasons import Reason, code_of
 from lakehand.planning.surveyed import align_survey, sum_by_owner
 
@@ -33,7 +34,9 @@ class Files:
     """The columns that decide, as NumPy arrays: one entry a file."""
 
     bytes: Integers
-    #: What a rewrite is expected to leave of the file: its data, without deleted rows.
+    #: What a copy would leave of the file: its row groups, without the share of deleted rows.
+    live_bytes: Integers
+    #: What a rewrite is expected to leave of it.
     expected_bytes: Integers
     #: Part of the rows that is deleted; 0 where the number of rows is not known.
     deleted_share: np.typing.NDArray[np.float64]
@@ -58,7 +61,9 @@ class Candidates:
     chosen: Flags
 
 
-def read_files(files: pa.Table, partition_keys: pa.Array, survey: pa.Table | None) -> Files:
+def read_files(
+    files: pa.Table, partition_keys: pa.Array, policy: CompactionPolicy, survey: pa.Table | None
+) -> Files:
     """Read what decides from the table of files and, where there is one, from the survey."""
     surveyed = align_survey(survey, files["path"])
     sizes = files["bytes"].to_numpy()
@@ -66,11 +71,13 @@ def read_files(files: pa.Table, partition_keys: pa.Array, survey: pa.Table | Non
     stated = pc.fill_null(files["rows"], -1).to_numpy()
     rows = np.where((stated < 0) & surveyed.is_surveyed, surveyed.rows, stated)
     share = np.divide(deleted, rows, out=np.zeros(len(rows)), where=rows > 0).clip(0.0, 1.0)
-    # An index and a footer are written anew and small; of other files only the size is known.
+    # Footers are written anew and small; of files that were not surveyed only the size is known.
     data_bytes = np.where(surveyed.is_surveyed, surveyed.data_bytes, sizes)
+    live_bytes = np.where(rows == 0, 0, np.ceil(data_bytes * (1 - share))).astype(np.int64)
     return Files(
         bytes=sizes,
-        expected_bytes=np.where(rows == 0, 0, np.ceil(data_bytes * (1 - share))).astype(np.int64),
+        live_bytes=live_bytes,
+        expected_bytes=recoded_bytes(live_bytes, data_bytes / surveyed.row_group_counts, policy),
         deleted_share=share,
         has_deleted_rows=deleted > 0,
         partition=_numbered(partition_keys),

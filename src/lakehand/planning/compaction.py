@@ -58,7 +58,7 @@ def plan_compaction(
     neighbours are put together, whatever the strategy. `exclusions` has a mask for each reason to
     leave files alone.
     """
-    files = read_files(snapshot.files, partition_keys, survey)
+    files = read_files(snapshot.files, partition_keys, policy, survey)
     candidates = find_candidates(files, policy, exclusions=exclusions or {})
     ranks = _ranks(files, order_keys)
     in_force = policy if order_keys is None else replace(policy, strategy="greedy")
@@ -95,7 +95,7 @@ def paths_to_survey(
     Small files are recoded whatever their footers say; large ones may be copied. `with_healthy`
     adds files that are fine by size, to find those with bad row groups.
     """
-    files = read_files(snapshot.files, partition_keys, None)
+    files = read_files(snapshot.files, partition_keys, policy, None)
     candidates = find_candidates(files, policy, exclusions=exclusions or {})
     healthy = candidates.reasons == code_of(Reason.LARGE_ENOUGH)
     wanted = candidates.chosen | healthy if with_healthy else candidates.chosen
@@ -118,7 +118,8 @@ def _groups(candidates: Candidates, policy: CompactionPolicy, ranks: Integers) -
     """Return the group of every file; -1 for files in none."""
     files, chosen = candidates.files, np.flatnonzero(candidates.chosen)
     items = Items(
-        sizes=files.expected_bytes[chosen],
+        sizes=files.live_bytes[chosen],
+        expected=files.expected_bytes[chosen],
         partition=files.partition[chosen],
         affinity=copy_affinity(files)[chosen],
         rank=ranks[chosen],

@@ -123,18 +123,20 @@ def draft_groups(
     count = int(group.max(initial=-1)) + 1
     counts = np.bincount(group, minlength=count)
     read = sum_by_owner(files.bytes[positions], group, count)
-    written = sum_by_owner(files.expected_bytes[positions], group, count)
-    outputs = expected_file_counts(written, policy)
+    live = sum_by_owner(files.live_bytes[positions], group, count)
+    recoded = sum_by_owner(files.expected_bytes[positions], group, count)
+    outputs = expected_file_counts(recoded, policy)
     facts = read_facts(files, group_of_file, outputs, crumb_bytes=policy.crumb_bytes)
     methods = [choose_method(fact) for fact in facts]
     is_copy = np.array([choice.method == "copy" for choice in methods], np.bool_)
+    written = np.where(is_copy, live, recoded)
     return Drafts(
         positions=positions,
         bounds=np.concatenate(([0], np.cumsum(counts))),
         input_bytes=read,
         expected_bytes=written,
         expected_files=outputs,
-        target_file_bytes=_targets(written, outputs, policy),
+        target_file_bytes=_targets(live, recoded, outputs, policy),
         task_seconds=task_seconds(
             is_copy, bytes_read=read, bytes_written=written, file_counts=counts
         ),
@@ -143,10 +145,12 @@ def draft_groups(
     )
 
 
-def _targets(written: Integers, outputs: Integers, policy: CompactionPolicy) -> Integers:
-    """Return the size that outputs aim for: several are even, one takes all there is."""
-    even = -(-written // np.maximum(outputs, 1))
-    return np.where(outputs > 1, even, np.maximum(even, policy.target_file_bytes))
+def _targets(
+    live: Integers, recoded: Integers, outputs: Integers, policy: CompactionPolicy
+) -> Integers:
+    """Return the size that outputs aim for: several are even, one takes all there may be."""
+    even = -(-recoded // np.maximum(outputs, 1))
+    return np.where(outputs > 1, even, np.maximum(live, policy.target_file_bytes))
 
 
 def _reasons(

@@ -29,6 +29,8 @@ class Items:
     """What is to be packed: one entry an item."""
 
     sizes: Integers
+    #: What will be left of the items: it decides whether a bin is worth being one.
+    expected: Integers
     #: Items of different partitions never share a bin.
     partition: Integers
     #: Items of different affinity share a bin only if it would stay small otherwise.
@@ -51,7 +53,7 @@ class Limits:
 def pack(items: Items, strategy: Strategy, limits: Limits) -> Integers:
     """Return the number of each item's bin; only an item that is too large itself exceeds one."""
     bins = _number_by_strategy(items, strategy, limits.capacity)
-    sizes = sum_by_owner(items.sizes, bins, len(bins))
+    sizes = sum_by_owner(items.expected, bins, len(bins))
     is_used = np.bincount(bins, minlength=len(bins)) > 0
     small = np.flatnonzero(is_used & (sizes < limits.small_bytes))
     partition = np.zeros(len(bins), np.int64)

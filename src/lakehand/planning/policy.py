@@ -21,8 +21,8 @@ _SHRINKAGE = 0.09
 #: Row groups below both limits cost more to find than to read.
 _CRUMB_BYTES = 2**20
 CRUMB_ROWS = 20_000
-#: A file of the target size has at least this many times the bytes of a crumb.
-_TARGET_IN_CRUMBS = 16
+#: Row groups of a rewritten file are at least this part of the target, its last one apart.
+_ROW_GROUPS_PER_TARGET = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,13 +66,14 @@ class CompactionPolicy:
         return self.target_file_bytes * self.oversized_file_ratio
 
     @property
-    def crumb_bytes(self) -> float:
-        """A row group below this, and below `CRUMB_ROWS`, is a crumb.
+    def smallest_written_row_group_bytes(self) -> float:
+        """No rewrite makes row groups below this, so none is made for the sake of larger ones."""
+        return self.target_file_bytes / _ROW_GROUPS_PER_TARGET
 
-        Never near the size that a writer gives to row groups of such files, else what was written
-        today would be rewritten tomorrow.
-        """
-        return min(_CRUMB_BYTES, self.target_file_bytes / _TARGET_IN_CRUMBS)
+    @property
+    def crumb_bytes(self) -> float:
+        """A row group below this, and below `CRUMB_ROWS`, is a crumb."""
+        return min(_CRUMB_BYTES, self.smallest_written_row_group_bytes)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

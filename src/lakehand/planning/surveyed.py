@@ -59,6 +59,8 @@ class Surveyed:
     rows: Integers
     #: Bytes of the row groups together, without index and footer.
     data_bytes: Integers
+    #: Row groups in the file; at least one, and one where the footer was not read.
+    row_group_counts: Integers
     #: Number of the copy class; -1 for files that must not be copied or were not surveyed.
     copy_class: Integers
     #: Why a file must not be copied; null where it may, or where nothing is known.
@@ -79,6 +81,7 @@ def align_survey(survey: pa.Table | None, paths: pa.ChunkedArray) -> Surveyed:
         is_surveyed=_scatter(np.ones(len(files), np.bool_), files, count, default=False),
         rows=_scatter(_numbers(aligned["rows"]), files, count, default=0),
         data_bytes=sum_by_owner(row_groups.bytes, row_groups.owner, count),
+        row_group_counts=np.maximum(np.bincount(row_groups.owner, minlength=count), 1),
         copy_class=_scatter(_classes(aligned["copy_class"]), files, count, default=-1),
         refusal=table["refusal"].take(found).combine_chunks(),
         row_groups=row_groups,
