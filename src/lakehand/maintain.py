@@ -167,6 +167,7 @@ def _change(work: Work, results: tuple[GroupResult, ...]) -> Change:
     return Change(
         kind="rewrite",
         base_version=work.snapshot.version,
+        table_id=work.snapshot.table_id,
         operation="OPTIMIZE",
         parameters={"predicate": [], "zOrderBy": [], "auto": False},
         replacements=tuple(

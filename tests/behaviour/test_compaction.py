@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lakehand.errors import CorruptFileError, ProofError
+from lakehand.errors import CorruptFileError, ProofError, ReplanError
 from lakehand.formats.base import WriteSpec
+from lakehand.formats.delta.table import DeltaTable
 from lakehand.maintain import compact, plan_work
 from lakehand.rewrite.task import RewriteTask
 from lakehand.runs import Run, list_runs
@@ -179,3 +181,17 @@ def test_a_changed_output_is_never_reported(table, mutate):
 
     [run] = list_runs(delta_table(table).store)
     assert Run(store=delta_table(table).store, id=run).results() == []
+
+
+def test_a_table_created_anew_during_a_compaction_is_left_alone(table, monkeypatch):
+    commit = DeltaTable.commit
+
+    def commit_to_a_new_table(self, change, *, token):
+        shutil.rmtree(table)
+        make_table(table, commits=8, rows_a_commit=4)
+        return commit(self, change, token=token)
+
+    monkeypatch.setattr(DeltaTable, "commit", commit_to_a_new_table)
+    with pytest.raises(ReplanError, match="created anew"):
+        compact(delta_table(table), settings=LOCAL)
+    assert read_sorted(table).num_rows == 32

@@ -106,7 +106,7 @@ def test_files_need_a_row_count_where_others_rely_on_it(listed, stats):
 
 
 def test_a_change_made_for_a_table_that_was_replaced_is_stopped():
-    change = replace(append(staged_file("a")), table_id="table-1")
+    change = replace(append("a"), table_id="table-1")
 
     check_change(change, head())
     with pytest.raises(ReplanError, match="created anew"):
