@@ -175,3 +175,12 @@ def test_a_large_commit_that_is_damaged_is_named():
     store.put(names.commit_key(1), json_lines([add("x", tags={"long": "a" * 2**21})])[:-3])
     with pytest.raises(CorruptLogError, match=r"01\.json"):
         load_snapshot(store)
+
+
+def test_an_action_touches_only_the_deletion_vector_that_it_names():
+    store = new_log(START, [])
+    put_checkpoint(store, 1, [*START, add("a", deletionVector=vector("v", offset=1))])
+    put_commit(store, 2, remove("a", at_ms=1), remove("a", at_ms=1, deletionVector=vector("v")))
+    assert load_snapshot(store).file_count == 1
+    put_commit(store, 3, remove("a", at_ms=1, deletionVector=vector("v", offset=1)))
+    assert load_snapshot(store).file_count == 0
