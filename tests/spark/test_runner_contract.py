@@ -174,28 +174,36 @@ def test_two_executors_share_the_tasks(host):
     assert len({outcome.result["java"] for outcome in outcomes}) == 2
 
 
+@only_on("cluster")
+def test_the_task_of_an_executor_that_died_is_finished_by_another(host, tmp_path):
+    payloads = numbers(1, folder=str(tmp_path), succeeds_at=2)
+    outcomes = host.call(scenarios.run_tasks, tasks.kill_executor_until, payloads)
+
+    assert outcomes[0].result["attempts"] == 2
+    assert len({path.read_text() for path in (tmp_path / "0").iterdir()}) == 2
+
+
 # The last one of a kind: it ends the session.
 @only_on("spark", "cluster", "connect")
 def test_a_session_that_the_runner_started_is_closed(host):
     assert host.call(scenarios.close_and_ask_for_session) is False
 
 
-@pytest.mark.parametrize("version", ["0.0.9", None])
-def test_an_executor_with_another_lakehand_is_named_with_the_remedy(version, tmp_path):
+def test_an_executor_with_another_lakehand_is_named_with_the_remedy(tmp_path):
     package = tmp_path / "lib" / "lakehand"
     package.mkdir(parents=True)
-    line = f"__version__ = '{version}'" if version else "raise ImportError('not installed')"
-    (package / "__init__.py").write_text(line)
+    fresh = {"spark.python.worker.reuse": "false"}
+    lib = str(package.parent)
+    with RunnerHost(
+        {"master": "local[1]"}, folder=tmp_path, session=fresh, worker_path=lib
+    ) as host:
+        for source, found in (("__version__ = '0.0.9'", "0.0.9"), ("raise ImportError", "none")):
+            (package / "__init__.py").write_text(source)
 
-    with (
-        RunnerHost(
-            {"master": "local[1]"}, folder=tmp_path, worker_path=str(package.parent)
-        ) as host,
-        pytest.raises(WorkerMismatchError, match=f"has lakehand {version or 'none'} on") as caught,
-    ):
-        host.call(scenarios.run_tasks, tasks.double, numbers(1), seconds=240)
+            with pytest.raises(WorkerMismatchError, match=f"has lakehand {found} on") as caught:
+                host.call(scenarios.run_tasks, tasks.double, numbers(1), seconds=240)
 
-    assert "install lakehand==" in caught.value.hint
+            assert "install lakehand==" in caught.value.hint
 
 
 def test_a_driver_that_is_killed_leaves_no_worker_behind(tmp_path):

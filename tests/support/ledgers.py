@@ -27,13 +27,15 @@ class LedgerTable:
     #: Token of each version after 0.
     tokens: list[str] = field(default_factory=list)
     properties: dict[str, str] = field(default_factory=dict)
+    #: Every path that some version refers to.
+    ever_live: set[str] = field(default_factory=set)
 
     @classmethod
     def with_files(cls, store: Store, *paths: str) -> LedgerTable:
         for path in paths:
             store.put(path, path.encode())
         files = (DataFile(path=path, bytes=len(path), rows=1) for path in paths)
-        return cls(store=store, live={file.path: file for file in files})
+        return cls(store=store, live={file.path: file for file in files}, ever_live=set(paths))
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
@@ -44,12 +46,12 @@ class LedgerTable:
             partition_columns=(),
             files=pa.table({"path": pa.array(list(self.live), pa.string())}),
             properties=self.properties,
-            native=None,
+            native=dict(self.live),
         )
 
     def data_files(self, snapshot: Snapshot, rows: list[int]) -> tuple[DataFile, ...]:
         paths = snapshot.files["path"].to_pylist()
-        return tuple(self.live[paths[row]] for row in rows)
+        return tuple(snapshot.native[paths[row]] for row in rows)
 
     def commit(self, change: Change, *, token: str) -> Receipt:
         kept = [item for item in change.replacements if self._is_live(item.removes)]
@@ -63,6 +65,7 @@ class LedgerTable:
                 file.path: DataFile(path=file.path, bytes=file.bytes, rows=1) for file in item.adds
             }
         self.tokens.append(token)
+        self.ever_live |= set(self.live)
         return Receipt(version=len(self.tokens), dropped=dropped)
 
     def _is_live(self, files: tuple[DataFile, ...]) -> bool:
@@ -76,7 +79,12 @@ class LedgerTable:
 
     def groups(self, *paths: str) -> list[Group]:
         """Return one group for each live path."""
-        return [Group(id=number, inputs=(self.live[path],)) for number, path in enumerate(paths)]
+        return self.groups_from(0, *paths)
+
+    def groups_from(self, first: int, *paths: str) -> list[Group]:
+        """Return one group for each of those paths that are live, numbered from `first`."""
+        live = [self.live[path] for path in paths if path in self.live]
+        return [Group(id=number, inputs=(file,)) for number, file in enumerate(live, start=first)]
 
 
 def start_run(table: LedgerTable, groups: list[Group], clock: ManualClock) -> Run:

@@ -231,7 +231,11 @@ class Run:
             raise self._taken(decided)
         # Whoever drops a ledger deletes run.json before the fates. A fate that went in only because
         # the taker's was dropped since the first look is found out here.
-        self.require_ledger()
+        try:
+            self.require_ledger()
+        except RunTakenError:
+            self.discard([self.fate_key(batch)])
+            raise
         return decided
 
     def _open_fates(self) -> list[Fate]:
@@ -285,23 +289,30 @@ class Run:
         """
         try:
             self.close()
+            entries = self.entries()
             delete_leftovers(self, keep={path for fate in self.fates() for path in fate.outputs})
             if not self.unsettled():
-                self.drop()
+                self.drop(entries)
         except RunTakenError as error:
             log_event(logger, logging.INFO, "run_left_to_taker", "%s", error.message, run=self.id)
         except StorageError as error:
             message = "Run %s is left to the next sweep: %s"
             log_event(logger, logging.WARNING, "run_not_finished", message, self.id, error.message)
 
-    def drop(self) -> None:
+    def entries(self) -> list[str]:
+        """Return the names of all that is in the ledger."""
+        prefix = self.key("")
+        return [info.key.removeprefix(prefix) for info in self.store.list(self.key())]
+
+    def drop(self, entries: Sequence[str] | None = None) -> None:
         """Delete the ledger, in an order that is safe to be interrupted at any point.
 
         Reservations and results go first: without them nobody deletes a file. Fates go last: while
-        one is there, nobody else can claim the run's outputs.
+        one is there, nobody else can claim the run's outputs. Only `entries` are deleted where they
+        are given: what a late task added since then stays known to the next sweep.
         """
         prefix = self.key("")
-        names = [info.key.removeprefix(prefix) for info in self.store.list(self.key())]
+        names = self.entries() if entries is None else entries
         for stage in (_names_outputs, _is_about_the_run, _says_that_it_runs, _is_fate):
             self.discard([prefix + name for name in names if stage(name)])
         for directory in (*_DIRECTORIES, ""):

@@ -19,7 +19,6 @@ from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.runs.adopt import Adopted, Adopter
 from lakehand.runs.fate import Fate, put_fate
-from lakehand.runs.ledger import Run
 from lakehand.runs.leftovers import find_leftovers
 from lakehand.runs.state import RunState, is_idle, read_state, read_states
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
+    from lakehand.runs.ledger import Run
 
 logger = get_logger(__name__)
 
@@ -102,7 +102,8 @@ class _Settling:
         self._takeover_after = takeover_after
         self._adopter = adopter
         self._states = read_states(table.store, clock=self._clock)
-        self._settled: set[str] = set()
+        #: Runs that were cleaned up in this pass, as far as that was possible.
+        self._cleaned: set[str] = set()
         self._report = SweepReport()
 
     def settle_all(self) -> SweepReport:
@@ -118,24 +119,40 @@ class _Settling:
         return state.is_silent(now=now, takeover_after=after)
 
     def _settle(self, state: RunState) -> None:
-        if state.run.id in self._settled:
+        if state.run.id in self._cleaned:
             return
-        end = state.end
-        if state.is_over or (end is not None and end.kind == "closed"):
-            self._clean(state, keep=())
-        elif end is None:
-            self._take_and_clean(state)
+        holder = self._takers_of(state)[-1:] or [state]
+        if state.is_over or holder[0].is_over or holder[0].run.id == self._by:
+            self._clean(state)
+        elif not self._is_dead(holder[0]):
+            self._keep(state, f"it is being taken over by run {holder[0].run.id}")
+        elif holder[0].end is None:
+            self._take_and_clean(holder[0])
         else:
-            self._follow(state, taker=end.by)
+            self._clean(holder[0])
+
+    def _takers_of(self, state: RunState) -> list[RunState]:
+        """Return who took the run, who took that one, and so on.
+
+        The list ends with the run that holds the rights, with one that is over, or, where runs
+        took each other, with one of them: then nobody can commit their outputs any more.
+        """
+        takers: list[RunState] = []
+        seen = {state.run.id}
+        while state.end is not None and state.end.by not in seen:
+            seen.add(state.end.by)
+            # Read anew: a taker that started after this pass did is not among the states.
+            state = read_state(replace(state.run, id=state.end.by))
+            takers.append(state)
+        return takers
 
     def _take_and_clean(self, state: RunState) -> None:
         if not self._take(state):
             self._keep(state, "it came back to life, or another run was faster")
-        elif self._adopter is None:
-            self._clean(state, keep=())
-        else:
+            return
+        if self._adopter is not None:
             self._adopter.adopt(state)
-            self._clean(state, keep=self._recorded_by(self._by))
+        self._clean(read_state(state.run))
 
     def _take(self, state: RunState) -> bool:
         """Claim the run's undecided outputs; False if somebody else was faster."""
@@ -143,45 +160,34 @@ class _Settling:
         fate = Fate(kind="taken", batch=batch, by=self._by, at=self._clock.now().isoformat())
         return put_fate(state.run.store, state.run.fate_key(batch), fate) == fate
 
-    def _follow(self, state: RunState, *, taker: str) -> None:
-        """Finish what the taker of a run began, if it is no longer there to do so."""
-        # Read anew: a taker that started after this pass did is not among the states.
-        taker_state = read_state(replace(state.run, id=taker))
-        if taker == self._by:
-            self._clean(state, keep=self._recorded_by(taker))
-        elif taker_state.is_over:
-            # It dropped its ledger only after all that it had taken, or never meant to adopt.
-            self._clean(state, keep=())
-        elif self._is_dead(taker_state):
-            self._settle(taker_state)
-        else:
-            self._keep(state, f"it is being taken over by run {taker}")
-
-    def _clean(self, state: RunState, *, keep: Collection[str]) -> None:
+    def _clean(self, state: RunState) -> None:
         """Delete what is left of a run, and before that of the runs that it had taken over.
 
         That order matters: as long as a run's ledger is there, it tells which outputs it adopted.
         """
-        self._settled.add(state.run.id)
+        self._cleaned.add(state.run.id)
         for victim in self._victims_of(state):
-            self._clean(victim, keep=self._recorded_by(state.run.id))
-        leftovers = find_leftovers(state.run, keep={*keep, *state.claimed_paths})
+            self._clean(victim)
+        entries = state.run.entries()
+        adopted = {path for taker in self._takers_of(state) for path in _recorded_by(taker.run)}
+        leftovers = find_leftovers(state.run, keep=adopted | state.claimed_paths)
         if self._delete(state, leftovers) and self._is_known_to_have_landed(state):
-            state.run.drop()
+            state.run.drop(entries)
             self._report.dropped.append(state.run.id)
+            self._report.kept.pop(state.run.id, None)
 
     def _victims_of(self, taker: RunState) -> list[RunState]:
-        """Return the runs that `taker` had taken over and not finished with."""
+        """Return the runs that `taker` had taken over and not finished with.
+
+        Read anew: `taker` may have been at it since this pass began. What it takes from now on it
+        can no longer pass on, because its own results were adopted before.
+        """
+        states = read_states(self._table.store, clock=self._clock)
         return [
             state
-            for state in self._states.values()
-            if state.end and state.end.by == taker.run.id != state.run.id
+            for state in states.values()
+            if state.end and state.end.by == taker.run.id and state.run.id not in self._cleaned
         ]
-
-    def _recorded_by(self, run_id: str) -> set[str]:
-        """Return the outputs in the ledger of a run, those that it adopted included."""
-        results = Run(store=self._table.store, id=run_id).results()
-        return {file.path for result in results for file in result.outputs}
 
     def _delete(self, state: RunState, leftovers: list[str]) -> bool:
         """Delete `leftovers`; False if the table refers to one, which no fate allows."""
@@ -197,6 +203,8 @@ class _Settling:
 
     def _is_known_to_have_landed(self, state: RunState) -> bool:
         """Look up each commit that the run was about to make; keep the ledger if one is missing."""
+        if state.is_over:
+            return True
         missing = [fate for fate in state.run.unsettled() if not self._is_in_log(fate)]
         if not missing or self._is_forgotten(missing):
             return True
@@ -221,6 +229,10 @@ class _Settling:
         return self._clock.now() - newest > FORGET_AFTER
 
     def _keep(self, state: RunState, reason: str) -> None:
-        self._settled.add(state.run.id)
         self._report.kept[state.run.id] = reason
         log_event(logger, logging.INFO, "run_kept", "Run %s is kept: %s", state.run.id, reason)
+
+
+def _recorded_by(run: Run) -> set[str]:
+    """Return the outputs in the ledger of a run, those that it adopted included."""
+    return {file.path for result in run.results() for file in result.outputs}

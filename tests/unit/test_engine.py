@@ -1,0 +1,103 @@
+"""What the engine decides before any task runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+import pytest
+
+from lakehand.engine import CancelToken, LocalRunner, open_runner
+from lakehand.engine.base import describe, failed_for_good, group_of
+from lakehand.engine.spark import SparkRunner, _mismatch_in, attempts_of
+from lakehand.errors import CancelledError
+from lakehand.model.work import Group
+from lakehand.settings import Settings
+
+
+@dataclass
+class Session:
+    """A session that only knows its settings."""
+
+    values: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def conf(self):
+        return self.values
+
+
+@pytest.mark.parametrize(
+    ("values", "attempts"),
+    [
+        ({"spark.master": "local[*]"}, 1),
+        ({"spark.master": "local"}, 1),
+        ({"spark.master": "local[2,3]"}, 3),
+        ({"spark.master": "local-cluster[2,1,1024]"}, 4),
+        ({"spark.master": "spark://host:7077", "spark.task.maxFailures": "8"}, 8),
+        ({}, 4),
+    ],
+)
+def test_how_often_spark_tries_is_read_from_the_session(values, attempts):
+    assert attempts_of(Session(values)) == attempts
+
+
+def test_settings_choose_the_runner():
+    assert isinstance(open_runner(Settings({"engine": "local"})), LocalRunner)
+    assert isinstance(open_runner(Settings({"engine": "spark"})), SparkRunner)
+
+
+def test_a_session_passed_in_is_used_whatever_the_settings_say():
+    assert isinstance(open_runner(Settings({"engine": "local"}), spark=Session()), SparkRunner)
+
+
+@pytest.mark.parametrize(
+    "payload", [Group(id=3, inputs=()).to_json(), {"group": {"id": 3}}, {"group": 3}]
+)
+def test_a_payload_tells_its_group(payload):
+    assert group_of(payload) == 3
+
+
+def test_a_payload_without_a_group_has_none():
+    assert group_of({"number": 1}) is None
+
+
+def test_a_token_that_was_cancelled_says_so():
+    token = CancelToken()
+    token.raise_if_cancelled()
+    token.cancel()
+
+    with pytest.raises(CancelledError, match="nothing was committed"):
+        token.raise_if_cancelled()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ModuleNotFoundError: No module named 'pyarrow'", "an executor lacks pyarrow"),
+        ("[PYTHON_VERSION_MISMATCH] 3.9 and 3.11", "another Python than the driver"),
+    ],
+)
+def test_executors_that_cannot_compare_versions_are_recognised(text, expected):
+    assert expected in str(_mismatch_in(RuntimeError(text)))
+
+
+def test_other_errors_of_spark_are_no_mismatch():
+    assert _mismatch_in(RuntimeError("disk full")) is None
+
+
+def test_failures_name_task_attempts_and_reason():
+    outcome = failed_for_good(4, describe(ValueError("bad\n  value")), attempts=1)
+
+    assert outcome.failure["message"] == "task 4 failed once: ValueError: bad value"
+    assert describe(KeyError()) == "KeyError"
+
+
+def test_importing_the_engine_and_the_story_imports_no_pyspark():
+    code = "import lakehand.engine, lakehand.maintain, sys; print('pyspark' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    )
+
+    assert done.stdout.strip() == "False"
