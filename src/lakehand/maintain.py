@@ -11,8 +11,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import CancelToken, open_runner
+from lakehand.engine.cores import cores_a_task
 from lakehand.errors import error_from_json
-from lakehand.formats.base import WriteSpec
+from lakehand.formats.base import TaskLimits, WriteSpec
 from lakehand.model.work import Change, Group, GroupResult, Replacement
 from lakehand.observe import Progress
 from lakehand.observe.clock import Clock, SystemClock
@@ -122,7 +123,9 @@ def _rewrite(
         target_file_bytes=work.settings["target_file_bytes"],
         row_group_bytes=min(row_group_bytes, _MAX_ROW_GROUP_BYTES),
     )
-    task = RewriteTask(worker=work.table.worker(work.snapshot), run=run, spec=spec)
+    task = RewriteTask(
+        worker=work.table.worker(work.snapshot), run=run, spec=spec, limits=_limits(work)
+    )
     payloads = [{"group": group.to_json()} for group in work.groups]
     cancel = CancelToken()
     counter = _Counter(len(payloads), on_progress)
@@ -132,6 +135,16 @@ def _rewrite(
         open_runner(work.settings, spark=spark) as runner,
     ):
         return runner.run(task, payloads, run=run, on_result=counter.count, cancel=cancel)
+
+
+def _limits(work: Work) -> TaskLimits:
+    is_here = work.settings["engine"] == "local"
+    return TaskLimits(
+        memory_bytes=work.settings["task_memory_bytes"],
+        threads=cores_a_task(tasks=len(work.groups)) if is_here else 1,
+        scratch_bytes=work.settings["scratch_bytes"],
+        scratch_directory=work.settings["scratch_directory"],
+    )
 
 
 class _Counter:

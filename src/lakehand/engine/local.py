@@ -19,6 +19,7 @@ from lakehand.engine.base import (
     TaskOutcome,
     failed_for_good,
 )
+from lakehand.engine.cores import usable_cores
 from lakehand.engine.worker import FUNCTION, PAYLOAD, STOP
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class LocalRunner:
     """Keeps up to `parallelism` worker processes and reuses them."""
 
     def __init__(self, *, parallelism: int | None = None) -> None:
-        self._parallelism = parallelism or _usable_cores()
+        self._parallelism = parallelism or usable_cores()
         self._workers: list[_Worker] = []
 
     def run(
@@ -101,12 +102,6 @@ class LocalRunner:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class _Job:

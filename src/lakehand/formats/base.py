@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     import pyarrow as pa
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Change, DataFile, Group, Receipt, StagedFile
     from lakehand.parquet.copy import Copied
+    from lakehand.prove.digest import Digester
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
@@ -47,6 +48,22 @@ class WriteSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TaskLimits:
+    """What a task may use of the machine it runs on."""
+
+    memory_bytes: int = 2 * 2**30
+    threads: int = 1
+    #: Local disk for copies of remote files and for spill.
+    scratch_bytes: int = 64 * 2**30
+    #: None: the system's directory for temporary files.
+    scratch_directory: str | None = None
+
+
+#: Who decodes files: DuckDB, and Arrow what DuckDB is not trusted with; or Arrow alone.
+Decoder = Literal["duckdb", "arrow"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CopiedFile:
     """A file made of row groups of other files, byte for byte, with what its proof compares."""
 
@@ -56,6 +73,10 @@ class CopiedFile:
 
 class NotCopyable(Exception):  # noqa: N818  no failure: the group is recoded instead
     """The row groups of these files cannot be moved into one file; the message says why."""
+
+
+class NotDecodable(Exception):  # noqa: N818  no failure: the group is read by Arrow instead
+    """DuckDB gave up on a file, possibly after rows were handed out; the message says why."""
 
 
 class Format(Protocol):
@@ -159,6 +180,36 @@ class FormatWorker(Protocol):
         row_identity: bool = False,
     ) -> pa.RecordBatchReader:
         """Stream the visible rows of `inputs` under their logical names and current types."""
+        ...
+
+    @property
+    def moved_rows(self) -> pa.Schema:
+        """Columns of rows that move to other files: those of the table, and their identity."""
+        ...
+
+    def read_digested(
+        self,
+        inputs: Sequence[DataFile],
+        digester: Digester,
+        *,
+        limits: TaskLimits,
+        decoder: Decoder = "duckdb",
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream the visible rows of `inputs` with their identity, each counted in `digester`.
+
+        Raises NotDecodable where only Arrow can read a file.
+        """
+        ...
+
+    def digest_staged(
+        self,
+        files: Sequence[StagedFile],
+        digester: Digester,
+        *,
+        limits: TaskLimits,
+        decoder: Decoder = "duckdb",
+    ) -> None:
+        """Count the rows of written files in `digester`, as storage gives them back."""
         ...
 
     def count_rows(self, inputs: Sequence[DataFile]) -> int:

@@ -6,7 +6,10 @@ footer can be changed in a few places while everything else in it stays as its w
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mmap import mmap
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 
@@ -25,7 +28,7 @@ class ThriftError(ValueError):
     """The bytes are not compact Thrift."""
 
 
-def decode(data: bytes, start: int = 0) -> tuple[Struct, int]:
+def decode(data: bytes | mmap, start: int = 0) -> tuple[Struct, int]:
     """Return the struct that begins at `start`, and where it ends."""
     reader = _Reader(data, start)
     try:
@@ -43,7 +46,7 @@ def encode(struct: Struct) -> bytes:
 
 
 class _Reader:
-    def __init__(self, data: bytes, at: int) -> None:
+    def __init__(self, data: bytes | mmap, at: int) -> None:
         self.data = data
         self.at = at
 

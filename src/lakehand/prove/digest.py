@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from lakehand.model.work import Digest
-from lakehand.prove.row_hash import ALGORITHM, ENGINE, check_engine, digest_query
+from lakehand.prove.row_hash import ALGORITHM, ENGINE, LANES, check_engine, digest_query
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,6 +51,17 @@ class Digester:
         if self._waiting_rows >= _ROWS_A_QUERY:
             self._hash_waiting()
 
+    def add_hashed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Count rows that come with their hashes (`query_with_lanes`); return them without."""
+        first, second = (np.sum(batch.column(name).to_numpy(), dtype=np.uint64) for name in LANES)
+        self.add_sums(batch.num_rows, int(first), int(second))
+        return batch.select(batch.schema.names[: -len(LANES)])
+
+    def add_sums(self, rows: int, first: int, second: int) -> None:
+        """Count rows that were hashed and summed up elsewhere (`digest_query`)."""
+        self._rows += rows
+        self._lanes = _add(self._lanes, first, second)
+
     def result(self) -> Digest:
         """Return the digest of all rows so far."""
         self._hash_waiting()
@@ -63,8 +75,7 @@ class Digester:
         self._connection.register("batch", table)
         [(rows, first, second)] = self._connection.execute(self._query).fetchall()
         self._connection.unregister("batch")
-        self._rows += rows
-        self._lanes = _add(self._lanes, int(first), int(second))
+        self.add_sums(rows, int(first), int(second))
 
 
 def _add(lanes: tuple[int, int], first: int, second: int) -> tuple[int, int]:

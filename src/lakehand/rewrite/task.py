@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from lakehand.formats.base import NotCopyable
+from lakehand.engine.cores import granted_cores
+from lakehand.formats.base import NotCopyable, NotDecodable, TaskLimits
 from lakehand.model.work import Group
 from lakehand.observe import get_logger, log_event
 from lakehand.rewrite.copy import copy_group
@@ -31,14 +32,19 @@ class RewriteTask:
     worker: FormatWorker
     run: Run
     spec: WriteSpec
+    limits: TaskLimits = field(default_factory=TaskLimits)
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         result = self._rewrite(Group.from_json(payload["group"]))
         return self.run.record(result).to_json()
 
+    def granted_limits(self) -> TaskLimits:
+        """Return the limits with the threads that the engine grants where this is called."""
+        return replace(self.limits, threads=max(self.limits.threads, granted_cores()))
+
     def _rewrite(self, group: Group) -> GroupResult:
         if group.method != "copy":
-            return recode_group(self, group)
+            return self._recode(group)
         try:
             return copy_group(self, group)
         except NotCopyable as reason:
@@ -46,4 +52,13 @@ class RewriteTask:
             log_event(
                 _logger, logging.INFO, "copy_declined", "Group %d is recoded: %s", group.id, reason
             )
+            return self._recode(group)
+
+    def _recode(self, group: Group) -> GroupResult:
+        try:
             return recode_group(self, group)
+        except NotDecodable as reason:
+            # Arrow reads more than DuckDB does, and says better what is wrong with a file.
+            message = "Group %d is read by Arrow: %s"
+            log_event(_logger, logging.INFO, "decoder_changed", message, group.id, reason)
+            return recode_group(self, group, decoder="arrow")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakehand.parquet.columns import FileColumn
     from lakehand.parquet.reading import OpenFile
 
-__all__ = ["FilePlan", "plan_file"]
+__all__ = ["FilePlan", "deleted_rows", "plan_file"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,7 +125,7 @@ def plan_file(request: ReadRequest, source: SourceFile) -> FilePlan:
         projection=projection,
         partition=partition,
         identity=RowIdentity.of(source.add, request.properties, stored),
-        deleted=_deleted(request, source, rows=file.rows),
+        deleted=deleted_rows(request, source, rows=file.rows),
         stored=stored,
     )
 
@@ -149,7 +149,10 @@ def _partition_value(
     return parse_partition_values(texts, column.type, time_zone=request.time_zone)[0]
 
 
-def _deleted(request: ReadRequest, source: SourceFile, *, rows: int) -> npt.NDArray[np.int64]:
+def deleted_rows(
+    request: ReadRequest, source: SourceFile, *, rows: int | None = None
+) -> npt.NDArray[np.int64]:
+    """Return the positions of deleted rows, ascending."""
     described = source.add.get("deletionVector")
     if not described:
         return np.empty(0, dtype=np.int64)

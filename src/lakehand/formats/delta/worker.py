@@ -9,20 +9,22 @@ from lakehand.errors import RefusedError, SchemaMismatchError, UnknownColumnErro
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.delta.copier import copy_files
 from lakehand.formats.delta.reader import ReadRequest, SourceFile, read_rows
+from lakehand.formats.delta.scanner import open_scanner
 from lakehand.formats.delta.schema import to_arrow
 from lakehand.formats.delta.type_changes import check_type_changes
 from lakehand.formats.delta.writer import WriteContext, output_directory, write_files
 from lakehand.parquet.facts import read_many_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
-    from lakehand.formats.base import CopiedFile, WriteSpec
+    from lakehand.formats.base import CopiedFile, Decoder, TaskLimits, WriteSpec
     from lakehand.formats.delta.schema import StructField
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile, Group, StagedFile
+    from lakehand.prove.digest import Digester
     from lakehand.storage import Store
 
 __all__ = ["DeltaWorker"]
@@ -50,6 +52,11 @@ class DeltaWorker:
         """Whether rows have an identity that must survive when they move to another file."""
         return self.context.tracks_rows
 
+    @property
+    def moved_rows(self) -> pa.Schema:
+        """Columns of rows that move to other files: those of the table, and their identity."""
+        return self._request(row_identity=self.tracks_rows).output
+
     def read(
         self,
         inputs: Sequence[DataFile],
@@ -59,32 +66,54 @@ class DeltaWorker:
         row_identity: bool = False,
     ) -> pa.RecordBatchReader:
         """Stream the visible rows of `inputs` under their logical names and current types."""
-        files = [
-            SourceFile(path=file.path, size_bytes=file.bytes, add=file.native["add"])
-            for file in inputs
-        ]
-        return self._read(files, columns=columns, where=where, row_identity=row_identity)
+        request = self._request(columns=columns, where=where, row_identity=row_identity)
+        return read_rows(request, _live(inputs))
 
     def read_staged(
         self, files: Sequence[StagedFile], *, row_identity: bool = False
     ) -> pa.RecordBatchReader:
         """Read files back from storage exactly as a reader of the committed table would."""
-        staged = [
-            SourceFile(path=file.path, size_bytes=file.bytes, add=file.native) for file in files
-        ]
-        return self._read(staged, row_identity=row_identity)
+        return read_rows(self._request(row_identity=row_identity), _staged(files))
 
-    def _read(
+    def read_digested(
         self,
-        files: Sequence[SourceFile],
+        inputs: Sequence[DataFile],
+        digester: Digester,
+        *,
+        limits: TaskLimits,
+        decoder: Decoder = "duckdb",
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream the visible rows of `inputs` with their identity, each counted in `digester`.
+
+        Raises NotDecodable where only Arrow can read a file.
+        """
+        request = self._request(row_identity=self.tracks_rows)
+        with open_scanner(request, limits=limits, decoder=decoder) as scanner:
+            yield from scanner.read(_live(inputs), digester)
+
+    def digest_staged(
+        self,
+        files: Sequence[StagedFile],
+        digester: Digester,
+        *,
+        limits: TaskLimits,
+        decoder: Decoder = "duckdb",
+    ) -> None:
+        """Count the rows of written files in `digester`, as storage gives them back."""
+        request = self._request(row_identity=self.tracks_rows)
+        with open_scanner(request, limits=limits, decoder=decoder) as scanner:
+            scanner.digest(_staged(files), digester)
+
+    def _request(
+        self,
         *,
         columns: Sequence[str] | None = None,
         where: str | None = None,
         row_identity: bool,
-    ) -> pa.RecordBatchReader:
+    ) -> ReadRequest:
         chosen = self._columns(columns)
         check_type_changes(self.context.schema, table=self.store.url)
-        request = ReadRequest(
+        return ReadRequest(
             store=self.store,
             schema=self.context.schema,
             mode=self.context.mode,
@@ -95,7 +124,6 @@ class DeltaWorker:
             predicate=None if where is None else parse_predicate(where, self.schema),
             row_identity=row_identity,
         )
-        return read_rows(request, files)
 
     def _columns(self, names: Sequence[str] | None) -> tuple[StructField, ...]:
         schema = self.context.schema
@@ -146,3 +174,13 @@ class DeltaWorker:
         """Refuse: Delta plans no groups of its own."""
         message = f"group {group.id} asks Delta to run a plan of its own, and it has none ({stem})"
         raise RefusedError(message, table=self.store.url, operation="rewrite")
+
+
+def _live(files: Sequence[DataFile]) -> list[SourceFile]:
+    return [
+        SourceFile(path=file.path, size_bytes=file.bytes, add=file.native["add"]) for file in files
+    ]
+
+
+def _staged(files: Sequence[StagedFile]) -> list[SourceFile]:
+    return [SourceFile(path=file.path, size_bytes=file.bytes, add=file.native) for file in files]
