@@ -133,6 +133,19 @@ def test_a_small_last_row_group_is_no_reason():
     assert reasons(plan_sizes([100 * MIB], policy=LARGE, survey=survey)) == ["large_enough"]
 
 
+def test_a_few_small_row_groups_are_not_worth_a_rewrite():
+    row_groups = [(99 * MIB, 5000)] + [(100_000, 1000)] * 3
+    survey = survey_of([{"path": "f0", "row_groups": row_groups}])
+
+    assert reasons(plan_sizes([100 * MIB], policy=LARGE, survey=survey)) == ["large_enough"]
+
+
+def test_row_groups_of_small_targets_are_measured_by_them():
+    survey = survey_of([{"path": "f0", "row_groups": [(22, 25)] * 4}])
+
+    assert reasons(plan_sizes([90], survey=survey)) == ["large_enough"]
+
+
 @pytest.mark.parametrize("reason", ["outside_predicate", "outside_filter", "recently_written"])
 def test_excluded_files_are_left_whatever_their_state(reason):
     snapshot = snapshot_of([10, 10, 10, 90], deleted=[0, 0, 0, 50])

@@ -106,6 +106,21 @@ def test_a_group_of_large_row_groups_is_copied():
     assert (group.method, group.expected_bytes) == ("copy", 80 * MIB)
 
 
+def test_one_smaller_row_group_in_a_file_does_not_count():
+    group = surveyed_plan({"row_groups": LARGE}, {"row_groups": [*LARGE, (2 * MIB, 30_000)]})
+
+    assert group.method == "copy"
+
+
+def test_a_copy_keeps_the_bytes_of_row_groups_that_a_rewrite_would_shrink():
+    many_rows = {"row_groups": [(3 * MIB, 150_000)] * 4}
+    copied = surveyed_plan(many_rows, many_rows)
+    recoded = surveyed_plan(many_rows, many_rows, deleted=[1, 0])
+
+    assert (copied.method, copied.expected_bytes) == ("copy", 24 * MIB)
+    assert recoded.expected_bytes == pytest.approx(0.87 * 24 * MIB, rel=0.02)
+
+
 def test_a_group_of_tiny_files_is_recoded():
     group = surveyed_plan({"row_groups": TINY}, {"row_groups": TINY})
 

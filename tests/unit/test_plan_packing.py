@@ -65,6 +65,12 @@ def test_crumbs_between_worn_files_find_each_other():
     assert sorted(groups(plan_sizes(sizes, deleted=deleted))) == [(0, 2, 4), (1,), (3,)]
 
 
+def test_files_that_may_come_out_small_are_merged_beyond_the_target():
+    sizes = [26, 26, 49, 49, 26, 26, 49, 49]
+
+    assert groups(plan_sizes(sizes)) == [(0, 1, 4, 5), (2, 3), (6, 7)]
+
+
 def test_footers_take_no_room_where_they_are_known():
     survey = survey_of([{"path": f"f{n}", "row_groups": [(20, 10)]} for n in range(5)])
 

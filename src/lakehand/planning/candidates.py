@@ -109,7 +109,7 @@ def find_candidates(
     }
     must = np.logical_or.reduce(list(forcing.values()))
     light = small | (must & (files.expected_bytes < policy.nearly_small_bytes))
-    gated = small & ~must & ~_in_partitions_with(policy.min_files, light, files.partition)
+    gated = small & ~_in_partitions_with(policy.min_files, light, files.partition)
     verdicts = {
         **exclusions,
         **forcing,
