@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     ReasonCodes = NDArray[np.int8]
 
-__all__ = ["CHOSEN", "LEFT", "Reason", "ReasonCodes", "code_of", "count_reasons", "reason_column"]
+__all__ = ["CHOSEN", "LEFT", "Reason", "code_of", "count_reasons", "reason_column"]
 
 
 class Reason(StrEnum):

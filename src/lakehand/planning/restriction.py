@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     FileFilter = Callable[[pa.Table], pa.Array | pa.ChunkedArray | np.ndarray]
 
-__all__ = ["FileFilter", "files_outside_filter", "files_outside_predicate"]
+__all__ = ["files_outside_filter", "files_outside_predicate"]
 
 
 def files_outside_predicate(predicate: Predicate, files: pa.Table) -> Flags:

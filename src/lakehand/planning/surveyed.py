@@ -1,7 +1,6 @@
 """What footers say of files, in the order of the table of files.
 
-A survey has one row a file: `path`, `rows`, `row_group_bytes` and `row_group_rows` (lists),
-`copy_class` (files of one class may share a file byte for byte; null if refused) and `refusal`.
+A survey (`model.survey`) has one row a file, in any order.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehand.model.survey import SURVEY_SCHEMA
 from lakehand.planning.policy import CRUMB_ROWS
 
 if TYPE_CHECKING:
@@ -23,18 +23,7 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", bound=np.generic)
 
-__all__ = ["SURVEY_SCHEMA", "RowGroups", "Surveyed", "align_survey", "sum_by_owner"]
-
-SURVEY_SCHEMA = pa.schema(
-    [
-        ("path", pa.string()),
-        ("rows", pa.int64()),
-        ("row_group_bytes", pa.list_(pa.int64())),
-        ("row_group_rows", pa.list_(pa.int64())),
-        ("copy_class", pa.string()),
-        ("refusal", pa.string()),
-    ]
-)
+__all__ = ["RowGroups", "Surveyed", "align_survey", "sum_by_owner"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
