@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
@@ -21,6 +22,7 @@ from lakehand.parquet.writer import ParquetLayout, RollingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from concurrent.futures import Future
 
     import pyarrow as pa
 
@@ -240,10 +242,12 @@ def _identity_columns(context: WriteContext, names: Sequence[str]) -> list[tuple
 
 
 class _StatisticsByFile:
-    """Collects the statistics of one file after the other."""
+    """Collects the statistics of one file after the other, while their rows are encoded."""
 
     def __init__(self, context: WriteContext) -> None:
         self._collector = StatisticsCollector(context.statistics_rules())
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="statistics")
+        self._latest: Future[None] | None = None
         self._current = 0
         self._texts: list[str] = []
 
@@ -251,16 +255,27 @@ class _StatisticsByFile:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
         self._collector.close()
 
     def watch(self, index: int, rows: pa.Table) -> None:
+        """Take a row group; the one before it is done with, so that no more than one is held."""
+        self._wait()
+        self._latest = self._thread.submit(self._add, index, rows)
+
+    def finish(self) -> list[str]:
+        """Return the texts of all files."""
+        self._wait()
+        if self._collector.has_rows:
+            self._texts.append(self._collector.finish())
+        return self._texts
+
+    def _wait(self) -> None:
+        if self._latest is not None:
+            self._latest.result()
+
+    def _add(self, index: int, rows: pa.Table) -> None:
         if index != self._current:
             self._texts.append(self._collector.finish())
             self._current = index
         self._collector.add(rows)
-
-    def finish(self) -> list[str]:
-        """Return the texts of all files."""
-        if self._collector.has_rows:
-            self._texts.append(self._collector.finish())
-        return self._texts
