@@ -17,7 +17,9 @@ from lakehand.formats.base import TaskLimits, WriteSpec
 from lakehand.model.work import Change, Group, GroupResult, Replacement
 from lakehand.observe import Progress
 from lakehand.observe.clock import Clock, SystemClock
-from lakehand.planning.small_files import CompactionPlan, CompactionPolicy, plan_compaction
+from lakehand.planning.compaction import paths_to_survey, plan_compaction
+from lakehand.planning.plan import Plan, locate_inputs
+from lakehand.planning.policy import CompactionPolicy
 from lakehand.rewrite.report import Done, report_of
 from lakehand.rewrite.stopwatch import Stopwatch
 from lakehand.rewrite.task import RewriteTask
@@ -45,7 +47,7 @@ class Work:
     table: FormatTable
     snapshot: Snapshot
     settings: Settings
-    plan: CompactionPlan
+    plan: Plan
     groups: tuple[Group, ...]
 
 
@@ -80,22 +82,31 @@ def plan_work(table: FormatTable, settings: Settings) -> Work:
     snapshot = table.snapshot()
     table.require("rewrite", snapshot)
     in_force = settings.with_properties(snapshot.properties)
-    policy = CompactionPolicy.from_settings(in_force)
-    plan = plan_compaction(snapshot.files, table.partition_keys(snapshot), policy)
+    plan = _plan(table, snapshot, in_force)
+    rows = locate_inputs(plan, snapshot.files)
     # One look into the log for all groups: it costs the same for one file as for all of them.
-    chosen = [position for planned in plan.groups for position in planned.positions]
-    files = iter(table.data_files(snapshot, chosen))
+    files = iter(table.data_files(snapshot, [int(row) for group in rows for row in group]))
     groups = tuple(
         Group(
-            id=number,
-            inputs=tuple(islice(files, len(planned.positions))),
-            method="recode",
+            id=planned.id,
+            inputs=tuple(islice(files, len(planned.paths))),
+            method=planned.method,
             reason=planned.reason,
-            target_file_bytes=policy.target_file_bytes,
+            target_file_bytes=planned.target_file_bytes,
         )
-        for number, planned in enumerate(plan.groups)
+        for planned in plan.groups
     )
     return Work(table=table, snapshot=snapshot, settings=in_force, plan=plan, groups=groups)
+
+
+def _plan(table: FormatTable, snapshot: Snapshot, settings: Settings) -> Plan:
+    """Plan from what the table says, and from the footers that are worth a look."""
+    policy = CompactionPolicy.from_settings(settings)
+    keys = table.partition_keys(snapshot)
+    paths = paths_to_survey(snapshot, keys, policy, limit=settings["survey_limit"])
+    return plan_compaction(
+        snapshot, keys, policy, survey=table.survey(snapshot, paths) if paths else None
+    ).plan
 
 
 def _rewrite_and_commit(

@@ -6,13 +6,14 @@ import json
 from dataclasses import replace
 
 import deltalake
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import WriterProperties, write_deltalake
 
 from lakehand.formats.base import WriteSpec
-from lakehand.maintain import plan_work
+from lakehand.maintain import compact, plan_work
 from lakehand.model.work import Change, GroupResult, Replacement
 from lakehand.rewrite.task import RewriteTask
 from lakehand.runs import Run
@@ -116,3 +117,17 @@ def test_a_group_that_cannot_be_copied_is_recoded(path, append):
 
     assert (result.method, result.proof.kind) == ("recode", "digest")
     assert _read(path).equals(before)
+
+
+def test_compaction_copies_files_with_healthy_row_groups(tmp_path):
+    for start in range(5):
+        numbers = np.arange(start * 110_000, (start + 1) * 110_000)
+        write_deltalake(str(tmp_path), pa.table({"id": numbers}), mode="append")
+    before = _read(tmp_path)
+
+    report = compact(delta_table(tmp_path), settings=LOCAL)
+    again = compact(delta_table(tmp_path), settings=LOCAL)
+
+    assert (report.methods.copy, report.files_after, report.proof.kind) == (1, 1, "ranges")
+    assert again.outcome == "nothing_to_do"
+    assert _read(tmp_path).equals(before)

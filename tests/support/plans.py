@@ -9,10 +9,10 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
+from lakehand.model.survey import SURVEY_SCHEMA
 from lakehand.planning.compaction import plan_compaction
 from lakehand.planning.plan import locate_inputs
 from lakehand.planning.policy import CompactionPolicy
-from lakehand.planning.surveyed import SURVEY_SCHEMA
 from support.snapshots import make_snapshot
 
 POLICY = CompactionPolicy(target_file_bytes=100, min_files=2)

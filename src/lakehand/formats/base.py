@@ -137,6 +137,10 @@ class FormatTable(Protocol):
         """Return a key for each row of `snapshot.files`: files with one key may become one file."""
         ...
 
+    def survey(self, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
+        """Look into `paths` and say what the table does not: see `model.survey`."""
+        ...
+
     def data_files(self, snapshot: Snapshot, rows: Sequence[int]) -> tuple[DataFile, ...]:
         """Turn chosen rows of `snapshot.files` into values that can be sent to tasks."""
         ...

@@ -24,7 +24,7 @@ def copy_group(task: RewriteTask, group: Group) -> GroupResult:
     worker, watch = task.worker, Stopwatch(task.run.clock)
     stem = task.run.reserve(group.id, directory=worker.output_directory(group.inputs))
     with watch.measure("write"):
-        copies = worker.copy(group.inputs, task.spec, stem=stem)
+        copies = worker.copy(group.inputs, task.spec_of(group), stem=stem)
     reached(Step.TASK_WRITTEN)
     with watch.measure("prove"):
         proofs = [

@@ -27,7 +27,8 @@ def recode_group(task: RewriteTask, group: Group, *, decoder: Decoder = "duckdb"
     schema, limits = worker.moved_rows, task.granted_limits()
     with Digester(schema) as digester, watch.measure("write"):
         rows = worker.read_digested(group.inputs, digester, limits=limits, decoder=decoder)
-        outputs = worker.write(watch.iterate("read", rows), task.spec, like=group.inputs, stem=stem)
+        spec = task.spec_of(group)
+        outputs = worker.write(watch.iterate("read", rows), spec, like=group.inputs, stem=stem)
         before = digester.result()
     reached(Step.TASK_WRITTEN)
     with Digester(schema) as digester, watch.measure("prove"):

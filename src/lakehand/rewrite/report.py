@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lakehand.model.reports import Outcome
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Group, GroupResult, Receipt
-    from lakehand.planning.small_files import CompactionPlan
+    from lakehand.planning.plan import Plan
     from lakehand.rewrite.stopwatch import Stopwatch
 
 __all__ = ["Done", "report_of"]
@@ -45,7 +45,7 @@ class Done:
 
 def report_of(
     snapshot: Snapshot,
-    plan: CompactionPlan,
+    plan: Plan,
     watch: Stopwatch,
     *,
     outcome: Outcome,

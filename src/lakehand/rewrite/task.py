@@ -42,6 +42,10 @@ class RewriteTask:
         """Return the limits with the threads that the engine grants where this is called."""
         return replace(self.limits, threads=max(self.limits.threads, granted_cores()))
 
+    def spec_of(self, group: Group) -> WriteSpec:
+        """Return how the files of `group` are written: the plan says how large they are."""
+        return replace(self.spec, target_file_bytes=group.target_file_bytes)
+
     def _rewrite(self, group: Group) -> GroupResult:
         if group.method != "copy":
             return self._recode(group)

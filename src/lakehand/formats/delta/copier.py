@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.writer import WriteContext
     from lakehand.model.work import DataFile
+    from lakehand.parquet.copyable import CopyClass
 
-__all__ = ["copy_files", "why_not_copyable"]
+__all__ = ["copy_files", "why_not_copyable", "why_not_of_class"]
 
 _PARALLEL_READS = 16
 _CODEC_PROPERTY = "delta.parquet.compression.codec"
@@ -51,15 +52,20 @@ def why_not_copyable(
     """Return why these files cannot become one by moving their row groups; None if they can."""
     if any(file.deleted_rows for file in inputs):
         return "rows are deleted"
-    if context.tracks_rows:
-        return "row ids follow from positions, which would change"
     refused = next((why for source in sources if (why := refusal(source.footer))), None)
     if refused is not None:
         return refused
     classes = {copy_class(source.footer) for source in sources}
     if len(classes) > 1:
         return "the files differ in schema, codec or calendar"
-    codec = classes.pop().codec
+    return why_not_of_class(context, classes.pop())
+
+
+def why_not_of_class(context: WriteContext, found: CopyClass) -> str | None:
+    """Return why no file of this class may be copied within the table; None if all may."""
+    if context.tracks_rows:
+        return "row ids follow from positions, which would change"
+    codec = found.codec
     wanted = context.configuration.get(_CODEC_PROPERTY, codec).lower()
     if codec == "uncompressed" or codec != wanted:
         return f"the files are {codec}, and new ones are to be {wanted}"

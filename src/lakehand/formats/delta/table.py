@@ -20,6 +20,8 @@ from lakehand.formats.delta.live_actions import live_actions
 from lakehand.formats.delta.names import LOG_DIRECTORY
 from lakehand.formats.delta.schema import physical_name
 from lakehand.formats.delta.snapshot import load_snapshot, load_state_at
+from lakehand.formats.delta.survey import survey_files
+from lakehand.formats.delta.writer import WriteContext
 from lakehand.model.work import DataFile
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
@@ -127,6 +129,9 @@ class DeltaTable:
         columns = [physical_name(column, mode=state.mapping_mode) for column in found if column]
         values = snapshot.files["native"].combine_chunks().field("partition_values")
         return partition_keys(values, columns)
+
+    def survey(self, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
+        return survey_files(WriteContext.of(snapshot.native), paths)
 
     def data_files(self, snapshot: Snapshot, rows: Sequence[int]) -> tuple[DataFile, ...]:
         columns = snapshot.files.select(["path", "bytes", "rows", "deleted_rows", "native"])

@@ -1,0 +1,19 @@
+"""What a look into files says that their table does not: one row a file."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+SURVEY_SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("rows", pa.int64()),
+        # One entry a row group.
+        ("row_group_bytes", pa.list_(pa.int64())),
+        ("row_group_rows", pa.list_(pa.int64())),
+        # Files of one class may share a file byte for byte; null if the file must not be copied.
+        ("copy_class", pa.string()),
+        # Why the file must not be copied.
+        ("refusal", pa.string()),
+    ]
+)
