@@ -103,7 +103,7 @@ def _plan(table: FormatTable, snapshot: Snapshot, settings: Settings) -> Plan:
     """Plan from what the table says, and from the footers that are worth a look."""
     policy = CompactionPolicy.from_settings(settings)
     keys = table.partition_keys(snapshot)
-    paths = paths_to_survey(snapshot, keys, policy, limit=settings["survey_limit"])
+    paths = paths_to_survey(snapshot, keys, policy, limit=settings["max_surveyed_files"])
     return plan_compaction(
         snapshot, keys, policy, survey=table.survey(snapshot, paths) if paths else None
     ).plan

@@ -156,13 +156,6 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=2,
     ),
     Setting(
-        name="survey_limit",
-        parse=int,
-        default=1000,
-        help="How many footers are read to plan; the largest candidates come first.",
-        minimum=0,
-    ),
-    Setting(
         name="strategy",
         parse=_one_of("greedy", "bin-packing", "sort-by-size"),
         default="greedy",
