@@ -20,6 +20,7 @@ settings.register_profile("lakehand", deadline=None)
 settings.load_profile("lakehand")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what uses the oracle, and keep it on one worker: one JVM is enough."""
     for item in items:
