@@ -19,7 +19,7 @@ from lakehand import errors
 from lakehand.assess import health
 from lakehand.assess import inspect as inspection
 from lakehand.cli.main import cli
-from lakehand.formats.delta.features import BINDINGS, FEATURES
+from lakehand.formats.delta.protocol.features import BINDINGS, FEATURES
 from lakehand.model import history, reports, work
 from lakehand.model.quantities import format_bytes, format_duration
 from lakehand.settings import SETTINGS

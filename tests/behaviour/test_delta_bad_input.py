@@ -7,9 +7,9 @@ import logging
 import pytest
 
 from lakehand.errors import CorruptFileError, CorruptLogError, RefusedError
-from lakehand.formats.delta import names
-from lakehand.formats.delta.discovery import find_segment
-from lakehand.formats.delta.snapshot import load_snapshot
+from lakehand.formats.delta.log.discovery import find_segment
+from lakehand.formats.delta.log.snapshot import load_snapshot
+from lakehand.formats.delta.protocol import names
 from lakehand.storage import CountingStore
 from support.checkpoints import KINDS, put_checkpoint
 from support.hand_written_logs import add, metadata, new_log, protocol

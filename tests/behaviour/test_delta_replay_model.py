@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakehand.formats.delta import names
-from lakehand.formats.delta.actions import file_key
-from lakehand.formats.delta.discovery import find_segment
-from lakehand.formats.delta.replay import live_actions, live_adds, live_removes
-from lakehand.formats.delta.snapshot import load_snapshot
+from lakehand.formats.delta.log.discovery import find_segment
+from lakehand.formats.delta.log.replay import live_actions, live_adds, live_removes
+from lakehand.formats.delta.log.snapshot import load_snapshot
+from lakehand.formats.delta.protocol import names
+from lakehand.formats.delta.protocol.actions import file_key
 from support.checkpoints import KINDS, json_lines, put_checkpoint
 from support.hand_written_logs import add, metadata, new_log, protocol, remove
 

@@ -9,9 +9,9 @@ import duckdb
 import pytest
 
 from lakehand.errors import LakehandError
-from lakehand.formats.delta.features import supported_features
-from lakehand.formats.delta.history import history
-from lakehand.formats.delta.replay import live_actions, live_adds
+from lakehand.formats.delta.log.history import history
+from lakehand.formats.delta.log.replay import live_actions, live_adds
+from lakehand.formats.delta.protocol.features import supported_features
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.scan import scan
 from support.golden import (

@@ -16,9 +16,9 @@ from pyroaring import BitMap64
 from lakehand import open_table
 from lakehand.errors import SchemaMismatchError
 from lakehand.formats.base import NotCopyable, WriteSpec
-from lakehand.formats.delta.checkpoint import write_checkpoint
-from lakehand.formats.delta.deletion_vectors import write_deletion_vectors
-from lakehand.formats.delta.names import commit_key
+from lakehand.formats.delta.checkpoints.checkpoint import write_checkpoint
+from lakehand.formats.delta.files.deletion_vectors import write_deletion_vectors
+from lakehand.formats.delta.protocol.names import commit_key
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.scan import scan
 from lakehand.maintain import plan_work

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from lakehand.formats.delta.checkpoint import write_checkpoint
+from lakehand.formats.delta.checkpoints.checkpoint import write_checkpoint
 from lakehand.observe.steps import Step
 from lakehand.storage import open_store
 from support.crash import kill_at, run_and_kill

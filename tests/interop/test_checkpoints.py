@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 
-from lakehand.formats.delta.checkpoint import write_checkpoint
-from lakehand.formats.delta.snapshot import load_snapshot
+from lakehand.formats.delta.checkpoints.checkpoint import write_checkpoint
+from lakehand.formats.delta.log.snapshot import load_snapshot
 from lakehand.storage import open_store
 from support.delta_tables import RECIPES, without_commits_before
 from support.hand_written_logs import protocol, put_commit
@@ -158,7 +158,7 @@ def test_delta_rs_goes_on_from_our_checkpoint(delta_rs_table):
 
 
 def test_delta_rs_reads_a_v2_checkpoint_with_its_sidecars(delta_rs_table, monkeypatch):
-    monkeypatch.setattr("lakehand.formats.delta.checkpoint.SIDECAR_ROWS", 3)
+    monkeypatch.setattr("lakehand.formats.delta.checkpoints.checkpoint.SIDECAR_ROWS", 3)
     asked_for_v2(delta_rs_table)
     theirs = what_delta_rs_says(delta_rs_table)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lakehand.formats.delta.actions import Commit, Metadata, Protocol
-from lakehand.formats.delta.head import Head
+from lakehand.formats.delta.commits.head import Head
+from lakehand.formats.delta.protocol.actions import Commit, Metadata, Protocol
 from lakehand.model.work import Change, DataFile, Replacement, StagedFile, Transaction
 
 SCHEMA = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehand.formats.delta.names import (
+from lakehand.formats.delta.protocol.names import (
     classic_checkpoint_key,
     sidecar_key,
     v2_checkpoint_key,

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakehand.formats.delta.snapshot import load_snapshot
+from lakehand.formats.delta.log.snapshot import load_snapshot
 from lakehand.storage import Store, open_store
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
-from lakehand.formats.delta.names import commit_key
+from lakehand.formats.delta.protocol.names import commit_key
 from lakehand.storage import MemoryStore
 
 if TYPE_CHECKING:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakehand.formats.delta.commit import commit_change
-from lakehand.formats.delta.create import create_table
-from lakehand.formats.delta.discovery import list_commits, read_commit
-from lakehand.formats.delta.head import Head
-from lakehand.formats.delta.paths import decode_path
+from lakehand.formats.delta.commits.commit import commit_change
+from lakehand.formats.delta.commits.create import create_table
+from lakehand.formats.delta.commits.head import Head
+from lakehand.formats.delta.log.discovery import list_commits, read_commit
+from lakehand.formats.delta.protocol.paths import decode_path
 from lakehand.model.work import DataFile
 from lakehand.observe.clock import ManualClock
 from lakehand.storage import MemoryStore
 
 if TYPE_CHECKING:
-    from lakehand.formats.delta.actions import Commit
+    from lakehand.formats.delta.protocol.actions import Commit
     from lakehand.model.work import Change, Receipt
     from lakehand.storage import Store
 

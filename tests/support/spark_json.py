@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lakehand.formats.delta.schema import ArrayType, MapType, StructType
-from lakehand.formats.delta.variant import variant_to_json
+from lakehand.formats.delta.files.variant import variant_to_json
+from lakehand.formats.delta.protocol.schema import ArrayType, MapType, StructType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakehand.formats.delta.schema import DeltaType
+    from lakehand.formats.delta.protocol.schema import DeltaType
 
 
 def to_json_lines(rows: pa.Table, schema: StructType) -> list[str]:

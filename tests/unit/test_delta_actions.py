@@ -5,7 +5,13 @@ import json
 import pytest
 
 from lakehand.errors import CorruptLogError
-from lakehand.formats.delta.actions import Metadata, Protocol, dv_id, file_key, parse_commit
+from lakehand.formats.delta.protocol.actions import (
+    Metadata,
+    Protocol,
+    dv_id,
+    file_key,
+    parse_commit,
+)
 
 
 def lines(*actions: dict) -> bytes:

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from lakehand.errors import UnknownColumnError
-from lakehand.formats.delta.snapshot import load_snapshot
+from lakehand.formats.delta.log.snapshot import load_snapshot
 from support.hand_written_logs import add, field, metadata, new_log, protocol
 
 NESTED = {"type": "struct", "fields": [field("x", "decimal(30,2)"), field("d", "date")]}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lakehand.errors import ProofError, RefusedError, ReplanError, ValidationError
-from lakehand.formats.delta.change_rules import check_change
+from lakehand.formats.delta.commits.change_rules import check_change
 from lakehand.model.work import Change, Replacement
 from support.changes import (
     append,

@@ -11,15 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.errors import RefusedError, StorageError, VersionNotFoundError
-from lakehand.formats.delta.checkpoint import (
+from lakehand.formats.delta.checkpoints.check import check_checkpoint, list_checkpoints
+from lakehand.formats.delta.checkpoints.checkpoint import (
     checkpoint_due,
     checkpoint_if_due,
     write_checkpoint,
 )
-from lakehand.formats.delta.checkpoint_check import check_checkpoint, list_checkpoints
-from lakehand.formats.delta.discovery import find_segment
-from lakehand.formats.delta.last_checkpoint import read_last_checkpoint
-from lakehand.formats.delta.names import LAST_CHECKPOINT_KEY, commit_key
+from lakehand.formats.delta.checkpoints.last_checkpoint import read_last_checkpoint
+from lakehand.formats.delta.log.discovery import find_segment
+from lakehand.formats.delta.protocol.names import LAST_CHECKPOINT_KEY, commit_key
 from lakehand.observe.clock import ManualClock
 from lakehand.storage import Fault, FaultKind, FaultStore
 from support.hand_written_logs import (
@@ -319,7 +319,7 @@ def test_a_v2_checkpoint_names_its_sidecars_and_keeps_file_actions_out_of_the_to
 
 
 def test_sidecars_hold_so_many_actions_each(monkeypatch):
-    monkeypatch.setattr("lakehand.formats.delta.checkpoint.SIDECAR_ROWS", 4)
+    monkeypatch.setattr("lakehand.formats.delta.checkpoints.checkpoint.SIDECAR_ROWS", 4)
     adds = [add(f"f{number}") for number in range(9)]
     store = new_log([protocol(reader=["v2Checkpoint"]), metadata(properties=V2), *adds])
 

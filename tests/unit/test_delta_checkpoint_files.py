@@ -6,14 +6,14 @@ import pyarrow as pa
 import pytest
 
 from lakehand.errors import CorruptFileError
-from lakehand.formats.delta.checkpoint_files import (
+from lakehand.formats.delta.checkpoints.files import (
     count_actions,
     verify_actions,
     write_json,
     write_parquet,
 )
-from lakehand.formats.delta.checkpoint_rows import file_rows
-from lakehand.formats.delta.checkpoint_schema import checkpoint_schema
+from lakehand.formats.delta.checkpoints.rows import file_rows
+from lakehand.formats.delta.checkpoints.schema import checkpoint_schema
 from lakehand.storage import MemoryStore, open_store
 
 SCHEMA = checkpoint_schema(

@@ -5,10 +5,10 @@ import logging
 import pyarrow as pa
 import pytest
 
-from lakehand.formats.delta.actions import Metadata, Protocol
-from lakehand.formats.delta.checkpoint_form import checkpoint_form
-from lakehand.formats.delta.log_state import LogState
-from lakehand.formats.delta.schema import PrimitiveType, StructField, StructType
+from lakehand.formats.delta.checkpoints.form import checkpoint_form
+from lakehand.formats.delta.log.state import LogState
+from lakehand.formats.delta.protocol.actions import Metadata, Protocol
+from lakehand.formats.delta.protocol.schema import PrimitiveType, StructField, StructType
 
 BOTH_OFF = {
     "delta.checkpoint.writeStatsAsJson": "false",

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehand.formats.delta.checkpoint_rows import (
+from lakehand.formats.delta.checkpoints.rows import (
     action_rows,
     file_rows,
     in_groups,
     parse_statistics,
 )
-from lakehand.formats.delta.checkpoint_schema import checkpoint_schema, statistics_type
-from lakehand.formats.delta.schema import (
+from lakehand.formats.delta.checkpoints.schema import checkpoint_schema, statistics_type
+from lakehand.formats.delta.protocol.schema import (
     ArrayType,
     PrimitiveType,
     StructField,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from lakehand.formats.delta.checkpoint import checkpoint_if_due
-from lakehand.formats.delta.create import create_table
+from lakehand.formats.delta.checkpoints.checkpoint import checkpoint_if_due
+from lakehand.formats.delta.commits.create import create_table
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.model.work import Change
 from lakehand.observe.clock import ManualClock

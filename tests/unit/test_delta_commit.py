@@ -18,9 +18,9 @@ from lakehand.errors import (
     StoreQuotaError,
     ValidationError,
 )
-from lakehand.formats.delta.commit import commit_change, find_commit
-from lakehand.formats.delta.draft import encode_actions
-from lakehand.formats.delta.names import commit_key
+from lakehand.formats.delta.commits.commit import commit_change, find_commit
+from lakehand.formats.delta.commits.draft import encode_actions
+from lakehand.formats.delta.protocol.names import commit_key
 from lakehand.observe.clock import ManualClock
 from lakehand.settings import Settings
 from lakehand.storage import Fault, FaultKind, FaultStore

@@ -8,9 +8,9 @@ import pytest
 
 import lakehand
 from lakehand.errors import ValidationError
-from lakehand.formats.delta.actions import parse_commit
-from lakehand.formats.delta.commit_info import encode_parameters
-from lakehand.formats.delta.draft import draft_commit
+from lakehand.formats.delta.commits.commit_info import encode_parameters
+from lakehand.formats.delta.commits.draft import draft_commit
+from lakehand.formats.delta.protocol.actions import parse_commit
 from lakehand.model.work import Change, Proof
 from support.changes import append, head, metadata, overwrite, protocol, replacement, rewrite
 

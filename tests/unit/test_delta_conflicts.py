@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lakehand.errors import CommitConflictError, CommitUnknownError, ReplanError
-from lakehand.formats.delta.conflicts import holds_transaction, rebase
+from lakehand.formats.delta.commits.conflicts import holds_transaction, rebase
 from lakehand.model.work import Change
 from support.changes import (
     append,

@@ -16,9 +16,9 @@ from lakehand.errors import (
     UnknownColumnError,
     ValidationError,
 )
-from lakehand.formats.delta.create import create_table
-from lakehand.formats.delta.features import require_write
-from lakehand.formats.delta.schema import parse_schema
+from lakehand.formats.delta.commits.create import create_table
+from lakehand.formats.delta.protocol.features import require_write
+from lakehand.formats.delta.protocol.schema import parse_schema
 from lakehand.observe.clock import ManualClock
 from lakehand.storage import Fault, FaultKind, FaultStore
 from support.log_tables import SCHEMA, commits, empty_store, new_table

@@ -9,8 +9,8 @@ import pytest
 from pyroaring import BitMap, BitMap64
 
 from lakehand.errors import CorruptFileError, RefusedError
-from lakehand.formats.delta import z85
-from lakehand.formats.delta.deletion_vectors import (
+from lakehand.formats.delta.files import z85
+from lakehand.formats.delta.files.deletion_vectors import (
     DvDescriptor,
     read_deletion_vector,
     write_deletion_vectors,

@@ -8,13 +8,13 @@ from lakehand.errors import (
     ObjectNotFoundError,
     VersionNotFoundError,
 )
-from lakehand.formats.delta import names
-from lakehand.formats.delta.discovery import (
+from lakehand.formats.delta.log.discovery import (
     find_segment,
     latest_version,
     list_commits,
     read_commit,
 )
+from lakehand.formats.delta.protocol import names
 from lakehand.storage import MemoryStore
 from support.checkpoints import KINDS, put_checkpoint
 from support.hand_written_logs import add, metadata, new_log, protocol, put_commit

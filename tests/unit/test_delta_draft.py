@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from lakehand.errors import CorruptLogError
-from lakehand.formats.delta.actions import parse_commit
-from lakehand.formats.delta.draft import draft_commit
-from lakehand.formats.delta.row_tracking import high_water_mark
+from lakehand.formats.delta.commits.draft import draft_commit
+from lakehand.formats.delta.commits.row_tracking import high_water_mark
+from lakehand.formats.delta.protocol.actions import parse_commit
 from lakehand.model.work import Change, Replacement
 from support.changes import (
     append,

@@ -5,15 +5,15 @@ import logging
 import pytest
 
 from lakehand.errors import RefusedError
-from lakehand.formats.delta.actions import Metadata, Protocol
-from lakehand.formats.delta.features import (
+from lakehand.formats.delta.protocol.actions import Metadata, Protocol
+from lakehand.formats.delta.protocol.features import (
     FEATURES,
     Verdict,
     require_read,
     require_write,
     supported_features,
 )
-from lakehand.formats.delta.schema import ArrayType, PrimitiveType, StructField, StructType
+from lakehand.formats.delta.protocol.schema import ArrayType, PrimitiveType, StructField, StructType
 
 HARD_HALF = [
     "deletionVectors",

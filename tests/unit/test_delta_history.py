@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehand.errors import CorruptLogError, VersionNotFoundError
-from lakehand.formats.delta import names
-from lakehand.formats.delta.history import diff, history, version_at
-from lakehand.formats.delta.snapshot import load_snapshot
+from lakehand.formats.delta.log.history import diff, history, version_at
+from lakehand.formats.delta.log.snapshot import load_snapshot
+from lakehand.formats.delta.protocol import names
 from lakehand.storage import Store, open_store
 from support.checkpoints import put_checkpoint
 from support.hand_written_logs import add, field, metadata, new_log, protocol, put_commit, remove

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lakehand.formats.delta.last_checkpoint import (
+from lakehand.formats.delta.checkpoints.last_checkpoint import (
     LastCheckpoint,
     canonical_md5,
     read_last_checkpoint,
     write_last_checkpoint,
 )
-from lakehand.formats.delta.names import LAST_CHECKPOINT_KEY
+from lakehand.formats.delta.protocol.names import LAST_CHECKPOINT_KEY
 from lakehand.storage import open_store
 
 GOLDEN = Path(os.environ.get("LAKEHAND_GOLDEN", "../shared/golden"))

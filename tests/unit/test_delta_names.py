@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakehand.formats.delta import names
-from lakehand.formats.delta.names import (
+from lakehand.formats.delta.protocol import names
+from lakehand.formats.delta.protocol.names import (
     CheckpointName,
     ChecksumName,
     CommitName,

@@ -11,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakehand.errors import CorruptLogError, SchemaMismatchError
-from lakehand.formats.delta import partition_values
-from lakehand.formats.delta.partition_values import format_partition_value, parse_partition_values
-from lakehand.formats.delta.schema import ArrayType, PrimitiveType
+from lakehand.formats.delta.protocol import partition_values
+from lakehand.formats.delta.protocol.partition_values import (
+    format_partition_value,
+    parse_partition_values,
+)
+from lakehand.formats.delta.protocol.schema import ArrayType, PrimitiveType
 
 LOCAL = datetime.fromisoformat("2026-01-02T03:04:05.000006")
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from lakehand.errors import CorruptLogError, ObjectNotFoundError
-from lakehand.formats.delta import names
-from lakehand.formats.delta.discovery import find_segment
-from lakehand.formats.delta.loading import load_soundly
-from lakehand.formats.delta.replay import live_actions
-from lakehand.formats.delta.snapshot import load_snapshot
+from lakehand.formats.delta.log.discovery import find_segment
+from lakehand.formats.delta.log.loading import load_soundly
+from lakehand.formats.delta.log.replay import live_actions
+from lakehand.formats.delta.log.snapshot import load_snapshot
+from lakehand.formats.delta.protocol import names
 from lakehand.storage import open_store
 from support.checkpoints import ADD, json_lines, put_checkpoint
 from support.hand_written_logs import add, field, metadata, new_log, protocol, put_commit, remove
@@ -99,7 +99,7 @@ def test_opening_a_table_does_not_load_pandas(tmp_path):
     put_commit(open_store(tmp_path), 0, protocol(), table, add("x", partitionValues={"day": ""}))
     program = (
         "import sys; from lakehand.storage import open_store; "
-        "from lakehand.formats.delta.snapshot import load_snapshot; "
+        "from lakehand.formats.delta.log.snapshot import load_snapshot; "
         "assert load_snapshot(open_store(sys.argv[1])).file_count == 1; "
         "sys.exit('pandas' in sys.modules)"
     )

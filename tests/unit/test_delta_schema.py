@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakehand.errors import CorruptLogError, SchemaMismatchError
-from lakehand.formats.delta.schema import (
+from lakehand.formats.delta.protocol.schema import (
     ArrayType,
     MappingMode,
     MapType,

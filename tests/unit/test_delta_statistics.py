@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehand.formats.delta.schema import MappingMode, StructField, StructType, from_arrow
-from lakehand.formats.delta.statistics import (
+from lakehand.formats.delta.files.statistics import (
     StatisticsCollector,
     maximum_text,
     minimum_text,
 )
-from lakehand.formats.delta.statistics_rules import statistics_rules
+from lakehand.formats.delta.files.statistics_rules import statistics_rules
+from lakehand.formats.delta.protocol.schema import MappingMode, StructField, StructType, from_arrow
 
 NTZ = pa.timestamp("us")
 UTC_TIME = pa.timestamp("us", tz="UTC")

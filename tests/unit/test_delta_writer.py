@@ -12,15 +12,15 @@ import pytest
 
 from lakehand.errors import CorruptFileError, RefusedError, SchemaMismatchError
 from lakehand.formats.base import WriteSpec
-from lakehand.formats.delta.file_schema import file_schema, relabel
-from lakehand.formats.delta.schema import (
+from lakehand.formats.delta.files.file_schema import file_schema, relabel
+from lakehand.formats.delta.files.writer import WriteContext, output_directory, write_files
+from lakehand.formats.delta.protocol.schema import (
     MappingMode,
     StructField,
     StructType,
     from_arrow,
     parse_type,
 )
-from lakehand.formats.delta.writer import WriteContext, output_directory, write_files
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.work import DataFile
 from lakehand.parquet.facts import read_facts

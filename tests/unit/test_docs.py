@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import lakehand
-from lakehand.formats.delta.features import FEATURES
+from lakehand.formats.delta.protocol.features import FEATURES
 from lakehand.settings import SETTINGS
 
 ROOT = Path(__file__).parent.parent.parent

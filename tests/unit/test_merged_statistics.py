@@ -4,9 +4,14 @@ import json
 
 import pytest
 
-from lakehand.formats.delta.merged_statistics import merge_statistics
-from lakehand.formats.delta.schema import MappingMode, PrimitiveType, StructField, StructType
-from lakehand.formats.delta.statistics_rules import statistics_rules
+from lakehand.formats.delta.files.merged_statistics import merge_statistics
+from lakehand.formats.delta.files.statistics_rules import statistics_rules
+from lakehand.formats.delta.protocol.schema import (
+    MappingMode,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
 
 DAY_1, DAY_2, DAY_3 = "1999-01-01", "2020-01-01", "2020-01-02"
 UTC_5, UTC_6 = "2020-01-01T05:00:00.000Z", "2020-01-01T06:00:00.000Z"

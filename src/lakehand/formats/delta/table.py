@@ -8,20 +8,21 @@ import pyarrow as pa
 
 from lakehand.errors import CorruptLogError, NotATableError
 from lakehand.formats.base import Capabilities
-from lakehand.formats.delta import commit, create, history
-from lakehand.formats.delta.actions import file_key
-from lakehand.formats.delta.checkpoint import checkpoint_if_due, write_checkpoint
-from lakehand.formats.delta.features import require_write
-from lakehand.formats.delta.file_table import file_keys
-from lakehand.formats.delta.grouping import partition_keys
-from lakehand.formats.delta.head import Head
-from lakehand.formats.delta.heads import Heads
-from lakehand.formats.delta.live_actions import live_actions
-from lakehand.formats.delta.names import LOG_DIRECTORY
-from lakehand.formats.delta.schema import physical_name
-from lakehand.formats.delta.snapshot import load_snapshot, load_state_at
-from lakehand.formats.delta.survey import survey_files
-from lakehand.formats.delta.writer import WriteContext
+from lakehand.formats.delta.checkpoints.checkpoint import checkpoint_if_due, write_checkpoint
+from lakehand.formats.delta.commits import commit, create
+from lakehand.formats.delta.commits.head import Head
+from lakehand.formats.delta.commits.heads import Heads
+from lakehand.formats.delta.files.grouping import partition_keys
+from lakehand.formats.delta.files.survey import survey_files
+from lakehand.formats.delta.files.writer import WriteContext
+from lakehand.formats.delta.log import history
+from lakehand.formats.delta.log.file_table import file_keys
+from lakehand.formats.delta.log.live_actions import live_actions
+from lakehand.formats.delta.log.snapshot import load_snapshot, load_state_at
+from lakehand.formats.delta.protocol.actions import file_key
+from lakehand.formats.delta.protocol.features import require_write
+from lakehand.formats.delta.protocol.names import LOG_DIRECTORY
+from lakehand.formats.delta.protocol.schema import physical_name
 from lakehand.model.work import DataFile
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakehand.formats.base import FormatWorker
-    from lakehand.formats.delta.features import Operation
-    from lakehand.formats.delta.file_table import FileKey
-    from lakehand.formats.delta.snapshot import DeltaState
+    from lakehand.formats.delta.log.file_table import FileKey
+    from lakehand.formats.delta.log.snapshot import DeltaState
+    from lakehand.formats.delta.protocol.features import Operation
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Change, Group, Receipt

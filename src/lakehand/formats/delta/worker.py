@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import RefusedError, SchemaMismatchError, UnknownColumnError, ValidationError
 from lakehand.expressions.predicate import parse_predicate
-from lakehand.formats.delta.copier import copy_files
-from lakehand.formats.delta.reader import ReadRequest, SourceFile, read_rows
-from lakehand.formats.delta.scanner import open_scanner
-from lakehand.formats.delta.schema import to_arrow
-from lakehand.formats.delta.type_changes import check_type_changes
-from lakehand.formats.delta.writer import WriteContext, output_directory, write_files
+from lakehand.formats.delta.files.copier import copy_files
+from lakehand.formats.delta.files.reader import ReadRequest, SourceFile, read_rows
+from lakehand.formats.delta.files.scanner import open_scanner
+from lakehand.formats.delta.files.writer import WriteContext, output_directory, write_files
+from lakehand.formats.delta.protocol.schema import to_arrow
+from lakehand.formats.delta.protocol.type_changes import check_type_changes
 from lakehand.parquet.facts import read_many_facts
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.formats.base import CopiedFile, Decoder, TaskLimits, WriteSpec
-    from lakehand.formats.delta.schema import StructField
+    from lakehand.formats.delta.protocol.schema import StructField
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile, Group, StagedFile
     from lakehand.prove.digest import Digester

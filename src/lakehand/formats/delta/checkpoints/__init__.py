@@ -1,0 +1,3 @@
+"""Folding the log into checkpoints that every engine reads."""
+
+from __future__ import annotations

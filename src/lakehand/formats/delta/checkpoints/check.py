@@ -1,0 +1,96 @@
+"""Which checkpoints a log has, and whether each of them is whole."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from lakehand.errors import CorruptFileError, ObjectNotFoundError
+from lakehand.formats.delta.checkpoints.files import ActionFile, count_actions, total_counts
+from lakehand.formats.delta.checkpoints.last_checkpoint import LastCheckpoint
+from lakehand.formats.delta.log.listing import CheckpointFiles, list_log
+from lakehand.formats.delta.protocol.names import sidecar_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakehand.storage import Store
+
+__all__ = ["CheckpointCheck", "check_checkpoint", "list_checkpoints"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointCheck:
+    """What a checkpoint holds, or why it cannot be used."""
+
+    version: int
+    kind: str
+    #: Every file of it that was read, sidecars included.
+    keys: tuple[str, ...]
+    bytes: int = 0
+    #: Number of actions by kind, over all files.
+    counts: Mapping[str, int]
+    #: None: the checkpoint is whole.
+    problem: str | None = None
+
+    @property
+    def pointer(self) -> LastCheckpoint:
+        """What `_last_checkpoint` says when it points here."""
+        return LastCheckpoint(
+            version=self.version,
+            action_count=sum(self.counts.values()),
+            part_count=len(self.keys) if self.kind == "multipart" else None,
+            size_bytes=self.bytes,
+            add_count=self.counts.get("add", 0),
+        )
+
+
+def list_checkpoints(store: Store) -> tuple[CheckpointFiles, ...]:
+    """Return the checkpoints whose files are all there, oldest first; nothing is read."""
+    return tuple(sorted(list_log(store).checkpoints, key=lambda checkpoint: checkpoint.rank))
+
+
+def check_checkpoint(store: Store, checkpoint: CheckpointFiles) -> CheckpointCheck:
+    """Read a checkpoint and say whether it is whole. Nothing but an unreachable store raises."""
+    files: list[ActionFile] = []
+    try:
+        files += [count_actions(store, key) for key in checkpoint.keys]
+        if any(file.counts.get("sidecar") for file in files):
+            files += [count_actions(store, key) for key in _sidecars(store, checkpoint.keys)]
+        problem = _wrong_count(checkpoint, total_counts(files))
+    except (CorruptFileError, ObjectNotFoundError) as error:
+        problem = error.message
+    return CheckpointCheck(
+        version=checkpoint.version,
+        kind=checkpoint.kind,
+        keys=tuple(file.key for file in files),
+        bytes=sum(file.bytes for file in files),
+        counts=total_counts(files),
+        problem=problem,
+    )
+
+
+def _wrong_count(checkpoint: CheckpointFiles, counts: Mapping[str, int]) -> str | None:
+    obligatory = ["protocol", "metaData"]
+    if checkpoint.kind == "v2" or counts.get("sidecar"):
+        obligatory.append("checkpointMetadata")
+    wrong = [f"{counts.get(kind, 0)} of {kind}" for kind in obligatory if counts.get(kind) != 1]
+    return f"it holds {' and '.join(wrong)} where one is needed" if wrong else None
+
+
+def _sidecars(store: Store, keys: Iterable[str]) -> list[str]:
+    paths = chain.from_iterable(_sidecar_paths(store, key) for key in keys)
+    return [sidecar_key(path) for path in paths]
+
+
+def _sidecar_paths(store: Store, key: str) -> list[str]:
+    if key.endswith(".json"):
+        actions: list[dict[str, Any]] = [json.loads(line) for line in store.get(key).splitlines()]
+        return [action["sidecar"]["path"] for action in actions if "sidecar" in action]
+    with store.open_reader(key) as source, pq.ParquetFile(source) as file:
+        sidecars = file.read(columns=["sidecar.path"])["sidecar"].drop_null()
+    return [sidecar["path"] for sidecar in sidecars.to_pylist()]

@@ -1,0 +1,3 @@
+"""Writing versions: a change judged, drafted, published, or known not to be."""
+
+from __future__ import annotations

@@ -1,0 +1,189 @@
+"""What a change must look like before it may be committed: pure checks, read from top to bottom."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from lakehand.errors import ProofError, RefusedError, ReplanError, ValidationError
+from lakehand.formats.delta.commits.draft import changes_data
+from lakehand.formats.delta.commits.row_tracking import assigns_row_ids
+from lakehand.formats.delta.protocol.actions import dv_id
+from lakehand.formats.delta.protocol.features import require_write, supported_features
+from lakehand.formats.delta.protocol.schema import mapping_mode, parse_schema, physical_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakehand.formats.delta.commits.head import Head
+    from lakehand.formats.delta.protocol.features import Operation
+    from lakehand.model.work import Change, ChangeKind, Replacement, StagedFile
+
+__all__ = ["check_change"]
+
+_OPERATIONS: dict[ChangeKind, Operation] = {
+    "rewrite": "rewrite",
+    "append": "append",
+    "overwrite": "append",
+    "update": "append",
+    "delete": "rewrite",
+    "metadata": "checkpoint",
+}
+
+
+def check_change(change: Change, head: Head) -> None:
+    """Raise if `change` must not be committed to a table like `head`."""
+    require_write(_OPERATIONS[change.kind], head.protocol, head.metadata, table=head.table)
+    for check in _CHECKS:
+        check(change, head)
+
+
+def _is_for_this_table(change: Change, head: Head) -> None:
+    """Refuse a change that was made for a table which has been replaced since."""
+    if change.table_id is not None and change.table_id != head.metadata.id:
+        raise ReplanError(
+            f"{head.table} was deleted and created anew since version {change.base_version} of it"
+            " was read",
+            table=head.table,
+            expected_version=change.base_version,
+            hint="nothing was written; plan again on the new table",
+        )
+
+
+def _fits_its_kind(change: Change, head: Head) -> None:
+    if change.kind == "rewrite":
+        wrong = bool(change.adds or change.removes) or not change.replacements
+    elif change.kind == "append":
+        wrong = bool(change.removes or change.replacements) or not (
+            change.adds or change.transaction
+        )
+    elif change.kind == "metadata":
+        wrong = bool(change.adds or change.removes or change.replacements)
+    else:
+        wrong = bool(change.replacements) or not (change.adds or change.removes)
+    if wrong:
+        message = f"a change of kind {change.kind!r} cannot have these files, or has none"
+        raise ValidationError(message, field="change", hint=f"nothing was written to {head.table}")
+
+
+def _names_every_file_once(change: Change, head: Head) -> None:
+    for role, files in (("removes", change.all_removes), ("adds", change.all_adds)):
+        path, count = next(iter(Counter(file.path for file in files).most_common(1)), ("", 0))
+        if count > 1:
+            message = f"the change {role} {path!r} {count} times; {head.table} allows it once"
+            raise ValidationError(message, field="change", value=path)
+
+
+def _replaces_no_file_by_itself(change: Change, head: Head) -> None:
+    live = {file.path: file.native["add"] for file in change.all_removes}
+    for file in change.all_adds:
+        if file.path not in live:
+            continue
+        before, after = (
+            dv_id(entry.get("deletionVector")) for entry in (live[file.path], file.native)
+        )
+        if before == after:
+            message = (
+                f"the change removes {file.path!r} of {head.table} and adds it unchanged; readers"
+                " could not tell which of the two holds"
+            )
+            raise ValidationError(message, field="change", value=file.path)
+
+
+def _has_the_partition_values_of_the_table(change: Change, head: Head) -> None:
+    expected = _partition_keys(head)
+    for file in change.all_adds:
+        found = set(file.native.get("partitionValues", {}))
+        if found != expected:
+            raise ValidationError(
+                f"file {file.path!r} has partition values for {sorted(found)}, but {head.table} is"
+                f" partitioned by {sorted(expected)}",
+                field="partitionValues",
+            )
+
+
+def _partition_keys(head: Head) -> set[str]:
+    mode = mapping_mode(head.metadata.configuration)
+    schema = parse_schema(head.metadata.schema_string)
+    columns = (schema.find(name) for name in head.metadata.partition_columns)
+    return {physical_name(column, mode=mode) for column in columns if column is not None}
+
+
+def _counts_its_rows(change: Change, head: Head) -> None:
+    """Refuse files without a row count where readers or row ids depend on it."""
+    counted = "deletionVectors" in supported_features(head.protocol)
+    if not (counted or assigns_row_ids(head.protocol, head.metadata)):
+        return
+    for file in change.all_adds:
+        if _row_count(file) is None:
+            message = (
+                f"file {file.path!r} has no row count in its statistics; {head.table} needs it"
+            )
+            raise ValidationError(message, field="stats", value=file.path)
+
+
+def _row_count(file: StagedFile) -> int | None:
+    try:
+        count = json.loads(file.native["stats"])["numRecords"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    return count if isinstance(count, int) else None
+
+
+def _keeps_every_row(change: Change, head: Head) -> None:
+    """Refuse a rewrite whose counts alone show that rows were lost or made up."""
+    for replacement in change.replacements:
+        before, after = _visible_rows(replacement), sum(file.rows for file in replacement.adds)
+        if before is not None and before != after:
+            raise ProofError(
+                f"group {replacement.group} of {head.table} held {before} rows and would hold"
+                f" {after}; nothing was changed"
+            )
+
+
+def _visible_rows(replacement: Replacement) -> int | None:
+    total = 0
+    for file in replacement.removes:
+        if file.rows is None:
+            return None
+        total += file.rows - file.deleted_rows
+    return total
+
+
+def _keeps_what_must_be_kept(change: Change, head: Head) -> None:
+    append_only = head.metadata.configuration.get("delta.appendOnly", "false").lower() == "true"
+    if append_only and changes_data(change) and change.removes:
+        raise RefusedError(
+            f"{head.table} allows no rows to be removed or changed (delta.appendOnly)",
+            table=head.table,
+            operation=change.kind,
+            feature="appendOnly",
+            hint="nothing was written",
+        )
+
+
+def _needs_no_change_files(change: Change, head: Head) -> None:
+    feed = head.metadata.configuration.get("delta.enableChangeDataFeed", "false").lower()
+    if feed == "true" and change.kind == "update":
+        raise RefusedError(
+            f"{head.table} has a change feed (delta.enableChangeDataFeed), and an update would have"
+            " to write change files for it",
+            table=head.table,
+            operation=change.kind,
+            feature="changeDataFeed",
+            hint="nothing was written",
+        )
+
+
+_CHECKS: tuple[Callable[[Change, Head], None], ...] = (
+    _is_for_this_table,
+    _fits_its_kind,
+    _names_every_file_once,
+    _replaces_no_file_by_itself,
+    _has_the_partition_values_of_the_table,
+    _counts_its_rows,
+    _keeps_every_row,
+    _keeps_what_must_be_kept,
+    _needs_no_change_files,
+)

@@ -1,0 +1,175 @@
+"""The first line of every commit: who did what, in the words that users of Delta know."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from lakehand import __version__
+from lakehand.errors import ValidationError
+from lakehand.formats.delta.commits.row_tracking import preserves_row_ids
+from lakehand.model.work import Proof
+from lakehand.prove.evidence import total_proof
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakehand.formats.delta.commits.head import Head
+    from lakehand.formats.delta.protocol.actions import Commit
+    from lakehand.model.work import Change
+
+__all__ = ["ENGINE_INFO", "commit_info", "encode_parameters", "operation_metrics", "token_of"]
+
+ENGINE_INFO = f"lakehand/{__version__}"
+
+#: Most bytes that our own part of a commit may have: every reader of the log carries them along.
+OWN_BYTES_LIMIT = 8 * 1024
+
+_ROW_IDS_PRESERVED = {"delta.rowTracking.preserved": "true"}
+
+
+def token_of(commit: Commit) -> str | None:
+    """Return the token that a commit carries; other engines put their own there, or none."""
+    token = (commit.commit_info or {}).get("txnId")
+    return token if isinstance(token, str) else None
+
+
+def commit_info(
+    change: Change,
+    head: Head,
+    *,
+    adds: Sequence[Mapping[str, Any]],
+    removes: Sequence[Mapping[str, Any]],
+    token: str,
+    timestamp_ms: int,
+) -> dict[str, Any]:
+    """Return the `commitInfo` of a change that becomes the version after `head`.
+
+    The types of known keys are those that other engines parse strictly; what is our own is under
+    one key of its own.
+    """
+    timestamps = {"timestamp": timestamp_ms}
+    if head.uses_in_commit_timestamps:
+        timestamps = {"inCommitTimestamp": timestamp_ms, **timestamps}
+    info = {
+        **timestamps,
+        "operation": change.operation,
+        "operationParameters": encode_parameters(change.parameters),
+        "readVersion": change.base_version,
+        "isolationLevel": _isolation_level(change, head),
+        "isBlindAppend": _is_blind_append(change),
+        "operationMetrics": operation_metrics(change, adds=adds, removes=removes),
+        "engineInfo": ENGINE_INFO,
+        "txnId": token,
+    }
+    if change.kind == "rewrite" and preserves_row_ids(head.protocol, head.metadata):
+        info["tags"] = _ROW_IDS_PRESERVED
+    own = _own_part(change)
+    return {**info, "lakehand": own} if own else info
+
+
+def encode_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Encode operation parameters as delta-spark does: lists and objects as JSON in a string.
+
+    >>> encode_parameters({"zOrderBy": ["a"], "auto": False, "mode": "Append", "predicate": None})
+    {'zOrderBy': '["a"]', 'auto': False, 'mode': 'Append'}
+    """
+    return {name: _encode(value) for name, value in parameters.items() if value is not None}
+
+
+def _encode(value: Any) -> str | float | bool:
+    if isinstance(value, str | bool | int | float):
+        return value
+    return json.dumps(
+        list(value) if isinstance(value, tuple) else value,
+        separators=(",", ":"),
+        ensure_ascii=False,
+    )
+
+
+def operation_metrics(
+    change: Change, *, adds: Sequence[Mapping[str, Any]], removes: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
+    """Return the numbers of a commit, under the names that delta-spark gives them."""
+    if change.kind == "rewrite":
+        metrics = _rewrite_metrics(adds, removes)
+    elif change.kind == "metadata":
+        metrics = {}
+    else:
+        metrics = _write_metrics(change, adds, removes)
+    return {name: str(value) for name, value in {**metrics, **change.metrics}.items()}
+
+
+def _rewrite_metrics(
+    adds: Sequence[Mapping[str, Any]], removes: Sequence[Mapping[str, Any]]
+) -> dict[str, int]:
+    vectors = sum(1 for remove in removes if remove.get("deletionVector"))
+    return {
+        "numRemovedFiles": len(removes),
+        "numRemovedBytes": _total_bytes(removes),
+        "numAddedFiles": len(adds),
+        "numAddedBytes": _total_bytes(adds),
+        "numDeletionVectorsRemoved": vectors,
+        **_size_percentiles(adds),
+    }
+
+
+def _size_percentiles(adds: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    sizes = sorted(int(add["size"]) for add in adds)
+    if not sizes:
+        return {}
+    count = len(sizes)
+    return {
+        "minFileSize": sizes[0],
+        "p25FileSize": sizes[count // 4],
+        "p50FileSize": sizes[count // 2],
+        "p75FileSize": sizes[count * 3 // 4],
+        "maxFileSize": sizes[-1],
+    }
+
+
+def _write_metrics(
+    change: Change, adds: Sequence[Mapping[str, Any]], removes: Sequence[Mapping[str, Any]]
+) -> dict[str, int]:
+    written = {
+        "numFiles": len(adds),
+        "numOutputRows": sum(file.rows for file in change.adds),
+        "numOutputBytes": _total_bytes(adds),
+    }
+    if not removes:
+        return written
+    return {**written, "numRemovedFiles": len(removes), "numRemovedBytes": _total_bytes(removes)}
+
+
+def _total_bytes(actions: Sequence[Mapping[str, Any]]) -> int:
+    return sum(int(action.get("size") or 0) for action in actions)
+
+
+def _isolation_level(change: Change, head: Head) -> str:
+    if change.kind in {"rewrite", "metadata"}:
+        return "SnapshotIsolation"
+    asked = head.metadata.configuration.get("delta.isolationLevel")
+    # Other engines fail on a commit that names a level they do not know.
+    return "WriteSerializable" if asked == "WriteSerializable" else "Serializable"
+
+
+def _is_blind_append(change: Change) -> bool:
+    reads = change.reads_rows or change.removes or change.replacements
+    return change.kind in {"append", "metadata"} and not reads
+
+
+def _own_part(change: Change) -> dict[str, Any]:
+    """Return what lakehand stores of its own: the evidence that the rows are the same."""
+    proofs = [Proof.from_json(evidence) for evidence in (change.proof or {}).values()]
+    total = total_proof(proofs)
+    if total is None:
+        return {}
+    own = {"proof": {**total.to_json(), "groups": len(proofs)}}
+    size = len(json.dumps(own, separators=(",", ":")).encode())
+    if size > OWN_BYTES_LIMIT:
+        raise ValidationError(
+            f"the proof of a commit may take {OWN_BYTES_LIMIT} bytes of the log, not {size}",
+            field="proof",
+            hint="store totals in the commit, and the evidence by group in the run's ledger",
+        )
+    return own

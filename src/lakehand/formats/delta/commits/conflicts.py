@@ -1,0 +1,198 @@
+"""What a commit that came first leaves of a change: pure rules, one a function.
+
+A change is judged against every version that landed since its snapshot, one by one. Each rule hands
+the change on, hands on what is left of it, or raises.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lakehand.errors import CommitConflictError, CommitUnknownError, ReplanError
+from lakehand.formats.delta.protocol.paths import decode_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakehand.formats.delta.commits.head import Head
+    from lakehand.formats.delta.protocol.actions import Commit, Metadata
+    from lakehand.model.work import Change, Replacement
+
+__all__ = ["holds_transaction", "rebase"]
+
+_CLUSTERING_DOMAIN = "delta.clustering"
+_IDENTITY_MARK = "delta.identity.highWaterMark"
+
+
+def rebase(change: Change, head: Head, winner: Commit) -> Change:
+    """Return what is left of `change` once `winner`, the version after `head`, is in the log.
+
+    Raises ReplanError or CommitConflictError if nothing is left or the rest makes no sense.
+    """
+    for rule in _RULES:
+        change = rule(change, head, winner)
+    return change
+
+
+def holds_transaction(change: Change, winner: Commit, head: Head) -> bool:
+    """Say whether `winner` already holds what `change` is to write exactly once.
+
+    An older transaction of the same application means that two writers share its name.
+    """
+    ours = change.transaction
+    if ours is None:
+        return False
+    theirs = [txn for txn in winner.transactions if txn["appId"] == ours.application]
+    if not theirs:
+        return False
+    newest = max(int(txn["version"]) for txn in theirs)
+    if newest >= ours.version:
+        return True
+    raise CommitConflictError(
+        f"application {ours.application!r} wrote transaction {newest} into {head.table} while its"
+        f" transaction {ours.version} was under way",
+        **_versions(change, head, winner),
+        hint="two writers use one application name; give each its own",
+        retryable=False,
+    )
+
+
+def _stop_if_protocol_changed(change: Change, head: Head, winner: Commit) -> Change:
+    if winner.protocol is None or winner.protocol == head.protocol:
+        return change
+    raise _replan(change, head, winner, "changed the table's protocol")
+
+
+def _stop_if_metadata_changed(change: Change, head: Head, winner: Commit) -> Change:
+    if winner.metadata is None or _same_but_identity(head.metadata, winner.metadata):
+        return change
+    raise _replan(change, head, winner, "changed the table's schema or properties")
+
+
+def _same_but_identity(before: Metadata, after: Metadata) -> bool:
+    """Say whether two metadata differ at most in how far identity columns have counted."""
+    if replace(before, schema_string=None) != replace(after, schema_string=None):
+        return False
+    return bool(_without_identity_marks(before) == _without_identity_marks(after))
+
+
+def _without_identity_marks(metadata: Metadata) -> Any:
+    return json.loads(metadata.schema_string or "{}", object_hook=_drop_identity_mark)
+
+
+def _drop_identity_mark(value: dict[str, Any]) -> dict[str, Any]:
+    return {key: item for key, item in value.items() if key != _IDENTITY_MARK}
+
+
+def _stop_clustering_if_columns_changed(change: Change, head: Head, winner: Commit) -> Change:
+    changed = any(domain["domain"] == _CLUSTERING_DOMAIN for domain in winner.domains)
+    if changed and change.parameters.get("clusterBy"):
+        raise _replan(change, head, winner, "changed the columns that the table is clustered by")
+    return change
+
+
+def _stop_if_files_are_there(change: Change, head: Head, winner: Commit) -> Change:
+    """Refuse to add a file twice: the winner may be this very change under another token."""
+    known = {decode_path(add["path"]) for add in winner.adds}
+    replaced = {file.path for file in change.all_removes}
+    for path in {file.path for file in change.all_adds} - replaced:
+        if path in known:
+            raise CommitUnknownError(
+                f"version {winner.version} of {head.table} already has the file {path!r} that this"
+                " commit was to add",
+                **_versions(change, head, winner),
+                hint="the same change was probably committed before; keep its files and look at"
+                f" version {winner.version}",
+            )
+    return change
+
+
+def _drop_touched_groups(change: Change, head: Head, winner: Commit) -> Change:
+    if not change.replacements:
+        return change
+    touched = _touched_paths(winner)
+    left = tuple(
+        replacement
+        for replacement in change.replacements
+        if touched.isdisjoint(file.path for file in replacement.removes)
+    )
+    if left:
+        return replace(change, replacements=left, proof=_proof_of(change, left))
+    raise CommitConflictError(
+        f"version {winner.version} of {head.table} changed files of every group that was left to"
+        " commit",
+        **_versions(change, head, winner),
+        hint="nothing was written; plan again",
+    )
+
+
+def _proof_of(change: Change, left: tuple[Replacement, ...]) -> Mapping[str, Any] | None:
+    if change.proof is None:
+        return None
+    kept = {str(replacement.group) for replacement in left}
+    return {group: evidence for group, evidence in change.proof.items() if group in kept}
+
+
+def _stop_if_removed_files_were_touched(change: Change, head: Head, winner: Commit) -> Change:
+    touched = _touched_paths(winner).intersection(file.path for file in change.removes)
+    if not touched:
+        return change
+    raise CommitConflictError(
+        f"version {winner.version} of {head.table} changed {len(touched)} of the files that this"
+        f" commit was to replace, among them {min(touched)!r}",
+        **_versions(change, head, winner),
+        hint="nothing was written; run the operation again",
+    )
+
+
+def _stop_if_rows_read_may_have_changed(change: Change, head: Head, winner: Commit) -> Change:
+    if not change.reads_rows:
+        return change
+    # An action without the flag changes data: that is the reading that loses nothing.
+    changes = [action for action in _file_actions(winner) if action.get("dataChange", True)]
+    if not changes:
+        return change
+    raise CommitConflictError(
+        f"version {winner.version} of {head.table} added or removed rows that this commit would"
+        " have had to read",
+        **_versions(change, head, winner),
+        hint="nothing was written; run the operation again",
+    )
+
+
+_RULES: tuple[Callable[[Change, Head, Commit], Change], ...] = (
+    _stop_if_protocol_changed,
+    _stop_if_metadata_changed,
+    _stop_clustering_if_columns_changed,
+    _stop_if_files_are_there,
+    _drop_touched_groups,
+    _stop_if_removed_files_were_touched,
+    _stop_if_rows_read_may_have_changed,
+)
+
+
+def _file_actions(commit: Commit) -> tuple[Mapping[str, Any], ...]:
+    return (*commit.adds, *commit.removes)
+
+
+def _touched_paths(commit: Commit) -> set[str]:
+    """Return the files that a commit names, whatever their deletion vectors."""
+    return {decode_path(action["path"]) for action in _file_actions(commit)}
+
+
+def _replan(change: Change, head: Head, winner: Commit, what: str) -> ReplanError:
+    return ReplanError(
+        f"version {winner.version} of {head.table} {what}",
+        **_versions(change, head, winner),
+        hint="nothing was written; plan again on the newest version",
+    )
+
+
+def _versions(change: Change, head: Head, winner: Commit) -> dict[str, Any]:
+    return {
+        "table": head.table,
+        "expected_version": change.base_version,
+        "actual_version": winner.version,
+    }

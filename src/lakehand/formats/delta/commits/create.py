@@ -1,0 +1,233 @@
+"""New tables: version 0, with a protocol that lists everything the table makes use of."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from lakehand.errors import (
+    CommitUnknownError,
+    ObjectExistsError,
+    RefusedError,
+    TableExistsError,
+    UnknownColumnError,
+    ValidationError,
+)
+from lakehand.formats.delta.commits.column_ids import assign_column_ids
+from lakehand.formats.delta.commits.commit_info import ENGINE_INFO, encode_parameters
+from lakehand.formats.delta.commits.draft import encode_actions
+from lakehand.formats.delta.commits.publish import publish
+from lakehand.formats.delta.commits.table_properties import check_properties, features_asked_for
+from lakehand.formats.delta.log.listing import list_log
+from lakehand.formats.delta.protocol.actions import Metadata, Protocol
+from lakehand.formats.delta.protocol.activity import has_type
+from lakehand.formats.delta.protocol.features import FEATURES, Verdict
+from lakehand.formats.delta.protocol.schema import (
+    ArrayType,
+    MappingMode,
+    MapType,
+    StructType,
+    from_arrow,
+    mapping_mode,
+)
+from lakehand.observe.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lakehand.observe.clock import Clock
+    from lakehand.storage import Store
+
+__all__ = ["create_table"]
+
+_FORBIDDEN_IN_NAMES = set(" ,;{}()\n\t=")
+#: Features that every new table may use: the oldest protocol that is still written has them.
+_ALWAYS = ("appendOnly", "invariants")
+_FEATURES_BY_TYPE = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
+
+
+def create_table(
+    store: Store,
+    schema: pa.Schema,
+    *,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+) -> None:
+    """Create an empty table; TableExistsError if there is one.
+
+    Raises RefusedError for properties and features that lakehand does not write, and
+    ConditionalPutError on a store to which nothing can be committed safely.
+    """
+    clock = clock or SystemClock()
+    asked = dict(properties or {})
+    metadata = _metadata(from_arrow(schema), partition_by, asked, clock)
+    protocol = _protocol(metadata, features_asked_for(asked))
+    if list_log(store).last_version is not None:
+        raise _exists(store)
+    token = str(uuid.uuid4())
+    data = _version_0(metadata, protocol, token=token, clock=clock)
+    published = publish(store, 0, data, token=token, clock=clock)
+    if published.ours:
+        return
+    if published.commit is not None or published.failure is None:
+        raise _exists(store)
+    if published.failure.retryable or isinstance(published.failure, ObjectExistsError):
+        raise _unknown(store) from published.failure
+    raise published.failure
+
+
+def _metadata(
+    schema: StructType, partition_by: Sequence[str], asked: Mapping[str, str], clock: Clock
+) -> Metadata:
+    configuration = check_properties(asked)
+    mode = mapping_mode(configuration)
+    partition_columns = _partition_columns(schema, partition_by)
+    _check_names(schema, mode)
+    if mode is not MappingMode.NONE:
+        schema, highest = assign_column_ids(schema)
+        configuration["delta.columnMapping.maxColumnId"] = str(highest)
+    if "rowTracking" in features_asked_for(asked):
+        configuration |= _row_tracking_columns()
+    return Metadata(
+        id=str(uuid.uuid4()),
+        schema_string=schema.to_json(),
+        partition_columns=partition_columns,
+        configuration=configuration,
+        created_time=_milliseconds(clock),
+    )
+
+
+def _partition_columns(schema: StructType, partition_by: Sequence[str]) -> tuple[str, ...]:
+    names = []
+    for name in partition_by:
+        column = schema.find(name)
+        if column is None:
+            raise UnknownColumnError(name, schema.names)
+        if isinstance(column.type, StructType | ArrayType | MapType):
+            message = f"a table cannot be partitioned by {name!r}, which is a nested column"
+            raise ValidationError(message, field="partition_by", value=name)
+        names.append(column.name)
+    if len(set(names)) < len(names) or (names and len(names) == len(schema.fields)):
+        message = "partition columns must differ, and at least one other column must be left"
+        raise ValidationError(message, field="partition_by", value=list(partition_by))
+    return tuple(names)
+
+
+def _check_names(schema: StructType, mode: MappingMode) -> None:
+    """Refuse columns that no engine could tell apart, or that files could not be named after."""
+    if not schema.fields:
+        raise ValidationError("a table needs at least one column", field="schema")
+    for struct in _structs(schema):
+        name, count = Counter(name.casefold() for name in struct.names).most_common(1)[0]
+        if count > 1:
+            message = f"column {name!r} occurs {count} times; Delta compares names without case"
+            raise ValidationError(message, field="schema", value=name)
+        odd = next((n for n in struct.names if _FORBIDDEN_IN_NAMES & set(n) or not n), None)
+        if odd is not None and mode is MappingMode.NONE:
+            raise ValidationError(
+                f"column {odd!r} has a character that Delta does not allow in names",
+                field="schema",
+                value=odd,
+                hint="set the property delta.columnMapping.mode to name",
+            )
+
+
+def _structs(type_: Any) -> list[StructType]:
+    match type_:
+        case StructType(fields):
+            return [type_, *(inner for column in fields for inner in _structs(column.type))]
+        case ArrayType(element):
+            return _structs(element)
+        case MapType(key, value):
+            return [*_structs(key), *_structs(value)]
+    return []
+
+
+def _row_tracking_columns() -> dict[str, str]:
+    prefix = "delta.rowTracking.materialized"
+    return {
+        f"{prefix}RowIdColumnName": f"_row-id-col-{uuid.uuid4()}",
+        f"{prefix}RowCommitVersionColumnName": f"_row-commit-version-col-{uuid.uuid4()}",
+    }
+
+
+def _protocol(metadata: Metadata, asked: set[str]) -> Protocol:
+    """Return the least protocol that lists every feature the metadata makes use of."""
+    needed = asked | _features_of_columns(metadata)
+    if mapping_mode(metadata.configuration) is not MappingMode.NONE:
+        needed.add("columnMapping")
+    for name in sorted(needed):
+        _require_writable(name)
+    if needed <= set(_ALWAYS):
+        return Protocol(min_reader_version=1, min_writer_version=2)
+    listed = sorted(needed | set(_ALWAYS))
+    for_readers = [name for name in listed if FEATURES[name].is_reader_feature]
+    return Protocol(
+        min_reader_version=3 if for_readers else 1,
+        min_writer_version=7,
+        reader_features=tuple(for_readers) if for_readers else None,
+        writer_features=tuple(listed),
+    )
+
+
+def _features_of_columns(metadata: Metadata) -> set[str]:
+    return {name for type_, name in _FEATURES_BY_TYPE.items() if has_type(type_)(metadata)}
+
+
+def _require_writable(name: str) -> None:
+    feature = FEATURES.get(name)
+    reason = "lakehand does not know it" if feature is None else feature.reason
+    if feature is None or Verdict.REFUSED in {feature.read, feature.rewrite, feature.append}:
+        message = f"no table with the feature {name} is created: {reason}"
+        raise RefusedError(message, operation="create", feature=name)
+
+
+def _version_0(metadata: Metadata, protocol: Protocol, *, token: str, clock: Clock) -> bytes:
+    now_ms = _milliseconds(clock)
+    info: dict[str, Any] = {
+        "timestamp": now_ms,
+        "operation": "CREATE TABLE",
+        "operationParameters": encode_parameters(
+            {
+                "partitionBy": list(metadata.partition_columns),
+                "clusterBy": [],
+                "isManaged": "false",
+                "properties": dict(metadata.configuration),
+            }
+        ),
+        "isolationLevel": "Serializable",
+        "isBlindAppend": True,
+        "operationMetrics": {},
+        "engineInfo": ENGINE_INFO,
+        "txnId": token,
+    }
+    if "inCommitTimestamp" in (protocol.writer_features or ()):
+        info = {"inCommitTimestamp": now_ms, **info}
+    return encode_actions(
+        [("commitInfo", info), ("protocol", protocol.to_json()), ("metaData", metadata.to_json())]
+    )
+
+
+def _milliseconds(clock: Clock) -> int:
+    return int(clock.now().timestamp() * 1000)
+
+
+def _exists(store: Store) -> TableExistsError:
+    return TableExistsError(
+        f"there already is a table at {store.url}",
+        table=store.url,
+        hint="open it with open_table, or choose another place",
+    )
+
+
+def _unknown(store: Store) -> CommitUnknownError:
+    return CommitUnknownError(
+        f"the store did not say whether the table at {store.url} was created",
+        table=store.url,
+        expected_version=0,
+        hint="look whether the table is there before creating it again",
+    )

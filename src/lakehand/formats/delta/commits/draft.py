@@ -1,0 +1,121 @@
+"""The lines of a new version: a change written as actions, stamped for one attempt."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from lakehand.formats.delta.commits.commit_info import commit_info
+from lakehand.formats.delta.commits.row_tracking import (
+    assign_row_ids,
+    assigns_row_ids,
+    high_water_mark_action,
+)
+from lakehand.formats.delta.protocol.paths import encode_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakehand.formats.delta.commits.head import Head
+    from lakehand.model.work import Change, DataFile, StagedFile
+
+__all__ = ["changes_data", "draft_commit", "encode_actions"]
+
+_COPIED_TO_REMOVE = (
+    "partitionValues",
+    "size",
+    "stats",
+    "tags",
+    "deletionVector",
+    "baseRowId",
+    "defaultRowCommitVersion",
+)
+_ROW_TRACKING_FIELDS = ("baseRowId", "defaultRowCommitVersion")
+_KEPT_BY_RE_ADD = ("modificationTime", *_ROW_TRACKING_FIELDS)
+_TAKEN_FROM_STAGED = ("partitionValues", "stats", "tags", "clusteringProvider", "deletionVector")
+
+
+def draft_commit(change: Change, head: Head, *, token: str, now_ms: int) -> bytes:
+    """Return the bytes of the version after `head`, with all that depends on time and place new."""
+    timestamp_ms = head.next_timestamp(now_ms)
+    adds, mark = _adds(change, head, now_ms)
+    removes = [_remove(file, change, now_ms) for file in change.all_removes]
+    info = commit_info(
+        change, head, adds=adds, removes=removes, token=token, timestamp_ms=timestamp_ms
+    )
+    actions: list[tuple[str, Mapping[str, Any]]] = [("commitInfo", info)]
+    if change.transaction is not None:
+        actions.append(("txn", _transaction(change, now_ms)))
+    if mark != head.row_id_high_water_mark:
+        actions.append(("domainMetadata", high_water_mark_action(mark)))
+    actions += [("remove", remove) for remove in removes]
+    actions += [("add", add) for add in adds]
+    return encode_actions(actions)
+
+
+def encode_actions(actions: Iterable[tuple[str, Mapping[str, Any]]]) -> bytes:
+    """Write actions as a commit holds them: one a line, no blank lines."""
+    lines = (
+        json.dumps({kind: action}, separators=(",", ":"), ensure_ascii=False)
+        for kind, action in actions
+    )
+    return ("\n".join(lines) + "\n").encode()
+
+
+def changes_data(change: Change) -> bool:
+    """Say whether readers of changes must look at this commit."""
+    return change.kind != "rewrite"
+
+
+def _adds(change: Change, head: Head, now_ms: int) -> tuple[list[dict[str, Any]], int]:
+    live = {file.path: file.native["add"] for file in change.all_removes}
+    adds = [_add(file, change, live.get(file.path), now_ms) for file in change.all_adds]
+    mark = head.row_id_high_water_mark
+    if not assigns_row_ids(head.protocol, head.metadata):
+        return [_without_row_ids(add) for add in adds], mark
+    return assign_row_ids(adds, mark=mark, version=head.version + 1)
+
+
+def _add(
+    file: StagedFile, change: Change, live: Mapping[str, Any] | None, now_ms: int
+) -> dict[str, Any]:
+    """Return the action for a staged file; `live` is the entry of the same file, if it stays."""
+    path = encode_path(file.path) if live is None else live["path"]
+    add = {
+        "path": path,
+        "partitionValues": {},
+        "size": file.bytes,
+        "modificationTime": now_ms,
+        "dataChange": changes_data(change),
+        **_present(file.native, _TAKEN_FROM_STAGED),
+    }
+    return add if live is None else {**add, **_present(live, _KEPT_BY_RE_ADD)}
+
+
+def _remove(file: DataFile, change: Change, now_ms: int) -> dict[str, Any]:
+    live = file.native["add"]
+    return {
+        "path": live["path"],
+        "deletionTimestamp": now_ms,
+        "dataChange": changes_data(change),
+        "extendedFileMetadata": True,
+        **_present(live, _COPIED_TO_REMOVE),
+    }
+
+
+def _transaction(change: Change, now_ms: int) -> dict[str, Any]:
+    if change.transaction is None:
+        raise ValueError("the change has no transaction")
+    return {
+        "appId": change.transaction.application,
+        "version": change.transaction.version,
+        "lastUpdated": now_ms,
+    }
+
+
+def _present(action: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: action[name] for name in names if action.get(name) is not None}
+
+
+def _without_row_ids(add: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in add.items() if name not in _ROW_TRACKING_FIELDS}

@@ -1,0 +1,108 @@
+"""Putting a version into the log, and finding out whether it is there.
+
+An answer of the store is never believed alone. Clients repeat requests on their own and then report
+our own success as "already exists"; answers get lost; and engines that do not use put-if-absent
+overwrite what is there. So the version is read back every time, and the token in it decides.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from lakehand.errors import (
+    CommitUnknownError,
+    ConditionalPutError,
+    ObjectNotFoundError,
+    StorageError,
+)
+from lakehand.formats.delta.commits.commit_info import token_of
+from lakehand.formats.delta.protocol.actions import parse_commit
+from lakehand.formats.delta.protocol.names import commit_key
+from lakehand.observe.steps import Step, reached
+from lakehand.storage.retry import RetryPolicy, with_retry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakehand.formats.delta.protocol.actions import Commit
+    from lakehand.observe.clock import Clock
+    from lakehand.storage import Store
+
+__all__ = ["Published", "publish"]
+
+#: Patience while nobody can say whether a version landed: on top of the store's own retries.
+_READ_BACK = RetryPolicy(max_retries=5, base_delay=timedelta(milliseconds=200))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+    """What is in the log after a put."""
+
+    #: The version as it was read back; None if it is still free.
+    commit: Commit | None
+    #: Whether it is the one that was put.
+    ours: bool = False
+    #: What the store said about the put; None: that it succeeded.
+    failure: StorageError | None = None
+
+
+def publish(
+    store: Store,
+    version: int,
+    data: bytes,
+    *,
+    token: str,
+    clock: Clock,
+    chance: Callable[[], float] = random.random,
+) -> Published:
+    """Put `data` as `version` unless that version exists, and read back what is there.
+
+    Raises CommitUnknownError if it cannot be read back, ConditionalPutError if the store has no
+    put-if-absent.
+    """
+    reached(Step.COMMIT_PREPARED)
+    failure = _put(store, version, data)
+    reached(Step.COMMIT_PUT)
+    commit = _read_back(store, version, clock=clock, chance=chance)
+    ours = commit is not None and token_of(commit) == token
+    if commit is None and failure is None:
+        raise _unknown(store, version, "the store took it, but does not have it")
+    if ours:
+        reached(Step.COMMIT_CONFIRMED)
+    return Published(commit=commit, ours=ours, failure=failure)
+
+
+def _put(store: Store, version: int, data: bytes) -> StorageError | None:
+    try:
+        store.put_if_absent(commit_key(version), data)
+    except ConditionalPutError:
+        raise
+    except StorageError as error:
+        return error
+    return None
+
+
+def _read_back(
+    store: Store, version: int, *, clock: Clock, chance: Callable[[], float]
+) -> Commit | None:
+    try:
+        data = with_retry(
+            lambda: store.get(commit_key(version)), policy=_READ_BACK, clock=clock, chance=chance
+        )
+    except ObjectNotFoundError:
+        return None
+    except StorageError as error:
+        raise _unknown(store, version, f"it cannot be read back: {error.message}") from error
+    return parse_commit(version, data, table=store.url)
+
+
+def _unknown(store: Store, version: int, why: str) -> CommitUnknownError:
+    return CommitUnknownError(
+        f"nobody knows whether version {version} of {store.url} is ours: {why}",
+        table=store.url,
+        expected_version=version,
+        hint="keep every file of this commit; once the store answers, look for the commit's token",
+    )

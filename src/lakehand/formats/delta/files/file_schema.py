@@ -1,0 +1,157 @@
+"""How the rows of a table look inside its files: physical names, field ids, all but optional."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from lakehand.errors import RefusedError, SchemaMismatchError
+from lakehand.formats.delta.protocol.schema import (
+    ArrayType,
+    MappingMode,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    arrow_type,
+    field_id,
+    physical_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakehand.formats.delta.protocol.schema import DeltaType
+
+__all__ = ["FileSchema", "file_schema", "relabel"]
+
+_FIELD_ID = b"PARQUET:field_id"
+_VOID = frozenset({"void", "null"})
+# Spark reads a variant only if both of its parts are required.
+_VARIANT = pa.struct(
+    [
+        pa.field("metadata", pa.binary(), nullable=False),
+        pa.field("value", pa.binary(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileSchema:
+    """The columns of a file, and how logical rows become rows of it."""
+
+    #: Logical columns that the file holds, in its order.
+    columns: tuple[StructField, ...]
+    #: Columns of a batch that are written under another name and belong to no logical column.
+    extras: tuple[tuple[str, str], ...]
+    arrow: pa.Schema
+
+    def to_file(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a logical `batch` as the file holds them, without a copy."""
+        arrays = [_drop_void(batch.column(column.name), column.type) for column in self.columns]
+        arrays += [batch.column(name) for name, _ in self.extras]
+        names = [field.name for field in self.arrow]
+        return relabel(pa.RecordBatch.from_arrays(arrays, names), self.arrow)
+
+
+def file_schema(
+    columns: Sequence[StructField],
+    *,
+    mode: MappingMode,
+    extras: Sequence[tuple[str, str]] = (),
+) -> FileSchema:
+    """Return what files hold of `columns`; `extras` are (name in batches, name in files) of longs.
+
+    Columns are optional whatever the table says, as Spark writes them; void ones are left out.
+    """
+    written = tuple(column for column in columns if not _is_void(column.type))
+    fields = [_file_field(column, mode) for column in written]
+    fields += [pa.field(name, pa.int64()) for _, name in extras]
+    return FileSchema(columns=written, extras=tuple(extras), arrow=pa.schema(fields))
+
+
+def _file_field(column: StructField, mode: MappingMode) -> pa.Field:
+    identifier = field_id(column) if mode is not MappingMode.NONE else None
+    metadata = None if identifier is None else {_FIELD_ID: str(identifier).encode()}
+    name = physical_name(column, mode=mode)
+    return pa.field(name, _file_type(column.type, mode), metadata=metadata)
+
+
+def _file_type(kind: DeltaType, mode: MappingMode) -> pa.DataType:
+    if isinstance(kind, StructType):
+        members = [member for member in kind.fields if not _is_void(member.type)]
+        return pa.struct([_file_field(member, mode) for member in members])
+    if isinstance(kind, ArrayType):
+        return pa.list_(pa.field("element", _inner_type(kind.element, mode)))
+    if isinstance(kind, MapType):
+        key = pa.field("key", _inner_type(kind.key, mode), nullable=False)
+        return pa.map_(key, pa.field("value", _inner_type(kind.value, mode)))
+    return _VARIANT if kind.name == "variant" else arrow_type(kind)
+
+
+def _inner_type(kind: DeltaType, mode: MappingMode) -> pa.DataType:
+    if _is_void(kind):
+        message = "files cannot hold a list or map of a void type"
+        raise RefusedError(message, operation="rewrite", feature="void")
+    return _file_type(kind, mode)
+
+
+def _is_void(kind: DeltaType) -> bool:
+    return isinstance(kind, PrimitiveType) and kind.name in _VOID
+
+
+def _drop_void(array: pa.Array, kind: DeltaType) -> pa.Array:
+    """Return `array` without void members, and with no null inside a variant."""
+    if isinstance(kind, PrimitiveType) and kind.name == "variant":
+        parts = [pc.fill_null(array.field(name), b"") for name in ("metadata", "value")]
+        return pa.StructArray.from_arrays(parts, fields=list(_VARIANT), mask=array.is_null())
+    if not isinstance(kind, StructType) or not _needs_rebuilding(kind):
+        return array
+    members = [member for member in kind.fields if not _is_void(member.type)]
+    children = [_drop_void(array.field(member.name), member.type) for member in members]
+    names = [member.name for member in members]
+    return pa.StructArray.from_arrays(children, names, mask=array.is_null())
+
+
+def _needs_rebuilding(kind: DeltaType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_needs_rebuilding(member.type) for member in kind.fields)
+    return isinstance(kind, PrimitiveType) and kind.name in {*_VOID, "variant"}
+
+
+def relabel(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return `batch` under the names, field metadata and nullability of `schema`, uncopied.
+
+    A cast would look nested members up by name, and so make them null where names differ.
+    """
+    for have, want in zip(batch.schema, schema, strict=True):
+        if not _same_layout(have.type, want.type):
+            message = f"column {want.name!r} is {have.type}, and must be written as {want.type}"
+            raise SchemaMismatchError(message)
+    return pa.record_batch(_Relabelled(batch, schema))
+
+
+class _Relabelled:
+    """Hands out the data of a batch with another schema, by Arrow's own exchange protocol."""
+
+    def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
+        self._batch = batch
+        self._schema = schema
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        _, data = self._batch.__arrow_c_array__()
+        return self._schema.__arrow_c_schema__(), data
+
+
+def _same_layout(have: pa.DataType, want: pa.DataType) -> bool:
+    """Say whether two types differ by nothing but names, metadata and nullability."""
+    if not pat.is_nested(want):
+        return bool(have == want)
+    if have.id != want.id or have.num_fields != want.num_fields:
+        return False
+    pairs = ((have.field(i).type, want.field(i).type) for i in range(want.num_fields))
+    return all(_same_layout(left, right) for left, right in pairs)

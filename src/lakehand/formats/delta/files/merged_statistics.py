@@ -1,0 +1,113 @@
+"""Statistics of a file that holds the rows of several files, from theirs alone.
+
+Row groups that are moved byte for byte are not decoded, so nobody sees their rows. Counts add up;
+bounds are kept where every file with values has one; what cannot be told is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from lakehand.formats.delta.files.statistics_tree import Tree, put, tree_text
+from lakehand.formats.delta.protocol.schema import PrimitiveType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lakehand.formats.delta.files.statistics_rules import StatisticsRules
+    from lakehand.formats.delta.protocol.schema import Leaf
+
+__all__ = ["merge_statistics"]
+
+_MIN, _MAX, _NULLS = "minValues", "maxValues", "nullCount"
+_TEXT_KINDS = ("string", "date", "char", "varchar")
+
+
+def merge_statistics(
+    texts: Sequence[str | None], row_counts: Sequence[int], rules: StatisticsRules
+) -> str:
+    """Return `add.stats` of a file that holds all rows of the files with the statistics `texts`.
+
+    `row_counts` are the files' physical rows, by their footers; no row of them is deleted.
+    """
+    files = [_parse(text) for text in texts]
+    minima: Tree = {}
+    maxima: Tree = {}
+    counts: Tree = {}
+    for leaf in rules.leaves:
+        nulls = [_member(file, _NULLS, leaf) for file in files]
+        put(counts, leaf, _sum_text(nulls))
+        all_null = [count == rows for count, rows in zip(nulls, row_counts, strict=True)]
+        with_values = [file for file, is_null in zip(files, all_null, strict=True) if not is_null]
+        put(
+            minima,
+            leaf,
+            _bound_text([_member(file, _MIN, leaf) for file in with_values], leaf, min),
+        )
+        put(
+            maxima,
+            leaf,
+            _bound_text([_member(file, _MAX, leaf) for file in with_values], leaf, max),
+        )
+    document: Tree = {"numRecords": str(sum(row_counts))}
+    document |= {_MIN: minima, _MAX: maxima, _NULLS: counts}
+    if rules.states_tightness:
+        is_tight = all(file.get("tightBounds", True) is True for file in files)
+        document["tightBounds"] = "true" if is_tight else "false"
+    return tree_text(document)
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A number as it was written."""
+
+    text: str
+
+
+def _parse(text: str | None) -> dict[str, Any]:
+    try:
+        parsed = json.loads(text, parse_float=_Number) if text else {}
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _member(file: Mapping[str, Any], name: str, leaf: Leaf) -> Any:
+    value: Any = file.get(name)
+    for part in leaf.physical_path:
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _sum_text(counts: Sequence[Any]) -> str | None:
+    return str(sum(counts)) if all(isinstance(count, int) for count in counts) else None
+
+
+def _bound_text(bounds: Sequence[Any], leaf: Leaf, choose: Callable[..., Any]) -> str | None:
+    """Return the outermost bound; None if a file has none, or one that cannot be compared."""
+    if not bounds or not isinstance(leaf.type, PrimitiveType):
+        return None
+    kind = leaf.type.name
+    try:
+        bound = choose(bounds, key=lambda candidate: _comparable(candidate, kind))
+    except (TypeError, ValueError, ArithmeticError):
+        return None
+    return bound.text if isinstance(bound, _Number) else json.dumps(bound, ensure_ascii=False)
+
+
+def _comparable(bound: Any, kind: str) -> Any:
+    if kind in {"timestamp", "timestamp_ntz"}:
+        at = datetime.fromisoformat(bound)
+        return at if at.tzinfo else at.replace(tzinfo=UTC)
+    if isinstance(bound, str):
+        if not kind.startswith(_TEXT_KINDS):
+            # "NaN" and infinities: engines do not agree where they sort.
+            raise ValueError(f"{bound!r} has no place in the order of {kind}")
+        return bound.encode()
+    if isinstance(bound, bool):
+        raise TypeError(f"{kind} has no bounds")
+    return Decimal(bound.text if isinstance(bound, _Number) else bound)

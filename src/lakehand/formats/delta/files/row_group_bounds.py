@@ -1,0 +1,129 @@
+"""What Parquet statistics say of the row groups of a file, in the table's current types."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lakehand.formats.delta.files.casts import can_cast, cast_values
+from lakehand.formats.delta.files.projection import find_column
+from lakehand.formats.delta.protocol.schema import StructType, arrow_type
+from lakehand.model.snapshot import column_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import pyarrow.parquet as pq
+
+    from lakehand.formats.delta.protocol.schema import DeltaType, MappingMode
+    from lakehand.parquet.columns import FileColumn
+
+__all__ = ["row_group_facts"]
+
+
+def row_group_facts(
+    metadata: pq.FileMetaData,
+    columns: Sequence[FileColumn],
+    paths: Sequence[tuple[str, ...]],
+    *,
+    schema: StructType,
+    mode: MappingMode,
+    partition: Mapping[str, pa.Scalar],
+) -> pa.Table:
+    """Return one row a row group, with the columns of `Snapshot.files` that pruning needs."""
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    bounds = {}
+    for path in paths:
+        found = _find(path, schema, columns, mode)
+        if found is not None:
+            bounds[column_text(path)] = _bounds(groups, *found)
+    facts = {
+        "rows": pa.array([group.num_rows for group in groups], pa.int64()),
+        "partition": _struct({n: pa.repeat(v, len(groups)) for n, v in partition.items()}),
+        "bounds": _struct(bounds),
+    }
+    return pa.table({name: array for name, array in facts.items() if array is not None})
+
+
+def _struct(members: Mapping[str, pa.Array]) -> pa.StructArray | None:
+    if not members:
+        return None
+    return pa.StructArray.from_arrays(list(members.values()), list(members))
+
+
+def _find(
+    path: tuple[str, ...], schema: StructType, columns: Sequence[FileColumn], mode: MappingMode
+) -> tuple[FileColumn, pa.DataType] | None:
+    """Return the stored column behind a path of structs, and the type its values are read as."""
+    kind: DeltaType = schema
+    found: FileColumn | None = None
+    for name in path:
+        field = kind.find(name) if isinstance(kind, StructType) else None
+        found = None if field is None else find_column(field, columns, mode)
+        if field is None or found is None:
+            return None
+        kind, columns = field.type, found.parts
+    if found is None or found.parts or isinstance(kind, StructType):
+        return None
+    want = arrow_type(kind)
+    return (found, want) if can_cast(found.type, want) else None
+
+
+def _bounds(
+    groups: Sequence[pq.RowGroupMetaData], column: FileColumn, want: pa.DataType
+) -> pa.StructArray:
+    statistics = [group.column(column.leaves[0]).statistics for group in groups]
+    convert = _converter(column.type)
+    ends = [_ends(found, convert) for found in statistics]
+    counted = [found is not None and found.has_null_count for found in statistics]
+    nulls = [s.null_count if known else None for s, known in zip(statistics, counted, strict=True)]
+    return pa.StructArray.from_arrays(
+        [
+            _typed([low for low, _ in ends], column.type, want),
+            _typed([high for _, high in ends], column.type, want),
+            pa.array(nulls, pa.int64()),
+        ],
+        ["min", "max", "nulls"],
+    )
+
+
+def _ends(found: pq.Statistics | None, convert: Callable[[Any], Any] | None) -> tuple[Any, Any]:
+    if found is None or convert is None or not found.has_min_max:
+        return None, None
+    return convert(found.min_raw), convert(found.max_raw)
+
+
+def _typed(values: list[Any], have: pa.DataType, want: pa.DataType) -> pa.Array:
+    try:
+        if pat.is_date32(have) or pat.is_timestamp(have):
+            stored = pa.int32() if pat.is_date32(have) else pa.int64()
+            return cast_values(pa.array(values, stored).view(have), want)
+        return cast_values(pa.array(values, have), want)
+    except (pa.ArrowException, OverflowError, ValueError):
+        return pa.nulls(len(values), want)
+
+
+def _converter(type_: pa.DataType) -> Callable[[Any], Any] | None:
+    """Return how a stored bound becomes a value; None where bounds cannot be trusted.
+
+    Bounds of decimals in bytes compare in different orders by writer, and those of binary values
+    are of no use to predicates.
+    """
+    if pat.is_string(type_) or pat.is_large_string(type_):
+        return _text
+    if pat.is_decimal(type_):
+        return lambda raw: None if isinstance(raw, bytes) else Decimal(raw).scaleb(-type_.scale)
+    if pat.is_unsigned_integer(type_):
+        return None
+    is_plain = pat.is_primitive(type_) and not pat.is_time(type_)
+    return (lambda raw: None if isinstance(raw, bytes) else raw) if is_plain else None
+
+
+def _text(raw: bytes | str) -> str | None:
+    try:
+        return raw if isinstance(raw, str) else raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return None

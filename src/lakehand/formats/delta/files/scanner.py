@@ -1,0 +1,145 @@
+"""Whole files read for a rewrite: by DuckDB, which hashes rows as it decodes them, or by Arrow.
+
+DuckDB takes a fraction of the time. What it might not read as it is meant is left to Arrow.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from lakehand.formats.base import NotDecodable
+from lakehand.formats.delta.files.file_schema import relabel
+from lakehand.formats.delta.files.reader import read_rows
+from lakehand.formats.delta.files.sql_rows import sql_rows
+from lakehand.parquet.checksums import pages_are_intact
+from lakehand.parquet.duckdb_view import by_schema
+from lakehand.prove.row_hash import digest_query, query_with_lanes
+from lakehand.storage.scratch import local_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from lakehand.formats.base import Decoder, TaskLimits
+    from lakehand.formats.delta.files.reader import ReadRequest, SourceFile
+    from lakehand.formats.delta.files.sql_rows import SqlRows
+    from lakehand.prove.digest import Digester
+
+__all__ = ["Scanner", "open_scanner"]
+
+#: Bytes of rows that are decoded ahead of the one who takes them.
+_AHEAD_BYTES = 64 * 2**20
+
+
+@contextmanager
+def open_scanner(
+    request: ReadRequest, *, limits: TaskLimits, decoder: Decoder
+) -> Iterator[Scanner]:
+    """Return what reads files as `request` says; NotDecodable where DuckDB gives up on one."""
+    with TemporaryDirectory(prefix="lakehand-scan-", dir=limits.scratch_directory) as scratch:
+        scanner = Scanner(
+            request=request, limits=limits, decoder=decoder, scratch=Path(scratch).absolute()
+        )
+        try:
+            yield scanner
+        except duckdb.Error as error:
+            raise NotDecodable(str(error).partition("\n")[0]) from error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scanner:
+    """Reads whole files, in bounded memory and disk."""
+
+    request: ReadRequest
+    limits: TaskLimits
+    decoder: Decoder
+    scratch: Path
+
+    def read(self, files: Sequence[SourceFile], digester: Digester) -> Iterator[pa.RecordBatch]:
+        """Stream the visible rows of `files`, each counted in `digester`."""
+        with self._connect() as connection:
+            # Arrow compares pages with their checksums, DuckDB does not.
+            for group, rows in self._groups(connection, files, are_checked=True):
+                if rows is None:
+                    yield from self._read_by_arrow(group, digester)
+                else:
+                    yield from self._read_by_duckdb(connection, rows, digester)
+
+    def digest(self, files: Sequence[SourceFile], digester: Digester) -> None:
+        """Count the visible rows of `files` in `digester`."""
+        with self._connect() as connection:
+            for group, rows in self._groups(connection, files, are_checked=False):
+                if rows is None:
+                    for _ in self._read_by_arrow(group, digester):
+                        pass
+                else:
+                    query = digest_query(rows.text, self.request.output)
+                    [(count, first, second)] = connection.execute(query).fetchall()
+                    digester.add_sums(count, int(first or 0), int(second or 0))
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        memory_bytes = self.limits.memory_bytes // 2
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "threads": self.limits.threads,
+            "memory_limit": f"{memory_bytes}B",
+            "temp_directory": str(self.scratch / "spill"),
+            "max_temp_directory_size": f"{self.limits.scratch_bytes // 2}B",
+            # What is read back must come from storage.
+            "enable_external_file_cache": False,
+        }
+        connection = duckdb.connect(config=config)
+        # Old timestamps have no zone in the file, and are meant in UTC.
+        connection.execute("SET TimeZone = 'UTC'")
+        # Rows of files stream past the small tables, never the other way round.
+        connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+        ahead_bytes = min(_AHEAD_BYTES, memory_bytes // 8)
+        connection.execute(f"SET streaming_buffer_size = '{ahead_bytes}B'")
+        return connection
+
+    def _groups(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        files: Sequence[SourceFile],
+        *,
+        are_checked: bool,
+    ) -> Iterator[tuple[list[SourceFile], SqlRows | None]]:
+        """Sort files by schema, each group with its query; None where Arrow has to read."""
+        paths = self._local_paths(files) if self.decoder == "duckdb" and files else None
+        if paths is None:
+            yield list(files), None
+            return
+        for positions in by_schema(connection, paths):
+            group = [files[position] for position in positions]
+            local = [paths[position] for position in positions]
+            is_intact = not are_checked or all(pages_are_intact(path) for path in local)
+            rows = sql_rows(connection, self.request, group, local) if is_intact else None
+            for name, table in (rows.tables if rows else {}).items():
+                connection.register(name, table)
+            yield group, rows
+
+    def _local_paths(self, files: Sequence[SourceFile]) -> list[Path] | None:
+        resolved = [(*self.request.store.resolve(file.path), file.size_bytes) for file in files]
+        room = self.limits.scratch_bytes // 2
+        return local_files(resolved, self.scratch / "inputs", max_copied_bytes=room)
+
+    def _read_by_duckdb(
+        self, connection: duckdb.DuckDBPyConnection, rows: SqlRows, digester: Digester
+    ) -> Iterator[pa.RecordBatch]:
+        query = query_with_lanes(rows.text, self.request.output)
+        for batch in connection.sql(query).to_arrow_reader(rows.batch_rows):
+            if batch.num_rows:
+                yield relabel(digester.add_hashed(batch), self.request.output)
+
+    def _read_by_arrow(
+        self, files: Sequence[SourceFile], digester: Digester
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in read_rows(self.request, files):
+            digester.add(batch)
+            yield batch

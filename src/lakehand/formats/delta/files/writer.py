@@ -1,0 +1,286 @@
+"""Writes rows into new files of a table, ready to be committed."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Self
+
+from lakehand.errors import SchemaMismatchError
+from lakehand.formats.delta.files.file_schema import file_schema
+from lakehand.formats.delta.files.placement import partition_directory
+from lakehand.formats.delta.files.statistics import StatisticsCollector
+from lakehand.formats.delta.files.statistics_rules import statistics_rules
+from lakehand.formats.delta.protocol.schema import (
+    MappingMode,
+    StructType,
+    mapping_mode,
+    physical_name,
+)
+from lakehand.model.snapshot import ROW_ID, ROW_VERSION
+from lakehand.model.work import StagedFile
+from lakehand.parquet.facts import dominant_codec, read_many_facts
+from lakehand.parquet.recoded_calendar import RecodedCalendar, refuse_ancient_values
+from lakehand.parquet.writer import ParquetLayout, RollingWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from concurrent.futures import Future
+
+    import pyarrow as pa
+
+    from lakehand.formats.base import WriteSpec
+    from lakehand.formats.delta.files.statistics_rules import StatisticsRules
+    from lakehand.formats.delta.log.snapshot import DeltaState
+    from lakehand.formats.delta.protocol.schema import StructField
+    from lakehand.model.work import DataFile
+    from lakehand.parquet.facts import FileFacts
+    from lakehand.storage import Store
+
+__all__ = ["WriteContext", "output_directory", "partition_values_of", "write_files"]
+
+_ROW_TRACKING = "delta.enableRowTracking"
+_ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
+_ROW_VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
+_CODEC_PROPERTY = "delta.parquet.compression.codec"
+_FORMAT_PROPERTY = "delta.parquet.format.version"
+_CLUSTERING_DOMAIN = "delta.clustering"
+_MATERIALIZE_FEATURE = "materializePartitionColumns"
+_DEFAULT_CODEC, _ZSTD_LEVEL = "zstd", 1
+_CODEC_NAMES = {"uncompressed": "none", "lz4_raw": "lz4", "lz4raw": "lz4"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WriteContext:
+    """What a task must know of a table to write files for it. Picklable."""
+
+    store: Store
+    schema: StructType
+    partition_columns: tuple[str, ...]
+    configuration: Mapping[str, str]
+    writer_features: frozenset[str]
+    #: Physical paths.
+    clustering_columns: tuple[tuple[str, ...], ...] = ()
+
+    @classmethod
+    def of(cls, state: DeltaState) -> Self:
+        return cls(
+            store=state.store,
+            schema=state.schema,
+            partition_columns=tuple(state.metadata.partition_columns),
+            configuration=dict(state.metadata.configuration),
+            writer_features=frozenset(state.protocol.writer_features or ()),
+            clustering_columns=_clustering_columns(state.domains),
+        )
+
+    @property
+    def mode(self) -> MappingMode:
+        return mapping_mode(self.configuration)
+
+    @property
+    def tracks_rows(self) -> bool:
+        """Whether rows have an identity that must survive when they move to another file."""
+        return self.configuration.get(_ROW_TRACKING, "false").lower() == "true"
+
+    def statistics_rules(self) -> StatisticsRules:
+        return statistics_rules(
+            self.schema,
+            self.configuration,
+            mode=self.mode,
+            partition_columns=self.partition_columns,
+            clustering_columns=self.clustering_columns,
+            writer_features=self.writer_features,
+        )
+
+    def partition_fields(self) -> list[StructField]:
+        found = [self.schema.find(name) for name in self.partition_columns]
+        return [column for column in found if column is not None]
+
+    def data_fields(self) -> list[StructField]:
+        """Return the columns that files hold."""
+        if _MATERIALIZE_FEATURE in self.writer_features:
+            return list(self.schema.fields)
+        names = {name.lower() for name in self.partition_columns}
+        return [column for column in self.schema.fields if column.name.lower() not in names]
+
+
+def _clustering_columns(domains: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+    """Return the physical paths of the columns that the table is clustered by."""
+    configuration = json.loads(domains.get(_CLUSTERING_DOMAIN, "{}"))
+    return tuple(tuple(path) for path in configuration.get("clusteringColumns", ()))
+
+
+def write_files(
+    context: WriteContext,
+    batches: Iterable[pa.RecordBatch],
+    spec: WriteSpec,
+    *,
+    like: Sequence[DataFile] = (),
+    stem: str,
+    partition_values: Mapping[str, str | None] | None = None,
+) -> tuple[StagedFile, ...]:
+    """Write logical rows into files whose names start with `stem`.
+
+    They go into the partition of `like`, the files whose rows these are, or else into the one of
+    `partition_values` (raw, by physical name). Columns of row identity in the batches are kept.
+    """
+    values = partition_values_of(context, like, partition_values)
+    facts = read_many_facts(context.store.resolve(file.path) for file in like)
+    calendar = RecodedCalendar.of(facts)
+    layout = replace(_layout(context, spec, like, facts), key_values=dict(calendar.key_values))
+    rows = refuse_ancient_values(batches) if calendar.modern_values_only else batches
+    directory = output_directory(context, like, partition_values)
+    prefix = f"{directory}/{stem}" if directory else stem
+    return _write(context, rows, layout, prefix=prefix, values=values)
+
+
+def output_directory(
+    context: WriteContext,
+    like: Sequence[DataFile],
+    partition_values: Mapping[str, str | None] | None = None,
+) -> str:
+    """Return the directory that `write_files` writes into."""
+    return partition_directory(
+        context.partition_fields(),
+        partition_values_of(context, like, partition_values),
+        mode=context.mode,
+        configuration=context.configuration,
+    )
+
+
+def partition_values_of(
+    context: WriteContext,
+    like: Sequence[DataFile],
+    given: Mapping[str, str | None] | None = None,
+) -> dict[str, str | None]:
+    """Return the raw partition values, exactly as the files before spelled them."""
+    spelled: list[dict[str, Any]] = [dict(file.native["add"]["partitionValues"]) for file in like]
+    values = spelled[0] if spelled else dict(given or {})
+    if any(other != values for other in spelled):
+        raise SchemaMismatchError("files of different partitions cannot become one file")
+    names = {physical_name(column, mode=context.mode) for column in context.partition_fields()}
+    if set(values) != names:
+        raise SchemaMismatchError(
+            f"partition values are given for {sorted(values)}, and needed for {sorted(names)}"
+        )
+    return values
+
+
+def _layout(
+    context: WriteContext,
+    spec: WriteSpec,
+    like: Sequence[DataFile],
+    facts: Sequence[FileFacts],
+) -> ParquetLayout:
+    codec = _codec(context, spec, facts)
+    physical_rows = sum(file.rows for file in facts)
+    deleted_rows = sum(file.deleted_rows for file in like)
+    input_bytes = sum(file.bytes for file in like)
+    is_new_format = context.configuration.get(_FORMAT_PROPERTY, "1.0.0").startswith("2")
+    return ParquetLayout(
+        target_file_bytes=spec.target_file_bytes,
+        codec=codec,
+        codec_level=_ZSTD_LEVEL if codec == "zstd" else None,
+        row_group_rows=spec.row_group_rows,
+        row_group_bytes=spec.row_group_bytes,
+        data_page_version="2.0" if is_new_format else "1.0",
+        expected_rows=physical_rows - deleted_rows if facts else None,
+        expected_bytes_per_row=input_bytes / physical_rows if physical_rows else None,
+    )
+
+
+def _codec(context: WriteContext, spec: WriteSpec, facts: Sequence[FileFacts]) -> str:
+    asked = spec.codec or context.configuration.get(_CODEC_PROPERTY)
+    if asked is None:
+        return dominant_codec(facts) or _DEFAULT_CODEC
+    return _CODEC_NAMES.get(asked.lower(), asked.lower())
+
+
+def _write(
+    context: WriteContext,
+    batches: Iterable[pa.RecordBatch],
+    layout: ParquetLayout,
+    *,
+    prefix: str,
+    values: Mapping[str, str | None],
+) -> tuple[StagedFile, ...]:
+    rows = iter(batches)
+    first = next(rows, None)
+    if first is None:
+        return ()
+    extras = _identity_columns(context, first.schema.names)
+    schema = file_schema(context.data_fields(), mode=context.mode, extras=extras)
+    with (
+        _StatisticsByFile(context) as statistics,
+        RollingWriter(
+            context.store,
+            schema.arrow,
+            layout,
+            name=lambda index: f"{prefix}-{index:05d}.{layout.codec}.parquet",
+            watch=statistics.watch,
+        ) as writer,
+    ):
+        for batch in chain([first], rows):
+            writer.write(schema.to_file(batch))
+        files = zip(writer.close(), statistics.finish(), strict=True)
+    return tuple(
+        StagedFile(
+            path=file.key,
+            bytes=file.bytes,
+            rows=file.rows,
+            native={"partitionValues": dict(values), "stats": text},
+        )
+        for file, text in files
+    )
+
+
+def _identity_columns(context: WriteContext, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return under which names the file keeps the identity of rows, where batches have one."""
+    properties = {ROW_ID: _ROW_ID_COLUMN, ROW_VERSION: _ROW_VERSION_COLUMN}
+    present = {name: key for name, key in properties.items() if name in names}
+    missing = [key for key in present.values() if key not in context.configuration]
+    if missing:
+        raise SchemaMismatchError(f"the table has no property {missing[0]} to keep row ids by")
+    return [(name, context.configuration[key]) for name, key in present.items()]
+
+
+class _StatisticsByFile:
+    """Collects the statistics of one file after the other, while their rows are encoded."""
+
+    def __init__(self, context: WriteContext) -> None:
+        self._collector = StatisticsCollector(context.statistics_rules())
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="statistics")
+        self._latest: Future[None] | None = None
+        self._current = 0
+        self._texts: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+        self._collector.close()
+
+    def watch(self, index: int, rows: pa.Table) -> None:
+        """Take a row group; the one before it is done with, so that no more than one is held."""
+        self._wait()
+        self._latest = self._thread.submit(self._add, index, rows)
+
+    def finish(self) -> list[str]:
+        """Return the texts of all files."""
+        self._wait()
+        if self._collector.has_rows:
+            self._texts.append(self._collector.finish())
+        return self._texts
+
+    def _wait(self) -> None:
+        if self._latest is not None:
+            self._latest.result()
+
+    def _add(self, index: int, rows: pa.Table) -> None:
+        if index != self._current:
+            self._texts.append(self._collector.finish())
+            self._current = index
+        self._collector.add(rows)

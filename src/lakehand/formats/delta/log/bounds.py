@@ -1,0 +1,195 @@
+"""Statistics of files as typed bounds, for the columns that are asked for and no others.
+
+A bound that is absent keeps a file; one that is wrong loses rows. So what cannot be read as a value
+of the column's type becomes null, never an error and never a guess.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakehand.errors import UnknownColumnError
+from lakehand.formats.delta.log.files import quoted
+from lakehand.formats.delta.protocol.schema import Leaf, PrimitiveType, arrow_type, leaves
+from lakehand.model.snapshot import column_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakehand.formats.delta.protocol.schema import DeltaType, MappingMode, StructType
+
+__all__ = ["BoundsRequest", "request_bounds"]
+
+_PARSED = "parsed_statistics"
+_TYPES: Mapping[str, str] = {
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "integer": "INTEGER",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "timestamp_ntz": "TIMESTAMP",
+    "string": "VARCHAR",
+}
+# Read as text first, because JSON has no such values.
+_AS_TEXT = frozenset({"date", "timestamp", "timestamp_ntz"})
+#: Digits of a decimal that survive a double.
+_EXACT_DIGITS = 15
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BoundsRequest:
+    """SQL that turns statistics into bounds, in two steps: parse once, then pick and cast."""
+
+    #: Name of the parsed statistics, and what makes them of the text `{stats}`.
+    parsed: Mapping[str, str]
+    #: What makes the column `bounds` of them.
+    selection: str
+    #: Type of the column `bounds`.
+    type: pa.StructType
+
+
+def request_bounds(
+    columns: Sequence[str], schema: StructType, mode: MappingMode
+) -> BoundsRequest | None:
+    """Return how to read the bounds of `columns`; None if there are none.
+
+    Dots lead into structs; a name that has a dot of its own stands in backticks.
+    `bounds` has a member for each column, under the name it was asked by, with `min`, `max` and
+    `nulls`. Bounds may be wider than the values; `nulls` is null where the count is not exact.
+    """
+    if not columns:
+        return None
+    known = {column_text(leaf.path).lower(): leaf for leaf in leaves(schema, mode=mode)}
+    for name in columns:
+        if name.lower() not in known:
+            raise UnknownColumnError(name, [column_text(leaf.path) for leaf in known.values()])
+    chosen = {name: known[name.lower()] for name in columns}
+    structure = quoted(json.dumps(_structure(list(chosen.values()))))
+    return BoundsRequest(
+        parsed={_PARSED: f"TRY(from_json({{stats}}, {structure}))"},
+        selection=_pack({name: _select(leaf) for name, leaf in chosen.items()}),
+        type=pa.struct([(name, _bounds_type(leaf)) for name, leaf in chosen.items()]),
+    )
+
+
+def _structure(columns: Sequence[Leaf]) -> dict[str, Any]:
+    """Return the shape that statistics are read with: no members beyond those needed."""
+    shape: dict[str, Any] = {"numRecords": "BIGINT", "tightBounds": "BOOLEAN"}
+    for leaf in columns:
+        type_ = _sql_type(leaf.type)
+        if type_ is not None:
+            as_read = "VARCHAR" if _name(leaf.type) in _AS_TEXT else type_
+            _place(shape, ("minValues", *leaf.physical_path), as_read)
+            _place(shape, ("maxValues", *leaf.physical_path), as_read)
+        _place(shape, ("nullCount", *leaf.physical_path), "BIGINT")
+    return shape
+
+
+def _place(shape: dict[str, Any], path: Sequence[str], type_: str) -> None:
+    *parents, last = path
+    for name in parents:
+        shape = shape.setdefault(name, {})
+    shape[last] = type_
+
+
+def _select(leaf: Leaf) -> str:
+    nulls = _member("nullCount", leaf)
+    # Deletion vectors leave counts behind that hold only where they say "none" or "all".
+    exact = f"{_PARSED}.tightBounds IS DISTINCT FROM false OR {nulls} IN (0, {_PARSED}.numRecords)"
+    return _pack(
+        {
+            "min": _lower(leaf, _value("minValues", leaf)),
+            "max": _upper(leaf, _value("maxValues", leaf)),
+            "nulls": f"CASE WHEN {exact} THEN {nulls} END",
+        }
+    )
+
+
+def _value(side: str, leaf: Leaf) -> str:
+    type_ = _sql_type(leaf.type)
+    return "NULL" if type_ is None else f"TRY_CAST({_member(side, leaf)} AS {type_})"
+
+
+def _lower(leaf: Leaf, value: str) -> str:
+    """Return a bound that is below all that its writer may have meant by `value`."""
+    if "float" in leaf.former_types:
+        return f"least({value}, {_as_float(value)})"
+    if _digits(leaf.type) > _EXACT_DIGITS:
+        return _unless_exact(leaf.type, value, f"CAST({value} AS DOUBLE) - {_slack(value)}")
+    return value
+
+
+def _upper(leaf: Leaf, value: str) -> str:
+    """Return a bound that is above all that its writer may have meant by `value`."""
+    if "float" in leaf.former_types:
+        return f"greatest({value}, {_as_float(value)})"
+    if _digits(leaf.type) > _EXACT_DIGITS:
+        return _unless_exact(leaf.type, value, f"CAST({value} AS DOUBLE) + {_slack(value)}")
+    return value
+
+
+def _as_float(value: str) -> str:
+    """Read a bound as it was before its column was widened: the text 0.7 of a float is less."""
+    return f"CAST(TRY_CAST({value} AS FLOAT) AS DOUBLE)"
+
+
+def _unless_exact(type_: DeltaType, value: str, moved: str) -> str:
+    """Move a bound of more digits than a double holds: delta-rs prints such decimals as doubles."""
+    _, scale = _decimal(type_)
+    limit = f"CAST(1e{_EXACT_DIGITS - scale} AS DOUBLE)"
+    is_exact = f"abs(CAST({value} AS DOUBLE)) < {limit}"
+    return f"CASE WHEN {is_exact} THEN {value} ELSE TRY_CAST({moved} AS {_sql_type(type_)}) END"
+
+
+def _slack(value: str) -> str:
+    # More than a double and the cast back to a decimal can be off together.
+    return f"abs(CAST({value} AS DOUBLE)) * 1e-15"
+
+
+def _digits(type_: DeltaType) -> int:
+    return _decimal(type_)[0]
+
+
+def _decimal(type_: DeltaType) -> tuple[int, int]:
+    found = type_.decimal if isinstance(type_, PrimitiveType) else None
+    return found or (0, 0)
+
+
+def _member(side: str, leaf: Leaf) -> str:
+    return ".".join((_PARSED, side, *(_identifier(name) for name in leaf.physical_path)))
+
+
+def _pack(members: Mapping[str, str]) -> str:
+    inner = ", ".join(f"{_identifier(name)} := {value}" for name, value in members.items())
+    return f"struct_pack({inner})"
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _sql_type(type_: DeltaType) -> str | None:
+    """Return the DuckDB type of a column that has bounds; None for columns that have none."""
+    if not isinstance(type_, PrimitiveType):
+        return None
+    return f"DECIMAL({type_.decimal[0]}, {type_.decimal[1]})" if type_.decimal else _named(type_)
+
+
+def _named(type_: PrimitiveType) -> str | None:
+    return _TYPES.get(type_.name)
+
+
+def _name(type_: DeltaType) -> str:
+    return type_.name if isinstance(type_, PrimitiveType) else ""
+
+
+def _bounds_type(leaf: Leaf) -> pa.StructType:
+    value = arrow_type(leaf.type)
+    return pa.struct([("min", value), ("max", value), ("nulls", pa.int64())])

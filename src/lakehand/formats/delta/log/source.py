@@ -1,0 +1,255 @@
+"""Commits (NDJSON) and checkpoints (Parquet) of one version, as relations in DuckDB.
+
+Types are always given, never inferred: a reader that guesses them from a sample turns the partition
+value `007` into a number.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehand.errors import CorruptFileError, CorruptLogError, ObjectNotFoundError
+from lakehand.formats.delta.log.files import open_log_files, quoted_list
+from lakehand.formats.delta.log.lines import gather_lines
+from lakehand.formats.delta.protocol.names import LOG_DIRECTORY, sidecar_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from lakehand.formats.delta.log.discovery import LogSegment
+    from lakehand.formats.delta.log.files import LogFiles
+    from lakehand.formats.delta.log.lines import LogLines
+    from lakehand.storage import Store
+
+__all__ = ["CheckpointPart", "LogSource", "OtherAction", "open_log_source"]
+
+_OTHER_KINDS = ("protocol", "metaData", "txn", "domainMetadata", "commitInfo")
+_OFFLINE: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
+_COUNTED = ("add.path", "add.stats_parsed.numRecords")
+_LOCAL_PATH = re.compile(r'"[^"]*/([^"/]+)"')
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointPart:
+    """Parquet files of a checkpoint that have one schema."""
+
+    paths: tuple[Path, ...]
+    schema: pa.Schema
+    #: Whether the typed statistics of every add say how many rows it has.
+    has_row_counts: bool = False
+
+    @property
+    def relation(self) -> str:
+        return f"read_parquet({quoted_list(self.paths)}, hive_partitioning = false)"
+
+    def member(self, kind: str, name: str) -> pa.Field | None:
+        """Return the field of a member of the actions of `kind`; None if there is none here."""
+        if kind not in self.schema.names:
+            return None
+        type_ = self.schema.field(kind).type
+        index = type_.get_field_index(name)
+        return None if index < 0 else type_.field(index)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OtherAction:
+    """An action that names no file."""
+
+    version: int
+    kind: str
+    value: dict[str, Any]
+
+
+class LogSource:
+    """The files of one log segment within a DuckDB connection."""
+
+    def __init__(
+        self,
+        store: Store,
+        segment: LogSegment,
+        *,
+        lines: LogLines,
+        parts: Sequence[CheckpointPart],
+        scratch: Path,
+    ) -> None:
+        self.segment = segment
+        self.table = store.url
+        #: Commits after the checkpoint; also the top file of a V2 checkpoint in JSON.
+        self.lines = lines
+        #: Parquet files of the checkpoint; their adds are reconciled already.
+        self.parts = tuple(parts)
+        self._store = store
+        config = _OFFLINE | {"temp_directory": str(scratch / "spill")}
+        self.connection = duckdb.connect(":memory:", config=config)
+        self.connection.execute("SET TimeZone = 'UTC'")
+
+    def other_actions(self) -> list[OtherAction]:
+        """Return every action that names no file, oldest first."""
+        found = [*self._others_in_parts(), *self._others_in_lines()]
+        return sorted(found, key=lambda action: action.version)
+
+    def _others_in_lines(self) -> Iterator[OtherAction]:
+        if not self.lines:
+            return
+        relation = self.lines.relation(dict.fromkeys(_OTHER_KINDS, "JSON"))
+        rows = self.run(f"SELECT * FROM {relation} WHERE {_any_of(_OTHER_KINDS)}")
+        for version, *values in rows:
+            for kind, value in zip(_OTHER_KINDS, values, strict=True):
+                if value is not None:
+                    yield OtherAction(version=version, kind=kind, value=json.loads(value))
+
+    def _others_in_parts(self) -> Iterator[OtherAction]:
+        checkpoint = self.segment.checkpoint
+        for part in self.parts:
+            kinds = [kind for kind in _OTHER_KINDS if kind in part.schema.names]
+            if checkpoint is None or not kinds:
+                continue
+            query = f"SELECT {', '.join(kinds)} FROM {part.relation} WHERE {_any_of(kinds)}"
+            for row in self.stream(query).read_all().to_pylist(maps_as_pydicts="strict"):
+                for kind, value in row.items():
+                    if value is not None:
+                        present = {name: item for name, item in value.items() if item is not None}
+                        yield OtherAction(version=checkpoint.version, kind=kind, value=present)
+
+    def run(self, statement: str) -> list[Any]:
+        """Run a statement that reads commits; what cannot be read is an error that names them."""
+        try:
+            return self.connection.execute(statement).fetchall()
+        except duckdb.Error as error:
+            self.lines.blame(self._store)
+            # DuckDB names the local path, which may be that of a copy.
+            reason = _LOCAL_PATH.sub(rf"{LOG_DIRECTORY}/\1", _first_line(error))
+            raise CorruptLogError(
+                f"the log of {self.table} cannot be read: {reason}",
+                table=self.table,
+                version=self.segment.version,
+                hint="restore the commit from a backup; without it the content cannot be known",
+            ) from error
+
+    def stream(self, query: str, *, batch_rows: int = 1_000_000) -> pa.RecordBatchReader:
+        """Run a query that reads the checkpoint, batch by batch."""
+        with self._checkpoint_errors():
+            reader = self.connection.sql(query).to_arrow_reader(batch_rows)
+        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
+
+    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        with self._checkpoint_errors():
+            yield from reader
+
+    @contextmanager
+    def _checkpoint_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (duckdb.Error, pa.ArrowException) as error:
+            raise _corrupt_checkpoint(self.table, self.segment, error) from error
+
+
+@contextmanager
+def open_log_source(store: Store, segment: LogSegment) -> Iterator[LogSource]:
+    """Bring the files of a segment together. A checkpoint that is damaged: CorruptFileError."""
+    with open_log_files(store) as files:
+        lines = gather_lines(store, files, segment.replayed)
+        try:
+            top, parts = _open_checkpoint(files, segment)
+        except (pa.ArrowException, OSError, ValueError, ObjectNotFoundError) as error:
+            raise _corrupt_checkpoint(store.url, segment, error) from error
+        lines = replace(lines, files={**lines.files, **top})
+        source = LogSource(store, segment, lines=lines, parts=parts, scratch=files.scratch)
+        with source.connection:
+            yield source
+
+
+def _open_checkpoint(
+    files: LogFiles, segment: LogSegment
+) -> tuple[dict[Path, int], list[CheckpointPart]]:
+    """Return the checkpoint's files of lines (a V2 top file may be one) and its Parquet files."""
+    if segment.checkpoint is None:
+        return {}, []
+    tops = files.bring(segment.checkpoint.keys)
+    if tops[0].suffix == ".json":
+        names = list(_sidecars_in_lines(tops[0]))
+        return {tops[0]: segment.checkpoint.version}, _parts(_bring_sidecars(files, names))
+    parts = _parts(tops)
+    names = [name for part in parts for name in _sidecars_in_part(part)]
+    return {}, [*parts, *_parts(_bring_sidecars(files, names))]
+
+
+def _bring_sidecars(files: LogFiles, names: Sequence[str]) -> list[Path]:
+    return files.bring([sidecar_key(name.rpartition("/")[2]) for name in names])
+
+
+def _sidecars_in_lines(path: Path) -> Iterator[str]:
+    is_checkpoint = False
+    # Bytes, because a text would also be cut at other characters that end a line.
+    for line in path.read_bytes().splitlines():
+        action = json.loads(line) if line.strip() else {}
+        is_checkpoint |= "checkpointMetadata" in action
+        if "sidecar" in action:
+            yield action["sidecar"]["path"]
+    if not is_checkpoint:
+        raise ValueError("it lacks the action checkpointMetadata, so it may be cut off")
+
+
+def _sidecars_in_part(part: CheckpointPart) -> list[str]:
+    if part.member("sidecar", "path") is None:
+        return []
+    tables = [pq.ParquetFile(path).read(columns=["sidecar"]) for path in part.paths]
+    rows = [row for table in tables for row in table.column("sidecar").to_pylist()]
+    return [row["path"] for row in rows if row and row["path"]]
+
+
+def _parts(paths: Iterable[Path]) -> list[CheckpointPart]:
+    by_kind: dict[tuple[str, bool], CheckpointPart] = {}
+    for path in paths:
+        footer = pq.read_metadata(path)
+        schema = footer.schema.to_arrow_schema().remove_metadata()
+        kind = (str(schema), _has_row_counts(footer))
+        before = by_kind[kind].paths if kind in by_kind else ()
+        by_kind[kind] = CheckpointPart(paths=(*before, path), schema=schema, has_row_counts=kind[1])
+    return list(by_kind.values())
+
+
+def _has_row_counts(footer: pq.FileMetaData) -> bool:
+    """Say whether typed row counts are null only where there is no add: then text is not needed."""
+    indexes = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
+    counts = [_null_count(footer, indexes.get(path)) for path in _COUNTED]
+    return counts[0] is not None and counts[0] == counts[1]
+
+
+def _null_count(footer: pq.FileMetaData, index: int | None) -> int | None:
+    if index is None:
+        return None
+    chunks = [footer.row_group(i).column(index) for i in range(footer.num_row_groups)]
+    if not all(chunk.is_stats_set and chunk.statistics.has_null_count for chunk in chunks):
+        return None
+    return int(sum(chunk.statistics.null_count for chunk in chunks))
+
+
+def _corrupt_checkpoint(table: str, segment: LogSegment, error: Exception) -> CorruptFileError:
+    key = segment.checkpoint.keys[0] if segment.checkpoint else None
+    return CorruptFileError(
+        f"the checkpoint {key} of {table} cannot be read: {_first_line(error)}",
+        table=table,
+        path=key,
+        hint="delete the damaged checkpoint if the commits before it are still in the log",
+    )
+
+
+def _any_of(kinds: Iterable[str]) -> str:
+    return " OR ".join(f"{kind} IS NOT NULL" for kind in kinds)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,3 @@
+"""What the Delta protocol lays down: names, paths, actions, schemas, features."""
+
+from __future__ import annotations

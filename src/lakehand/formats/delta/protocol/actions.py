@@ -1,0 +1,215 @@
+"""Actions: the lines of a Delta commit."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from lakehand.errors import CorruptLogError
+from lakehand.formats.delta.protocol.names import commit_key
+from lakehand.formats.delta.protocol.paths import decode_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = [
+    "Commit",
+    "Metadata",
+    "Protocol",
+    "dv_id",
+    "file_key",
+    "parse_commit",
+    "parse_commit_info",
+]
+
+_LIST_KINDS = ("add", "remove", "cdc", "txn", "domainMetadata")
+_SINGLE_KINDS = ("protocol", "metaData", "commitInfo")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Protocol:
+    """What a reader and a writer must know to touch the table."""
+
+    min_reader_version: int
+    min_writer_version: int
+    #: None unless the reader version carries a list.
+    reader_features: tuple[str, ...] | None = None
+    #: None unless the writer version carries a list.
+    writer_features: tuple[str, ...] | None = None
+    #: Keys that this version of lakehand does not know.
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        rest = dict(value)
+        readers, writers = rest.pop("readerFeatures", None), rest.pop("writerFeatures", None)
+        return cls(
+            min_reader_version=int(rest.pop("minReaderVersion")),
+            min_writer_version=int(rest.pop("minWriterVersion")),
+            reader_features=None if readers is None else tuple(readers),
+            writer_features=None if writers is None else tuple(writers),
+            unknown=rest,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        features = {"readerFeatures": self.reader_features, "writerFeatures": self.writer_features}
+        return {
+            "minReaderVersion": self.min_reader_version,
+            "minWriterVersion": self.min_writer_version,
+            **{name: list(value) for name, value in features.items() if value is not None},
+            **self.unknown,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metadata:
+    """Schema, partitioning and properties of the table."""
+
+    id: str
+    schema_string: str | None
+    partition_columns: tuple[str, ...] = ()
+    #: Properties of the table, as written.
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    name: str | None = None
+    description: str | None = None
+    format: Mapping[str, Any] = field(default_factory=lambda: {"provider": "parquet"})
+    created_time: int | None = None
+    #: Keys that this version of lakehand does not know.
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        rest = dict(value)
+        return cls(
+            id=str(rest.pop("id")),
+            schema_string=rest.pop("schemaString", None),
+            partition_columns=tuple(rest.pop("partitionColumns", None) or ()),
+            configuration=rest.pop("configuration", None) or {},
+            name=rest.pop("name", None),
+            description=rest.pop("description", None),
+            format=rest.pop("format", None) or {"provider": "parquet"},
+            created_time=rest.pop("createdTime", None),
+            unknown=rest,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        optional = {
+            "name": self.name,
+            "description": self.description,
+            "schemaString": self.schema_string,
+            "createdTime": self.created_time,
+        }
+        return {
+            "id": self.id,
+            **{name: value for name, value in optional.items() if value is not None},
+            "format": {"options": {}, **self.format},
+            "partitionColumns": list(self.partition_columns),
+            "configuration": dict(self.configuration),
+            **self.unknown,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Commit:
+    """Everything one version says. File actions are plain dicts, exactly as in the log."""
+
+    version: int
+    commit_info: Mapping[str, Any] | None
+    adds: tuple[dict[str, Any], ...] = ()
+    removes: tuple[dict[str, Any], ...] = ()
+    cdcs: tuple[dict[str, Any], ...] = ()
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    transactions: tuple[dict[str, Any], ...] = ()
+    domains: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def in_commit_timestamp(self) -> int | None:
+        """Milliseconds since the epoch that the commit itself claims as its time."""
+        value = (self.commit_info or {}).get("inCommitTimestamp")
+        return None if value is None else int(value)
+
+
+def parse_commit(
+    version: int, data: bytes, *, table: str | None = None, key: str | None = None
+) -> Commit:
+    """Read the bytes of `V.json`, or of the file `key`.
+
+    Unknown actions are left out; anything unreadable is an error.
+    """
+    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in (*_LIST_KINDS, *_SINGLE_KINDS)}
+    try:
+        for kind, action in _actions(data):
+            if kind in found:
+                found[kind].append(action)
+        return _commit(version, found)
+    except (ValueError, KeyError, TypeError) as error:
+        key = key or commit_key(version)
+        raise CorruptLogError(
+            f"version {version} of the log cannot be read: {error}",
+            table=table,
+            version=version,
+            path=key,
+            hint=f"look at {key}; the table cannot be opened at or after this version without it",
+        ) from error
+
+
+def parse_commit_info(version: int, data: bytes, *, table: str | None = None) -> Mapping[str, Any]:
+    """Return what a commit says of itself, without reading the rest where it can be helped."""
+    first, _, _ = data.partition(b"\n")
+    if first.startswith(b'{"commitInfo":'):
+        with suppress(ValueError):
+            info: Mapping[str, Any] = json.loads(first)["commitInfo"] or {}
+            return info
+    return parse_commit(version, data, table=table).commit_info or {}
+
+
+def _actions(data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
+    if not data.strip():
+        raise ValueError("the file is empty")
+    for number, line in enumerate(data.decode("utf-8").split("\n"), start=1):
+        if not line.strip():
+            continue
+        entry = json.loads(line)
+        if not isinstance(entry, dict):
+            raise TypeError(f"line {number} is not an object")
+        for kind, action in entry.items():
+            if isinstance(action, dict):
+                yield kind, action
+
+
+def _commit(version: int, found: dict[str, list[dict[str, Any]]]) -> Commit:
+    for kind in ("protocol", "metaData"):
+        if len(found[kind]) > 1:
+            raise ValueError(f"it holds {len(found[kind])} {kind} actions, at most one is allowed")
+    for action in (*found["add"], *found["remove"], *found["cdc"]):
+        if not isinstance(action.get("path"), str):
+            raise TypeError("a file action has no path")
+    protocol, metadata, info = (next(iter(found[kind]), None) for kind in _SINGLE_KINDS)
+    return Commit(
+        version=version,
+        commit_info=info,
+        adds=tuple(found["add"]),
+        removes=tuple(found["remove"]),
+        cdcs=tuple(found["cdc"]),
+        protocol=Protocol.from_json(protocol) if protocol else None,
+        metadata=Metadata.from_json(metadata) if metadata else None,
+        transactions=tuple(found["txn"]),
+        domains=tuple(found["domainMetadata"]),
+    )
+
+
+def file_key(action: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Return what makes a file action name one logical file: decoded path and deletion vector."""
+    return decode_path(action["path"]), dv_id(action.get("deletionVector"))
+
+
+def dv_id(descriptor: Mapping[str, Any] | None) -> str | None:
+    """Return the identity of a deletion vector. An absent offset and offset 0 differ."""
+    if descriptor is None:
+        return None
+    identity = f"{descriptor['storageType']}{descriptor['pathOrInlineDv']}"
+    offset = descriptor.get("offset")
+    return identity if offset is None else f"{identity}@{offset}"

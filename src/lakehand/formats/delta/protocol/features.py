@@ -1,0 +1,396 @@
+"""Every table feature of the Delta protocol, and what lakehand does with a table that has it.
+
+A feature that is not in this table is refused by name before anything is written.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal
+
+from lakehand.errors import RefusedError
+from lakehand.formats.delta.protocol import activity
+from lakehand.observe import get_logger, log_event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakehand.formats.delta.protocol.actions import Metadata, Protocol
+
+__all__ = [
+    "BINDINGS",
+    "FEATURES",
+    "Binding",
+    "Feature",
+    "Operation",
+    "Verdict",
+    "require_read",
+    "require_write",
+    "supported_features",
+]
+
+Operation = Literal["read", "inspect", "checkpoint", "rewrite", "append", "vacuum"]
+_READER_VERSIONS, _WRITER_VERSIONS = range(1, 4), range(1, 8)
+_READER_LIST_VERSION, _WRITER_LIST_VERSION = 3, 7
+_COORDINATOR_PROPERTIES = (
+    "delta.coordinatedCommits.commitCoordinator-preview",
+    "delta.coordinatedCommits.commitCoordinator",
+)
+_logger = get_logger(__name__)
+
+
+class Verdict(StrEnum):
+    """What an operation does about a feature."""
+
+    #: Done, whatever the feature asks for.
+    SUPPORTED = "supported"
+    #: Done unless the table makes use of the feature.
+    UNLESS_ACTIVE = "unless active"
+    #: Never done on a table that lists the feature.
+    REFUSED = "refused"
+
+
+YES, IDLE, NO = Verdict.SUPPORTED, Verdict.UNLESS_ACTIVE, Verdict.REFUSED
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Feature:
+    """One feature: who must know it, and what lakehand does with it."""
+
+    name: str
+    #: Whether readers must know it too.
+    is_reader_feature: bool = False
+    read: Verdict = YES
+    rewrite: Verdict = YES
+    append: Verdict = YES
+    #: Log-only work: inspect the table, fold its log, delete files that no version names.
+    inspect: Verdict = YES
+    checkpoint: Verdict = YES
+    vacuum: Verdict = YES
+    #: Why, in words for the user.
+    reason: str
+    #: Whether the table makes use of it.
+    is_active: Callable[[Metadata], bool] = activity.always
+
+    def verdict(self, operation: Operation) -> Verdict:
+        verdict: Verdict = getattr(self, operation)
+        return verdict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Binding:
+    """A property or type that binds writers although it is no feature."""
+
+    name: str
+    is_active: Callable[[Metadata], bool]
+    refuses: frozenset[Operation]
+    reason: str
+    #: Whether a user who accepts the consequence may go on.
+    can_be_forced: bool = False
+
+
+def _closed(name: str, reason: str, *, inspect: Verdict = NO) -> Feature:
+    """Return a reader feature that keeps lakehand out of the table."""
+    return Feature(
+        name=name, is_reader_feature=True, reason=reason, inspect=inspect,
+        read=NO, rewrite=NO, append=NO, checkpoint=NO, vacuum=NO,
+    )  # fmt: skip
+
+
+def _iceberg(name: str, version: str) -> Feature:
+    return Feature(
+        name=name, rewrite=IDLE, append=IDLE,
+        reason="files must follow Iceberg's rules (field ids, partition columns inside), which "
+        "lakehand does not write",
+        is_active=activity.property_is_true(f"delta.enableIceberg{version}"),
+    )  # fmt: skip
+
+
+_EXPRESSIONS = "the table's SQL expressions are not evaluated when rows are added"
+_VARIANT = "variant values are copied as they are; new ones are not encoded"
+_SHREDDED = "shredded variant columns cannot be put together again by this version"
+_CATALOG = "commits go through a catalog, so the log in storage is not the whole truth"
+_ADAPTIVE = "the state of the table is kept in manifests that this version cannot read"
+_MOVED = "the table has been redirected to another place"
+_TYPES = "this version neither reads nor writes values of this type"
+
+FEATURES: Mapping[str, Feature] = {
+    feature.name: feature
+    for feature in (
+        Feature(name="appendOnly", reason="rewrites and appends remove no data"),
+        Feature(
+            name="invariants",
+            append=IDLE,
+            reason=f"columns that are not null are checked; {_EXPRESSIONS}",
+            is_active=activity.has_field_metadata("delta.invariants"),
+        ),
+        Feature(
+            name="checkConstraints",
+            append=IDLE,
+            reason=f"rewrites change no rows; {_EXPRESSIONS}",
+            is_active=activity.has_property_prefix("delta.constraints."),
+        ),
+        Feature(
+            name="changeDataFeed",
+            reason="rewrites are marked as no change of data; appends need no change files",
+        ),
+        Feature(
+            name="generatedColumns",
+            append=IDLE,
+            reason=f"rewrites copy the values; {_EXPRESSIONS}",
+            is_active=activity.has_field_metadata("delta.generationExpression"),
+        ),
+        Feature(
+            name="columnMapping",
+            is_reader_feature=True,
+            reason="columns are found by physical name or field id",
+        ),
+        Feature(
+            name="identityColumns",
+            append=IDLE,
+            reason="rewrites copy the values; new identity values are not generated",
+            is_active=activity.has_field_metadata("delta.identity.start"),
+        ),
+        Feature(
+            name="deletionVectors",
+            is_reader_feature=True,
+            reason="deleted rows are left out when reading and gone after a rewrite",
+        ),
+        Feature(
+            name="timestampNtz",
+            is_reader_feature=True,
+            reason="timestamps without a zone are kept as such",
+        ),
+        Feature(name="domainMetadata", reason="domains of others are carried along"),
+        Feature(name="rowTracking", reason="row ids are assigned, and kept by rewrites"),
+        Feature(
+            name="v2Checkpoint",
+            is_reader_feature=True,
+            reason="both kinds of checkpoint are read and written",
+        ),
+        Feature(name="inCommitTimestamp", reason="every commit carries its own time"),
+        Feature(name="clustering", reason="clustering columns always get statistics"),
+        Feature(
+            name="allowColumnDefaults",
+            reason="rows that are added carry every column, so no default applies",
+        ),
+        *(
+            Feature(
+                name=name,
+                is_reader_feature=True,
+                reason="older files are cast to the current types; changes that Delta does not "
+                "allow are refused when reading",
+            )
+            for name in ("typeWidening", "typeWidening-preview")
+        ),
+        *(
+            Feature(
+                name=name,
+                is_reader_feature=True,
+                append=IDLE,
+                reason=_VARIANT,
+                is_active=activity.has_type("variant"),
+            )
+            for name in ("variantType", "variantType-preview")
+        ),
+        *(
+            Feature(
+                name=name, is_reader_feature=True, read=NO, rewrite=NO, append=NO, reason=_SHREDDED
+            )
+            for name in ("variantShredding", "variantShredding-preview")
+        ),
+        Feature(
+            name="vacuumProtocolCheck",
+            is_reader_feature=True,
+            reason="vacuum always checks the reader's and the writer's side of the protocol",
+        ),
+        Feature(
+            name="checkpointProtection",
+            reason="log cleaning keeps the protected stretch; nothing else is concerned",
+        ),
+        _iceberg("icebergCompatV1", "CompatV1"),
+        _iceberg("icebergCompatV2", "CompatV2"),
+        _iceberg("icebergCompatV3", "CompatV3"),
+        _iceberg("icebergWriterCompatV1", "WriterCompatV1"),
+        _iceberg("icebergWriterCompatV3", "WriterCompatV3"),
+        Feature(
+            name="materializePartitionColumns",
+            reason="partition columns are written into the files as well",
+        ),
+        _closed("catalogManaged", _CATALOG),
+        _closed("catalogOwned-preview", _CATALOG),
+        Feature(
+            name="coordinatedCommits-preview",
+            rewrite=IDLE,
+            append=IDLE,
+            checkpoint=IDLE,
+            vacuum=IDLE,
+            reason=_CATALOG,
+            is_active=activity.has_any_property(*_COORDINATOR_PROPERTIES),
+        ),
+        _closed("adaptiveMetadata", _ADAPTIVE),
+        _closed("adaptiveMetadata-preview", _ADAPTIVE),
+        _closed("redirectReaderWriter-preview", _MOVED),
+        Feature(
+            name="redirectWriterOnly-preview",
+            rewrite=NO,
+            append=NO,
+            checkpoint=NO,
+            vacuum=NO,
+            reason=_MOVED,
+        ),
+        _closed("geospatial", _TYPES, inspect=YES),
+        _closed("geospatial-dev", _TYPES, inspect=YES),
+        Feature(name="collations", reason="collations are kept; statistics are those of bytes"),
+        Feature(
+            name="collations-preview",
+            reason="collations are kept; statistics are those of bytes",
+        ),
+        _closed("timestampNanos", _TYPES, inspect=YES),
+        Feature(
+            name="columnMappingUsageTracking",
+            reason="lakehand drops and renames no columns",
+        ),
+    )
+}
+
+BINDINGS: tuple[Binding, ...] = (
+    Binding(
+        name="UniForm (delta.universalFormat.enabledFormats)",
+        is_active=activity.has_any_property("delta.universalFormat.enabledFormats"),
+        refuses=frozenset({"rewrite", "vacuum"}),
+        reason="the Iceberg or Hudi metadata beside the table would go stale and name files that "
+        "are gone",
+        can_be_forced=True,
+    ),
+    Binding(
+        name="symlink manifests (delta.compatibility.symlinkFormatManifest.enabled)",
+        is_active=activity.property_is_true("delta.compatibility.symlinkFormatManifest.enabled"),
+        refuses=frozenset({"rewrite", "vacuum"}),
+        reason="the manifests beside the table would go stale and name files that are gone",
+        can_be_forced=True,
+    ),
+    Binding(
+        name="coordinated commits (delta.coordinatedCommits.commitCoordinator)",
+        is_active=activity.has_any_property(*_COORDINATOR_PROPERTIES),
+        refuses=frozenset({"rewrite", "append", "checkpoint", "vacuum"}),
+        reason=_CATALOG,
+    ),
+    Binding(
+        name="columns of type void inside arrays, maps or structs of nothing else",
+        is_active=activity.has_unwritable_void,
+        refuses=frozenset({"rewrite", "append"}),
+        reason="Parquet cannot hold such a column",
+    ),
+)
+
+_IMPLIED_BY_WRITER: tuple[tuple[int, tuple[str, ...]], ...] = (
+    (2, ("appendOnly", "invariants")),
+    (3, ("checkConstraints",)),
+    (4, ("changeDataFeed", "generatedColumns")),
+    (5, ("columnMapping",)),
+    (6, ("identityColumns",)),
+)
+
+
+def supported_features(protocol: Protocol) -> tuple[str, ...]:
+    """Return the features a table may use: those listed, or those its old versions stand for."""
+    if protocol.min_writer_version >= _WRITER_LIST_VERSION:
+        listed = (*(protocol.writer_features or ()), *(protocol.reader_features or ()))
+        implied: tuple[str, ...] = ()
+    else:
+        listed = protocol.reader_features or ()
+        implied = tuple(
+            name
+            for version, names in _IMPLIED_BY_WRITER
+            if version <= protocol.min_writer_version
+            for name in names
+        )
+    return tuple(dict.fromkeys((*_reader_features(protocol), *listed, *implied)))
+
+
+def require_read(
+    protocol: Protocol,
+    metadata: Metadata,
+    *,
+    table: str,
+    operation: Literal["read", "inspect"] = "read",
+) -> None:
+    """Raise RefusedError, which names the feature, if the table cannot be read correctly."""
+    _require_version("reader", protocol.min_reader_version, _READER_VERSIONS, table)
+    for name in _reader_features(protocol):
+        _require(operation, name, metadata, table)
+    if activity.has_any_property(*_COORDINATOR_PROPERTIES)(metadata):
+        log_event(
+            _logger,
+            logging.WARNING,
+            "coordinated_commits",
+            "%s may be newer than its log says: %s",
+            table,
+            _CATALOG,
+            table=table,
+        )
+
+
+def require_write(
+    operation: Operation,
+    protocol: Protocol,
+    metadata: Metadata,
+    *,
+    table: str,
+    force: bool = False,
+) -> None:
+    """Raise RefusedError, which names the feature, if `operation` is not safe on the table."""
+    require_read(
+        protocol, metadata, table=table, operation="read" if operation == "read" else "inspect"
+    )
+    if operation in {"read", "inspect"}:
+        return
+    _require_version("writer", protocol.min_writer_version, _WRITER_VERSIONS, table)
+    for name in supported_features(protocol):
+        _require(operation, name, metadata, table)
+    for binding in BINDINGS:
+        is_forced = force and binding.can_be_forced
+        if operation in binding.refuses and not is_forced and binding.is_active(metadata):
+            raise _refusal(operation, binding.name, binding.reason, table)
+
+
+def _reader_features(protocol: Protocol) -> tuple[str, ...]:
+    if protocol.min_reader_version < _READER_LIST_VERSION:
+        return ("columnMapping",) if protocol.min_reader_version > 1 else ()
+    if protocol.reader_features is not None:
+        return protocol.reader_features
+    # The list is owed but absent; what readers must know is then among what writers must know.
+    return tuple(name for name in protocol.writer_features or () if _concerns_readers(name))
+
+
+def _concerns_readers(name: str) -> bool:
+    return name not in FEATURES or FEATURES[name].is_reader_feature
+
+
+def _require_version(side: str, version: int, known: range, table: str) -> None:
+    if version not in known:
+        feature = f"{side} version {version}"
+        reason = f"lakehand knows {side} versions {known.start} to {known.stop - 1}"
+        raise _refusal("read" if side == "reader" else "write", feature, reason, table)
+
+
+def _require(operation: Operation, name: str, metadata: Metadata, table: str) -> None:
+    feature = FEATURES.get(name)
+    if feature is None:
+        raise _refusal(operation, name, "lakehand does not know this feature", table)
+    verdict = feature.verdict(operation)
+    if verdict is NO or (verdict is IDLE and feature.is_active(metadata)):
+        raise _refusal(operation, name, feature.reason, table)
+
+
+def _refusal(operation: str, feature: str, reason: str, table: str) -> RefusedError:
+    return RefusedError(
+        f"{operation} is refused on {table}, because of its feature {feature}: {reason}",
+        table=table,
+        operation=operation,
+        feature=feature,
+        hint="nothing was written; use an engine that supports the feature, or remove it",
+    )
