@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass, field
 
 import pytest
+from pyspark.errors import PySparkException
 
 from lakehand.engine import CancelToken, LocalRunner, open_runner
 from lakehand.engine.base import describe, failed_for_good, group_of
@@ -41,6 +42,14 @@ class Session:
 )
 def test_how_often_spark_tries_is_read_from_the_session(values, attempts):
     assert attempts_of(Session(values)) == attempts
+
+
+def test_a_server_that_hides_its_settings_is_taken_to_be_a_usual_one():
+    class Hidden(dict):
+        def get(self, name, default):
+            raise PySparkException("CONFIG_NOT_AVAILABLE")
+
+    assert attempts_of(Session(Hidden())) == 4
 
 
 def test_settings_choose_the_runner():

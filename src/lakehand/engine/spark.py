@@ -211,10 +211,20 @@ def versions() -> dict[str, str]:
 
 def attempts_of(spark: Any) -> int:
     """Return how often the session's Spark tries a task."""
-    master = _LOCAL_MASTER.fullmatch(spark.conf.get("spark.master", ""))
+    master = _LOCAL_MASTER.fullmatch(_setting(spark, "spark.master", ""))
     if master is not None:
         return int(master.group(1) or 1)
-    return int(spark.conf.get("spark.task.maxFailures", str(_SPARK_ATTEMPTS)))
+    return int(_setting(spark, "spark.task.maxFailures", str(_SPARK_ATTEMPTS)))
+
+
+def _setting(spark: Any, name: str, default: str) -> str:
+    from pyspark.errors import PySparkException
+
+    try:
+        return str(spark.conf.get(name, default))
+    except PySparkException:
+        # Some servers of Spark Connect keep their settings to themselves.
+        return default
 
 
 def _mismatch(found: Mapping[str, str]) -> WorkerMismatchError:
