@@ -39,6 +39,8 @@ from support.compactions import InlineRunner, open_table
 maintain.open_runner = lambda *_, **__: InlineRunner()
 settings = Settings({{"engine": "local", "target_file_bytes": "1GiB"}}, environment={{}})
 """
+# Its progress bar would stand between the results.
+_DUCKDB = "import duckdb; duckdb.execute('SET enable_progress_bar = false')"
 _DUCKDB_WORK = """
 duckdb.execute(f"COPY (FROM '{place}/*.parquet') TO '{place}/all.parquet' (COMPRESSION snappy)")
 """
@@ -65,7 +67,7 @@ def cases(table: Path) -> list[Case]:
             setup=copied + lakehand,
             work="maintain.compact(open_table(place), settings=settings)",
         ),
-        Case(name="DuckDB COPY", setup=copied + "import duckdb", work=_DUCKDB_WORK),
+        Case(name="DuckDB COPY", setup=copied + _DUCKDB, work=_DUCKDB_WORK),
         Case(
             name="delta-rs compact", setup=copied + "from deltalake import DeltaTable", work=compact
         ),
