@@ -13,7 +13,7 @@ from lakehand.observe.clock import ManualClock
 from lakehand.runs import Fate, Run, list_runs, resume, sweep
 from lakehand.runs.fate import put_fate
 from lakehand.runs.sweep import FORGET_AFTER
-from lakehand.storage import MemoryStore
+from lakehand.storage import MemoryStore, open_store
 from support.ledgers import LedgerTable, do_group, start_run, write_output
 
 SILENCE = timedelta(minutes=3)
@@ -340,6 +340,21 @@ def test_remains_of_a_late_task_are_removed_once_they_are_quiet(table, clock):
     sweep(table, clock=clock)
     assert files(table) == {"a", "b", "c"}
     assert list_runs(table.store) == []
+
+
+def test_what_a_killed_task_left_half_written_on_disk_is_deleted(tmp_path, clock):
+    table = LedgerTable.with_files(open_store(tmp_path), "a")
+    run = start_run(table, table.groups("a"), clock)
+    half = table.store.open_writer(f"day=1/{run.reserve(0, directory='day=1')}-0.parquet")
+    other = table.store.open_writer("day=1/other.parquet")
+    clock.advance(SILENCE.total_seconds())
+
+    assert len(list((tmp_path / "day=1").iterdir())) == 2
+    sweep(table, clock=clock)
+
+    assert not half.closed
+    other.close()
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["a", "other.parquet"]
 
 
 def test_an_owner_that_decides_while_it_is_being_taken_wins(table, dead, clock, monkeypatch):

@@ -26,11 +26,16 @@ def delete_leftovers(run: Run, *, keep: Collection[str]) -> list[str]:
     """Delete what `find_leftovers` finds and return it. Only for whoever the run's fate allows."""
     leftovers = find_leftovers(run, keep=keep)
     run.discard(leftovers)
+    delete_unfinished(run)
+    return leftovers
+
+
+def delete_unfinished(run: Run) -> None:
+    """Delete what killed tasks left half written, where a store has such a thing."""
     reservations = run.reservations()
     stems = [reservation.stem for reservation in reservations]
     for directory in {reservation.directory or "" for reservation in reservations}:
         run.store.delete_unfinished(directory, names=stems)
-    return leftovers
 
 
 def _files_of_stems(run: Run, reservations: Collection[Reservation]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.runs.adopt import Adopted, Adopter
 from lakehand.runs.fate import Fate, put_fate
-from lakehand.runs.leftovers import find_leftovers
+from lakehand.runs.leftovers import delete_unfinished, find_leftovers
 from lakehand.runs.state import RunState, is_idle, read_state, read_states
 
 if TYPE_CHECKING:
@@ -171,7 +171,10 @@ class _Settling:
         entries = state.run.entries()
         adopted = {path for taker in self._takers_of(state) for path in _recorded_by(taker.run)}
         leftovers = find_leftovers(state.run, keep=adopted | state.claimed_paths)
-        if self._delete(state, leftovers) and self._is_known_to_have_landed(state):
+        if not self._delete(state, leftovers):
+            return
+        delete_unfinished(state.run)
+        if self._is_known_to_have_landed(state):
             state.run.drop(entries)
             self._report.dropped.append(state.run.id)
             self._report.kept.pop(state.run.id, None)
