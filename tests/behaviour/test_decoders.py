@@ -65,10 +65,7 @@ def store(tmp_path):
 def test_decoders_agree_on_golden_tables(name):
     table, snapshot = DeltaTable(golden_store(name)), open_golden(name).snapshot
     files = table.data_files(snapshot, range(snapshot.file_count))
-    try:
-        assert_decoders_agree(table.worker(snapshot), files)
-    except NotDecodable as reason:
-        pytest.skip(f"Arrow alone reads it: {reason}")
+    assert_decoders_agree(table.worker(snapshot), files)
 
 
 SCHEMA = pa.schema(
