@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 5.0
+_TERMINATE_SECONDS = 1.0
 
 
 class LocalRunner:
@@ -186,8 +187,12 @@ class _Worker:
         self.connection.close()
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        self._process.terminate()
+        try:
+            self._process.wait(_TERMINATE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self.connection.close()
 
 
