@@ -144,7 +144,7 @@ def test_lakehand_can_write_to_what_it_creates():
     names = ("DeletionVectors", "ChangeDataFeed", "RowTracking", "InCommitTimestamps")
     version_0 = created(properties={f"delta.enable{name}": "true" for name in names})
 
-    listed = supported_features(version_0.protocol)
+    listed = set(supported_features(version_0.protocol))
     for operation in ("rewrite", "append"):
         require_write(operation, version_0.protocol, version_0.metadata, table="t")
     assert {"deletionVectors", "changeDataFeed", "rowTracking", "inCommitTimestamp"} <= listed
