@@ -148,7 +148,7 @@ def parse_commit(
     except (ValueError, KeyError, TypeError) as error:
         key = key or commit_key(version)
         raise CorruptLogError(
-            f"version {version} of the log cannot be read: {error}",
+            f"version {version} of the log ({key}) cannot be read: {error}",
             table=table,
             version=version,
             path=key,
