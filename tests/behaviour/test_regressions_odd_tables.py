@@ -198,7 +198,8 @@ def test_a_plan_of_many_groups_looks_into_the_log_as_often_as_a_plan_of_one():
             for name in "ab"
         ]
         store = CountingStore(new_log([protocol(), head], files))
-        work = plan_work(DeltaTable(store), Settings({"min_files": 2}))
+        settings = Settings({"min_files": 2, "max_surveyed_files": 0})
+        work = plan_work(DeltaTable(store), settings)
         assert len(work.groups) == partitions
         return sum(store.requests.values())
 
