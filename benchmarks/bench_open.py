@@ -30,16 +30,21 @@ def main() -> None:
         print(line(measured, peer))
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps([asdict(measured) for measured in found], indent=2) + "\n")
-    sys.exit(0 if meets_goal(found[0], peer) else "the goal is missed")
+    is_met = all(meets_goal(ours, peer) for ours in found[:-1])
+    sys.exit(0 if is_met else "the goal is missed")
 
 
 def cases(table: Path) -> list[Case]:
     # Imports are left out of both: a process that works on many tables pays for them once.
     modules = "lakehand.table, lakehand.formats.delta.table"
     ours = f"import lakehand, {modules}; place = {str(table)!r}"
-    computing = f"{ours}; import pyarrow.compute as pc"
+    # Arrow loads pandas when it meets the first plain number.
+    computing = f"{ours}; import pandas, pyarrow.compute as pc"
     opened = "table = lakehand.open_table(place)"
-    small = "files = table.snapshot().files; files.filter(pc.less(files['bytes'], 64 * 2**20))"
+    small = (
+        "files = table.snapshot().files.select(['path', 'bytes', 'rows']); "
+        "files.filter(pc.less(files['bytes'], 64 * 2**20))"
+    )
     theirs = f"from deltalake import DeltaTable; place = {str(table)!r}"
     return [
         Case(name="lakehand open", setup=ours, work=f"{opened}; table.snapshot()"),

@@ -153,22 +153,30 @@ def _commits_since_checkpoint(snapshot: Snapshot) -> int:
 
 
 def _rewritable_for_deletes(files: pa.Table, ratio: float) -> int:
+    if not _total(files["deleted_rows"]):
+        return 0
     deleted_part = pc.divide(pc.cast(files["deleted_rows"], pa.float64()), files["rows"])
     return _total(pc.cast(pc.greater(deleted_part, ratio), pa.int64()))
 
 
 def _partition_numbers(partition: pa.ChunkedArray) -> np.ndarray:
     """Give each partition a number from 0 on and return the number of each file's partition."""
-    numbers = np.zeros(len(partition), dtype=np.int64)
     if partition.type.num_fields == 0:
-        return numbers
+        return np.zeros(len(partition), dtype=np.int64)
     # Flattening applies the validity of the struct itself to its members.
-    for column in pa.table({"partition": partition}).flatten().columns:
-        codes = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
-        values = _as_numpy(codes.indices)
+    columns = pa.table({"partition": partition}).flatten().columns
+    numbers = _value_numbers(columns[0])
+    for column in columns[1:]:
+        values = _value_numbers(column)
         # Renumbering after every column keeps the products small.
         numbers = np.unique(numbers * (values.max(initial=0) + 1) + values, return_inverse=True)[1]
     return numbers
+
+
+def _value_numbers(column: pa.ChunkedArray) -> np.ndarray:
+    """Give each value, null included, a number from 0 on."""
+    codes = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
+    return _as_numpy(codes.indices).astype(np.int64)
 
 
 def _excess_files(
