@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import deltalake
@@ -12,12 +13,20 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import WriterProperties, write_deltalake
 
+from lakehand.errors import CorruptFileError, ProofError
 from lakehand.formats.base import WriteSpec
+from lakehand.formats.delta.files import copier
+from lakehand.formats.delta.files.copier import why_not_of_class
+from lakehand.formats.delta.files.writer import WriteContext
 from lakehand.maintain import compact, plan_work
 from lakehand.model.work import Change, GroupResult, Replacement
+from lakehand.parquet.copy import copy_row_groups
+from lakehand.parquet.copyable import copy_class
+from lakehand.parquet.footer import read_footer
 from lakehand.rewrite.task import RewriteTask
 from lakehand.runs import Run
 from lakehand.settings import Settings
+from lakehand.storage import Store
 from support.rows import delta_table
 
 LOCAL = Settings({"engine": "local"}, environment={})
@@ -131,3 +140,43 @@ def test_compaction_copies_files_with_healthy_row_groups(tmp_path):
     assert (report.methods.copy, report.files_after, report.proof.kind) == (1, 1, "ranges")
     assert again.outcome == "nothing_to_do"
     assert _read(tmp_path).equals(before)
+
+
+def test_a_copy_that_leaves_a_row_group_out_is_caught(path, monkeypatch):
+    def without_the_last(sources, sink, **options):
+        return copy_row_groups(sources[:-1], sink, **options)
+
+    monkeypatch.setattr(copier, "copy_row_groups", without_the_last)
+    with pytest.raises(ProofError, match="inputs hold 3000 rows"):
+        _run_first_group(path)
+
+
+def test_an_input_cut_off_during_the_copy_is_an_error(path, monkeypatch):
+    get_range = Store.get_range
+
+    def one_byte_less(self, key, *, start, length):
+        return get_range(self, key, start=start, length=length)[:-1]
+
+    monkeypatch.setattr(Store, "get_range", one_byte_less)
+    with pytest.raises(CorruptFileError, match="in the middle of a chunk"):
+        _run_first_group(path)
+
+
+@pytest.mark.parametrize(
+    ("codec", "features", "reason"),
+    [
+        ("snappy", (), None),
+        ("snappy+uncompressed", (), "snappy\\+uncompressed"),
+        ("uncompressed", (), "uncompressed"),
+        ("snappy", ("materializePartitionColumns",), "partition columns"),
+    ],
+)
+def test_only_files_that_new_ones_may_look_like_are_copied(path, codec, features, reason):
+    table = delta_table(path)
+    context = WriteContext.of(table.snapshot().native)
+    context = replace(context, writer_features=frozenset(features), partition_columns=("id",))
+    file = table.data_files(table.snapshot(), [0])[0]
+    found = replace(copy_class(read_footer(table.store, file.path)), codec=codec)
+
+    why_not = why_not_of_class(context, found)
+    assert why_not is None if reason is None else re.search(reason, why_not)

@@ -12,6 +12,7 @@ from dataclasses import field as dataclass_field
 from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
+from lakehand.errors import CorruptFileError
 from lakehand.parquet.footer import (
     MAGIC,
     ChunkField,
@@ -144,6 +145,12 @@ def _copy_range(source: Source, sink: Sink, start: int, length: int) -> CopiedRa
     while done < length:
         size = min(BLOCK_BYTES, length - done)
         block = source.store.get_range(source.key, start=start + done, length=size)
+        if len(block) < size:
+            raise CorruptFileError(
+                f"{source.key} ends at {start + done + len(block)}, in the middle of a chunk",
+                path=source.key,
+                hint="it was cut off since its footer was read; restore it from a copy",
+            )
         crc = crc32(block, crc)
         sink.write(block)
         done += size

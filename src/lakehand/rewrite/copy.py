@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakehand.errors import ProofError
 from lakehand.model.work import Group, GroupResult
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.evidence import total_proof
@@ -11,6 +12,9 @@ from lakehand.prove.ranges import prove_copied
 from lakehand.rewrite.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakehand.formats.base import CopiedFile
     from lakehand.rewrite.task import RewriteTask
 
 __all__ = ["copy_group"]
@@ -27,6 +31,7 @@ def copy_group(task: RewriteTask, group: Group) -> GroupResult:
         copies = worker.copy(group.inputs, task.spec_of(group), stem=stem)
     reached(Step.TASK_WRITTEN)
     with watch.measure("prove"):
+        _check_row_count(group, copies, expected=worker.count_rows(group.inputs))
         proofs = [
             prove_copied(
                 task.run.store, copy.staged.path, copy.copied, expected_rows=copy.staged.rows
@@ -41,3 +46,14 @@ def copy_group(task: RewriteTask, group: Group) -> GroupResult:
         proof=total_proof(proofs),
         timings=watch.milliseconds(),
     )
+
+
+def _check_row_count(group: Group, copies: Sequence[CopiedFile], *, expected: int) -> None:
+    """Compare row groups with what the footers of the inputs count, whichever were copied."""
+    copied = sum(copy.staged.rows for copy in copies)
+    if copied != expected:
+        raise ProofError(
+            f"group {group.id} was not copied faithfully: its inputs hold {expected} rows, the row"
+            f" groups that were copied {copied}; nothing was changed",
+            hint="a file may count its rows wrongly: verify the table",
+        )

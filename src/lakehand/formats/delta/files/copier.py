@@ -11,7 +11,13 @@ from lakehand.formats.delta.files.merged_statistics import merge_statistics
 from lakehand.formats.delta.files.writer import output_directory, partition_values_of
 from lakehand.model.work import StagedFile
 from lakehand.parquet.copy import Source, copy_row_groups
-from lakehand.parquet.copyable import copy_class, merged_created_by, merged_key_values, refusal
+from lakehand.parquet.copyable import (
+    CODECS,
+    copy_class,
+    merged_created_by,
+    merged_key_values,
+    refusal,
+)
 from lakehand.parquet.footer import read_footer
 
 if TYPE_CHECKING:
@@ -25,6 +31,8 @@ __all__ = ["copy_files", "why_not_copyable", "why_not_of_class"]
 
 _PARALLEL_READS = 16
 _CODEC_PROPERTY = "delta.parquet.compression.codec"
+#: A file of several codecs, or of none, is no pattern for new ones.
+_KEPT_CODECS = frozenset(CODECS) - {"uncompressed"}
 
 
 def copy_files(
@@ -65,10 +73,13 @@ def why_not_of_class(context: WriteContext, found: CopyClass) -> str | None:
     """Return why no file of this class may be copied within the table; None if all may."""
     if context.tracks_rows:
         return "row ids follow from positions, which would change"
-    codec = found.codec
-    wanted = context.configuration.get(_CODEC_PROPERTY, codec).lower()
-    if codec == "uncompressed" or codec != wanted:
-        return f"the files are {codec}, and new ones are to be {wanted}"
+    if context.holds_partition_columns and context.partition_columns:
+        return "new files must hold partition columns, and old ones need not have them"
+    if found.codec not in _KEPT_CODECS:
+        return f"the files are {found.codec}, and new ones are not"
+    wanted = context.configuration.get(_CODEC_PROPERTY, found.codec).lower()
+    if found.codec != wanted:
+        return f"the files are {found.codec}, and new ones are to be {wanted}"
     return None
 
 

@@ -98,9 +98,14 @@ class WriteContext:
         found = [self.schema.find(name) for name in self.partition_columns]
         return [column for column in found if column is not None]
 
+    @property
+    def holds_partition_columns(self) -> bool:
+        """Whether new files must hold partition columns beside the others."""
+        return _MATERIALIZE_FEATURE in self.writer_features
+
     def data_fields(self) -> list[StructField]:
         """Return the columns that files hold."""
-        if _MATERIALIZE_FEATURE in self.writer_features:
+        if self.holds_partition_columns:
             return list(self.schema.fields)
         names = {name.lower() for name in self.partition_columns}
         return [column for column in self.schema.fields if column.name.lower() not in names]
