@@ -6,20 +6,16 @@ leaves the table as it was, and its ledger tells the next run which files it may
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import CancelToken, open_runner
 from lakehand.engine.cores import cores_a_task
 from lakehand.errors import error_from_json
 from lakehand.formats.base import TaskLimits, WriteSpec
-from lakehand.model.work import Change, Group, GroupResult, Replacement
+from lakehand.model.work import Change, GroupResult, Replacement
 from lakehand.observe import Progress
 from lakehand.observe.clock import Clock, SystemClock
-from lakehand.planning.compaction import paths_to_survey, plan_compaction
-from lakehand.planning.plan import Plan, locate_inputs
-from lakehand.planning.policy import CompactionPolicy
+from lakehand.rewrite.prepare import plan_work
 from lakehand.rewrite.report import Done, report_of
 from lakehand.rewrite.stopwatch import Stopwatch
 from lakehand.rewrite.task import RewriteTask
@@ -29,8 +25,8 @@ if TYPE_CHECKING:
     from lakehand.engine import TaskOutcome
     from lakehand.formats.base import FormatTable
     from lakehand.model.reports import OperationReport, Outcome
-    from lakehand.model.snapshot import Snapshot
     from lakehand.observe import OnProgress
+    from lakehand.rewrite.prepare import Work
     from lakehand.settings import Settings
 
 __all__ = ["compact"]
@@ -38,17 +34,6 @@ __all__ = ["compact"]
 #: Part of a task's memory that one row group may take.
 _ROW_GROUP_SHARE = 16
 _MAX_ROW_GROUP_BYTES = 64 * 2**20
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Work:
-    """What is to be rewritten, and under which settings."""
-
-    table: FormatTable
-    snapshot: Snapshot
-    settings: Settings
-    plan: Plan
-    groups: tuple[Group, ...]
 
 
 def compact(
@@ -75,38 +60,6 @@ def compact(
         return report_of(work.snapshot, work.plan, watch, outcome=outcome)
     done = _rewrite_and_commit(work, watch, spark=spark, on_progress=on_progress)
     return report_of(work.snapshot, work.plan, watch, outcome="committed", done=done)
-
-
-def plan_work(table: FormatTable, settings: Settings) -> Work:
-    """Choose what to rewrite in the newest version; RefusedError if the table forbids it."""
-    snapshot = table.snapshot()
-    table.require("rewrite", snapshot)
-    in_force = settings.with_properties(snapshot.properties)
-    plan = _plan(table, snapshot, in_force)
-    rows = locate_inputs(plan, snapshot.files)
-    # One look into the log for all groups: it costs the same for one file as for all of them.
-    files = iter(table.data_files(snapshot, [int(row) for group in rows for row in group]))
-    groups = tuple(
-        Group(
-            id=planned.id,
-            inputs=tuple(islice(files, len(planned.paths))),
-            method=planned.method,
-            reason=planned.reason,
-            target_file_bytes=planned.target_file_bytes,
-        )
-        for planned in plan.groups
-    )
-    return Work(table=table, snapshot=snapshot, settings=in_force, plan=plan, groups=groups)
-
-
-def _plan(table: FormatTable, snapshot: Snapshot, settings: Settings) -> Plan:
-    """Plan from what the table says, and from the footers that are worth a look."""
-    policy = CompactionPolicy.from_settings(settings)
-    keys = table.partition_keys(snapshot)
-    paths = paths_to_survey(snapshot, keys, policy, limit=settings["max_surveyed_files"])
-    return plan_compaction(
-        snapshot, keys, policy, survey=table.survey(snapshot, paths) if paths else None
-    ).plan
 
 
 def _rewrite_and_commit(

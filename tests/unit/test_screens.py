@@ -11,9 +11,12 @@ import pytest
 from rich.console import Console
 
 from lakehand.assess.inspect import inspect_snapshot
-from lakehand.cli import screens
 from lakehand.cli.files import file_lines, file_records
 from lakehand.cli.output import print_document, print_error, print_screen
+from lakehand.cli.screens import inspection as inspection_page
+from lakehand.cli.screens.inspection import inspection_screen
+from lakehand.cli.screens.log import checkpoint_screen, history_screen
+from lakehand.cli.screens.settings import settings_screen
 from lakehand.errors import StorageError
 from lakehand.model.history import HistoryEntry
 from lakehand.model.reports import CheckpointReport
@@ -36,26 +39,26 @@ def inspection(files, **options):
 
 
 def test_a_healthy_table_has_nothing_to_do():
-    page = show(screens.inspection_screen(inspection([{"bytes": 128 * MIB}])))
+    page = show(inspection_screen(inspection([{"bytes": 128 * MIB}])))
     assert "health 100/100" in page
     assert "nothing to do" in page
 
 
 def test_an_unhealthy_table_shows_each_reason_with_its_points():
     report = inspection([{"rows": 100, "deleted_rows": 50}] * 20, version=30)
-    page = show(screens.inspection_screen(report))
+    page = show(inspection_screen(report))
     for reason in report.health.reasons:
         assert f"-{reason.points}" in page
     assert len(report.health.reasons) == 3
 
 
 def test_an_unknown_row_count_is_said():
-    assert "unknown" in show(screens.inspection_screen(inspection([{"rows": None}])))
+    assert "unknown" in show(inspection_screen(inspection([{"rows": None}])))
 
 
 def test_every_range_of_the_histogram_has_a_line():
     report = inspection([{"bytes": size * MIB} for size in (1, 1, 1, 5, 20, 40, 100, 200, 900)])
-    lines = show(screens.inspection_screen(report)).splitlines()[-7:]
+    lines = show(inspection_screen(report)).splitlines()[-7:]
     assert [line.split("  ")[-1].strip("█▏▎▍▌▋▊▉ ") for line in lines] == [""] * 7
     assert "below 2 MiB" in lines[0]
     assert "256 MiB and more" in lines[-1]
@@ -66,11 +69,11 @@ def test_every_range_of_the_histogram_has_a_line():
     [(0, 10, ""), (10, 10, "█" * 32), (5, 10, "█" * 16), (1, 10**6, "▏"), (0, 0, "")],
 )
 def test_bars_are_in_proportion_and_never_hide_a_file(count, largest, bar):
-    assert screens._bar(count, largest) == bar
+    assert inspection_page._bar(count, largest) == bar
 
 
 def test_a_narrow_terminal_loses_no_word():
-    words = show(screens.inspection_screen(inspection([{}] * 20)), width=40).split()
+    words = show(inspection_screen(inspection([{}] * 20)), width=40).split()
     assert "compaction" in words
     assert "partitions" in words
 
@@ -79,7 +82,7 @@ def test_history_marks_what_is_proved():
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     plain = HistoryEntry(version=1, at=at, operation=None)
     proved = HistoryEntry(version=2, at=at, operation="OPTIMIZE", summary="1 files", proof={"a": 1})
-    page = show(screens.history_screen([proved, plain]))
+    page = show(history_screen([proved, plain]))
     assert "1 files; rows proved equal" in page
     assert page.count("proved") == 1
     assert "2026-01-02 03:04:05" in page
@@ -95,7 +98,7 @@ def test_a_checkpoint_is_one_sentence(outcome, words):
         outcome=outcome, table="t", version=7, kind="v2", files=("a", "b"), bytes=1024,
         action_count=3, duration_ms=1.0,
     )  # fmt: skip
-    assert words in show(screens.checkpoint_screen(report))
+    assert words in show(checkpoint_screen(report))
 
 
 def test_files_are_listed_smallest_first_with_their_whole_path():
@@ -127,7 +130,7 @@ def test_an_error_is_words_on_stderr_and_a_document_on_stdout(capsys):
 
 
 def test_a_screen_in_a_pipe_has_no_colours_and_no_trailing_blanks(capsys):
-    print_screen(*screens.inspection_screen(inspection([{}] * 3)))
+    print_screen(*inspection_screen(inspection([{}] * 3)))
     lines = capsys.readouterr().out.splitlines()
     assert lines == [line.rstrip() for line in lines]
     assert not any("\x1b" in line for line in lines)
@@ -143,12 +146,12 @@ def test_a_screen_on_a_terminal_has_colours(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     terminal = _Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
-    print_screen(*screens.inspection_screen(inspection([{}] * 3)))
+    print_screen(*inspection_screen(inspection([{}] * 3)))
     assert "\x1b[" in terminal.getvalue()
 
 
 def test_settings_are_shown_with_units():
-    page = show(screens.settings_screen(Settings({"engine": "local"}, environment={})), width=140)
+    page = show(settings_screen(Settings({"engine": "local"}, environment={})), width=140)
     assert "128 MiB" in page
     assert "100 ms" in page
     assert "local" in page

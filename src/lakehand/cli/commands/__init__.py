@@ -1,0 +1,17 @@
+"""The commands: thin, each one verb of a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakehand.cli.commands.log import checkpoint
+from lakehand.cli.commands.reading import history, inspect, settings
+from lakehand.cli.commands.rewriting import compact
+
+if TYPE_CHECKING:
+    import click
+
+__all__ = ["COMMANDS"]
+
+#: In the order in which `lakehand --help` lists them.
+COMMANDS: tuple[click.Command, ...] = (inspect, history, compact, checkpoint, settings)

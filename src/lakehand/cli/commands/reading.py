@@ -1,0 +1,88 @@
+"""Commands that only read."""
+
+from __future__ import annotations
+
+import click
+
+from lakehand.cli.opening import open_for_command
+from lakehand.cli.options import (
+    json_option,
+    logging_options,
+    setting_option,
+    table_options,
+    timestamp_option,
+    version_option,
+)
+from lakehand.cli.output import print_document, print_lines, print_screen
+
+
+@click.command()
+@table_options
+@version_option
+@timestamp_option
+@click.option("--files", "list_files", is_flag=True, help="List every file, too.")
+@setting_option("--target-file-size", "target_file_bytes", metavar="SIZE")
+def inspect(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    version: int | None,
+    timestamp: str | None,
+    list_files: bool,  # noqa: FBT001
+    target_file_bytes: int | None,
+) -> None:
+    """Say what is wrong with TABLE, in numbers. Reads only.
+
+    TABLE is a path or a URL (s3://, r2://, az://, gs://, file://).
+    """
+    from lakehand.cli.files import file_lines, file_records
+    from lakehand.cli.screens.inspection import inspection_screen
+
+    opened = open_for_command(table, storage_options, target_file_bytes=target_file_bytes)
+    snapshot = opened.snapshot(version=version, timestamp=timestamp)
+    report = opened.inspect_snapshot(snapshot)
+    if as_json:
+        records = ("files", file_records(snapshot)) if list_files else None
+        print_document(report.to_json(), records=records)
+        return
+    print_screen(*inspection_screen(report))
+    if list_files:
+        print_lines(file_lines(snapshot))
+
+
+@click.command()
+@table_options
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N",
+              help="Show at most N commits.")  # fmt: skip
+def history(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    limit: int,
+) -> None:
+    """Show the commits of TABLE, newest first. Reads only."""
+    from lakehand.cli.screens.log import history_screen
+
+    opened = open_for_command(table, storage_options)
+    entries = opened.history(limit=limit)
+    if as_json:
+        records = ("commits", (entry.to_json() for entry in entries))
+        print_document({"table": opened.url, "format": opened.format}, records=records)
+    else:
+        print_screen(*history_screen(entries))
+
+
+@click.command()
+@json_option
+@logging_options
+def settings(as_json: bool) -> None:  # noqa: FBT001
+    """Show every setting, its value and where the value comes from."""
+    from lakehand.cli.screens.settings import settings_screen
+    from lakehand.settings import Settings
+
+    chosen = Settings()
+    if as_json:
+        values = {name: {"value": chosen[name], "source": chosen.sources[name]} for name in chosen}
+        print_document({"settings": values})
+    else:
+        print_screen(*settings_screen(chosen))
