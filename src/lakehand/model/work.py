@@ -56,6 +56,8 @@ class Group:
     id: int
     inputs: tuple[DataFile, ...]
     method: Method = "recode"
+    #: Numbers of the inputs that a copy has to recode first: crumbs, and files with deleted rows.
+    recoded: tuple[int, ...] = ()
     #: Why these files were chosen; shown to users.
     reason: str = ""
     #: Size each output aims for.
@@ -75,7 +77,8 @@ class Group:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         inputs = tuple(DataFile.from_json(file) for file in value["inputs"])
-        return cls(**{**value, "inputs": inputs, "order": tuple(value["order"])})
+        lists = {name: tuple(value[name]) for name in ("recoded", "order")}
+        return cls(**{**value, **lists, "inputs": inputs})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -35,6 +35,8 @@ class PlannedGroup:
     method: Method
     #: Why this method; shown to users.
     method_reason: str
+    #: Numbers of the paths that a copy has to recode first.
+    recoded: tuple[int, ...] = ()
     #: Size that each output aims for: even, where the rows go into several files.
     target_file_bytes: int
     #: Files and bytes that are expected to come out.
@@ -78,7 +80,10 @@ class Plan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        groups = (PlannedGroup(**{**g, "paths": tuple(g["paths"])}) for g in value["groups"])
+        groups = (
+            PlannedGroup(**{**g, "paths": tuple(g["paths"]), "recoded": tuple(g["recoded"])})
+            for g in value["groups"]
+        )
         return cls(
             **{
                 **value,

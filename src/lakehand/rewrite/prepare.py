@@ -45,6 +45,7 @@ def plan_work(table: FormatTable, settings: Settings) -> Work:
             id=planned.id,
             inputs=tuple(islice(files, len(planned.paths))),
             method=planned.method,
+            recoded=planned.recoded,
             reason=planned.reason,
             target_file_bytes=planned.target_file_bytes,
         )
