@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import CancelToken, open_runner
-from lakehand.engine.cores import cores_a_task
 from lakehand.errors import error_from_json
 from lakehand.formats.base import TaskLimits, WriteSpec
 from lakehand.model.work import Change, GroupResult, Replacement
@@ -102,10 +101,8 @@ def _rewrite(
 
 
 def _limits(work: Work) -> TaskLimits:
-    is_here = work.settings["engine"] == "local"
     return TaskLimits(
         memory_bytes=work.settings["task_memory_bytes"],
-        threads=cores_a_task(tasks=len(work.groups)) if is_here else 1,
         scratch_bytes=work.settings["scratch_bytes"],
         scratch_directory=work.settings["scratch_directory"],
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 
+from lakehand.engine.cores import granted_cores
 from lakehand.errors import RefusedError
 from lakehand.model.work import GroupResult
 from lakehand.runs import Run
@@ -18,6 +19,10 @@ from lakehand.storage import open_store
 
 def double(payload: dict[str, Any]) -> dict[str, Any]:
     return {"doubled": payload["number"] * 2, "pid": os.getpid()}
+
+
+def tell_cores(payload: dict[str, Any]) -> dict[str, Any]:
+    return {"cores": granted_cores()}
 
 
 def describe_process(payload: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from pyspark.errors import PySparkException
 
 from lakehand.engine import CancelToken, LocalRunner, open_runner
 from lakehand.engine.base import describe, failed_for_good, group_of
-from lakehand.engine.spark import SparkRunner, _mismatch_in, attempts_of
+from lakehand.engine.cores import CoreShare, granted_cores, granting, usable_cores
+from lakehand.engine.spark import SparkRunner, _mismatch_in, attempts_of, share_of
 from lakehand.errors import CancelledError
 from lakehand.model.work import Group
 from lakehand.settings import Settings
@@ -50,6 +51,40 @@ def test_a_server_that_hides_its_settings_is_taken_to_be_a_usual_one():
             raise PySparkException("CONFIG_NOT_AVAILABLE")
 
     assert attempts_of(Session(Hidden())) == 4
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [
+        ("local", [1, 1, 1]),
+        ("local[2]", [1, 1, 1]),
+        ("local[8, 3]", [3, 3, 2]),
+        ("local[5,3]", [2, 2, 1]),
+    ],
+)
+def test_tasks_share_the_cores_of_local_mode_and_the_largest_get_more(master, cores):
+    share = share_of(Session({"spark.master": master}), tasks=3)
+
+    assert [share.of_task(index) for index in range(3)] == cores
+
+
+def test_all_cores_are_counted_where_the_task_runs():
+    share = share_of(Session({"spark.master": "local[*,3]"}), tasks=1)
+
+    assert share == CoreShare(tasks=1, cores=None)
+    assert share.of_task(0) == usable_cores()
+
+
+@pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "spark://host:7077", "yarn"])
+def test_on_a_cluster_nothing_is_shared_out(master):
+    assert share_of(Session({"spark.master": master}), tasks=1) is None
+
+
+def test_a_task_knows_its_cores_while_it_runs():
+    with granting(3):
+        inside = granted_cores()
+
+    assert (inside, granted_cores()) == (3, 1)
 
 
 def test_settings_choose_the_runner():

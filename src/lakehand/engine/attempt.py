@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from lakehand.engine.cores import granting
 from lakehand.errors import LakehandError
 
 if TYPE_CHECKING:
     from lakehand.engine.base import Task
 
 
-def attempt(function: Task, payload: str) -> dict[str, Any]:
+def attempt(function: Task, payload: str, *, cores: int = 1) -> dict[str, Any]:
     """Run `function` on a payload of JSON text; return its `result` or its typed `failure`.
 
-    Exceptions that are not ours pass through: whether to try again is for the runner to decide.
+    The task may run threads on so many `cores`. Exceptions that are not ours pass through:
+    whether to try again is for the runner to decide.
     """
     try:
-        result = dict(function(json.loads(payload)))
+        with granting(cores):
+            result = dict(function(json.loads(payload)))
     except LakehandError as error:
         return {"failure": json.loads(json.dumps(error.to_json(), default=str))}
     # A result that is not plain JSON is an error of the task, found here on every runner alike.

@@ -1,11 +1,19 @@
-"""How many threads a task may run."""
+"""How many threads a task may run: as many as its engine grants it, told where the task runs."""
 
 from __future__ import annotations
 
 import os
-import sys
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-__all__ = ["cores_a_task", "granted_cores", "usable_cores"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["CoreShare", "granted_cores", "granting", "usable_cores"]
+
+_granted: ContextVar[int] = ContextVar("granted_cores", default=1)
 
 
 def usable_cores() -> int:
@@ -15,16 +23,39 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def cores_a_task(*, tasks: int) -> int:
-    """Share the cores of this machine out to tasks that run on it; each gets one at least."""
-    return max(1, usable_cores() // max(1, tasks))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CoreShare:
+    """How tasks that run side by side on one machine share its cores.
+
+    Counted where the tasks run, which need not be where they are sent from.
+    """
+
+    #: Tasks that run at the same time, at most.
+    tasks: int
+    #: Cores that the engine was given; None: those of the machine.
+    cores: int | None = None
+
+    def of_task(self, index: int) -> int:
+        """Return the cores of one task, at least one; the first, which are the largest, get more.
+
+        >>> [CoreShare(cores=8, tasks=3).of_task(index) for index in range(3)]
+        [3, 3, 2]
+        """
+        tasks = max(1, self.tasks)
+        each, left = divmod(self.cores or usable_cores(), tasks)
+        return max(1, each + (index < left))
 
 
 def granted_cores() -> int:
-    """Return the cores that Spark gave the task that calls; 1 outside of Spark."""
-    if "pyspark" not in sys.modules:
-        return 1
-    from pyspark import TaskContext
+    """Return the cores that the engine gave the task that calls; 1 outside of a task."""
+    return _granted.get()
 
-    context = TaskContext.get()
-    return 1 if context is None else max(1, context.cpus())
+
+@contextmanager
+def granting(cores: int) -> Iterator[None]:
+    """Let the task inside the block run on so many cores."""
+    token = _granted.set(cores)
+    try:
+        yield
+    finally:
+        _granted.reset(token)

@@ -19,7 +19,7 @@ from lakehand.engine.base import (
     TaskOutcome,
     failed_for_good,
 )
-from lakehand.engine.cores import usable_cores
+from lakehand.engine.cores import CoreShare, usable_cores
 from lakehand.engine.worker import FUNCTION, PAYLOAD, STOP
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ class LocalRunner:
         cancel: CancelToken | None = None,
     ) -> list[TaskOutcome]:
         """Run `function` on every payload, as `Runner.run` promises."""
-        job = _Job(function, payloads, on_result=on_result)
+        share = CoreShare(tasks=min(self._parallelism, len(payloads)))
+        job = _Job(function, payloads, share=share, on_result=on_result)
         cancel = cancel or CancelToken()
         try:
             while not job.is_done:
@@ -109,10 +110,18 @@ class _Job:
     """One call of `run`: what waits, how often it was tried, and what came of it."""
 
     def __init__(
-        self, function: Task, payloads: Sequence[Mapping[str, Any]], *, on_result: OnResult | None
+        self,
+        function: Task,
+        payloads: Sequence[Mapping[str, Any]],
+        *,
+        share: CoreShare,
+        on_result: OnResult | None,
     ) -> None:
         self.function = pickle.dumps(function)
-        self.payloads = [json.dumps(payload).encode() for payload in payloads]
+        self.payloads = [
+            f"{share.of_task(index)} {json.dumps(payload)}".encode()
+            for index, payload in enumerate(payloads)
+        ]
         self.waiting = deque(range(len(payloads)))
         self._attempts = [0] * len(payloads)
         self._outcomes: dict[int, TaskOutcome] = {}

@@ -19,6 +19,7 @@ from lakehand.engine.base import (
     failed_for_good,
     group_of,
 )
+from lakehand.engine.cores import CoreShare
 from lakehand.engine.session import open_session
 from lakehand.engine.spark_task import OUTCOME_SCHEMA, pack_work, shipped_function
 from lakehand.errors import WorkerMismatchError
@@ -34,7 +35,7 @@ _POLL_SECONDS = 0.1
 _LEDGER_SECONDS = 2.0
 #: Attempts that Spark makes where nothing else is said.
 _SPARK_ATTEMPTS = 4
-_LOCAL_MASTER = re.compile(r"local(?:\[[^,\]]+(?:,\s*(\d+))?\])?")
+_LOCAL_MASTER = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,\s*(\d+)\s*)?\])?")
 
 
 class SparkRunner:
@@ -102,7 +103,8 @@ class _Job:
         self._tag = f"lakehand-{uuid.uuid4().hex}" if _is_connect(spark) else None
         self._spark = spark if self._tag else spark.newSession()
         self.attempts = attempts_of(spark)
-        work = pack_work(function, payloads, attempts_by_spark=self.attempts)
+        share = share_of(spark, tasks=len(payloads))
+        work = pack_work(function, payloads, attempts_by_spark=self.attempts, share=share)
         # Exactly one task a payload, started in their order.
         numbers = self._spark.range(0, len(payloads), 1, len(payloads))
         self._frame = numbers.mapInArrow(
@@ -211,10 +213,26 @@ def versions() -> dict[str, str]:
 
 def attempts_of(spark: Any) -> int:
     """Return how often the session's Spark tries a task."""
-    master = _LOCAL_MASTER.fullmatch(_setting(spark, "spark.master", ""))
+    master = _local_master(spark)
     if master is not None:
-        return int(master.group(1) or 1)
+        return int(master.group(2) or 1)
     return int(_setting(spark, "spark.task.maxFailures", str(_SPARK_ATTEMPTS)))
+
+
+def share_of(spark: Any, *, tasks: int) -> CoreShare | None:
+    """Return how tasks share the cores of a Spark in local mode; None on a cluster.
+
+    Spark counts one core for a task and leaves the others idle where there are fewer tasks.
+    """
+    master = _local_master(spark)
+    if master is None:
+        return None
+    cores = master.group(1) or "1"
+    return CoreShare(tasks=tasks, cores=None if cores == "*" else int(cores))
+
+
+def _local_master(spark: Any) -> re.Match[str] | None:
+    return _LOCAL_MASTER.fullmatch(_setting(spark, "spark.master", ""))
 
 
 def _setting(spark: Any, name: str, default: str) -> str:

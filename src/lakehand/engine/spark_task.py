@@ -21,20 +21,29 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.engine.base import Task
+    from lakehand.engine.cores import CoreShare
 
 OUTCOME_SCHEMA = "index long, outcome string"
 
 
 def pack_work(
-    function: Task, payloads: Sequence[Mapping[str, Any]], *, attempts_by_spark: int
+    function: Task,
+    payloads: Sequence[Mapping[str, Any]],
+    *,
+    attempts_by_spark: int,
+    share: CoreShare | None = None,
 ) -> bytes:
-    """Return everything that tasks need, unreadable to whoever prints it."""
+    """Return everything that tasks need, unreadable to whoever prints it.
+
+    `share` is how tasks share the cores of the one machine that they run on; None: on a cluster
+    each gets what Spark grants it, and no more.
+    """
     from pyspark import cloudpickle
 
     # Packed one by one, so that a task unpacks its own payload only.
     packed = [zlib.compress(json.dumps(payload).encode(), level=1) for payload in payloads]
-    work = cloudpickle.dumps((function, packed, attempts_by_spark))  # type: ignore[no-untyped-call]
-    return zlib.compress(work, level=1)
+    work = (function, packed, attempts_by_spark, share)
+    return zlib.compress(cloudpickle.dumps(work), level=1)  # type: ignore[no-untyped-call]
 
 
 def shipped_function(
@@ -80,15 +89,18 @@ def run_packed(work: bytes, index: int) -> dict[str, Any]:
     """
     from pyspark import TaskContext
 
-    function, payloads, attempts_by_spark = pickle.loads(zlib.decompress(work))  # noqa: S301
+    unpacked = pickle.loads(zlib.decompress(work))  # noqa: S301  written by our own driver
+    function, payloads, attempts_by_spark, share = unpacked
     payload = zlib.decompress(payloads[index]).decode()
     context = TaskContext.get()
     first = 1 + (context.attemptNumber() if context is not None else 0)
+    granted = context.cpus() if context is not None else 1
+    cores = max(granted, share.of_task(index)) if share is not None else granted
     # Where Spark never tries again (plain local mode), the task does so itself.
     last = attempts_by_spark if attempts_by_spark > 1 else TASK_ATTEMPTS
     for number in range(first, max(first, last) + 1):
         try:
-            return {**attempt(function, payload), "attempts": number}
+            return {**attempt(function, payload, cores=cores), "attempts": number}
         except Exception as error:
             if number >= last:
                 failure = failed_for_good(index, describe(error), attempts=number).failure

@@ -1,8 +1,8 @@
 """The process behind the local runner.
 
-Over a socket that it inherits it gets a pickled function, then payloads, and answers each with one
-JSON document. It ends when the driver's end of the socket closes, even in the middle of a task: a
-driver that was killed leaves nothing running.
+Over a socket that it inherits it gets a pickled function, then payloads, each with its number of
+cores, and answers each with one JSON document. It ends when the driver's end of the socket closes,
+even in the middle of a task: a driver that was killed leaves nothing running.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakehand.engine.base import describe
 if TYPE_CHECKING:
     from lakehand.engine.base import Task
 
-#: First byte of a message to a worker.
+#: First byte of a message to a worker; a payload follows the number of its cores and a space.
 FUNCTION, PAYLOAD, STOP = b"f", b"p", b"s"
 
 
@@ -35,7 +35,9 @@ def main(descriptor: int) -> None:
         if message[:1] == FUNCTION:
             function = message[1:]
         else:
-            connection.send_bytes(json.dumps(_answer(function, message[1:].decode())).encode())
+            cores, _, payload = message[1:].decode().partition(" ")
+            answer = _answer(function, payload, cores=int(cores))
+            connection.send_bytes(json.dumps(answer).encode())
 
 
 def _receive(connection: Connection, inbox: queue.SimpleQueue[bytes]) -> None:
@@ -46,9 +48,9 @@ def _receive(connection: Connection, inbox: queue.SimpleQueue[bytes]) -> None:
         os._exit(1)
 
 
-def _answer(function: bytes, payload: str) -> dict[str, Any]:
+def _answer(function: bytes, payload: str, *, cores: int) -> dict[str, Any]:
     try:
-        return attempt(_load(function), payload)
+        return attempt(_load(function), payload, cores=cores)
     except Exception as error:  # noqa: BLE001  the driver decides what an unforeseen error means
         return {"error": describe(error)}
 

@@ -40,7 +40,7 @@ class RewriteTask:
 
     def granted_limits(self) -> TaskLimits:
         """Return the limits with the threads that the engine grants where this is called."""
-        return replace(self.limits, threads=max(self.limits.threads, granted_cores()))
+        return replace(self.limits, threads=granted_cores())
 
     def spec_of(self, group: Group) -> WriteSpec:
         """Return how the files of `group` are written: the plan says how large they are."""
