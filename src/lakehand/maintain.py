@@ -14,7 +14,7 @@ from lakehand.formats.base import TaskLimits, WriteSpec
 from lakehand.model.work import Change, GroupResult, Replacement
 from lakehand.observe import Progress
 from lakehand.observe.clock import Clock, SystemClock
-from lakehand.rewrite.prepare import plan_work
+from lakehand.rewrite.prepare import Request, make_plan, prepare
 from lakehand.rewrite.report import Done, report_of
 from lakehand.rewrite.stopwatch import Stopwatch
 from lakehand.rewrite.task import RewriteTask
@@ -39,6 +39,7 @@ def compact(
     table: FormatTable,
     *,
     settings: Settings,
+    request: Request | None = None,
     spark: Any = None,
     dry_run: bool = False,
     on_progress: OnProgress | None = None,
@@ -53,10 +54,11 @@ def compact(
     if not dry_run:
         sweep(table, clock=watch.clock, takeover_after=settings["takeover_after"])
     with watch.measure("plan"):
-        work = plan_work(table, settings)
-    if dry_run or not work.groups:
+        planned = make_plan(table, settings, request or Request(), clock=watch.clock)
+    if dry_run or not planned.plan.groups:
         outcome: Outcome = "dry_run" if dry_run else "nothing_to_do"
-        return report_of(work.snapshot, work.plan, watch, outcome=outcome)
+        return report_of(planned.snapshot, planned.plan, watch, outcome=outcome)
+    work = prepare(planned)
     done = _rewrite_and_commit(work, watch, spark=spark, on_progress=on_progress)
     return report_of(work.snapshot, work.plan, watch, outcome="committed", done=done)
 
@@ -143,7 +145,11 @@ def _change(work: Work, results: tuple[GroupResult, ...]) -> Change:
         base_version=work.snapshot.version,
         table_id=work.snapshot.table_id,
         operation="OPTIMIZE",
-        parameters={"predicate": [], "zOrderBy": [], "auto": False},
+        parameters={
+            "predicate": [work.plan.where] if work.plan.where else [],
+            "zOrderBy": [],
+            "auto": work.request.automatic,
+        },
         replacements=tuple(
             Replacement(
                 group=result.group, removes=groups[result.group].inputs, adds=result.outputs

@@ -14,7 +14,8 @@ import pytest
 from lakehand.errors import CorruptFileError, ProofError, ReplanError
 from lakehand.formats.base import WriteSpec
 from lakehand.formats.delta.table import DeltaTable
-from lakehand.maintain import compact, plan_work
+from lakehand.maintain import compact
+from lakehand.rewrite.prepare import plan_work
 from lakehand.rewrite.task import RewriteTask
 from lakehand.runs import Run, list_runs
 from lakehand.settings import Settings

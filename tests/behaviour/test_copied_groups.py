@@ -18,11 +18,12 @@ from lakehand.formats.base import WriteSpec
 from lakehand.formats.delta.files import copier
 from lakehand.formats.delta.files.copier import why_not_of_class
 from lakehand.formats.delta.files.writer import WriteContext
-from lakehand.maintain import compact, plan_work
+from lakehand.maintain import compact
 from lakehand.model.work import Change, GroupResult, Replacement
 from lakehand.parquet.copy import copy_row_groups
 from lakehand.parquet.copyable import copy_class
 from lakehand.parquet.footer import read_footer
+from lakehand.rewrite.prepare import plan_work
 from lakehand.rewrite.task import RewriteTask
 from lakehand.runs import Run
 from lakehand.settings import Settings

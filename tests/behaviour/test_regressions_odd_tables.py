@@ -21,8 +21,8 @@ from lakehand.formats.delta.files.deletion_vectors import write_deletion_vectors
 from lakehand.formats.delta.protocol.names import commit_key
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.scan import scan
-from lakehand.maintain import plan_work
 from lakehand.observe.clock import ManualClock
+from lakehand.rewrite.prepare import plan_work
 from lakehand.runs import Run, sweep
 from lakehand.settings import Settings
 from lakehand.storage import Store, open_store

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
 
-__all__ = ["scan"]
+__all__ = ["columns_with_bounds", "scan"]
 
 
 def scan(
@@ -39,20 +39,19 @@ def scan(
         text = None
     else:
         predicate = parse_predicate(where, snapshot.schema)
-        snapshot = _with_bounds(table, snapshot, predicate)
+        names = columns_with_bounds(predicate, snapshot)
+        if names:
+            snapshot = table.snapshot(version=snapshot.version, statistics=names)
         chosen = np.flatnonzero(may_match(predicate, snapshot.files))
         text = predicate.text
     inputs = table.data_files(snapshot, chosen.tolist())
     return table.worker(snapshot).read(inputs, columns=columns, where=text)
 
 
-def _with_bounds(table: FormatTable, snapshot: Snapshot, predicate: Predicate) -> Snapshot:
-    """Return the same version with the bounds that can decide `predicate`, if any can."""
-    names = [
+def columns_with_bounds(predicate: Predicate, snapshot: Snapshot) -> list[str]:
+    """Return the columns whose bounds help to decide `predicate`, as `statistics` wants them."""
+    return [
         column_text(path)
         for path, type_ in zip(predicate.references, predicate.types, strict=True)
         if path[0] not in snapshot.partition_columns and family_of(type_) is not None
     ]
-    if not names:
-        return snapshot
-    return table.snapshot(version=snapshot.version, statistics=names)

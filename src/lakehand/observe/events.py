@@ -28,6 +28,9 @@ class Progress:
     total: int | None = None
     #: What is counted: groups, files, bytes.
     unit: str = ""
+    #: The same in bytes that are read, where units differ in size.
+    done_bytes: int | None = None
+    total_bytes: int | None = None
 
 
 OnProgress = Callable[[Progress], None]

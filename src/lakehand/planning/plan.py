@@ -73,6 +73,8 @@ class Plan:
     remaining: Remaining = Remaining()
     forecast: Forecast
     operation: str = "compact"
+    #: The condition on the files that were looked at, as SQL; null: all of them.
+    where: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as one JSON document."""

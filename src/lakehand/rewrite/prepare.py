@@ -2,22 +2,61 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from lakehand.expressions.predicate import parse_predicate
+from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.work import Group
+from lakehand.observe.clock import SystemClock
 from lakehand.planning.compaction import paths_to_survey, plan_compaction
 from lakehand.planning.plan import locate_inputs
 from lakehand.planning.policy import CompactionPolicy
+from lakehand.planning.reasons import Reason
+from lakehand.planning.restriction import files_outside_filter, files_outside_predicate
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
+    from lakehand.observe.clock import Clock
     from lakehand.planning.plan import Plan
+    from lakehand.planning.restriction import FileFilter
+    from lakehand.planning.surveyed import Flags
     from lakehand.settings import Settings
 
-__all__ = ["Work", "plan_work"]
+__all__ = ["Planned", "Request", "Work", "make_plan", "plan_work", "prepare"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What a call asks for beside its settings; as it is: everything that is worth rewriting."""
+
+    #: Only files whose rows all fulfil this condition.
+    where: str | None = None
+    #: Only files for which this function over the table of files says so.
+    file_filter: FileFilter | None = None
+    #: Made earlier, to be carried out as it is.
+    plan: Plan | None = None
+    #: Nobody asked for this run but a schedule.
+    automatic: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+    """A plan, what it was made from, and why each file of the table is in it or not."""
+
+    table: FormatTable
+    request: Request
+    snapshot: Snapshot
+    #: The settings in force: those of the call, and the table's own below them.
+    settings: Settings
+    plan: Plan
+    #: The reason of every file, in the order of the snapshot's; None for a plan made earlier.
+    reasons: pa.DictionaryArray | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,40 +64,109 @@ class Work:
     """What is to be rewritten, and under which settings."""
 
     table: FormatTable
+    request: Request
     snapshot: Snapshot
     settings: Settings
     plan: Plan
     groups: tuple[Group, ...]
 
 
-def plan_work(table: FormatTable, settings: Settings) -> Work:
-    """Choose what to rewrite in the newest version; RefusedError if the table forbids it."""
+def plan_work(
+    table: FormatTable,
+    settings: Settings,
+    request: Request | None = None,
+    *,
+    clock: Clock | None = None,
+) -> Work:
+    """Choose what to rewrite in the newest version, ready for the tasks.
+
+    RefusedError if the table forbids it.
+    """
+    return prepare(make_plan(table, settings, request or Request(), clock=clock))
+
+
+def make_plan(
+    table: FormatTable, settings: Settings, request: Request, *, clock: Clock | None = None
+) -> Planned:
+    """Choose what to rewrite in the newest version. Writes nothing."""
     snapshot = table.snapshot()
     table.require("rewrite", snapshot)
-    in_force = settings.with_properties(snapshot.properties)
-    plan = _plan(table, snapshot, in_force)
-    rows = locate_inputs(plan, snapshot.files)
+    return _Planner(table, settings, request, clock or SystemClock()).plan(snapshot)
+
+
+def prepare(planned: Planned) -> Work:
+    """Turn the files of a plan into values that can be sent to tasks."""
+    rows = locate_inputs(planned.plan, planned.snapshot.files)
     # One look into the log for all groups: it costs the same for one file as for all of them.
-    files = iter(table.data_files(snapshot, [int(row) for group in rows for row in group]))
+    positions = [int(row) for group in rows for row in group]
+    files = iter(planned.table.data_files(planned.snapshot, positions))
     groups = tuple(
         Group(
-            id=planned.id,
-            inputs=tuple(islice(files, len(planned.paths))),
-            method=planned.method,
-            recoded=planned.recoded,
-            reason=planned.reason,
-            target_file_bytes=planned.target_file_bytes,
+            id=group.id,
+            inputs=tuple(islice(files, len(group.paths))),
+            method=group.method,
+            recoded=group.recoded,
+            reason=group.reason,
+            target_file_bytes=group.target_file_bytes,
         )
-        for planned in plan.groups
+        for group in planned.plan.groups
     )
-    return Work(table=table, snapshot=snapshot, settings=in_force, plan=plan, groups=groups)
+    return Work(
+        table=planned.table,
+        request=planned.request,
+        snapshot=planned.snapshot,
+        settings=planned.settings,
+        plan=planned.plan,
+        groups=groups,
+    )
 
 
-def _plan(table: FormatTable, snapshot: Snapshot, settings: Settings) -> Plan:
-    """Plan from what the table says, and from the footers that are worth a look."""
-    policy = CompactionPolicy.from_settings(settings)
-    keys = table.partition_keys(snapshot)
-    paths = paths_to_survey(snapshot, keys, policy, limit=settings["max_surveyed_files"])
-    return plan_compaction(
-        snapshot, keys, policy, survey=table.survey(snapshot, paths) if paths else None
-    ).plan
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """Asks the table for what the planner needs, and for no more."""
+
+    table: FormatTable
+    settings: Settings
+    request: Request
+    clock: Clock
+
+    def plan(self, snapshot: Snapshot) -> Planned:
+        settings = self.settings.with_properties(snapshot.properties)
+        policy = CompactionPolicy.from_settings(settings)
+        predicate = self._predicate(snapshot)
+        snapshot = self._with_bounds(snapshot, predicate)
+        exclusions = self._exclusions(snapshot, predicate)
+        keys = self.table.partition_keys(snapshot)
+        limit = settings["max_surveyed_files"]
+        paths = paths_to_survey(snapshot, keys, policy, limit=limit, exclusions=exclusions)
+        survey = self.table.survey(snapshot, paths) if paths else None
+        planning = plan_compaction(snapshot, keys, policy, survey=survey, exclusions=exclusions)
+        return Planned(
+            table=self.table,
+            request=self.request,
+            snapshot=snapshot,
+            settings=settings,
+            plan=replace(planning.plan, where=predicate.text if predicate else None),
+            reasons=planning.reasons,
+        )
+
+    def _predicate(self, snapshot: Snapshot) -> Predicate | None:
+        if self.request.where is None:
+            return None
+        return parse_predicate(self.request.where, snapshot.schema, clock=self.clock)
+
+    def _with_bounds(self, snapshot: Snapshot, predicate: Predicate | None) -> Snapshot:
+        """Return the same version with the bounds that are needed: most tables need none."""
+        names = columns_with_bounds(predicate, snapshot) if predicate else []
+        if not names:
+            return snapshot
+        return self.table.snapshot(version=snapshot.version, statistics=names)
+
+    def _exclusions(self, snapshot: Snapshot, predicate: Predicate | None) -> dict[Reason, Flags]:
+        masks: dict[Reason, Flags] = {}
+        if predicate is not None:
+            masks[Reason.OUTSIDE_PREDICATE] = files_outside_predicate(predicate, snapshot.files)
+        if self.request.file_filter is not None:
+            mask = files_outside_filter(self.request.file_filter, snapshot.files)
+            masks[Reason.OUTSIDE_FILTER] = mask
+        return masks
