@@ -120,7 +120,7 @@ def _segment(store: Store, listing: LogListing, version: int | None) -> LogSegme
     commits = tuple(v for v in sorted(listing.commits) if first <= v <= target)
     if checkpoint is None and version is not None and (not commits or commits[0] > 0):
         _raise_version_not_found(store, listing, target)
-    _require_dense(store, commits, first, target)
+    require_dense(store, commits, first, target)
     return LogSegment(
         version=target,
         checkpoint=checkpoint,
@@ -131,7 +131,7 @@ def _segment(store: Store, listing: LogListing, version: int | None) -> LogSegme
     )
 
 
-def _require_dense(store: Store, commits: Sequence[int], first: int, last: int) -> None:
+def require_dense(store: Store, commits: Sequence[int], first: int, last: int) -> None:
     present = set(commits)
     gap = next((version for version in range(first, last + 1) if version not in present), None)
     if gap is None:

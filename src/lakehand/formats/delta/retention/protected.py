@@ -1,0 +1,204 @@
+"""Every file that some version within a promise needs.
+
+A file of any version from the oldest promised one on is live there already, or was added by a later
+commit. So one replay and the commits after it name them all, even where tombstones have expired.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehand.errors import RefusedError, VersionNotFoundError
+from lakehand.formats.delta.files.deletion_vectors import INLINE, DvDescriptor
+from lakehand.formats.delta.log.commit_times import version_at
+from lakehand.formats.delta.log.discovery import LogSegment, find_segment, require_dense
+from lakehand.formats.delta.log.file_members import decoded_path, line_types
+from lakehand.formats.delta.log.listing import list_log
+from lakehand.formats.delta.log.loading import load_soundly
+from lakehand.formats.delta.log.replay import live_relation
+from lakehand.formats.delta.log.snapshot import load_state
+from lakehand.formats.delta.log.source import open_log_source
+from lakehand.formats.delta.protocol.intervals import interval_property
+from lakehand.formats.delta.protocol.paths import is_absolute
+from lakehand.model.quantities import format_duration
+from lakehand.model.retention import Protection
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from lakehand.formats.delta.log.listing import LogListing
+    from lakehand.formats.delta.log.source import LogSource
+    from lakehand.storage import Store
+
+__all__ = ["protected_files", "protected_since"]
+
+TOMBSTONE_RETENTION_PROPERTY = "delta.deletedFileRetentionDuration"
+_DEFAULT_TOMBSTONE_RETENTION = "interval 1 week"
+_LOOKS_ABSOLUTE = r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)"
+
+
+def protected_files(
+    store: Store, *, since: datetime, pinned_versions: Collection[int] = ()
+) -> Protection:
+    """Return the files of every version that was in force at `since` or later, and of pinned ones.
+
+    RefusedError if the log does not reach back that far and tombstones do not make up for it.
+    """
+    listing = list_log(store)
+    newest = find_segment(store).version if listing.last_version is None else listing.last_version
+    oldest = _oldest_version(store, listing, since)
+    named = _Named(store)
+    for version in sorted({oldest, *pinned_versions}):
+        load_soundly(store, version, lambda segment: _take_live(named, store, segment))
+    _take_added(named, store, listing, after=oldest, newest=newest)
+    load_soundly(store, newest, lambda segment: _take_tombstones(named, store, segment, since))
+    return named.protection(oldest=oldest, newest=newest)
+
+
+def protected_since(store: Store, *, version: int) -> Protection:
+    """Return the files that commits after `version` named, for a second look before deleting."""
+    listing = list_log(store, start=version)
+    newest = max(listing.last_version or version, version)
+    named = _Named(store)
+    _take_added(named, store, listing, after=version, newest=newest)
+    return named.protection(oldest=version + 1, newest=newest)
+
+
+def _oldest_version(store: Store, listing: LogListing, since: datetime) -> int:
+    try:
+        return version_at(store, since)
+    except VersionNotFoundError:
+        earliest = listing.earliest_version
+        # The log begins with the table, so there was no other version.
+        if earliest is None or (earliest == 0 and 0 in listing.commits):
+            return 0
+    _require_tombstones(store, earliest, since)
+    return earliest
+
+
+def _require_tombstones(store: Store, earliest: int, since: datetime) -> None:
+    """Refuse unless the first checkpoint still remembers all that was removed after `since`."""
+    state, written_at = load_soundly(
+        store, earliest, lambda segment: (load_state(store, segment), _written_at(segment))
+    )
+    retention = interval_property(
+        state.metadata.configuration, TOMBSTONE_RETENTION_PROPERTY, _DEFAULT_TOMBSTONE_RETENTION
+    )
+    remembered_since = written_at - retention
+    if since >= remembered_since:
+        return
+    raise RefusedError(
+        f"which files the versions of {store.url} since {since.isoformat()} need is not known: its "
+        f"log begins with version {earliest}, which forgot what was removed before "
+        f"{remembered_since.isoformat()}",
+        table=store.url,
+        operation="vacuum",
+        version=earliest,
+        hint=f"ask for a retention below {format_duration(datetime.now(UTC) - remembered_since)}",
+    )
+
+
+def _written_at(segment: LogSegment) -> datetime:
+    times = [*segment.commit_modified_at.values()]
+    if segment.checkpoint is not None:
+        times.append(segment.checkpoint.modified_at)
+    return max(times)
+
+
+def _take_live(named: _Named, store: Store, segment: LogSegment) -> None:
+    with open_log_source(store, segment) as source:
+        relation = live_relation(source, "add", ("deletionVector",))
+        named.take(source, f"SELECT path_key, deletionVector FROM {relation}")
+
+
+def _take_added(
+    named: _Named, store: Store, listing: LogListing, *, after: int, newest: int
+) -> None:
+    """Take what the commits after a version added, later removed or not, with their change data."""
+    versions = tuple(version for version in sorted(listing.commits) if after < version <= newest)
+    require_dense(store, versions, after + 1, newest)
+    if not versions:
+        return
+    sizes = {version: listing.commit_bytes[version] for version in versions}
+    commits = LogSegment(version=newest, checkpoint=None, commits=versions, commit_bytes=sizes)
+    with open_log_source(store, commits) as source:
+        types = {"add": line_types("add", ()), "cdc": "STRUCT(path VARCHAR)"}
+        path = decoded_path("coalesce(add.path, cdc.path)")
+        named.take(
+            source,
+            f"SELECT {path} AS path_key, add.deletionVector AS deletionVector "
+            f"FROM {source.lines.relation(types)} WHERE add IS NOT NULL OR cdc IS NOT NULL",
+        )
+
+
+def _take_tombstones(named: _Named, store: Store, segment: LogSegment, since: datetime) -> None:
+    """Take what was removed after `since` by the removal's own time, which may be another clock's.
+
+    A removal without a time may have been at any time.
+    """
+    cutoff = int(since.timestamp() * 1000)
+    with open_log_source(store, segment) as source:
+        relation = live_relation(source, "remove", ("deletionTimestamp", "deletionVector"))
+        named.take(
+            source,
+            f"SELECT path_key, deletionVector FROM {relation} "
+            f"WHERE coalesce(deletionTimestamp, {cutoff}) >= {cutoff}",
+        )
+
+
+class _Named:
+    """Gathers what actions name: keys below the root, and names of what is named from outside."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._keys: list[pa.ChunkedArray] = []
+        self._resolved: list[str] = []
+        self._names: set[str] = set()
+
+    def take(self, source: LogSource, query: str) -> None:
+        """Take the files of `query`, which has the columns path_key and deletionVector."""
+        source.run(f"CREATE OR REPLACE TEMP TABLE named AS {query}")
+        absolute = f"regexp_matches(path_key, '{_LOOKS_ABSOLUTE}')"
+        relative = source.stream(f"SELECT DISTINCT path_key FROM named WHERE NOT {absolute}")
+        self._keys.append(relative.read_all()["path_key"])
+        for (path,) in source.run(f"SELECT DISTINCT path_key FROM named WHERE {absolute}"):
+            self._take_path(path)
+        vectors = source.run(
+            "SELECT DISTINCT deletionVector.storageType, deletionVector.pathOrInlineDv FROM named "
+            f"WHERE deletionVector IS NOT NULL AND deletionVector.storageType <> '{INLINE}'"
+        )
+        self._take_vectors(vectors)
+        source.run("DROP TABLE named")
+
+    def _take_vectors(self, vectors: Iterable[tuple[str, str]]) -> None:
+        for storage_type, text in vectors:
+            path = DvDescriptor(
+                storage_type=storage_type, path_or_inline=text, size_bytes=0, cardinality=0
+            ).path
+            if path is not None and is_absolute(path):
+                self._take_path(path)
+            elif path is not None:
+                self._resolved.append(path)
+
+    def _take_path(self, path: str) -> None:
+        """Take an absolute path; one of a store that is unknown here is an error."""
+        store, key = self._store.resolve(path)
+        if store is self._store:
+            self._resolved.append(key)
+        self._names.add(key.rpartition("/")[2])
+
+    def protection(self, *, oldest: int, newest: int) -> Protection:
+        chunks = [chunk.cast(pa.string()) for keys in self._keys for chunk in keys.chunks]
+        chunks.append(pa.array(self._resolved, pa.string()))
+        keys = pc.unique(pa.chunked_array(chunks, pa.string()))
+        names = pa.array(sorted(self._names), pa.string())
+        return Protection(
+            oldest_version=oldest,
+            newest_version=newest,
+            keys=pa.chunked_array([keys]),
+            names=pa.chunked_array([names]),
+        )
