@@ -30,10 +30,7 @@ def store(tmp_path):
 
 
 def _copy(store):
-    sources = [
-        Source(store=store, key=key, footer=read_footer(store, key))
-        for key in ("a.parquet", "b.parquet")
-    ]
+    sources = [Source.of(store, key, read_footer(store, key)) for key in ("a.parquet", "b.parquet")]
     with store.open_writer("out.parquet") as sink:
         return copy_row_groups(sources, sink, created_by="lakehand", key_values={})
 
@@ -81,7 +78,7 @@ def test_a_footer_that_names_other_bytes_is_caught(store):
 
 def test_chunks_at_other_places_are_caught(store):
     copied = _copy(store)
-    sources = [Source(store=store, key=k, footer=read_footer(store, k)) for k in ("b.parquet",)]
+    sources = [Source.of(store, k, read_footer(store, k)) for k in ("b.parquet",)]
     with store.open_writer("out.parquet") as sink:
         copy_row_groups(sources * 2, sink, created_by="lakehand", key_values={})
     with pytest.raises(ProofError):

@@ -7,9 +7,9 @@ offsets, offset indexes, the places of page indexes and bloom filters, the foote
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 from zlib import crc32
 
 from lakehand.errors import CorruptFileError
@@ -58,6 +58,28 @@ class Source:
     store: Store
     key: str
     footer: Footer
+    #: Numbers of the row groups that are copied.
+    chosen: tuple[int, ...]
+
+    @classmethod
+    def of(cls, store: Store, key: str, footer: Footer) -> Self:
+        """Return a source of all row groups that hold rows: readers stumble over others."""
+        groups = enumerate(footer.row_groups)
+        chosen = tuple(number for number, group in groups if field(group, RowGroupField.ROWS))
+        return cls(store=store, key=key, footer=footer, chosen=chosen)
+
+    def part(self, first: int, end: int) -> Self:
+        """Return a source of some of these row groups."""
+        return replace(self, chosen=self.chosen[first:end])
+
+    @property
+    def row_groups(self) -> list[Struct]:
+        groups = self.footer.row_groups
+        return [groups[number] for number in self.chosen]
+
+    @property
+    def rows(self) -> int:
+        return sum(field(group, RowGroupField.ROWS) for group in self.row_groups)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,15 +113,16 @@ class _Tail:
 def copy_row_groups(
     sources: Sequence[Source], sink: Sink, *, created_by: str, key_values: Mapping[str, str]
 ) -> Copied:
-    """Write one Parquet file that holds all row groups of `sources`, in order.
+    """Write one Parquet file that holds the row groups of `sources`, in order.
 
     The sources must have been found copyable with each other; this only moves bytes.
     """
     copied, tail, row_groups = Copied(), _Tail(), []
     sink.write(MAGIC)
     for source in sources:
-        kept = (group for group in source.footer.row_groups if field(group, RowGroupField.ROWS))
-        row_groups += [_copy_row_group(source, group, sink, copied, tail) for group in kept]
+        row_groups += [
+            _copy_row_group(source, group, sink, copied, tail) for group in source.row_groups
+        ]
     _write_tail(sink, tail)
     _write_footer(sink, sources[0].footer, row_groups, created_by=created_by, pairs=key_values)
     copied.rows = sum(field(row_group, RowGroupField.ROWS) for row_group in row_groups)

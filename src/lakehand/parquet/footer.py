@@ -113,6 +113,11 @@ def chunk_range(chunk: Struct) -> tuple[int, int]:
     return (start if dictionary is None else dictionary), length
 
 
+def row_group_bytes(row_group: Struct) -> int:
+    """Return the bytes of a row group's pages."""
+    return sum(chunk_range(chunk)[1] for chunk in chunks(row_group))
+
+
 def dictionary_offset(column: Struct) -> int | None:
     """Return the offset of the dictionary page; some writers say 0 where they mean none."""
     offset = field(column, ColumnField.DICTIONARY_PAGE, 0)

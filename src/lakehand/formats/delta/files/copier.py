@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 import lakehand
 from lakehand.formats.base import CopiedFile, NotCopyable
 from lakehand.formats.delta.files.merged_statistics import merge_statistics
+from lakehand.formats.delta.files.row_identity import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
+from lakehand.formats.delta.files.slice_statistics import slice_statistics
 from lakehand.formats.delta.files.writer import output_directory, partition_values_of
 from lakehand.model.work import StagedFile
+from lakehand.parquet.bounds import leaf_bounds
 from lakehand.parquet.copy import Source, copy_row_groups
 from lakehand.parquet.copyable import (
     CODECS,
@@ -18,16 +21,20 @@ from lakehand.parquet.copyable import (
     merged_key_values,
     refusal,
 )
-from lakehand.parquet.footer import read_footer
+from lakehand.parquet.division import divide
+from lakehand.parquet.footer import read_footer, row_group_bytes
+from lakehand.parquet.leaves import leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
+    from lakehand.formats.delta.files.statistics_rules import StatisticsRules
     from lakehand.formats.delta.files.writer import WriteContext
     from lakehand.model.work import DataFile
     from lakehand.parquet.copyable import CopyClass
+    from lakehand.parquet.footer import Footer
 
-__all__ = ["copy_files", "why_not_copyable", "why_not_of_class"]
+__all__ = ["copy_files", "why_not_copyable", "why_not_of_class", "why_not_of_file"]
 
 _PARALLEL_READS = 16
 _CODEC_PROPERTY = "delta.parquet.compression.codec"
@@ -60,19 +67,25 @@ def why_not_copyable(
     """Return why these files cannot become one by moving their row groups; None if they can."""
     if any(file.deleted_rows for file in inputs):
         return "rows are deleted"
-    refused = next((why for source in sources if (why := refusal(source.footer))), None)
+    reasons = (why_not_of_file(context, source.footer) for source in sources)
+    refused = next((reason for reason in reasons if reason), None)
     if refused is not None:
         return refused
-    classes = {copy_class(source.footer) for source in sources}
-    if len(classes) > 1:
+    if len({copy_class(source.footer) for source in sources}) > 1:
         return "the files differ in schema, codec or calendar"
-    return why_not_of_class(context, classes.pop())
+    return None
+
+
+def why_not_of_file(context: WriteContext, footer: Footer) -> str | None:
+    """Return why the row groups of a file must not be moved within the table; None if they may."""
+    why_not = refusal(footer) or why_not_of_class(context, copy_class(footer))
+    if why_not is None and context.tracks_rows and not _holds_row_identity(context, footer):
+        return "row ids follow from positions, which would change"
+    return why_not
 
 
 def why_not_of_class(context: WriteContext, found: CopyClass) -> str | None:
     """Return why no file of this class may be copied within the table; None if all may."""
-    if context.tracks_rows:
-        return "row ids follow from positions, which would change"
     if context.holds_partition_columns and context.partition_columns:
         return "new files must hold partition columns, and old ones need not have them"
     if found.codec not in _KEPT_CODECS:
@@ -83,10 +96,22 @@ def why_not_of_class(context: WriteContext, found: CopyClass) -> str | None:
     return None
 
 
+def _holds_row_identity(context: WriteContext, footer: Footer) -> bool:
+    """Say whether every row has its id and its commit version beside it, by the null counts."""
+    properties = (ROW_ID_PROPERTY, ROW_VERSION_PROPERTY)
+    columns = {leaf.path: (index, leaf) for index, leaf in enumerate(leaves(footer.schema))}
+    found = [columns.get((context.configuration.get(name, ""),)) for name in properties]
+    everywhere = range(len(footer.row_groups))
+    return all(
+        column is not None and leaf_bounds(footer, *column, everywhere).nulls == 0
+        for column in found
+    )
+
+
 def _sources(context: WriteContext, inputs: Sequence[DataFile]) -> list[Source]:
     def read(file: DataFile) -> Source:
         store, key = context.store.resolve(file.path)
-        return Source(store=store, key=key, footer=read_footer(store, key, table=context.store.url))
+        return Source.of(store, key, read_footer(store, key, table=context.store.url))
 
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
         return list(pool.map(read, inputs))
@@ -97,23 +122,13 @@ _Part = list[tuple["DataFile", Source]]
 
 def _parts(
     inputs: Sequence[DataFile], sources: Sequence[Source], target_file_bytes: int
-) -> Iterator[_Part]:
-    """Divide files into outputs of about equal size; a file is never split.
-
-    Statistics are known per file, so a part of one would have none of its own.
-    """
-    total = sum(file.bytes for file in inputs)
-    count = max(1, round(total / target_file_bytes))
-    part: _Part = []
-    done = number = 0
-    for pair in zip(inputs, sources, strict=True):
-        part.append(pair)
-        done += pair[0].bytes
-        if done * count >= total * (number + 1):
-            yield part
-            part, number = [], number + 1
-    if part:
-        yield part
+) -> list[_Part]:
+    """Divide row groups into outputs of about equal size."""
+    sizes = [[row_group_bytes(group) for group in source.row_groups] for source in sources]
+    return [
+        [(inputs[piece.file], sources[piece.file].part(piece.first, piece.end)) for piece in pieces]
+        for pieces in divide(sizes, target_bytes=target_file_bytes)
+    ]
 
 
 def _copy(context: WriteContext, part: _Part, *, key: str) -> CopiedFile:
@@ -128,8 +143,9 @@ def _copy(context: WriteContext, part: _Part, *, key: str) -> CopiedFile:
             key_values=merged_key_values(footers),
         )
         size = sink.tell()
-    texts = [file.native["add"].get("stats") for file in inputs]
-    stats = merge_statistics(texts, [footer.rows for footer in footers], context.statistics_rules())
+    rules = context.statistics_rules()
+    texts = [_statistics(file, source, rules) for file, source in part]
+    stats = merge_statistics(texts, [source.rows for source in sources], rules)
     values = partition_values_of(context, inputs)
     staged = StagedFile(
         path=key,
@@ -138,3 +154,11 @@ def _copy(context: WriteContext, part: _Part, *, key: str) -> CopiedFile:
         native={"partitionValues": values, "stats": stats},
     )
     return CopiedFile(staged=staged, copied=copied)
+
+
+def _statistics(file: DataFile, source: Source, rules: StatisticsRules) -> str | None:
+    """Return what is known of the rows that are copied from a file."""
+    text: str | None = file.native["add"].get("stats")
+    if source.rows == source.footer.rows:
+        return text
+    return slice_statistics(text, source.footer, source.chosen, rules, rows=source.rows)

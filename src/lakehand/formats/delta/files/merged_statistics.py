@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.files.statistics_rules import StatisticsRules
     from lakehand.formats.delta.protocol.schema import Leaf
 
-__all__ = ["merge_statistics"]
+__all__ = ["MAX", "MIN", "NULLS", "comparable", "member", "merge_statistics", "parse_statistics"]
 
-_MIN, _MAX, _NULLS = "minValues", "maxValues", "nullCount"
+MIN, MAX, NULLS = "minValues", "maxValues", "nullCount"
 _TEXT_KINDS = ("string", "date", "char", "varchar")
 
 
@@ -34,27 +34,27 @@ def merge_statistics(
 
     `row_counts` are the files' physical rows, by their footers; no row of them is deleted.
     """
-    files = [_parse(text) for text in texts]
+    files = [parse_statistics(text) for text in texts]
     minima: Tree = {}
     maxima: Tree = {}
     counts: Tree = {}
     for leaf in rules.leaves:
-        nulls = [_member(file, _NULLS, leaf) for file in files]
+        nulls = [member(file, NULLS, leaf) for file in files]
         put(counts, leaf, _sum_text(nulls))
         all_null = [count == rows for count, rows in zip(nulls, row_counts, strict=True)]
         with_values = [file for file, is_null in zip(files, all_null, strict=True) if not is_null]
         put(
             minima,
             leaf,
-            _bound_text([_member(file, _MIN, leaf) for file in with_values], leaf, min),
+            _bound_text([member(file, MIN, leaf) for file in with_values], leaf, min),
         )
         put(
             maxima,
             leaf,
-            _bound_text([_member(file, _MAX, leaf) for file in with_values], leaf, max),
+            _bound_text([member(file, MAX, leaf) for file in with_values], leaf, max),
         )
     document: Tree = {"numRecords": str(sum(row_counts))}
-    document |= {_MIN: minima, _MAX: maxima, _NULLS: counts}
+    document |= {MIN: minima, MAX: maxima, NULLS: counts}
     if rules.states_tightness:
         is_tight = all(file.get("tightBounds", True) is True for file in files)
         document["tightBounds"] = "true" if is_tight else "false"
@@ -68,7 +68,8 @@ class _Number:
     text: str
 
 
-def _parse(text: str | None) -> dict[str, Any]:
+def parse_statistics(text: str | None) -> dict[str, Any]:
+    """Return statistics with their numbers as written; nothing where they cannot be read."""
     try:
         parsed = json.loads(text, parse_float=_Number) if text else {}
     except ValueError:
@@ -76,7 +77,8 @@ def _parse(text: str | None) -> dict[str, Any]:
     return parsed if isinstance(parsed, dict) else {}
 
 
-def _member(file: Mapping[str, Any], name: str, leaf: Leaf) -> Any:
+def member(file: Mapping[str, Any], name: str, leaf: Leaf) -> Any:
+    """Return what statistics say of a leaf under `name`; None where they say nothing."""
     value: Any = file.get(name)
     for part in leaf.physical_path:
         value = value.get(part) if isinstance(value, dict) else None
@@ -93,13 +95,14 @@ def _bound_text(bounds: Sequence[Any], leaf: Leaf, choose: Callable[..., Any]) -
         return None
     kind = leaf.type.name
     try:
-        bound = choose(bounds, key=lambda candidate: _comparable(candidate, kind))
+        bound = choose(bounds, key=lambda candidate: comparable(candidate, kind))
     except (TypeError, ValueError, ArithmeticError):
         return None
     return bound.text if isinstance(bound, _Number) else json.dumps(bound, ensure_ascii=False)
 
 
-def _comparable(bound: Any, kind: str) -> Any:
+def comparable(bound: Any, kind: str) -> Any:
+    """Return a bound as a value that sorts as the values of `kind` do; ValueError if none does."""
     if kind in {"timestamp", "timestamp_ntz"}:
         at = datetime.fromisoformat(bound)
         return at if at.tzinfo else at.replace(tzinfo=UTC)

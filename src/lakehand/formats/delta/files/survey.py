@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakehand.errors import LakehandError
-from lakehand.formats.delta.files.copier import why_not_of_class
+from lakehand.formats.delta.files.copier import why_not_of_file
 from lakehand.model.survey import SURVEY_SCHEMA
-from lakehand.parquet.copyable import copy_class, refusal
-from lakehand.parquet.footer import RowGroupField, chunk_range, chunks, field, read_footer
+from lakehand.parquet.copyable import copy_class
+from lakehand.parquet.footer import RowGroupField, field, read_footer, row_group_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,12 +45,11 @@ def survey_files(context: WriteContext, paths: Sequence[str]) -> pa.Table:
 
 
 def _facts(context: WriteContext, path: str, footer: Footer) -> dict[str, Any]:
-    sizes = [sum(chunk_range(chunk)[1] for chunk in chunks(group)) for group in footer.row_groups]
     name, why_not = _copy_class(context, footer)
     return {
         "path": path,
         "rows": footer.rows,
-        "row_group_bytes": sizes,
+        "row_group_bytes": [row_group_bytes(group) for group in footer.row_groups],
         "row_group_rows": [field(group, RowGroupField.ROWS) for group in footer.row_groups],
         "copy_class": name,
         "refusal": why_not,
@@ -59,10 +58,7 @@ def _facts(context: WriteContext, path: str, footer: Footer) -> dict[str, Any]:
 
 def _copy_class(context: WriteContext, footer: Footer) -> tuple[str | None, str | None]:
     """Return a short name of the file's class, or why its row groups must not be moved."""
-    why_not = refusal(footer)
-    if why_not is None:
-        found = copy_class(footer)
-        why_not = why_not_of_class(context, found)
-        if why_not is None:
-            return hashlib.blake2b(repr(found).encode(), digest_size=8).hexdigest(), None
-    return None, why_not
+    why_not = why_not_of_file(context, footer)
+    if why_not is not None:
+        return None, why_not
+    return hashlib.blake2b(repr(copy_class(footer)).encode(), digest_size=8).hexdigest(), None
