@@ -236,12 +236,21 @@ class FormatWorker(Protocol):
         ...
 
     def copy(
-        self, inputs: Sequence[DataFile], spec: WriteSpec, *, stem: str
+        self,
+        inputs: Sequence[DataFile],
+        spec: WriteSpec,
+        *,
+        stem: str,
+        beside: Sequence[StagedFile] = (),
     ) -> tuple[CopiedFile, ...]:
-        """Move row groups of `inputs` into new files byte for byte.
+        """Move row groups of `inputs`, and of staged files, into new files byte for byte.
 
         Raises NotCopyable, before anything is written, if their bytes would not mean the same.
         """
+        ...
+
+    def codec_of(self, inputs: Sequence[DataFile]) -> str | None:
+        """Return the codec of most bytes of `inputs`; None if nothing is compressed."""
         ...
 
     def run_native(self, group: Group, *, stem: str) -> tuple[StagedFile, ...]:

@@ -48,7 +48,7 @@ class RewriteTask:
 
     def _rewrite(self, group: Group) -> GroupResult:
         if group.method != "copy":
-            return self._recode(group)
+            return self.recode(group)
         try:
             return copy_group(self, group)
         except NotCopyable as reason:
@@ -56,9 +56,10 @@ class RewriteTask:
             log_event(
                 _logger, logging.INFO, "copy_declined", "Group %d is recoded: %s", group.id, reason
             )
-            return self._recode(group)
+            return self.recode(group)
 
-    def _recode(self, group: Group) -> GroupResult:
+    def recode(self, group: Group) -> GroupResult:
+        """Decode and encode the rows of `group`, and prove them."""
         try:
             return recode_group(self, group)
         except NotDecodable as reason:

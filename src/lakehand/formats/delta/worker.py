@@ -13,7 +13,8 @@ from lakehand.formats.delta.files.scanner import open_scanner
 from lakehand.formats.delta.files.writer import WriteContext, output_directory, write_files
 from lakehand.formats.delta.protocol.schema import to_arrow
 from lakehand.formats.delta.protocol.type_changes import check_type_changes
-from lakehand.parquet.facts import read_many_facts
+from lakehand.model.work import DataFile
+from lakehand.parquet.facts import dominant_codec, read_many_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from lakehand.formats.base import CopiedFile, Decoder, TaskLimits, WriteSpec
     from lakehand.formats.delta.protocol.schema import StructField
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.work import DataFile, Group, StagedFile
+    from lakehand.model.work import Group, StagedFile
     from lakehand.prove.digest import Digester
     from lakehand.storage import Store
 
@@ -164,16 +165,32 @@ class DeltaWorker:
         return write_files(self.context, batches, spec, like=like, stem=stem)
 
     def copy(
-        self, inputs: Sequence[DataFile], spec: WriteSpec, *, stem: str
+        self,
+        inputs: Sequence[DataFile],
+        spec: WriteSpec,
+        *,
+        stem: str,
+        beside: Sequence[StagedFile] = (),
     ) -> tuple[CopiedFile, ...]:
-        """Move row groups of `inputs` into new files byte for byte; NotCopyable if they cannot."""
+        """Move row groups of all files into new ones byte for byte; NotCopyable if they cannot."""
+        files = [*inputs, *map(_as_data_file, beside)]
         target = spec.target_file_bytes
-        return copy_files(self.context, inputs, target_file_bytes=target, stem=stem)
+        return copy_files(self.context, files, target_file_bytes=target, stem=stem)
+
+    def codec_of(self, inputs: Sequence[DataFile]) -> str | None:
+        """Return the codec of most bytes of `inputs`; None if nothing is compressed."""
+        facts = read_many_facts(self.store.resolve(file.path) for file in inputs)
+        return dominant_codec(facts)
 
     def run_native(self, group: Group, *, stem: str) -> tuple[StagedFile, ...]:
         """Refuse: Delta plans no groups of its own."""
         message = f"group {group.id} asks Delta to run a plan of its own, and it has none ({stem})"
         raise RefusedError(message, table=self.store.url, operation="rewrite")
+
+
+def _as_data_file(staged: StagedFile) -> DataFile:
+    native = {"add": dict(staged.native)}
+    return DataFile(path=staged.path, bytes=staged.bytes, rows=staged.rows, native=native)
 
 
 def _live(files: Sequence[DataFile]) -> list[SourceFile]:
