@@ -7,72 +7,19 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import UnknownSettingError, ValidationError
+from lakehand.model.spellings import one_of, parse_bool, parse_bytes, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["SETTINGS", "Setting", "Settings", "find_setting", "parse_bytes", "parse_duration"]
+__all__ = ["SETTINGS", "Setting", "Settings", "find_setting"]
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
-
-_BYTE_UNITS = {
-    "": 1, "b": 1,
-    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-    "k": KIB, "m": MIB, "g": GIB, "t": 2**40,
-    "kib": KIB, "mib": MIB, "gib": GIB, "tib": 2**40,
-}  # fmt: skip
-_SECOND_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_SECOND_UNITS |= {"w": 604800.0}
-_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
-
-
-def _quantity(text: str, units: Mapping[str, float], what: str) -> float:
-    match = _QUANTITY.fullmatch(text)
-    unit = match.group(2).lower() if match else ""
-    if match is None or unit not in units:
-        known = ", ".join(name for name in units if name)
-        raise ValueError(f"{text!r} is not {what} (units: {known})")
-    return float(match.group(1)) * units[unit]
-
-
-def parse_bytes(value: str | int) -> int:
-    """Read a size such as `128MiB`, `512 mb` or a plain number of bytes.
-
-    >>> parse_bytes("128MiB")
-    134217728
-    """
-    if isinstance(value, int):
-        return value
-    return int(_quantity(value, _BYTE_UNITS, "a size"))
-
-
-def parse_duration(value: str | float | timedelta) -> timedelta:
-    """Read a duration such as `7d`, `24h`, `500ms` or a plain number of seconds.
-
-    >>> parse_duration("24h")
-    datetime.timedelta(days=1)
-    """
-    if isinstance(value, timedelta):
-        return value
-    if isinstance(value, int | float):
-        return timedelta(seconds=value)
-    return timedelta(seconds=_quantity(value, _SECOND_UNITS, "a duration"))
-
-
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if value not in choices:
-            raise ValueError(f"{value!r} is not one of {', '.join(choices)}")
-        return value
-
-    parse.__name__ = " | ".join(choices)
-    return parse
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,8 +103,25 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=2,
     ),
     Setting(
+        name="automatic_min_files",
+        parse=int,
+        default=10,
+        help="The same in automatic runs, unless `min_files` is set.",
+        aliases=("compact_threshold_files", "compaction.automatic-min-files"),
+        minimum=2,
+    ),
+    Setting(
+        name="quiet_period",
+        parse=parse_duration,
+        default=timedelta(minutes=5),
+        help="Automatic runs leave partitions alone that were written to within this time; runs by"
+        " hand do so only if the call gives it.",
+        aliases=("quietPeriod", "compaction.quiet-period"),
+        minimum=timedelta(0),
+    ),
+    Setting(
         name="strategy",
-        parse=_one_of("greedy", "bin-packing", "sort-by-size"),
+        parse=one_of("greedy", "bin-packing", "sort-by-size"),
         default="greedy",
         help="How small files are put together: in their order, to fill files best, or by size.",
         aliases=("compaction.strategy", "compactionStrategy"),
@@ -192,6 +156,13 @@ SETTINGS: tuple[Setting, ...] = (
         default=10_000,
         help="A plan reads the footers of at most this many files, the largest ones.",
         minimum=0,
+    ),
+    Setting(
+        name="prove",
+        parse=one_of("digest", "independent", "counts"),
+        default="digest",
+        help="How new files are proved: rows read back, read back by another decoder, or counted"
+        " only.",
     ),
     Setting(
         name="checkpoint_interval",
@@ -241,8 +212,25 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=timedelta(0),
     ),
     Setting(
+        name="commit_every_groups",
+        parse=int,
+        default=None,
+        help="A long run commits whenever this many groups are proved; not set: once, at its end.",
+        aliases=("commitEveryGroups", "compaction.commit-every-groups"),
+        minimum=1,
+    ),
+    Setting(
+        name="commit_every",
+        parse=parse_duration,
+        default=None,
+        help="A long run commits proved groups when its last commit is this long ago; not set:"
+        " once, at its end.",
+        aliases=("commitEvery", "compaction.commit-every"),
+        minimum=timedelta(0),
+    ),
+    Setting(
         name="engine",
-        parse=_one_of("spark", "local"),
+        parse=one_of("spark", "local"),
         default="spark",
         help="Where tasks run: on Spark, or in processes of this machine without Java.",
     ),
@@ -291,6 +279,27 @@ SETTINGS: tuple[Setting, ...] = (
         help="How long a run must be silent before another may take over its files.",
     ),
     Setting(
+        name="retention",
+        parse=parse_duration,
+        default=None,
+        help="How long vacuum keeps files after the last version that needs them; not set: what "
+        "the table asks for, and at least 7 days.",
+        aliases=("vacuum.retention", "retentionDuration"),
+    ),
+    Setting(
+        name="allow_short_retention",
+        parse=parse_bool,
+        default=False,
+        help="Let vacuum keep files for a shorter time than the table's readers may count on.",
+    ),
+    Setting(
+        name="grace",
+        parse=parse_duration,
+        default=timedelta(hours=24),
+        help="How long vacuum leaves files in place that it has set aside; 0 deletes at once.",
+        minimum=timedelta(0),
+    ),
+    Setting(
         name="partition_time_zone",
         parse=str,
         default="UTC",
@@ -298,13 +307,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="log_level",
-        parse=_one_of("debug", "info", "warning", "error"),
+        parse=one_of("debug", "info", "warning", "error"),
         default="warning",
         help="Least severe log records shown by the command.",
     ),
     Setting(
         name="log_format",
-        parse=_one_of("text", "json"),
+        parse=one_of("text", "json"),
         default="text",
         help="Form of the log records shown by the command.",
     ),

@@ -8,7 +8,7 @@ import pytest
 
 from lakehand.errors import ProofError
 from lakehand.model.work import Digest, Proof
-from lakehand.prove.evidence import prove_equal, total_proof
+from lakehand.prove.evidence import prove_counted, prove_equal, total_proof
 
 ROWS = Digest(rows=3, lanes=(1, 2**63), algorithm="a-1", engine="e-1")
 
@@ -66,3 +66,36 @@ def test_proofs_of_different_kinds_have_no_common_digest():
 
 def test_no_proofs_are_no_proof():
     assert total_proof([]) is None
+
+
+def test_counts_prove_no_more_than_a_number():
+    proof = prove_counted(ROWS, expected_rows=3, written_rows=3, subject="group 4")
+
+    assert (proof.kind, proof.rows, proof.digest, proof.bytes) == ("counts", 3, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("expected", "written", "message"), [(4, 3, "but 4 are there"), (3, 2, "but 2 written")]
+)
+def test_counts_that_differ_are_an_error(expected, written, message):
+    with pytest.raises(ProofError, match=f"group 4 .*{message}"):
+        prove_counted(ROWS, expected_rows=expected, written_rows=written, subject="group 4")
+
+
+def test_a_total_is_called_what_its_weakest_part_is():
+    counted = prove_counted(ROWS, expected_rows=3, written_rows=3, subject="group 4")
+    ranges = replace(prove(), kind="ranges", digest="0000abcd")
+
+    weak, mixed = total_proof([counted, ranges, prove()]), total_proof([ranges, prove()])
+
+    assert weak is not None
+    assert mixed is not None
+    assert (weak.kind, weak.digest, weak.algorithm) == ("counts", None, "a-1,lakehand-counts-1")
+    assert (mixed.kind, mixed.digest) == ("mixed", None)
+
+
+def test_a_total_names_the_decoders_that_proved_it():
+    total = total_proof([replace(prove(), decoders="a/b"), prove()])
+
+    assert total is not None
+    assert total.decoders == "a/b"

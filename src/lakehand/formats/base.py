@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime, timedelta
 
     import pyarrow as pa
 
     from lakehand.model.history import Difference, HistoryEntry
+    from lakehand.model.retention import Protection
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Change, DataFile, Group, Receipt, StagedFile
     from lakehand.parquet.copy import Copied
@@ -59,8 +60,8 @@ class TaskLimits:
     scratch_directory: str | None = None
 
 
-#: Who decodes files: DuckDB, and Arrow what DuckDB is not trusted with; or Arrow alone.
-Decoder = Literal["duckdb", "arrow"]
+#: Who decodes files: DuckDB, and Arrow what DuckDB is not trusted with; or one of them alone.
+Decoder = Literal["duckdb", "arrow", "only-duckdb"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,6 +138,13 @@ class FormatTable(Protocol):
         """Return a key for each row of `snapshot.files`: files with one key may become one file."""
         ...
 
+    def clustering(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """Return the columns that the table says its rows are ordered by; empty if by none.
+
+        They are spelled as `snapshot(statistics=...)` takes them.
+        """
+        ...
+
     def survey(self, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
         """Look into `paths` and say what the table does not: see `model.survey`."""
         ...
@@ -153,6 +161,25 @@ class FormatTable(Protocol):
         Raises CommitConflictError or ReplanError (nothing was written) or CommitUnknownError (keep
         every file).
         """
+        ...
+
+    def retention(self, snapshot: Snapshot) -> timedelta:
+        """Return how long the table itself asks to keep files after their last version."""
+        ...
+
+    def is_data(self, keys: pa.Array) -> pa.BooleanArray:
+        """Say of each key whether it can be a file of rows: everything else is never garbage."""
+        ...
+
+    def protected(self, *, since: datetime, pinned_versions: Collection[int] = ()) -> Protection:
+        """Return the files of all versions in force at `since` or later, and of pinned ones.
+
+        RefusedError if that is not known.
+        """
+        ...
+
+    def protected_since(self, *, version: int) -> Protection:
+        """Return the files that versions after `version` brought."""
         ...
 
     def find_commit(self, token: str, *, after: int) -> int | None:
@@ -203,6 +230,17 @@ class FormatWorker(Protocol):
 
         Raises NotDecodable where only Arrow can read a file.
         """
+        ...
+
+    def digest_rows(
+        self,
+        inputs: Sequence[DataFile],
+        digester: Digester,
+        *,
+        limits: TaskLimits,
+        decoder: Decoder = "duckdb",
+    ) -> None:
+        """Count the visible rows of `inputs`, with their identity, in `digester`."""
         ...
 
     def digest_staged(

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 Method = Literal["copy", "recode", "sort"]
 ProofKind = Literal["digest", "ranges", "mixed", "counts"]
+#: What is asked of a proof: rows read back; rows read back by another decoder; counts alone.
+ProveMode = Literal["digest", "independent", "counts"]
 ChangeKind = Literal["rewrite", "append", "overwrite", "delete", "update", "metadata"]
 
 
@@ -112,6 +114,8 @@ class Proof:
     algorithm: str
     #: What computed it.
     engine: str
+    #: Who decoded inputs and outputs, where these were two on purpose.
+    decoders: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -174,7 +178,7 @@ class Change:
     kind: ChangeKind
     #: Version of the snapshot that the change was made from.
     base_version: int
-    #: Name of the operation as users of the format know it, with its parameters.
+    #: The verb, with what was asked for; or a name that users of the format know, as it is.
     operation: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     replacements: tuple[Replacement, ...] = ()

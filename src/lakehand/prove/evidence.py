@@ -1,4 +1,4 @@
-"""From two digests to a proof, or to an error that stops the commit."""
+"""From two digests, or two counts, to a proof; or to an error that stops the commit."""
 
 from __future__ import annotations
 
@@ -10,24 +10,30 @@ from lakehand.model.work import Digest, Proof
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["digest_text", "prove_equal", "total_proof"]
+    from lakehand.model.work import ProofKind
+
+__all__ = ["check_same_reading", "digest_text", "prove_counted", "prove_equal", "total_proof"]
 
 _LANE_DIGITS = 16
 _LANE_MODULUS = 2**64
+_COUNTS_ALGORITHM, _COUNTS_ENGINE = "lakehand-counts-1", "footers"
 
 
 def prove_equal(
-    before: Digest, after: Digest, *, expected_rows: int, proved_bytes: int, subject: str
+    before: Digest,
+    after: Digest,
+    *,
+    expected_rows: int,
+    proved_bytes: int,
+    subject: str,
+    decoders: str | None = None,
 ) -> Proof:
     """Return the evidence that the rows written are the rows read; ProofError if they are not.
 
     `expected_rows` comes from a source that neither digest has seen: a wrong reading may produce
     two equal digests, and still not the number of rows that the inputs say they hold.
     """
-    if before.rows != expected_rows:
-        raise _failure(subject, f"{before.rows} rows were read, but {expected_rows} are there")
-    if after.rows != before.rows:
-        raise _failure(subject, f"{before.rows} rows were read, but {after.rows} written")
+    _check_counts(subject, expected=expected_rows, read=before.rows, written=after.rows)
     if (before.algorithm, before.engine) != (after.algorithm, after.engine):
         raise _failure(subject, "rows were read and written under different engines")
     if before.lanes != after.lanes:
@@ -40,7 +46,42 @@ def prove_equal(
         bytes=proved_bytes,
         algorithm=after.algorithm,
         engine=after.engine,
+        decoders=decoders,
     )
+
+
+def check_same_reading(one: Digest, other: Digest, *, subject: str) -> None:
+    """Raise ProofError if two decoders do not read the same rows from the same files."""
+    if one != other:
+        raise _failure(subject, f"one decoder reads {_shown(one)}, another {_shown(other)}")
+
+
+def _shown(digest: Digest) -> str:
+    return f"{digest.rows} rows with the digest {digest_text(digest)}"
+
+
+def prove_counted(before: Digest, *, expected_rows: int, written_rows: int, subject: str) -> Proof:
+    """Return the evidence that as many rows were written as read; ProofError if they were not.
+
+    `written_rows` is what the footers of the outputs say, as storage gives them back. It says
+    nothing about values: a proof of this kind has no digest.
+    """
+    _check_counts(subject, expected=expected_rows, read=before.rows, written=written_rows)
+    return Proof(
+        kind="counts",
+        rows=written_rows,
+        digest=None,
+        bytes=0,
+        algorithm=_COUNTS_ALGORITHM,
+        engine=_COUNTS_ENGINE,
+    )
+
+
+def _check_counts(subject: str, *, expected: int, read: int, written: int) -> None:
+    if read != expected:
+        raise _failure(subject, f"{read} rows were read, but {expected} are there")
+    if written != read:
+        raise _failure(subject, f"{read} rows were read, but {written} written")
 
 
 def _failure(subject: str, difference: str) -> ProofError:
@@ -69,14 +110,24 @@ def total_proof(proofs: Sequence[Proof]) -> Proof | None:
         for name in ("kind", "algorithm", "engine")
     )
     adds_up = kinds == ["digest"] and len(algorithms) == len(engines) == 1
+    decoders = sorted({proof.decoders for proof in proofs if proof.decoders})
     return Proof(
-        kind=proofs[0].kind if len(kinds) == 1 else "mixed",
+        kind=_total_kind(proofs),
         rows=sum(proof.rows for proof in proofs),
         digest=_sum_digests(proofs) if adds_up else None,
         bytes=sum(proof.bytes for proof in proofs),
         algorithm=",".join(algorithms),
         engine=",".join(engines),
+        decoders=",".join(decoders) or None,
     )
+
+
+def _total_kind(proofs: Sequence[Proof]) -> ProofKind:
+    kinds = {proof.kind for proof in proofs}
+    # The whole is no stronger than its weakest part, and a count shows no value.
+    if "counts" in kinds:
+        return "counts"
+    return kinds.pop() if len(kinds) == 1 else "mixed"
 
 
 def _sum_digests(proofs: Sequence[Proof]) -> str | None:

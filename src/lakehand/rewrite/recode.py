@@ -7,39 +7,32 @@ from typing import TYPE_CHECKING
 from lakehand.model.work import Group, GroupResult
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.digest import Digester
-from lakehand.prove.evidence import prove_equal
+from lakehand.rewrite.proving import prove_outputs
 from lakehand.rewrite.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from lakehand.formats.base import Decoder
+    from lakehand.rewrite.proving import Decoding
     from lakehand.rewrite.task import RewriteTask
 
 __all__ = ["recode_group"]
 
 
-def recode_group(task: RewriteTask, group: Group, *, decoder: Decoder = "duckdb") -> GroupResult:
+def recode_group(task: RewriteTask, group: Group, *, decoding: Decoding) -> GroupResult:
     """Rewrite the rows of `group` and prove that storage holds them; ProofError if it does not.
 
     Rows are hashed by the query that decodes them, so that part of the proof counts as reading.
     """
     worker, watch = task.worker, Stopwatch(task.run.clock)
     stem = task.run.reserve(group.id, directory=worker.output_directory(group.inputs))
-    schema, limits = worker.moved_rows, task.granted_limits()
-    with Digester(schema) as digester, watch.measure("write"):
+    limits, decoder = task.granted_limits(), decoding.inputs
+    with Digester(worker.moved_rows) as digester, watch.measure("write"):
         rows = worker.read_digested(group.inputs, digester, limits=limits, decoder=decoder)
         spec = task.spec_of(group)
         outputs = worker.write(watch.iterate("read", rows), spec, like=group.inputs, stem=stem)
         before = digester.result()
     reached(Step.TASK_WRITTEN)
-    with Digester(schema) as digester, watch.measure("prove"):
-        worker.digest_staged(outputs, digester, limits=limits, decoder=decoder)
-        proof = prove_equal(
-            before,
-            digester.result(),
-            expected_rows=worker.count_rows(group.inputs),
-            proved_bytes=sum(file.bytes for file in outputs),
-            subject=f"group {group.id} ({len(group.inputs)} files)",
-        )
+    with watch.measure("prove"):
+        proof = prove_outputs(task, group, outputs, before=before, decoding=decoding)
     return GroupResult(
         group=group.id, attempt=stem, outputs=outputs, proof=proof, timings=watch.milliseconds()
     )

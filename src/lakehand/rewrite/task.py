@@ -7,17 +7,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine.cores import granted_cores
+from lakehand.errors import ProofError
 from lakehand.formats.base import NotCopyable, NotDecodable, TaskLimits
 from lakehand.model.work import Group
 from lakehand.observe import get_logger, log_event
 from lakehand.rewrite.copy import copy_group
+from lakehand.rewrite.proving import DECODINGS
 from lakehand.rewrite.recode import recode_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakehand.formats.base import FormatWorker, WriteSpec
-    from lakehand.model.work import GroupResult
+    from lakehand.model.work import GroupResult, ProveMode
     from lakehand.runs import Run
 
 __all__ = ["RewriteTask"]
@@ -33,10 +35,12 @@ class RewriteTask:
     run: Run
     spec: WriteSpec
     limits: TaskLimits = field(default_factory=TaskLimits)
+    #: What is asked of the proof of rows that are decoded; copied bytes are always compared.
+    prove: ProveMode = "digest"
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        result = self._rewrite(Group.from_json(payload["group"]))
-        return self.run.record(result).to_json()
+        group = Group.from_json(payload["group"])
+        return self.run.record(self._rewrite(group), group=group).to_json()
 
     def granted_limits(self) -> TaskLimits:
         """Return the limits with the threads that the engine grants where this is called."""
@@ -60,10 +64,17 @@ class RewriteTask:
 
     def recode(self, group: Group) -> GroupResult:
         """Decode and encode the rows of `group`, and prove them."""
+        first, second = DECODINGS[self.prove]
         try:
-            return recode_group(self, group)
+            return recode_group(self, group, decoding=first)
         except NotDecodable as reason:
-            # Arrow reads more than DuckDB does, and says better what is wrong with a file.
             message = "Group %d is read by Arrow: %s"
             log_event(_logger, logging.INFO, "decoder_changed", message, group.id, reason)
-            return recode_group(self, group, decoder="arrow")
+        try:
+            return recode_group(self, group, decoding=second)
+        except NotDecodable as reason:
+            raise ProofError(
+                f"group {group.id} has rows that only Arrow can read, so no second decoder can"
+                f" prove them: {reason}; nothing was changed",
+                hint="rewrite it with prove=digest",
+            ) from reason

@@ -92,6 +92,19 @@ class DeltaWorker:
         with open_scanner(request, limits=limits, decoder=decoder) as scanner:
             yield from scanner.read(_live(inputs), digester)
 
+    def digest_rows(
+        self,
+        inputs: Sequence[DataFile],
+        digester: Digester,
+        *,
+        limits: TaskLimits,
+        decoder: Decoder = "duckdb",
+    ) -> None:
+        """Count the visible rows of `inputs`, with their identity, in `digester`."""
+        request = self._request(row_identity=self.tracks_rows)
+        with open_scanner(request, limits=limits, decoder=decoder) as scanner:
+            scanner.digest(_live(inputs), digester)
+
     def digest_staged(
         self,
         files: Sequence[StagedFile],

@@ -111,7 +111,7 @@ class Scanner:
         are_checked: bool,
     ) -> Iterator[tuple[list[SourceFile], SqlRows | None]]:
         """Sort files by schema, each group with its query; None where Arrow has to read."""
-        paths = self._local_paths(files) if self.decoder == "duckdb" and files else None
+        paths = self._local_paths(files) if self.decoder != "arrow" and files else None
         if paths is None:
             yield list(files), None
             return
@@ -140,6 +140,8 @@ class Scanner:
     def _read_by_arrow(
         self, files: Sequence[SourceFile], digester: Digester
     ) -> Iterator[pa.RecordBatch]:
+        if files and self.decoder == "only-duckdb":
+            raise NotDecodable(f"DuckDB is not trusted to read {files[0].path} as it is meant")
         for batch in read_rows(self.request, files):
             digester.add(batch)
             yield batch

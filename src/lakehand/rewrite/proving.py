@@ -1,0 +1,90 @@
+"""How the outputs of a recoded group are proved: by rows read back, or by counts alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakehand.model.work import DataFile
+from lakehand.prove.digest import Digester
+from lakehand.prove.evidence import check_same_reading, prove_counted, prove_equal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakehand.formats.base import Decoder
+    from lakehand.model.work import Digest, Group, Proof, ProveMode, StagedFile
+    from lakehand.rewrite.task import RewriteTask
+
+__all__ = ["DECODINGS", "Decoding", "prove_outputs"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decoding:
+    """Who decodes the inputs of a group, and who its outputs."""
+
+    inputs: Decoder
+    outputs: Decoder
+    #: Whether the decoder of the outputs reads the inputs, too. Otherwise rows that are misread and
+    #: written as such look like rows that are right.
+    reads_inputs_twice: bool = False
+    #: What the proof says of it; None where both are read alike.
+    label: str | None = None
+
+
+_FAST = (
+    Decoding(inputs="duckdb", outputs="duckdb"),
+    # Arrow reads more than DuckDB does, and says better what is wrong with a file.
+    Decoding(inputs="arrow", outputs="arrow"),
+)
+_INDEPENDENT = (
+    Decoding(
+        inputs="only-duckdb", outputs="arrow", reads_inputs_twice=True, label="duckdb+arrow/arrow"
+    ),
+    # New files are plain: DuckDB may read them where it is not trusted with the old ones.
+    Decoding(inputs="arrow", outputs="only-duckdb", label="arrow/duckdb"),
+)
+#: In which order decoders are tried: the next one where a file cannot be decoded so.
+DECODINGS: Mapping[ProveMode, tuple[Decoding, ...]] = {
+    "digest": _FAST,
+    "independent": _INDEPENDENT,
+    "counts": _FAST,
+}
+
+
+def prove_outputs(
+    task: RewriteTask,
+    group: Group,
+    outputs: Sequence[StagedFile],
+    *,
+    before: Digest,
+    decoding: Decoding,
+) -> Proof:
+    """Return the evidence that storage holds the rows of `group`; ProofError if it does not."""
+    worker, subject = task.worker, f"group {group.id} ({len(group.inputs)} files)"
+    expected_rows = worker.count_rows(group.inputs)
+    if task.prove == "counts":
+        written = worker.count_rows([_as_live(file) for file in outputs])
+        return prove_counted(
+            before, expected_rows=expected_rows, written_rows=written, subject=subject
+        )
+    limits = task.granted_limits()
+    if decoding.reads_inputs_twice:
+        with Digester(worker.moved_rows) as digester:
+            worker.digest_rows(group.inputs, digester, limits=limits, decoder=decoding.outputs)
+            check_same_reading(before, digester.result(), subject=subject)
+    with Digester(worker.moved_rows) as digester:
+        worker.digest_staged(outputs, digester, limits=limits, decoder=decoding.outputs)
+        after = digester.result()
+    return prove_equal(
+        before,
+        after,
+        expected_rows=expected_rows,
+        proved_bytes=sum(file.bytes for file in outputs),
+        subject=subject,
+        decoders=decoding.label,
+    )
+
+
+def _as_live(file: StagedFile) -> DataFile:
+    return DataFile(path=file.path, bytes=file.bytes, rows=None)
