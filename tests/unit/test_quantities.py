@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehand.model.quantities import format_bytes, format_count, format_duration
-from lakehand.settings import parse_bytes
+from lakehand.model.spellings import parse_bytes
 
 
 @pytest.mark.parametrize(

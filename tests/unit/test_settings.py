@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehand.errors import UnknownSettingError, ValidationError
-from lakehand.settings import SETTINGS, Settings, find_setting, parse_bytes, parse_duration
+from lakehand.model.spellings import parse_bytes, parse_duration
+from lakehand.settings import SETTINGS, Settings, find_setting
 
 MIB = 2**20
 EVERY_ALIAS = [(setting.name, alias) for setting in SETTINGS for alias in setting.aliases]

@@ -28,17 +28,23 @@ from lakehand.model.quantities import format_duration
 from lakehand.model.retention import Protection
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
+    from datetime import timedelta
 
     from lakehand.formats.delta.log.listing import LogListing
     from lakehand.formats.delta.log.source import LogSource
     from lakehand.storage import Store
 
-__all__ = ["protected_files", "protected_since"]
+__all__ = ["file_retention", "protected_files", "protected_since"]
 
-TOMBSTONE_RETENTION_PROPERTY = "delta.deletedFileRetentionDuration"
-_DEFAULT_TOMBSTONE_RETENTION = "interval 1 week"
+_RETENTION_PROPERTY = "delta.deletedFileRetentionDuration"
+_DEFAULT_RETENTION = "interval 1 week"
 _LOOKS_ABSOLUTE = r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)"
+
+
+def file_retention(properties: Mapping[str, str]) -> timedelta:
+    """Return how long a table remembers, and asks to keep, files that were removed."""
+    return interval_property(properties, _RETENTION_PROPERTY, _DEFAULT_RETENTION)
 
 
 def protected_files(
@@ -85,10 +91,7 @@ def _require_tombstones(store: Store, earliest: int, since: datetime) -> None:
     state, written_at = load_soundly(
         store, earliest, lambda segment: (load_state(store, segment), _written_at(segment))
     )
-    retention = interval_property(
-        state.metadata.configuration, TOMBSTONE_RETENTION_PROPERTY, _DEFAULT_TOMBSTONE_RETENTION
-    )
-    remembered_since = written_at - retention
+    remembered_since = written_at - file_retention(state.metadata.configuration)
     if since >= remembered_since:
         return
     raise RefusedError(

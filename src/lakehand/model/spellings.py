@@ -1,0 +1,81 @@
+"""Sizes, durations and choices as people spell them."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["one_of", "parse_bool", "parse_bytes", "parse_duration"]
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+_BYTE_UNITS = {
+    "": 1, "b": 1,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "k": KIB, "m": MIB, "g": GIB, "t": 2**40,
+    "kib": KIB, "mib": MIB, "gib": GIB, "tib": 2**40,
+}  # fmt: skip
+_SECOND_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SECOND_UNITS |= {"w": 604800.0}
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
+
+
+def _quantity(text: str, units: Mapping[str, float], what: str) -> float:
+    match = _QUANTITY.fullmatch(text)
+    unit = match.group(2).lower() if match else ""
+    if match is None or unit not in units:
+        known = ", ".join(name for name in units if name)
+        raise ValueError(f"{text!r} is not {what} (units: {known})")
+    return float(match.group(1)) * units[unit]
+
+
+def parse_bytes(value: str | int) -> int:
+    """Read a size such as `128MiB`, `512 mb` or a plain number of bytes.
+
+    >>> parse_bytes("128MiB")
+    134217728
+    """
+    if isinstance(value, int):
+        return value
+    return int(_quantity(value, _BYTE_UNITS, "a size"))
+
+
+def parse_duration(value: str | float | timedelta) -> timedelta:
+    """Read a duration such as `7d`, `24h`, `500ms` or a plain number of seconds.
+
+    >>> parse_duration("24h")
+    datetime.timedelta(days=1)
+    """
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, int | float):
+        return timedelta(seconds=value)
+    return timedelta(seconds=_quantity(value, _SECOND_UNITS, "a duration"))
+
+
+def parse_bool(value: str | bool) -> bool:  # noqa: FBT001  what a user gave
+    """Read a yes or no.
+
+    >>> parse_bool("yes")
+    True
+    """
+    words = {"true": True, "yes": True, "on": True, "1": True}
+    words |= {"false": False, "no": False, "off": False, "0": False}
+    if isinstance(value, bool):
+        return value
+    if str(value).strip().lower() not in words:
+        raise ValueError(f"{value!r} is neither true nor false")
+    return words[str(value).strip().lower()]
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in choices:
+            raise ValueError(f"{value!r} is not one of {', '.join(choices)}")
+        return value
+
+    parse.__name__ = " | ".join(choices)
+    return parse

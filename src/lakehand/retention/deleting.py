@@ -1,0 +1,34 @@
+"""Deleting files for good, and counting what went and what would not go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakehand.storage import Store
+
+__all__ = ["Deleter"]
+
+
+class Deleter:
+    """Deletes files in batches. A file that cannot be deleted does not stop the others."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.files = 0
+        self.bytes = 0
+        self.errors: list[Mapping[str, Any]] = []
+
+    def delete(self, files: pa.Table) -> None:
+        """Delete the files of a table with the columns key and bytes."""
+        failures = self._store.delete(files["key"].to_pylist())
+        kept = pa.array([failure.key for failure in failures], pa.string())
+        gone = files.filter(pc.invert(pc.is_in(files["key"], value_set=kept)))
+        self.files += gone.num_rows
+        self.bytes += pc.sum(gone["bytes"]).as_py() or 0
+        self.errors += [failure.error.to_json() | {"path": failure.key} for failure in failures]

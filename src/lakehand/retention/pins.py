@@ -1,0 +1,119 @@
+"""Versions that stay readable because somebody asked for it by name.
+
+_lakehand/pins/<name>.json
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
+
+from lakehand.errors import ObjectExistsError, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakehand.storage import Store
+
+__all__ = ["Pin", "list_pins", "pin_version", "pinned_versions", "unpin"]
+
+DIRECTORY = "_lakehand/pins"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pin:
+    """A version that must stay readable."""
+
+    name: str
+    version: int
+    created_at: datetime
+    #: When the pin ends by itself; None: never.
+    expires_at: datetime | None = None
+
+    def is_in_force(self, now: datetime) -> bool:
+        return self.expires_at is None or now < self.expires_at
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "version": self.version,
+            "created_at": self.created_at.isoformat(),
+            "expires_at": None if self.expires_at is None else self.expires_at.isoformat(),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        expires_at = value["expires_at"]
+        return cls(
+            name=value["name"],
+            version=value["version"],
+            created_at=datetime.fromisoformat(value["created_at"]),
+            expires_at=None if expires_at is None else datetime.fromisoformat(expires_at),
+        )
+
+
+def pin_version(store: Store, pin: Pin) -> None:
+    """Keep `pin`; ValidationError if its name is taken or cannot be a name.
+
+    Whoever calls this has made sure that the version is there.
+    """
+    if not _NAME.fullmatch(pin.name):
+        raise ValidationError(
+            f"{pin.name!r} cannot be the name of a pin",
+            field="name",
+            value=pin.name,
+            hint="use up to 100 letters, digits, dots, dashes and underscores",
+        )
+    try:
+        store.put_if_absent(_key(pin.name), json.dumps(pin.to_json()).encode())
+    except ObjectExistsError:
+        raise ValidationError(
+            f"{store.url} has a pin named {pin.name!r} already",
+            field="name",
+            value=pin.name,
+            hint="unpin it first, or choose another name",
+        ) from None
+
+
+def unpin(store: Store, name: str) -> Pin:
+    """Drop a pin and return it; ValidationError if there is none of that name."""
+    pins = {pin.name: pin for pin in list_pins(store)}
+    if name not in pins:
+        known = ", ".join(pins)
+        raise ValidationError(
+            f"{store.url} has no pin named {name!r}",
+            field="name",
+            value=name,
+            hint=f"there are: {known}" if known else "the table has no pins",
+        )
+    store.delete([_key(name)])
+    return pins[name]
+
+
+def list_pins(store: Store) -> list[Pin]:
+    """Return all pins by name, expired ones included."""
+    return [_read(store, info.key) for info in store.list(DIRECTORY)]
+
+
+def pinned_versions(store: Store, *, now: datetime) -> tuple[int, ...]:
+    """Return the versions that pins in force keep readable. A pin that cannot be read: an error."""
+    return tuple({pin.version for pin in list_pins(store) if pin.is_in_force(now)})
+
+
+def _read(store: Store, key: str) -> Pin:
+    try:
+        return Pin.from_json(json.loads(store.get(key)))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValidationError(
+            f"the pin {key} of {store.url} cannot be read: {error!r}",
+            field="pins",
+            hint="delete the object if the pin is not needed any more",
+        ) from error
+
+
+def _key(name: str) -> str:
+    return f"{DIRECTORY}/{name}.json"

@@ -1,0 +1,183 @@
+"""Files that are to be deleted, written down first: deleting them later can be called off.
+
+_lakehand/quarantine/<id>/files.parquet    which files; they stay where they are
+_lakehand/quarantine/<id>/manifest.json    when they may go; without it nothing is quarantined
+_lakehand/quarantine/<id>/fate.json        `sweeping` or `undone`, whichever was put first
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehand.errors import ObjectExistsError, ObjectNotFoundError, ValidationError
+from lakehand.retention.garbage import GARBAGE_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from lakehand.observe.clock import Clock
+    from lakehand.storage import Store
+
+__all__ = ["Quarantine", "drop", "list_quarantines", "read_files", "start_quarantine", "undo"]
+
+DIRECTORY = "_lakehand/quarantine"
+#: A list of files without a manifest belongs to a run that died; a living one is faster than this.
+_ABANDONED_AFTER = timedelta(days=1)
+
+QuarantineFate = Literal["sweeping", "undone"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quarantine:
+    """A list of files, and when they may be deleted."""
+
+    id: str
+    created_at: datetime
+    sweep_after: datetime
+    files: int
+    bytes: int
+    #: None while it can still be undone.
+    fate: QuarantineFate | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "created_at": self.created_at.isoformat(),
+            "sweep_after": self.sweep_after.isoformat(),
+            "files": self.files,
+            "bytes": self.bytes,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any], *, fate: QuarantineFate | None) -> Self:
+        return cls(
+            id=value["id"],
+            created_at=datetime.fromisoformat(value["created_at"]),
+            sweep_after=datetime.fromisoformat(value["sweep_after"]),
+            files=value["files"],
+            bytes=value["bytes"],
+            fate=fate,
+        )
+
+
+def start_quarantine(
+    store: Store, batches: Iterable[pa.RecordBatch], *, grace: timedelta, clock: Clock
+) -> Quarantine | None:
+    """Write down the files of `batches`; None if there are none."""
+    now = clock.now()
+    id_ = f"{now:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+    count, size = _write_files(store, _key(id_, "files.parquet"), batches)
+    if not count:
+        store.delete([_key(id_, "files.parquet")])
+        return None
+    quarantine = Quarantine(
+        id=id_, created_at=now, sweep_after=now + grace, files=count, bytes=size
+    )
+    store.put_if_absent(_key(id_, "manifest.json"), json.dumps(quarantine.to_json()).encode())
+    return quarantine
+
+
+def _write_files(store: Store, key: str, batches: Iterable[pa.RecordBatch]) -> tuple[int, int]:
+    count = size = 0
+    with (
+        store.open_writer(key) as sink,
+        pq.ParquetWriter(sink, GARBAGE_SCHEMA, compression="zstd") as writer,
+    ):
+        for batch in batches:
+            writer.write_batch(batch)
+            count += batch.num_rows
+            size += sum(batch["bytes"].to_pylist())
+    return count, size
+
+
+def list_quarantines(store: Store) -> list[Quarantine]:
+    """Return what is in quarantine, oldest first, with what was decided over it."""
+    ids = {info.key.split("/")[2] for info in store.list(DIRECTORY) if _is_manifest(info.key)}
+    return [found for id_ in sorted(ids) if (found := find_quarantine(store, id_)) is not None]
+
+
+def find_quarantine(store: Store, id_: str) -> Quarantine | None:
+    """Return one quarantine; None if it is not, or no longer, there."""
+    try:
+        manifest = json.loads(store.get(_key(id_, "manifest.json")))
+    except ObjectNotFoundError:
+        return None
+    return Quarantine.from_json(manifest, fate=_fate(store, id_))
+
+
+def read_files(store: Store, quarantine: Quarantine) -> Iterator[pa.RecordBatch]:
+    """Stream the files of a quarantine."""
+    with store.open_reader(_key(quarantine.id, "files.parquet")) as source:
+        yield from pq.ParquetFile(source).iter_batches()
+
+
+def undo(store: Store, id_: str) -> Quarantine:
+    """Call a quarantine off: its files stay. ValidationError if it is too late or unknown."""
+    quarantine = find_quarantine(store, id_)
+    if quarantine is None:
+        known = [other.id for other in list_quarantines(store)]
+        raise ValidationError(
+            f"{store.url} has no quarantine {id_!r}",
+            field="undo",
+            value=id_,
+            hint=f"there are: {', '.join(known)}" if known else "nothing is in quarantine",
+        )
+    if decide(store, quarantine, "undone") != "undone":
+        raise ValidationError(
+            f"the files of quarantine {id_} are being deleted already",
+            field="undo",
+            value=id_,
+            hint="verify the table; versions that need a deleted file can no longer be read",
+        )
+    drop(store, quarantine)
+    return quarantine
+
+
+def decide(store: Store, quarantine: Quarantine, fate: QuarantineFate) -> QuarantineFate:
+    """Decide over a quarantine, unless that was done before; return what counts."""
+    try:
+        store.put_if_absent(_key(quarantine.id, "fate.json"), json.dumps({"fate": fate}).encode())
+    except ObjectExistsError:
+        return _fate(store, quarantine.id) or fate
+    return fate
+
+
+def drop(store: Store, quarantine: Quarantine) -> None:
+    """Forget a quarantine. The manifest goes first: without it nothing is quarantined."""
+    for name in ("manifest.json", "files.parquet", "fate.json"):
+        store.delete([_key(quarantine.id, name)])
+
+
+def drop_abandoned(store: Store, *, clock: Clock) -> None:
+    """Remove lists without a manifest: their vacuum died before or after there was one."""
+    infos = list(store.list(DIRECTORY))
+    known = {info.key.split("/")[2] for info in infos if _is_manifest(info.key)}
+    limit = clock.now() - _ABANDONED_AFTER
+    store.delete(
+        info.key
+        for info in infos
+        if info.key.split("/")[2] not in known and info.modified_at < limit
+    )
+
+
+def _fate(store: Store, id_: str) -> QuarantineFate | None:
+    try:
+        fate: QuarantineFate = json.loads(store.get(_key(id_, "fate.json")))["fate"]
+    except ObjectNotFoundError:
+        return None
+    return fate
+
+
+def _key(id_: str, name: str) -> str:
+    return f"{DIRECTORY}/{id_}/{name}"
+
+
+def _is_manifest(key: str) -> bool:
+    return key.endswith("/manifest.json")
