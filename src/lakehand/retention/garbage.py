@@ -97,10 +97,10 @@ class Garbage:
 
     def totals(self) -> tuple[int, int]:
         """Return number and bytes of what is left."""
-        row = self._connection.execute(
+        ((count, size),) = self._connection.execute(
             "SELECT count(*), coalesce(sum(bytes), 0)::BIGINT FROM listed"
-        ).fetchone()
-        return (int(row[0]), int(row[1])) if row else (0, 0)
+        ).fetchall()
+        return count, size
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Stream what is left, in the order of keys, as `GARBAGE_SCHEMA`."""
@@ -120,7 +120,7 @@ def open_garbage() -> Iterator[Garbage]:
             "memory_limit": _MEMORY_LIMIT,
             "temp_directory": scratch,
         }
-        with duckdb.connect(f"{scratch}/listed.db", config=config) as connection:
+        with duckdb.connect(":memory:", config=config) as connection:
             connection.execute("SET TimeZone = 'UTC'")
             yield Garbage(connection)
 

@@ -1,0 +1,276 @@
+"""Vacuum over time: every object has the time of one clock that only the test moves."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lakehand.errors import AccessDeniedError, ValidationError
+from lakehand.formats.delta.table import DeltaTable
+from lakehand.observe.clock import ManualClock
+from lakehand.retention import quarantine
+from lakehand.retention.pins import Pin, pin_version
+from lakehand.retention.vacuum import vacuum
+from lakehand.settings import Settings
+from lakehand.storage import MemoryStore
+from support.hand_written_logs import add, metadata, protocol, put_commit, remove
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+_names = itertools.count()
+
+
+class Lake:
+    """A table whose files are empty objects, and the clock that dates them."""
+
+    def __init__(self, *files: str, properties: dict[str, str] | None = None) -> None:
+        self.clock = ManualClock(START)
+        self.store = MemoryStore(f"lake-{next(_names)}", clock=self.clock)
+        self.table = DeltaTable(self.store, clock=self.clock)
+        self.versions = 0
+        self.commit(protocol(), metadata(properties=properties), *(add(file) for file in files))
+        self.put(*files)
+
+    def put(self, *keys: str) -> None:
+        for key in keys:
+            self.store.put(key, b"data")
+
+    def commit(self, *actions) -> None:
+        put_commit(self.store, self.versions, *actions)
+        self.versions += 1
+
+    def remove(self, *files: str) -> None:
+        now = int(self.clock.now().timestamp() * 1000)
+        self.commit(*(remove(file, at_ms=now) for file in files))
+
+    def wait(self, **duration: float) -> None:
+        self.clock.advance(timedelta(**duration).total_seconds())
+
+    def vacuum(self, *, dry_run: bool = False, **settings):
+        return vacuum(self.table, settings=Settings(settings), dry_run=dry_run, clock=self.clock)
+
+    @property
+    def files(self) -> set[str]:
+        return {info.key for info in self.store.list() if info.key.endswith(".parquet")} - {
+            info.key for info in self.store.list("_lakehand")
+        }
+
+
+@pytest.fixture
+def lake() -> Lake:
+    """Return a table of two files, one of which was removed eight days ago."""
+    lake = Lake("live.parquet", "dead.parquet")
+    lake.remove("dead.parquet")
+    lake.wait(days=8)
+    return lake
+
+
+def test_what_is_left_over_is_set_aside_first_and_deleted_when_its_grace_is_over(lake):
+    first = lake.vacuum()
+    assert (first.outcome, first.files_quarantined, first.files_deleted) == ("committed", 1, 0)
+    assert lake.files == {"live.parquet", "dead.parquet"}
+    lake.wait(hours=25)
+    second = lake.vacuum()
+    assert (second.files_quarantined, second.files_deleted, second.bytes_freed) == (0, 1, 4)
+    assert lake.files == {"live.parquet"}
+    assert not quarantine.list_quarantines(lake.store)
+
+
+def test_within_the_grace_nothing_is_set_aside_twice(lake):
+    lake.vacuum()
+    lake.wait(hours=23)
+    again = lake.vacuum()
+    assert (again.outcome, again.files_quarantined, again.files_deleted) == ("nothing_to_do", 0, 0)
+    assert len(quarantine.list_quarantines(lake.store)) == 1
+
+
+def test_without_grace_files_go_at_once_those_set_aside_before_as_well(lake):
+    lake.vacuum()
+    report = lake.vacuum(grace="0")
+    assert (report.files_deleted, report.quarantine_id) == (1, None)
+    assert lake.files == {"live.parquet"}
+    assert not list(lake.store.list("_lakehand/quarantine"))
+
+
+def test_a_dry_run_says_what_a_run_does_and_changes_nothing(lake):
+    before = {info.key for info in lake.store.list()}
+    dry = lake.vacuum(dry_run=True)
+    assert (dry.outcome, dry.files_to_delete) == ("dry_run", ("dead.parquet",))
+    assert {info.key for info in lake.store.list()} == before
+    assert lake.vacuum().files_quarantined == len(dry.files_to_delete)
+
+
+def test_an_undone_quarantine_deletes_nothing_ever(lake):
+    id_ = lake.vacuum().quarantine_id
+    assert quarantine.undo(lake.store, id_).files == 1
+    lake.wait(hours=25)
+    assert lake.vacuum().files_deleted == 0
+    assert "dead.parquet" in lake.files
+
+
+def test_an_undo_that_died_halfway_is_finished_by_the_next_vacuum(lake):
+    id_ = lake.vacuum().quarantine_id
+    (entry,) = quarantine.list_quarantines(lake.store)
+    assert quarantine.decide(lake.store, entry, "undone") == "undone"
+    lake.wait(hours=25)
+    report = lake.vacuum()
+    assert (report.files_deleted, report.files_quarantined) == (0, 1)
+    assert quarantine.find_quarantine(lake.store, id_) is None
+
+
+def test_undo_comes_too_late_once_files_are_being_deleted(lake):
+    id_ = lake.vacuum().quarantine_id
+    (entry,) = quarantine.list_quarantines(lake.store)
+    quarantine.decide(lake.store, entry, "sweeping")
+    with pytest.raises(ValidationError, match="being deleted already"):
+        quarantine.undo(lake.store, id_)
+
+
+def test_a_sweep_that_died_halfway_is_finished_by_the_next_vacuum(lake):
+    lake.vacuum()
+    (entry,) = quarantine.list_quarantines(lake.store)
+    quarantine.decide(lake.store, entry, "sweeping")
+    assert lake.vacuum().files_deleted == 1
+    assert not quarantine.list_quarantines(lake.store)
+
+
+def test_undo_of_an_unknown_quarantine_names_those_there_are(lake):
+    id_ = lake.vacuum().quarantine_id
+    with pytest.raises(ValidationError) as caught:
+        quarantine.undo(lake.store, "nonsense")
+    assert id_ in caught.value.hint
+
+
+def test_a_file_that_a_version_took_up_again_survives_its_sweep(lake):
+    lake.vacuum()
+    lake.commit(add("dead.parquet"))
+    lake.wait(hours=25)
+    assert lake.vacuum().files_deleted == 0
+    assert lake.files == {"live.parquet", "dead.parquet"}
+
+
+def test_a_file_that_was_written_anew_survives_its_sweep(lake):
+    lake.vacuum()
+    lake.put("dead.parquet")
+    lake.wait(hours=25)
+    assert lake.vacuum().files_deleted == 0
+    assert "dead.parquet" in lake.files
+
+
+def test_young_files_that_nobody_knows_are_left_to_their_writers(lake):
+    lake.put("part-new.parquet")
+    assert lake.vacuum(dry_run=True).files_to_delete == ("dead.parquet",)
+    lake.wait(days=8)
+    assert lake.vacuum(dry_run=True).files_to_delete == ("dead.parquet", "part-new.parquet")
+
+
+def test_files_of_a_version_within_the_retention_stay():
+    lake = Lake("a.parquet")
+    lake.wait(days=30)
+    lake.remove("a.parquet")
+    lake.wait(days=6)
+    assert lake.vacuum().outcome == "nothing_to_do"
+    lake.wait(days=2)
+    assert lake.vacuum().files_quarantined == 1
+
+
+def test_a_pinned_version_keeps_its_files_until_the_pin_expires(lake):
+    until = lake.clock.now() + timedelta(days=1)
+    pin = Pin(name="audit", version=0, created_at=lake.clock.now(), expires_at=until)
+    pin_version(lake.store, pin)
+    assert lake.vacuum().outcome == "nothing_to_do"
+    lake.wait(days=1)
+    assert lake.vacuum().files_quarantined == 1
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "_delta_log/00000000000000000000.checkpoint.x.parquet",
+        "_lakehand/notes.parquet",
+        "_other/x.parquet",
+        ".hidden.parquet",
+        "p=1/.part.parquet.crc",
+        "README.md",
+        "data.csv",
+    ],
+)
+def test_what_is_no_data_of_the_table_is_never_touched(key):
+    lake = Lake("live.parquet")
+    lake.put(key)
+    lake.wait(days=400)
+    assert lake.vacuum(grace="0").files_deleted == 0
+    assert lake.store.exists(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "_p=1/x.parquet",
+        "p=.1/x.parquet",
+        "_change_data/cdc-1.parquet",
+        "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin",
+        "x.snappy.parquet",
+    ],
+)
+def test_old_data_that_no_version_names_goes(key):
+    lake = Lake("live.parquet")
+    lake.put(key)
+    lake.wait(days=8)
+    assert lake.vacuum(grace="0").files_deleted == 1
+    assert not lake.store.exists(key)
+
+
+def test_a_file_that_lands_in_the_table_while_its_root_is_listed_stays(lake):
+    listing = lake.store.list
+
+    def land_then_list(*arguments, **options):
+        lake.store.list = listing
+        lake.commit(add("dead.parquet"))
+        return listing(*arguments, **options)
+
+    protected = lake.table.protected
+
+    def protect_then_land(**options):
+        found = protected(**options)
+        lake.store.list = land_then_list
+        return found
+
+    lake.table.protected = protect_then_land
+    assert lake.vacuum(grace="0").files_deleted == 0
+    assert "dead.parquet" in lake.files
+
+
+def test_a_retention_below_what_readers_count_on_needs_to_be_allowed(lake):
+    with pytest.raises(ValidationError, match="readers of this table"):
+        lake.vacuum(retention="1d")
+    with pytest.raises(ValidationError, match="running writers"):
+        lake.vacuum(retention="59m", allow_short_retention=True)
+    assert lake.vacuum(retention="1d", allow_short_retention=True).files_quarantined == 1
+
+
+def test_the_tables_own_retention_counts_where_it_is_longer():
+    lake = Lake("a.parquet", properties={"delta.deletedFileRetentionDuration": "interval 30 days"})
+    lake.remove("a.parquet")
+    lake.wait(days=20)
+    assert lake.vacuum().outcome == "nothing_to_do"
+
+
+def test_a_file_that_cannot_be_deleted_does_not_keep_the_others(lake, monkeypatch):
+    lake.put("stuck.parquet")
+    lake.wait(days=8)
+    backend = type(lake.store._backend)
+    delete = backend.delete
+
+    def refuse(self, keys):
+        from lakehand.storage.objects import DeleteFailure
+
+        error = AccessDeniedError("no", path="stuck.parquet")
+        stuck = [DeleteFailure(key=key, error=error) for key in keys if "stuck" in key]
+        return stuck + delete(self, [key for key in keys if "stuck" not in key])
+
+    monkeypatch.setattr(backend, "delete", refuse)
+    report = lake.vacuum(grace="0")
+    assert (report.files_deleted, [e["path"] for e in report.errors]) == (1, ["stuck.parquet"])
+    assert lake.files == {"live.parquet", "stuck.parquet"}
