@@ -8,6 +8,7 @@ from collections import Counter
 import psutil
 import pytest
 
+from lakehand.engine.cores import usable_cores
 from lakehand.errors import WorkerMismatchError
 from support import scenarios, tasks
 from support.runner_host import RunnerHost
@@ -18,41 +19,10 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 
-#: What Spark's own pages show is made of these events.
-EVENT_LOG = {
-    "spark.eventLog.enabled": "true",
-    "spark.eventLog.rolling.enabled": "false",
-    "spark.eventLog.compress": "false",
-}
-SETTINGS = {
-    "processes": {"engine": "local"},
-    "spark": {"master": "local[2,3]"},
-    "cluster": {"master": "local-cluster[2,1,1024]"},
-    "connect": {"remote": "local[2,3]"},
-}
 #: How often each tries a task; local-cluster has Spark's own default.
 ATTEMPTS = {"processes": 3, "spark": 3, "cluster": 4, "connect": 3}
-
-
-@pytest.fixture(scope="module", params=SETTINGS)
-def kind(request):
-    return request.param
-
-
-def only_on(*kinds):
-    return pytest.mark.parametrize("kind", kinds, indirect=True, scope="module")
-
-
-@pytest.fixture(scope="module")
-def host(kind, tmp_path_factory):
-    folder = tmp_path_factory.mktemp(kind)
-    events = folder / "events"
-    events.mkdir()
-    session = {**EVENT_LOG, "spark.eventLog.dir": events.as_uri()}
-    with RunnerHost(SETTINGS[kind], folder=folder, session=session) as started:
-        # The first job pays for the JVM, which is slow on a busy machine.
-        started.call(scenarios.run_tasks, tasks.double, [{"number": 0}], seconds=240)
-        yield started
+#: Cores of a task that runs alone: all of local mode, and what Spark grants on a cluster.
+CORES_ALONE = {"processes": usable_cores(), "spark": 2, "cluster": 1, "connect": 2}
 
 
 def numbers(count, **more):
@@ -79,6 +49,14 @@ def test_every_payload_is_one_task_and_tasks_begin_in_order(host, tmp_path):
     assert sorted(begun) == list(range(6))
     # Two run side by side, so neighbours may swap.
     assert all(abs(place - number) <= 1 for place, number in enumerate(begun))
+
+
+def test_a_task_that_runs_alone_gets_the_cores_that_would_lie_idle(host, kind):
+    alone = host.call(scenarios.run_tasks, tasks.tell_cores, [{}])
+    crowded = host.call(scenarios.run_tasks, tasks.tell_cores, [{}] * 3 * usable_cores())
+
+    assert [outcome.result["cores"] for outcome in alone] == [CORES_ALONE[kind]]
+    assert {outcome.result["cores"] for outcome in crowded} == {1}
 
 
 def test_a_typed_failure_is_returned_at_once_and_the_others_go_on(host):
@@ -149,7 +127,7 @@ def test_raising_from_the_progress_callback_stops_the_tasks(host, tmp_path):
     assert host.call(scenarios.interrupt_from_progress, str(tmp_path)) != []
 
 
-@only_on("spark", "cluster", "connect")
+@pytest.mark.only_on("spark", "cluster", "connect")
 def test_a_secret_reaches_the_task_and_nothing_that_spark_shows(host):
     secret = "AKIA-very-secret-key"
     plan, shipped, length = host.call(scenarios.explain_secret_work, secret)
@@ -162,19 +140,19 @@ def test_a_secret_reaches_the_task_and_nothing_that_spark_shows(host):
         assert secret.encode() not in shown
 
 
-@only_on("spark", "cluster", "connect")
+@pytest.mark.only_on("spark", "cluster", "connect")
 def test_a_session_of_the_user_is_used_and_not_stopped(host):
     assert host.call(scenarios.use_a_session_of_the_user) == (42, 3)
 
 
-@only_on("cluster")
+@pytest.mark.only_on("cluster")
 def test_two_executors_share_the_tasks(host):
     outcomes = host.call(scenarios.run_tasks, tasks.describe_process, [{"seconds": 1}] * 4)
 
     assert len({outcome.result["java"] for outcome in outcomes}) == 2
 
 
-@only_on("cluster")
+@pytest.mark.only_on("cluster")
 def test_the_task_of_an_executor_that_died_is_finished_by_another(host, tmp_path):
     payloads = numbers(1, folder=str(tmp_path), succeeds_at=2)
     outcomes = host.call(scenarios.run_tasks, tasks.kill_executor_until, payloads)
@@ -184,7 +162,7 @@ def test_the_task_of_an_executor_that_died_is_finished_by_another(host, tmp_path
 
 
 # The last one of a kind: it ends the session.
-@only_on("spark", "cluster", "connect")
+@pytest.mark.only_on("spark", "cluster", "connect")
 def test_a_session_that_the_runner_started_is_closed(host):
     assert host.call(scenarios.close_and_ask_for_session) is False
 
@@ -210,12 +188,10 @@ def test_a_driver_that_is_killed_leaves_no_worker_behind(tmp_path):
     with RunnerHost({"engine": "local"}, folder=tmp_path) as host:
         work = [{"number": 0, "folder": str(tmp_path / "notes"), "seconds": 600}]
         (tmp_path / "notes").mkdir()
-        host._connection.send((scenarios.run_tasks, (tasks.note_start, work)))
+        host.begin(scenarios.run_tasks, tasks.note_start, work)
         while not list((tmp_path / "notes").iterdir()):
             time.sleep(0.05)
-        workers = psutil.Process(host._process.pid).children(recursive=True)
-        host._process.kill()
 
-        gone, alive = psutil.wait_procs(workers, timeout=30)
+        gone, alive = psutil.wait_procs(host.kill(), timeout=30)
     assert gone
     assert not alive

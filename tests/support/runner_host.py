@@ -11,17 +11,20 @@ import subprocess
 import sys
 import traceback
 from multiprocessing.connection import Client, Connection, Listener
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+
+import psutil
 
 from lakehand.engine import Runner, open_runner
 from lakehand.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
 START_SECONDS = 240
-TESTS = str(Path(__file__).parent.parent)
+#: Hosts and their workers find the same modules as the tests.
+MODULES = os.pathsep.join(filter(None, sys.path))
 
 
 class RunnerHost:
@@ -40,22 +43,36 @@ class RunnerHost:
         listener = Listener(str(folder / "socket"))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "support.runner_host", str(folder / "socket")],
-            env={**os.environ, "PYTHONPATH": TESTS},
+            env={**os.environ, "PYTHONPATH": MODULES},
             stdout=self._log,
             stderr=subprocess.STDOUT,
         )
         self._connection = listener.accept()
         listener.close()
-        self._connection.send((dict(settings), dict(session or {}), worker_path or TESTS))
+        self._connection.send((dict(settings), dict(session or {}), worker_path or MODULES))
 
     def call(self, scenario: Callable[..., Any], *args: Any, seconds: float = 120) -> Any:
+        self.begin(scenario, *args)
+        return self.answer(seconds=seconds)
+
+    def begin(self, scenario: Callable[..., Any], *args: Any) -> None:
+        """Start a scenario over there; what the test does meanwhile is its own affair."""
         self._connection.send((scenario, args))
+
+    def answer(self, *, seconds: float = 120) -> Any:
+        """Return what the scenario that was begun returns or raises."""
         if not self._connection.poll(seconds):
             raise TimeoutError(f"no answer after {seconds} seconds:\n{self.log()}")
         answer, error = self._connection.recv()
         if error is not None:
             raise error
         return answer
+
+    def kill(self) -> list[psutil.Process]:
+        """End the process as a crash would; return those that it had started."""
+        started = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.kill()
+        return started
 
     def log(self) -> str:
         return (self.folder / "host.log").read_text()[-10_000:]

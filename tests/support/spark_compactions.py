@@ -1,0 +1,67 @@
+"""Compactions on the session of a runner's host, with tasks that are watched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakehand.table import open_table
+from support.watched_tasks import Board, watched_tasks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakehand.engine.spark import SparkRunner
+    from lakehand.observe import Progress
+
+
+def compact(runner: SparkRunner, place: Path, board: Board) -> dict[str, Any]:
+    """Compact the table with the host's session and return the report as JSON."""
+    with watched_tasks(board):
+        return open_table(place, spark=runner._session()).compact().to_json()
+
+
+def compact_and_release(runner: SparkRunner, place: Path, board: Board) -> list[tuple[int, int]]:
+    """Release group 1 when progress first tells of a group; return what progress told."""
+    seen: list[tuple[int, int]] = []
+
+    def note(progress: Progress) -> None:
+        if not seen:
+            board.release(1)
+        seen.append((progress.done, progress.total))
+
+    with watched_tasks(board):
+        open_table(place, spark=runner._session()).compact(on_progress=note)
+    return seen
+
+
+def compact_until_progress(runner: SparkRunner, place: Path, board: Board) -> None:
+    """Stop the compaction when progress first tells of a group."""
+
+    def stop(progress: Progress) -> None:
+        raise InterruptedError(f"{progress.done} of {progress.total}")
+
+    with watched_tasks(board):
+        open_table(place, spark=runner._session()).compact(on_progress=stop)
+
+
+def session_around_compaction(runner: SparkRunner, place: Path) -> list[dict[str, Any]]:
+    """Return what a session says of itself, before and after a compaction that was given it."""
+    session = runner._session()
+    session.conf.set("spark.sql.shuffle.partitions", "7")
+    session.addTag("of-the-user")
+    described = [_describe(session)]
+    open_table(place, spark=session).compact()
+    described.append(_describe(session))
+    session.removeTag("of-the-user")
+    return described
+
+
+def _describe(session: Any) -> dict[str, Any]:
+    from pyspark.sql import SparkSession
+
+    return {
+        "settings": session.conf.getAll,
+        "tags": sorted(session.getTags()),
+        "is_active": SparkSession.getActiveSession() is session,
+        "answer": session.range(5).count(),
+    }

@@ -1,0 +1,117 @@
+"""Rewriting tasks that tell which process runs them, and that can be held in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from lakehand.engine.base import group_of
+from lakehand.engine.cores import granted_cores
+from lakehand.engine.spark import SparkRunner
+from lakehand.observe.steps import Step, listen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+_TIMEOUT_SECONDS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """A directory that tasks and tests both see: notes about tasks, and holds on groups."""
+
+    folder: Path
+
+    def hold(self, *groups: int) -> None:
+        """Let attempts at these groups wait once their files are written."""
+        for group in groups:
+            self._hold_of(group).touch()
+
+    def release(self, *groups: int) -> None:
+        for group in groups:
+            self._hold_of(group).unlink()
+
+    def wait_at_hold(self, group: int) -> None:
+        """Note that an attempt waits, and return when it may go on."""
+        if self._hold_of(group).exists():
+            self.note("held", group)
+            _wait_until(lambda: not self._hold_of(group).exists(), f"release of group {group}")
+
+    def note(self, event: str, group: int, **more: Any) -> None:
+        place = {"pid": os.getpid(), "java": _java_above(), "cores": granted_cores()}
+        name = f"{event}-{group}-{time.monotonic_ns()}-{uuid.uuid4().hex}"
+        unfinished = self.folder / f".{name}"
+        unfinished.write_text(json.dumps({"group": group, **place, **more}))
+        unfinished.rename(self.folder / f"{name}.json")
+
+    def notes(self, event: str) -> list[dict[str, Any]]:
+        """Return what was noted about an event, first to last."""
+        files = self.folder.glob(f"{event}-*.json")
+        in_order = sorted(files, key=lambda path: int(path.name.split("-")[2]))
+        return [json.loads(path.read_text()) for path in in_order]
+
+    def wait_for(self, event: str, *, count: int) -> list[dict[str, Any]]:
+        """Return the notes about an event once there are so many."""
+        _wait_until(lambda: len(self.notes(event)) >= count, f"{count} notes of {event}")
+        return self.notes(event)
+
+    def _hold_of(self, group: int) -> Path:
+        return self.folder / f"hold-{group}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchedTask:
+    """A rewriting task that notes on a board where it runs and what came of it."""
+
+    task: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    board: Board
+
+    def __call__(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        group = group_of(payload)
+        assert group is not None
+        self.board.note("begun", group)
+        listen(lambda step: self.board.wait_at_hold(group) if step is Step.TASK_WRITTEN else None)
+        try:
+            result = self.task(payload)
+        finally:
+            listen(None)
+        outputs = [file["path"] for file in result["outputs"]]
+        self.board.note("done", group, attempt=result["attempt"], outputs=outputs)
+        return result
+
+
+@contextmanager
+def watched_tasks(board: Board) -> Iterator[None]:
+    """Watch every task that Spark runs for this process."""
+    original = SparkRunner.run
+
+    def run(self: SparkRunner, function: Any, *args: Any, **options: Any) -> Any:
+        return original(self, WatchedTask(task=function, board=board), *args, **options)
+
+    SparkRunner.run = run
+    try:
+        yield
+    finally:
+        SparkRunner.run = original
+
+
+def _java_above() -> int | None:
+    """Return the JVM that this Python works for: the first ancestor that is a java."""
+    parents = psutil.Process().parents()
+    return next((parent.pid for parent in parents if parent.name() == "java"), None)
+
+
+def _wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no {what} in {_TIMEOUT_SECONDS} s")
+        time.sleep(0.02)
