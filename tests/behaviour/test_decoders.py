@@ -301,3 +301,22 @@ def test_maps_keep_their_entries(store, without_arrow):
     rows = assert_digests(worker, [put_file(store, table)])
     assert rows["m"].to_pylist() == [[("k", 1)], [], None]
     assert pq.read_schema(store.local_path("part.parquet")).names == ["m"]
+
+
+def test_files_that_ask_for_other_layouts_in_memory_are_read_by_duckdb(store, without_arrow):
+    kinds = {
+        "view": pa.string_view(),
+        "large": pa.large_string(),
+        "word": pa.dictionary(pa.int32(), pa.string()),
+        "bytes": pa.binary_view(),
+        "list": pa.large_list(pa.string_view()),
+    }
+    values = {"bytes": [b"x", None], "list": [["x", None], None]}
+    arrays = {n: pa.array(values.get(n, ["x", None]), kind) for n, kind in kinds.items()}
+    texts = [column(name, "string") for name in ("view", "large", "word")]
+    worker = worker_of(store, *texts, column("bytes", "binary"), column("list", array("string")))
+
+    rows, _ = rows_and_digest(worker, [put_file(store, pa.table(arrays), store_schema=True)])
+
+    assert rows.to_pylist()[0] == dict.fromkeys(kinds, "x") | {"bytes": b"x", "list": ["x", None]}
+    assert rows.to_pylist()[1] == dict.fromkeys(kinds)

@@ -11,7 +11,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["FileColumn", "file_columns", "is_any_list"]
+__all__ = ["FileColumn", "file_columns", "is_any_list", "plain_type"]
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -67,3 +67,18 @@ def is_any_list(type_: pa.DataType) -> bool:
         or types.is_list_view(type_)
         or types.is_large_list_view(type_)
     )
+
+
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    """Return the type whose values a type holds, whatever layout in memory its writer preferred.
+
+    Files may carry Arrow's schema, and then Arrow reads them into dictionaries, views or large
+    offsets: of the file that says nothing. The parts of nested types are left as they are.
+    """
+    if isinstance(type_, pa.DictionaryType):
+        return plain_type(type_.value_type)
+    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return pa.string()
+    if pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_):
+        return pa.binary()
+    return pa.list_(type_.value_field) if is_any_list(type_) else type_

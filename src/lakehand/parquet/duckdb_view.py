@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lakehand.parquet.columns import plain_type
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
@@ -46,6 +48,7 @@ def seen_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> pa.Schema:
 
 def reads_alike(seen: pa.DataType, stored: pa.DataType) -> bool:
     """Say whether DuckDB, which sees `seen`, reads the values that Arrow reads as `stored`."""
+    stored = plain_type(stored)
     if pat.is_timestamp(stored):
         # Milliseconds become microseconds on the way; nanoseconds would lose digits.
         return bool(stored.unit != "ns" and seen == pa.timestamp("us", tz=stored.tz))

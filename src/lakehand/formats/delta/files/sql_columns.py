@@ -15,6 +15,7 @@ from lakehand.formats.delta.protocol.schema import (
     StructType,
     arrow_type,
 )
+from lakehand.parquet.columns import is_any_list, plain_type
 from lakehand.parquet.duckdb_view import reads_alike
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def stored_value(
     value = f"stored.{_identifier(found.name)}"
     if _is_same(kind, found, mode):
         return value
-    wider = _wider_type(found.type, arrow_type(kind))
+    wider = _wider_type(plain_type(found.type), arrow_type(kind))
     return None if wider is None else f"CAST({value} AS {wider})"
 
 
@@ -54,7 +55,7 @@ def _is_same(kind: DeltaType, found: FileColumn, mode: MappingMode) -> bool:
         case StructType():
             return pat.is_struct(found.type) and _has_same_members(kind, found, mode)
         case ArrayType(element):
-            return pat.is_list(found.type) and _is_same(element, found.parts[0], mode)
+            return is_any_list(found.type) and _is_same(element, found.parts[0], mode)
         case MapType(key, value):
             return (
                 pat.is_map(found.type)
@@ -63,7 +64,7 @@ def _is_same(kind: DeltaType, found: FileColumn, mode: MappingMode) -> bool:
             )
         case PrimitiveType("variant"):
             return False
-    stored = found.type
+    stored = plain_type(found.type)
     if pat.is_timestamp(stored):
         stored = pa.timestamp("us", tz=stored.tz)
     return bool(stored == arrow_type(kind))
