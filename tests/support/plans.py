@@ -72,6 +72,7 @@ def survey_of(records):
             "row_group_rows": [rows for _, rows in record["row_groups"]],
             "copy_class": record.get("copy_class", "a"),
             "refusal": record.get("refusal"),
+            "joins_recoded": record.get("joins_recoded", True),
         }
         for record in records
     ]

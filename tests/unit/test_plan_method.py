@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from lakehand.planning.method import CopyRule, GroupFacts, choose_method
+from lakehand.planning.copy_rule import CopyRule
+from lakehand.planning.group_facts import GroupFacts
+from lakehand.planning.method import choose_method
 from lakehand.planning.policy import CompactionPolicy
 from support.plans import plan_sizes, survey_of
 
@@ -33,7 +35,7 @@ def test_healthy_row_groups_of_one_kind_are_copied():
         ({"has_deleted_rows": True}, "deleted rows are dropped"),
         ({"refusal": "the file is encrypted or signed"}, "the file is encrypted or signed"),
         ({"copy_class_count": 2}, "the files differ in schema, codec or calendar"),
-        ({"expected_files": 3}, "the rows go into 3 files"),
+        ({"tiny_files": 2}, "2 files too small for a healthy row group"),
         (
             {"median_row_group_bytes": MIB, "median_row_group_rows": 99_999},
             "row groups are small: half of them below 1 MiB",
@@ -42,7 +44,11 @@ def test_healthy_row_groups_of_one_kind_are_copied():
             {"crumb_rows": 320_000},
             "20% of the rows are in row groups far below a healthy size",
         ),
-        ({"row_group_count": 65}, "65 row groups are too many for one file"),
+        ({"row_group_count": 65}, "65 row groups are too many"),
+        (
+            {"expected_files": 2, "largest_row_group_bytes": 7 * MIB},
+            "row groups of 7 MiB cannot be divided evenly among files",
+        ),
     ],
 )
 def test_anything_else_is_recoded_and_says_why(changes, reason):
@@ -59,6 +65,8 @@ def test_anything_else_is_recoded_and_says_why(changes, reason):
         {"crumb_rows": 160_000},
         {"row_group_count": 64},
         {"row_group_count": 640, "data_bytes": 1280 * MIB},
+        {"expected_files": 2, "largest_row_group_bytes": 6 * MIB},
+        {"expected_files": 2, "row_group_count": 2000, "data_bytes": 100 * 2**30},
     ],
 )
 def test_what_is_at_its_limit_is_copied(changes):
@@ -72,14 +80,41 @@ def test_no_file_gets_more_than_a_thousand_row_groups():
     assert choose_method(replace(facts, row_group_count=1000)).method == "copy"
 
 
-def test_few_crumbs_beside_large_row_groups_could_be_mixed():
-    crumbs = {"median_row_group_bytes": 1000, "median_row_group_rows": 10}
-    few = replace(HEALTHY, **crumbs, crumb_bytes=MIB)
-    most = replace(HEALTHY, **crumbs, crumb_bytes=60 * MIB)
+MIXED = replace(
+    HEALTHY,
+    has_deleted_rows=True,
+    file_count=5,
+    live_bytes=64 * MIB,
+    moved_files=2,
+    moved_bytes=32 * MIB,
+    moved_row_group_count=4,
+    joins_recoded=True,
+)
 
-    assert choose_method(few).could_mix
-    assert not choose_method(most).could_mix
-    assert not choose_method(replace(few, copy_class_count=2)).could_mix
+
+def test_half_of_the_bytes_are_worth_a_copy_beside_files_that_must_be_recoded():
+    choice = choose_method(MIXED)
+
+    assert (choice.method, choice.mixes) == ("copy", True)
+    assert choice.reason == (
+        "healthy row groups, and 3 files to recode beside them: deleted rows are dropped"
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"moved_bytes": 31 * MIB},
+        {"joins_recoded": False},
+        {"expected_files": 2},
+        {"moved_files": 0},
+        {"moved_row_group_count": 65},
+    ],
+)
+def test_otherwise_all_is_recoded(changes):
+    choice = choose_method(replace(MIXED, **changes))
+
+    assert (choice.method, choice.mixes) == ("recode", False)
 
 
 def test_the_rule_can_be_changed():
@@ -115,7 +150,7 @@ def test_one_smaller_row_group_in_a_file_does_not_count():
 def test_a_copy_keeps_the_bytes_of_row_groups_that_a_rewrite_would_shrink():
     many_rows = {"row_groups": [(3 * MIB, 150_000)] * 4}
     copied = surveyed_plan(many_rows, many_rows)
-    recoded = surveyed_plan(many_rows, many_rows, deleted=[1, 0])
+    recoded = surveyed_plan(many_rows, many_rows, deleted=[1, 1])
 
     assert (copied.method, copied.expected_bytes) == ("copy", 24 * MIB)
     assert recoded.expected_bytes == pytest.approx(0.87 * 24 * MIB, rel=0.02)
@@ -132,20 +167,61 @@ def test_the_words_of_a_refusal_reach_the_plan():
     refused = {"row_groups": LARGE, "copy_class": None, "refusal": "the file is encrypted"}
     group = surveyed_plan({"row_groups": LARGE}, refused)
 
-    assert (group.method, group.method_reason) == ("recode", "the file is encrypted")
+    assert (group.method, group.recoded) == ("copy", (1,))
+    assert group.method_reason.endswith("1 file to recode beside them: the file is encrypted")
 
 
-def test_one_deleted_row_forbids_a_copy():
+def test_a_file_with_a_deleted_row_is_recoded_into_the_copy_of_the_others():
     group = surveyed_plan({"row_groups": LARGE}, {"row_groups": LARGE}, deleted=[1, 0])
 
-    assert group.method_reason == "deleted rows are dropped"
+    assert (group.method, group.recoded) == ("copy", (0,))
+
+
+def test_crumbs_are_recoded_into_the_copy_and_cost_what_recoding_costs():
+    files = [{"row_groups": LARGE}, *[{"row_groups": TINY}] * 5]
+    mixed = surveyed_plan(*files)
+    apart = surveyed_plan(*({**file, "joins_recoded": False} for file in files))
+
+    assert (mixed.method, mixed.recoded) == ("copy", (1, 2, 3, 4, 5))
+    assert (apart.method, apart.recoded) == ("recode", ())
+    assert mixed.expected_bytes == 40 * MIB + 5 * 8_700
+    assert mixed.task_seconds < apart.task_seconds / 5
+
+
+def test_files_too_small_for_a_healthy_row_group_need_no_survey():
+    survey = survey_of([{"path": "f0", "row_groups": LARGE}])
+    [group] = plan_sizes([40 * MIB, MIB, MIB], policy=POLICY, survey=survey).plan.groups
+
+    assert (group.method, group.recoded) == ("copy", (1, 2))
+    assert "2 files too small for a healthy row group" in group.method_reason
+
+
+def test_a_file_whose_crumbs_would_stay_is_not_copied():
+    bad = [*[(2 * MIB, 120_000)] * 5, *[(1000, 19_000)] * 4]
+    group = surveyed_plan({"row_groups": bad}, {"row_groups": TINY})
+
+    assert group.method == "recode"
+
+
+def test_an_oversized_file_of_many_row_groups_is_divided_by_copying():
+    group = surveyed_plan({"row_groups": [(10 * MIB, 250_000)] * 150})
+
+    assert (group.method, group.expected_files) == ("copy", 12)
+    assert group.target_file_bytes == 125 * MIB
+
+
+def test_an_oversized_file_of_few_row_groups_is_recoded():
+    group = surveyed_plan({"row_groups": [(500 * MIB, 10**7)] * 3})
+
+    assert group.method_reason == "row groups of 500 MiB cannot be divided evenly among files"
 
 
 def test_files_that_were_not_surveyed_are_recoded():
     survey = survey_of([{"path": "f0", "row_groups": LARGE}])
     [group] = plan_sizes([40 * MIB] * 2, policy=POLICY, survey=survey).plan.groups
 
-    assert group.method_reason == "not all footers were read"
+    assert group.recoded == (1,)
+    assert group.method_reason.endswith(": not all footers were read")
 
 
 def test_a_plan_without_a_survey_recodes():

@@ -98,7 +98,8 @@ def test_what_stays_small_is_merged_across_copy_classes():
     planning = plan_sizes([5 * MIB] * 4, policy=policy, survey=survey)
 
     assert groups(planning) == [(0, 1, 2, 3)]
-    assert planning.plan.groups[0].method == "recode"
+    [group] = planning.plan.groups
+    assert (group.method, group.recoded) == ("copy", (1, 3))
 
 
 def naive_first_fit_decreasing(sizes, capacity):

@@ -92,9 +92,9 @@ def test_a_single_output_takes_all_there_is():
 
 def test_copying_is_cheaper_than_recoding_and_more_bytes_cost_more():
     copied, recoded, more = task_seconds(
-        np.array([True, False, False]),
-        bytes_read=np.array([100, 100, 200]) * MIB,
-        bytes_written=np.array([100, 100, 100]) * MIB,
+        copied_bytes=np.array([100, 0, 0]) * MIB,
+        recoded_bytes=np.array([0, 100, 200]) * MIB,
+        encoded_bytes=np.array([0, 100, 100]) * MIB,
         file_counts=np.array([10, 10, 10]),
     )
 

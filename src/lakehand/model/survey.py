@@ -15,5 +15,7 @@ SURVEY_SCHEMA = pa.schema(
         ("copy_class", pa.string()),
         # Why the file must not be copied.
         ("refusal", pa.string()),
+        # Whether rows that are written anew could be row groups of one file with those of this one.
+        ("joins_recoded", pa.bool_()),
     ]
 )

@@ -10,6 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from lakehand.parquet.ancient import may_hold_ancient_values
 from lakehand.parquet.calendar import MARKER_KEYS, VERSION_KEY, CalendarClass, calendar_class
 from lakehand.parquet.footer import (
@@ -21,6 +24,8 @@ from lakehand.parquet.footer import (
     chunk_range,
     chunks,
     field,
+    parse_footer,
+    split_footer,
 )
 from lakehand.parquet.leaves import INT96, Leaf, is_known, leaves
 from lakehand.parquet.thrift import encode
@@ -90,6 +95,22 @@ def copy_class(footer: Footer) -> CopyClass:
         calendar=_relevant_calendar(footer, columns),
         int96_of_parquet_mr=_is_parquet_mr(footer) if has_int96 else None,
     )
+
+
+def empty_file_footer(schema: pa.Schema) -> Footer:
+    """Return the footer of a file that Arrow would write, to compare those of others with."""
+    sink = pa.BufferOutputStream()
+    # What decides how leaves are stored; the rest is as the writer of the table's files has it.
+    pq.write_table(
+        schema.empty_table(),
+        sink,
+        version="2.6",
+        store_decimal_as_integer=True,
+        use_compliant_nested_type=True,
+        store_schema=False,
+    )
+    data = sink.getvalue().to_pybytes()
+    return parse_footer(split_footer(data), path="", file_bytes=len(data))
 
 
 def merged_created_by(footers: Sequence[Footer], *, writer: str) -> str:

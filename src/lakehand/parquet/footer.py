@@ -141,7 +141,13 @@ def read_footer(store: Store, key: str, *, table: str | None = None) -> Footer:
         )
     if length + TRAILER_BYTES > len(tail):
         tail, size = store.get_tail(key, length + TRAILER_BYTES)
-    return parse_footer(tail[-TRAILER_BYTES - length : -TRAILER_BYTES], path=key, file_bytes=size)
+    return parse_footer(split_footer(tail), path=key, file_bytes=size)
+
+
+def split_footer(tail: bytes) -> bytes:
+    """Return the footer out of the last bytes of a file, which must hold all of it."""
+    (length,) = struct.unpack("<I", tail[-TRAILER_BYTES : -len(MAGIC)])
+    return tail[-TRAILER_BYTES - length : -TRAILER_BYTES]
 
 
 def parse_footer(data: bytes, *, path: str, file_bytes: int) -> Footer:

@@ -41,6 +41,8 @@ class Files:
     #: Part of the rows that is deleted; 0 where the number of rows is not known.
     deleted_share: np.typing.NDArray[np.float64]
     has_deleted_rows: Flags
+    #: Physical rows; -1 where they are not known.
+    rows: Integers
     #: Files of equal numbers may become one file.
     partition: Integers
     survey: Surveyed
@@ -80,6 +82,7 @@ def read_files(
         expected_bytes=recoded_bytes(live_bytes, data_bytes / surveyed.row_group_counts, policy),
         deleted_share=share,
         has_deleted_rows=deleted > 0,
+        rows=rows,
         partition=_numbered(partition_keys),
         survey=surveyed,
     )

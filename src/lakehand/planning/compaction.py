@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.planning.candidates import find_candidates, read_files
+from lakehand.planning.copy_rule import copy_affinity
 from lakehand.planning.drafts import draft_groups, split_at_caps
 from lakehand.planning.forecast import Forecast
-from lakehand.planning.method import copy_affinity
 from lakehand.planning.packing import Items, Limits, pack
 from lakehand.planning.plan import Plan, Remaining
 from lakehand.planning.reasons import CHOSEN, LEFT, Reason, code_of, count_reasons, reason_column

@@ -11,19 +11,20 @@ import pyarrow as pa
 
 from lakehand.model.quantities import format_bytes, format_count
 from lakehand.planning.forecast import expected_file_counts, task_seconds
-from lakehand.planning.method import choose_method, read_facts
+from lakehand.planning.group_facts import find_moved, read_facts
+from lakehand.planning.method import choose_method
 from lakehand.planning.plan import PlannedGroup
 from lakehand.planning.reasons import CHOSEN, Reason, code_of
 from lakehand.planning.surveyed import sum_by_owner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from lakehand.planning.candidates import Files
     from lakehand.planning.method import MethodChoice
     from lakehand.planning.policy import CompactionPolicy
     from lakehand.planning.reasons import ReasonCodes
-    from lakehand.planning.surveyed import Integers
+    from lakehand.planning.surveyed import Flags, Integers
 
 __all__ = ["Drafts", "draft_groups", "split_at_caps"]
 
@@ -34,6 +35,8 @@ class Drafts:
 
     #: Rows of the table of files, group after group.
     positions: Integers
+    #: Inputs whose row groups are moved; the others are recoded.
+    is_moved: Flags
     #: Where each group begins in `positions`, and one entry more for the end.
     bounds: Integers
     input_bytes: Integers
@@ -58,8 +61,10 @@ class Drafts:
     def take(self, numbers: Integers) -> Drafts:
         """Return some of the groups, in the order of `numbers`."""
         spans = [self.positions[self.bounds[n] : self.bounds[n + 1]] for n in numbers]
+        moves = [self.is_moved[self.bounds[n] : self.bounds[n + 1]] for n in numbers]
         return Drafts(
             positions=np.concatenate([np.zeros(0, np.int64), *spans]),
+            is_moved=np.concatenate([np.zeros(0, np.bool_), *moves]),
             bounds=np.concatenate(([0], np.cumsum(self.input_counts[numbers]))),
             input_bytes=self.input_bytes[numbers],
             expected_bytes=self.expected_bytes[numbers],
@@ -91,6 +96,7 @@ class Drafts:
                 reason=reason,
                 method=choice.method,
                 method_reason=choice.reason,
+                recoded=self._recoded(choice, start, end),
                 target_file_bytes=target,
                 expected_files=files,
                 expected_bytes=written,
@@ -108,6 +114,12 @@ class Drafts:
             ) in enumerate(rows)
         )
 
+    def _recoded(self, choice: MethodChoice, start: int, end: int) -> tuple[int, ...]:
+        """Return the numbers of the inputs that a copy recodes first."""
+        if not choice.mixes:
+            return ()
+        return tuple(np.flatnonzero(~self.is_moved[start:end]).tolist())
+
 
 def draft_groups(
     files: Files,
@@ -121,35 +133,48 @@ def draft_groups(
     positions = inside[np.lexsort((ranks[inside], group_of_file[inside]))]
     group = group_of_file[positions]
     count = int(group.max(initial=-1)) + 1
-    counts = np.bincount(group, minlength=count)
-    read = sum_by_owner(files.bytes[positions], group, count)
+    moved = find_moved(files, group_of_file)
     live = sum_by_owner(files.live_bytes[positions], group, count)
-    recoded = sum_by_owner(files.expected_bytes[positions], group, count)
-    outputs = expected_file_counts(recoded, policy)
-    facts = read_facts(files, group_of_file, outputs, crumb_bytes=policy.crumb_bytes)
+    counts = expected_file_counts(live, policy)
+    facts = read_facts(files, group_of_file, moved, counts, crumb_bytes=policy.crumb_bytes)
     methods = [choose_method(fact) for fact in facts]
-    is_copy = np.array([choice.method == "copy" for choice in methods], np.bool_)
-    written = np.where(is_copy, live, recoded)
+    is_moved = _moved_inputs(methods, moved[positions], group)
+    read = sum_by_owner(files.bytes[positions], group, count)
+    copied = sum_by_owner(files.live_bytes[positions] * is_moved, group, count)
+    encoded = sum_by_owner(files.expected_bytes[positions] * ~is_moved, group, count)
+    outputs = expected_file_counts(copied + encoded, policy)
+    input_counts = np.bincount(group, minlength=count)
     return Drafts(
         positions=positions,
-        bounds=np.concatenate(([0], np.cumsum(counts))),
+        is_moved=is_moved,
+        bounds=np.concatenate(([0], np.cumsum(input_counts))),
         input_bytes=read,
-        expected_bytes=written,
+        expected_bytes=copied + encoded,
         expected_files=outputs,
-        target_file_bytes=_targets(live, recoded, outputs, policy),
+        target_file_bytes=_targets(live, copied + encoded, outputs, policy),
         task_seconds=task_seconds(
-            is_copy, bytes_read=read, bytes_written=written, file_counts=counts
+            copied_bytes=copied,
+            recoded_bytes=sum_by_owner(files.bytes[positions] * ~is_moved, group, count),
+            encoded_bytes=encoded,
+            file_counts=input_counts,
         ),
         methods=methods,
         reasons=list(_reasons(reasons[positions], group, count, policy)),
     )
 
 
+def _moved_inputs(methods: Sequence[MethodChoice], moved: Flags, group: Integers) -> Flags:
+    """Say of each input whether its row groups are moved: in a copy all, unless it mixes."""
+    is_copy = np.array([choice.method == "copy" for choice in methods], np.bool_)
+    mixes = np.array([choice.mixes for choice in methods], np.bool_)
+    return is_copy[group] & (moved | ~mixes[group])
+
+
 def _targets(
-    live: Integers, recoded: Integers, outputs: Integers, policy: CompactionPolicy
+    live: Integers, expected: Integers, outputs: Integers, policy: CompactionPolicy
 ) -> Integers:
     """Return the size that outputs aim for: several are even, one takes all there may be."""
-    even = -(-recoded // np.maximum(outputs, 1))
+    even = -(-expected // np.maximum(outputs, 1))
     return np.where(outputs > 1, even, np.maximum(live, policy.target_file_bytes))
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lakehand.planning.policy import CompactionPolicy
-    from lakehand.planning.surveyed import Flags, Integers
+    from lakehand.planning.surveyed import Integers
 
 __all__ = ["Forecast", "expected_file_counts", "recoded_bytes", "task_seconds"]
 
@@ -92,12 +92,18 @@ def expected_file_counts(expected_bytes: Integers, policy: CompactionPolicy) -> 
 
 
 def task_seconds(
-    is_copy: Flags, *, bytes_read: Integers, bytes_written: Integers, file_counts: Integers
+    *,
+    copied_bytes: Integers,
+    recoded_bytes: Integers,
+    encoded_bytes: Integers,
+    file_counts: Integers,
 ) -> NDArray[np.float64]:
-    """Estimate the processor time of each group."""
-    copying = bytes_read / COPY_BYTES_PER_SECOND
-    reading = bytes_read / RECODE_READ_BYTES_PER_SECOND
-    writing = bytes_written / RECODE_WRITE_BYTES_PER_SECOND
-    moving = np.where(is_copy, copying, reading + writing)
-    seconds = SECONDS_PER_GROUP + SECONDS_PER_FILE * file_counts + moving
+    """Estimate the processor time of each group: what it moves, decodes, encodes and opens."""
+    seconds = (
+        SECONDS_PER_GROUP
+        + SECONDS_PER_FILE * file_counts
+        + copied_bytes / COPY_BYTES_PER_SECOND
+        + recoded_bytes / RECODE_READ_BYTES_PER_SECOND
+        + encoded_bytes / RECODE_WRITE_BYTES_PER_SECOND
+    )
     return seconds.astype(np.float64)

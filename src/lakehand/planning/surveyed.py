@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", bound=np.generic)
 
-__all__ = ["RowGroups", "Surveyed", "align_survey", "sum_by_owner"]
+__all__ = ["RowGroups", "Surveyed", "align_survey", "medians_by_owner", "sum_by_owner"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -54,6 +54,8 @@ class Surveyed:
     copy_class: Integers
     #: Why a file must not be copied; null where it may, or where nothing is known.
     refusal: pa.Array
+    #: Whether rows that are written anew could be row groups of one file with those of this one.
+    joins_recoded: Flags
     row_groups: RowGroups
 
 
@@ -73,6 +75,7 @@ def align_survey(survey: pa.Table | None, paths: pa.ChunkedArray) -> Surveyed:
         row_group_counts=np.maximum(np.bincount(row_groups.owner, minlength=count), 1),
         copy_class=_scatter(_classes(aligned["copy_class"]), files, count, default=-1),
         refusal=table["refusal"].take(found).combine_chunks(),
+        joins_recoded=_scatter(_flags(aligned["joins_recoded"]), files, count, default=False),
         row_groups=row_groups,
     )
 
@@ -82,6 +85,17 @@ def sum_by_owner(values: Integers, owner: Integers, count: int) -> Integers:
     sums = np.zeros(count, np.int64)
     np.add.at(sums, owner, values)
     return sums
+
+
+def medians_by_owner(values: Integers, owner: Integers, count: int) -> Integers:
+    """Return the lower median of the values of each owner; 0 where it has none."""
+    order = np.lexsort((values, owner))
+    counts = np.bincount(owner, minlength=count)
+    middle = np.cumsum(counts) - counts + np.maximum(counts - 1, 0) // 2
+    medians = np.zeros(count, np.int64)
+    some = counts > 0
+    medians[some] = values[order][middle[some]]
+    return medians
 
 
 def _row_groups(aligned: pa.Table, files: Integers) -> RowGroups:
@@ -100,6 +114,11 @@ def _classes(column: pa.ChunkedArray) -> Integers:
 
 def _numbers(column: pa.Array | pa.ChunkedArray, *, missing: int = 0) -> Integers:
     values: Integers = pc.fill_null(column, missing).to_numpy().astype(np.int64)
+    return values
+
+
+def _flags(column: pa.ChunkedArray) -> Flags:
+    values: Flags = pc.fill_null(column, False).combine_chunks().to_numpy(zero_copy_only=False)  # noqa: FBT003
     return values
 
 

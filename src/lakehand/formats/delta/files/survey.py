@@ -10,14 +10,18 @@ import pyarrow as pa
 
 from lakehand.errors import LakehandError
 from lakehand.formats.delta.files.copier import why_not_of_file
+from lakehand.formats.delta.files.file_schema import file_schema
+from lakehand.formats.delta.files.row_identity import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
+from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.survey import SURVEY_SCHEMA
-from lakehand.parquet.copyable import copy_class
+from lakehand.parquet.copyable import copy_class, empty_file_footer
 from lakehand.parquet.footer import RowGroupField, field, read_footer, row_group_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakehand.formats.delta.files.writer import WriteContext
+    from lakehand.parquet.copyable import CopyClass
     from lakehand.parquet.footer import Footer
 
 __all__ = ["survey_files"]
@@ -30,6 +34,7 @@ def survey_files(context: WriteContext, paths: Sequence[str]) -> pa.Table:
 
     A file whose footer cannot be read is left out: the task that reads it will say what is wrong.
     """
+    new = _new_file_class(context)
 
     def read(path: str) -> dict[str, Any] | None:
         store, key = context.store.resolve(path)
@@ -37,28 +42,52 @@ def survey_files(context: WriteContext, paths: Sequence[str]) -> pa.Table:
             footer = read_footer(store, key, table=context.store.url)
         except LakehandError:
             return None
-        return _facts(context, path, footer)
+        return _facts(context, path, footer, new)
 
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
         found = [facts for facts in pool.map(read, paths) if facts is not None]
     return pa.Table.from_pylist(found, schema=SURVEY_SCHEMA)
 
 
-def _facts(context: WriteContext, path: str, footer: Footer) -> dict[str, Any]:
-    name, why_not = _copy_class(context, footer)
+def _facts(
+    context: WriteContext, path: str, footer: Footer, new: CopyClass | None
+) -> dict[str, Any]:
+    why_not = why_not_of_file(context, footer)
+    found = None if why_not else copy_class(footer)
     return {
         "path": path,
         "rows": footer.rows,
         "row_group_bytes": [row_group_bytes(group) for group in footer.row_groups],
         "row_group_rows": [field(group, RowGroupField.ROWS) for group in footer.row_groups],
-        "copy_class": name,
+        "copy_class": None if found is None else _short_name(found),
         "refusal": why_not,
+        "joins_recoded": new is not None and found is not None and _joins(found, new),
     }
 
 
-def _copy_class(context: WriteContext, footer: Footer) -> tuple[str | None, str | None]:
-    """Return a short name of the file's class, or why its row groups must not be moved."""
-    why_not = why_not_of_file(context, footer)
-    if why_not is not None:
-        return None, why_not
-    return hashlib.blake2b(repr(copy_class(footer)).encode(), digest_size=8).hexdigest(), None
+def _short_name(found: CopyClass) -> str:
+    return hashlib.blake2b(repr(found).encode(), digest_size=8).hexdigest()
+
+
+def _joins(found: CopyClass, new: CopyClass) -> bool:
+    """Compare what a writer does not choose anew; it takes the codec of the files it joins."""
+    return (found.leaves, found.field_ids, found.column_orders) == (
+        new.leaves,
+        new.field_ids,
+        new.column_orders,
+    )
+
+
+def _new_file_class(context: WriteContext) -> CopyClass | None:
+    """Return the class of files that are written anew; None if lakehand cannot write any."""
+    identity = ((ROW_ID, ROW_ID_PROPERTY), (ROW_VERSION, ROW_VERSION_PROPERTY))
+    extras = [
+        (name, context.configuration.get(key, name))
+        for name, key in identity
+        if context.tracks_rows
+    ]
+    try:
+        schema = file_schema(context.data_fields(), mode=context.mode, extras=extras).arrow
+    except LakehandError:
+        return None
+    return copy_class(empty_file_footer(schema))
