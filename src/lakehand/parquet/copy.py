@@ -34,13 +34,17 @@ from lakehand.parquet.thrift import BINARY, I32, I64, Struct, decode, encode
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lakehand.storage import Store
-
 #: Bytes that are in memory at a time while ranges are copied.
 BLOCK_BYTES = 8 * 2**20
 #: A field that vendors may fill with a copy of the whole footer, offsets included.
 _VENDOR_FIELD = 32767
 _UNORDERED_TYPES = (BYTE_ARRAY, FIXED_BYTES, INT96)
+
+
+class Ranges(Protocol):
+    """What holds the bytes of sources: a store, or memory."""
+
+    def get_range(self, key: str, *, start: int, length: int) -> bytes: ...
 
 
 class Sink(Protocol):
@@ -55,14 +59,14 @@ class Sink(Protocol):
 class Source:
     """A file whose row groups are copied."""
 
-    store: Store
+    store: Ranges
     key: str
     footer: Footer
     #: Numbers of the row groups that are copied.
     chosen: tuple[int, ...]
 
     @classmethod
-    def of(cls, store: Store, key: str, footer: Footer) -> Self:
+    def of(cls, store: Ranges, key: str, footer: Footer) -> Self:
         """Return a source of all row groups that hold rows: readers stumble over others."""
         groups = enumerate(footer.row_groups)
         chosen = tuple(number for number, group in groups if field(group, RowGroupField.ROWS))
@@ -110,6 +114,39 @@ class _Tail:
     offset_indexes: list[tuple[Struct, bytes]] = dataclass_field(default_factory=list)
 
 
+class Assembly:
+    """A file in the making: row groups go behind each other, and the tail behind the last."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._tail = _Tail()
+        self._row_groups: list[Struct] = []
+        self._first: Footer | None = None
+        self._ranges: list[CopiedRange] = []
+        sink.write(MAGIC)
+
+    def add(self, source: Source) -> None:
+        """Append the row groups of `source`, whose schema must be that of all others."""
+        self._first = self._first or source.footer
+        self._row_groups += [
+            _copy_row_group(source, group, self._sink, self._ranges, self._tail)
+            for group in source.row_groups
+        ]
+
+    def finish(self, *, created_by: str, key_values: Mapping[str, str]) -> Copied:
+        """Write indexes and footer; at least one source must have been added."""
+        assert self._first is not None  # noqa: S101  promised above
+        _write_tail(self._sink, self._tail)
+        _write_footer(
+            self._sink, self._first, self._row_groups, created_by=created_by, pairs=key_values
+        )
+        return Copied(
+            rows=sum(field(row_group, RowGroupField.ROWS) for row_group in self._row_groups),
+            row_groups=len(self._row_groups),
+            ranges=self._ranges,
+        )
+
+
 def copy_row_groups(
     sources: Sequence[Source], sink: Sink, *, created_by: str, key_values: Mapping[str, str]
 ) -> Copied:
@@ -117,26 +154,19 @@ def copy_row_groups(
 
     The sources must have been found copyable with each other; this only moves bytes.
     """
-    copied, tail, row_groups = Copied(), _Tail(), []
-    sink.write(MAGIC)
+    assembly = Assembly(sink)
     for source in sources:
-        row_groups += [
-            _copy_row_group(source, group, sink, copied, tail) for group in source.row_groups
-        ]
-    _write_tail(sink, tail)
-    _write_footer(sink, sources[0].footer, row_groups, created_by=created_by, pairs=key_values)
-    copied.rows = sum(field(row_group, RowGroupField.ROWS) for row_group in row_groups)
-    copied.row_groups = len(row_groups)
-    return copied
+        assembly.add(source)
+    return assembly.finish(created_by=created_by, key_values=key_values)
 
 
 def _copy_row_group(
-    source: Source, row_group: Struct, sink: Sink, copied: Copied, tail: _Tail
+    source: Source, row_group: Struct, sink: Sink, ranges: list[CopiedRange], tail: _Tail
 ) -> Struct:
     moved = []
     for first, run in _runs(row_group):
         start = sink.tell()
-        copied.ranges.append(_copy_range(source, sink, first, sum(chunk_range(c)[1] for c in run)))
+        ranges.append(_copy_range(source, sink, first, sum(chunk_range(c)[1] for c in run)))
         moved += [_moved_chunk(source, chunk, start - first, tail) for chunk in run]
     result: Struct = {key: row_group[key] for key in row_group if key != _VENDOR_FIELD}
     result.pop(RowGroupField.ORDINAL, None)
