@@ -48,15 +48,29 @@ def test_simple_compaction(table):
     assert_same_rows(lakehand_rows(table), seen_by_lakehand)
 
 
-def test_progress_is_told_by_group(table):
+def snapshot_bytes(table, region):
+    """Return the bytes of the files that one partition had before it was compacted."""
+    files = (table / f"region={region}").glob("part-*.parquet")
+    return sum(file.stat().st_size for file in files)
+
+
+def test_progress_is_told_by_group_and_in_bytes(table):
     seen = []
 
     compact(delta_table(table), settings=LOCAL, on_progress=seen.append)
 
     assert [(event.phase, event.done, event.total) for event in seen] == [
+        ("survey", 0, None),
+        ("rewrite", 0, 2),
         ("rewrite", 1, 2),
         ("rewrite", 2, 2),
+        ("commit", 0, 2),
+        ("commit", 2, 2),
     ]
+    read_bytes = [event.done_bytes for event in seen if event.phase == "rewrite"]
+    sizes = [snapshot_bytes(table, region) for region in ("us", "eu")]
+    assert (read_bytes[0], read_bytes[2]) == (0, sum(sizes))
+    assert read_bytes[1] in sizes
 
 
 def test_raising_from_progress_cancels_and_leaves_nothing_behind(table):

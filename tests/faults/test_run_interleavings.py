@@ -41,7 +41,7 @@ def rewrite(run, group):
     data = b"".join(run.store.get(file.path) for file in group.inputs)
     run.store.put(f"{stem}-0", data)
     output = StagedFile(path=f"{stem}-0", bytes=len(data), rows=1)
-    return run.record(result_of(group, stem, output))
+    return run.record(result_of(group, stem, output), group=group)
 
 
 def result_of(group, stem, output):
@@ -52,14 +52,13 @@ def compact(actor, table):
     """Adopt what others left, rewrite two more files and commit all of it."""
     table = TurnTaking(table, actor)
     snapshot = table.snapshot()
-    run = Run.start(table.store, {"groups": []}, snapshot=snapshot, clock=CLOCK)
+    run = Run.start(table.store, {}, snapshot=snapshot, clock=CLOCK)
     adopted = resume(run, table, snapshot, wanted=lambda plan: True, takeover_after=AT_ONCE)
     taken = {file.path for item in adopted for file in item.group.inputs}
     free = [path for path in snapshot.files["path"].to_pylist() if path not in taken][:2]
     groups = {item.group.id: item.group for item in adopted}
     for group in table.groups_from(len(adopted), *free):
         groups[group.id] = group
-    run.replace_plan({"groups": [group.to_json() for group in groups.values()]})
     results = [item.result for item in adopted]
     results += [rewrite(run, group) for number, group in groups.items() if number >= len(adopted)]
     replacements = tuple(

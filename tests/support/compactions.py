@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from lakehand import maintain
 from lakehand.engine import CancelToken, TaskOutcome
 from lakehand.formats.delta.table import DeltaTable
+from lakehand.rewrite import execute
 from lakehand.settings import Settings
 from lakehand.storage import open_store
 
@@ -24,13 +25,15 @@ class InlineRunner:
         function: Callable[[Mapping[str, Any]], Mapping[str, Any]],
         payloads: Sequence[Mapping[str, Any]],
         *,
-        cancel: CancelToken | None = None,
+        on_result: Callable[[TaskOutcome], None],
+        cancel: CancelToken,
         **_: Any,
     ) -> list[TaskOutcome]:
         outcomes = []
         for index, payload in enumerate(payloads):
-            (cancel or CancelToken()).raise_if_cancelled()
+            cancel.raise_if_cancelled()
             outcomes.append(TaskOutcome(index=index, result=function(payload)))
+            on_result(outcomes[-1])
         return outcomes
 
     def close(self) -> None: ...
@@ -41,12 +44,14 @@ class InlineRunner:
     def __exit__(self, *_: object) -> None: ...
 
 
-def open_table(path: str) -> DeltaTable:
-    return DeltaTable(open_store(path))
+def open_table(path: str, options: dict[str, str] | None = None) -> DeltaTable:
+    return DeltaTable(open_store(path, options))
 
 
-def compact_inline(path: str, takeover_after: str = "2m") -> OperationReport:
+def compact_inline(
+    path: str, takeover_after: str = "2m", options: dict[str, str] | None = None, **settings: Any
+) -> OperationReport:
     """Compact the table at `path`; a run that was silent for `takeover_after` is taken over."""
-    maintain.open_runner = lambda _settings, **_: InlineRunner()
-    settings = Settings({"takeover_after": takeover_after})
-    return maintain.compact(open_table(path), settings=settings)
+    execute.open_runner = lambda _settings, **_: InlineRunner()
+    chosen = Settings({"takeover_after": takeover_after, **settings}, environment={})
+    return maintain.compact(open_table(path, options), settings=chosen)

@@ -88,7 +88,7 @@ class LedgerTable:
 
 
 def start_run(table: LedgerTable, groups: list[Group], clock: ManualClock) -> Run:
-    plan = {"operation": "compact", "groups": [group.to_json() for group in groups]}
+    plan = {"operation": "compact", "groups": len(groups)}
     return Run.start(table.store, plan, snapshot=table.snapshot(), clock=clock)
 
 
@@ -102,4 +102,4 @@ def write_output(run: Run, group: Group, *, data: bytes = b"rows") -> GroupResul
 
 
 def do_group(run: Run, group: Group) -> GroupResult:
-    return run.record(write_output(run, group))
+    return run.record(write_output(run, group), group=group)

@@ -54,7 +54,7 @@ def change_of(table, *results: GroupResult):
 def test_a_run_survives_pickling(run):
     twin = pickle.loads(pickle.dumps(run))
 
-    assert (twin.id, twin.plan()) == (run.id, run.plan())
+    assert (twin.id, twin.identity()) == (run.id, run.identity())
 
 
 def test_a_stem_is_in_the_ledger_before_any_byte_and_never_given_twice(run):
@@ -256,7 +256,7 @@ def test_a_ledger_that_cannot_be_deleted_keeps_its_later_parts(table, run):
 
 
 def test_only_a_run_with_a_ledger_can_be_opened(table, run):
-    assert Run.open(table.store, run.id).plan() == run.plan()
+    assert Run.open(table.store, run.id).identity() == run.identity()
 
     with pytest.raises(RunTakenError):
         Run.open(table.store, "20260101T000000-unknown")

@@ -66,6 +66,9 @@ class Snapshot:
     native: Any
     #: What tells this table from one that was created later at the same place; None: nothing does.
     table_id: str | None = None
+    #: Fingerprint of what else the format asks of new files: equal where files written for one
+    #: snapshot fit the other, as far as properties and columns do not say so already.
+    rules: str = ""
     #: Newest checkpoint that this snapshot was built from; None where the format or table has none.
     checkpoint_version: int | None = None
 

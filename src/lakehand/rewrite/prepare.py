@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.work import Group
@@ -17,7 +20,7 @@ from lakehand.planning.reasons import Reason
 from lakehand.planning.restriction import files_outside_filter, files_outside_predicate
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Collection
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
@@ -26,9 +29,10 @@ if TYPE_CHECKING:
     from lakehand.planning.plan import Plan
     from lakehand.planning.restriction import FileFilter
     from lakehand.planning.surveyed import Flags
+    from lakehand.runs import Adopted
     from lakehand.settings import Settings
 
-__all__ = ["Planned", "Request", "Work", "make_plan", "plan_work", "prepare"]
+__all__ = ["Planned", "Request", "Work", "make_plan", "plan_again", "plan_work", "prepare"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +73,8 @@ class Work:
     settings: Settings
     plan: Plan
     groups: tuple[Group, ...]
+    #: What a run that died has rewritten already; its files are in none of the groups.
+    adopted: tuple[Adopted, ...] = ()
 
 
 def plan_work(
@@ -92,6 +98,12 @@ def make_plan(
     snapshot = table.snapshot()
     table.require("rewrite", snapshot)
     return _Planner(table, settings, request, clock or SystemClock()).plan(snapshot)
+
+
+def plan_again(planned: Planned, *, without: Collection[str], clock: Clock) -> Planned:
+    """Plan on the same snapshot, leaving out files that are rewritten already."""
+    planner = _Planner(planned.table, planned.settings, planned.request, clock, tuple(without))
+    return planner.plan(planned.snapshot)
 
 
 def prepare(planned: Planned) -> Work:
@@ -129,6 +141,8 @@ class _Planner:
     settings: Settings
     request: Request
     clock: Clock
+    #: Files that are rewritten already.
+    without: Collection[str] = ()
 
     def plan(self, snapshot: Snapshot) -> Planned:
         settings = self.settings.with_properties(snapshot.properties)
@@ -164,6 +178,10 @@ class _Planner:
 
     def _exclusions(self, snapshot: Snapshot, predicate: Predicate | None) -> dict[Reason, Flags]:
         masks: dict[Reason, Flags] = {}
+        if self.without:
+            rewritten = pa.array(self.without, pa.string())
+            mask = pc.is_in(snapshot.files["path"].combine_chunks(), value_set=rewritten)
+            masks[Reason.ADOPTED] = mask.to_numpy(zero_copy_only=False)
         if predicate is not None:
             masks[Reason.OUTSIDE_PREDICATE] = files_outside_predicate(predicate, snapshot.files)
         if self.request.file_filter is not None:

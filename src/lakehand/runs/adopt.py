@@ -9,17 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import ObjectNotFoundError
-from lakehand.model.work import Group
 from lakehand.runs.records import table_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from datetime import datetime
 
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.work import DataFile, GroupResult, StagedFile
+    from lakehand.model.work import DataFile, Group, GroupResult, StagedFile
     from lakehand.runs.ledger import Run
-    from lakehand.runs.records import GroupRecord
     from lakehand.runs.state import RunState
 
 
@@ -37,7 +36,7 @@ class Adopter:
     """Chooses which results of dead runs go on, and takes each into the ledger of `run`.
 
     A result is adopted when the dead run's plan is `wanted`, the table is as it was but for its
-    files, every input is live and unchanged, and every output is there.
+    files, every input is live and unchanged, and every output is as it was when it was proved.
     """
 
     def __init__(
@@ -59,30 +58,31 @@ class Adopter:
 
     def adopt(self, dead: RunState) -> None:
         """Record in the own ledger what can go on of `dead`, whose fate the own run has put."""
-        for group, record in self._candidates(dead):
-            result = replace(record.result, group=self._next_group)
+        for group, found in self._candidates(dead):
+            result = replace(found, group=self._next_group)
             own_group = replace(group, id=self._next_group)
             self._run.record(result, group=own_group)
             self._used_inputs.update(file.path for file in group.inputs)
             self.adopted.append(Adopted(group=own_group, result=result, run=dead.run.id))
             self._next_group += 1
 
-    def _candidates(self, dead: RunState) -> Iterable[tuple[Group, GroupRecord]]:
-        plan = dead.run.plan()
+    def _candidates(self, dead: RunState) -> Iterable[tuple[Group, GroupResult]]:
+        if not self._fits(dead):
+            return
+        groups = dead.run.groups()
+        found = [(groups[item.group], item) for item in dead.run.results() if item.group in groups]
+        live = self._live_files(group for group, _ in found)
+        for group, result in found:
+            if self._goes_on(group, result, dead, live):
+                yield group, result
+
+    def _fits(self, dead: RunState) -> bool:
         identity = dead.run.identity()
-        if plan is None or identity is None or not self._wanted(plan):
-            return
-        if identity["table_state"] != table_state(self._snapshot):
-            return
-        groups = {item["id"]: Group.from_json(item) for item in plan.get("groups", ())}
-        found = [
-            (record.group or groups.get(record.result.group), record)
-            for record in dead.run.records()
-        ]
-        live = self._live_files(group for group, _ in found if group is not None)
-        for group, record in found:
-            if group is not None and self._goes_on(group, record.result, dead, live):
-                yield group, record
+        return (
+            identity is not None
+            and identity["table_state"] == table_state(self._snapshot)
+            and self._wanted(identity["plan"])
+        )
 
     def _goes_on(
         self, group: Group, result: GroupResult, dead: RunState, live: Mapping[str, DataFile]
@@ -92,7 +92,7 @@ class Adopter:
             and not any(file.path in dead.claimed_paths for file in result.outputs)
             and not any(file.path in self._used_inputs for file in group.inputs)
             and all(live.get(file.path) == file for file in group.inputs)
-            and all(self._is_there(file) for file in result.outputs)
+            and self._are_as_proved(result.outputs, dead.run.recorded_at(result.group))
         )
 
     def _live_files(self, groups: Iterable[Group]) -> dict[str, DataFile]:
@@ -101,8 +101,13 @@ class Adopter:
         files = self._table.data_files(self._snapshot, chosen.to_pylist())
         return {file.path: file for file in files}
 
-    def _is_there(self, file: StagedFile) -> bool:
+    def _are_as_proved(self, outputs: Iterable[StagedFile], proved_before: datetime) -> bool:
+        return all(self._is_as_proved(file, proved_before) for file in outputs)
+
+    def _is_as_proved(self, file: StagedFile, proved_before: datetime) -> bool:
+        """Say whether an output is there, and was not written again after its proof."""
         try:
-            return self._run.store.head(file.path).bytes == file.bytes
+            found = self._run.store.head(file.path)
         except ObjectNotFoundError:
             return False
+        return found.bytes == file.bytes and found.modified_at <= proved_before

@@ -2,11 +2,11 @@
 
 Everything lies under `_lakehand/runs/<run id>/` in the table's root:
 
-    run.json            who runs this, since when; without it the run is over
-    plan.json           the groups and all that a resumed run needs to know
+    run.json            who runs this, since when, and to what end; without it the run is over
     heartbeat.json      the last sign of life
     cancel              there if somebody asked the run to stop
     stems/<stem>.json   a name stem that a task attempt reserved before its first byte
+    groups/<group>.json   which files a group is made of; there before its result
     results/<group>.json  what came of a group; the first attempt to put it wins
     fates/<batch>.json  who may commit or delete a batch's outputs
     settled/<batch>.json  what came of a batch that was about to be committed, once that is known
@@ -33,23 +33,23 @@ from lakehand.errors import (
     StorageError,
     StoreUnreachableError,
 )
+from lakehand.model.work import Group, GroupResult
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.runs.fate import Fate, FateKind, put_fate
 from lakehand.runs.leftovers import delete_leftovers
-from lakehand.runs.records import GroupRecord, Reservation, table_state
+from lakehand.runs.records import Reservation, table_state
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.work import Group, GroupResult
     from lakehand.storage import Store
 
 RUNS_DIRECTORY = "_lakehand/runs"
-_DIRECTORIES = ("stems", "results", "fates", "settled")
+_DIRECTORIES = ("stems", "groups", "results", "fates", "settled")
 
 logger = get_logger(__name__)
 
@@ -73,13 +73,12 @@ class Run:
     ) -> Self:
         """Write the ledger of a new run.
 
-        `plan["groups"]` holds the groups as JSON. With the `snapshot` that they were planned on,
-        another run may adopt results of this one, should it die.
+        `plan` says in short what the run is about; the groups themselves come with their results.
+        With the `snapshot` that they were planned on, another run may adopt them, should this die.
         """
         clock = clock or SystemClock()
         run = cls(store=store, id=_new_run_id(clock), clock=clock)
-        store.put(run.key("run.json"), _to_bytes(_identity(run, snapshot)))
-        run.replace_plan(plan)
+        store.put(run.key("run.json"), _to_bytes({**_identity(run, snapshot), "plan": plan}))
         reached(Step.RUN_STARTED)
         return run
 
@@ -96,12 +95,6 @@ class Run:
     def identity(self) -> dict[str, Any] | None:
         """Return who started the run, when and where; None if the run is over."""
         return self._read_json("run.json")
-
-    def plan(self) -> dict[str, Any] | None:
-        return self._read_json("plan.json")
-
-    def replace_plan(self, plan: Mapping[str, Any]) -> None:
-        self.store.put(self.key("plan.json"), _to_bytes(plan))
 
     def require_ledger(self) -> None:
         if not self.store.exists(self.key("run.json")):
@@ -148,12 +141,14 @@ class Run:
     def record(self, result: GroupResult, *, group: Group | None = None) -> GroupResult:
         """Put the result of a group and return the one that counts: the first one recorded.
 
-        The outputs of a later attempt stay uncommitted and are deleted when the run ends.
+        The outputs of a later attempt stay uncommitted and are deleted when the run ends. Without
+        its `group` the result can be committed by this run only.
         """
-        key = self.key("results", _result_name(result.group))
-        record = GroupRecord(result=result, group=group)
+        name = _group_name(result.group)
+        if group is not None:
+            self.store.put(self.key("groups", name), _to_bytes(group.to_json()))
         try:
-            self.store.put_if_absent(key, _to_bytes(record.to_json()))
+            self.store.put_if_absent(self.key("results", name), _to_bytes(result.to_json()))
         except (ObjectExistsError, StoreUnreachableError) as error:
             earlier = self.result(result.group)
             if earlier is None:
@@ -167,17 +162,22 @@ class Run:
 
     def result(self, group: int) -> GroupResult | None:
         """Return the result of a group, or None if no attempt has recorded one."""
-        record = self._read_json("results", _result_name(group))
-        return GroupRecord.from_json(record).result if record else None
+        result = self._read_json("results", _group_name(group))
+        return GroupResult.from_json(result) if result else None
 
     def results(self, *, known: Collection[int] = ()) -> list[GroupResult]:
         """Return the results recorded so far, but for groups in `known`."""
-        return [record.result for record in self.records(known=known)]
+        skip = {_group_name(group) for group in known}
+        return [GroupResult.from_json(item) for item in self._read_all("results", skip=skip)]
 
-    def records(self, *, known: Collection[int] = ()) -> list[GroupRecord]:
-        """Return the results recorded so far, with their groups where they were adopted."""
-        skip = {_result_name(group) for group in known}
-        return [GroupRecord.from_json(item) for item in self._read_all("results", skip=skip)]
+    def recorded_at(self, group: int) -> datetime:
+        """Return when the result of a group was recorded, by the clock of the store."""
+        return self.store.head(self.key("results", _group_name(group))).modified_at
+
+    def groups(self) -> dict[int, Group]:
+        """Return the groups of recorded results, by number."""
+        found = (Group.from_json(item) for item in self._read_all("groups"))
+        return {group.id: group for group in found}
 
     def reservations(self) -> list[Reservation]:
         return [Reservation.from_json(item) for item in self._read_all("stems")]
@@ -372,7 +372,7 @@ def _new_run_id(clock: Clock) -> str:
     return f"{clock.now():%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:12]}"
 
 
-def _result_name(group: int) -> str:
+def _group_name(group: int) -> str:
     return f"{group:06d}.json"
 
 

@@ -53,8 +53,7 @@ def commit_info(
         timestamps = {"inCommitTimestamp": timestamp_ms, **timestamps}
     info = {
         **timestamps,
-        "operation": change.operation,
-        "operationParameters": encode_parameters(change.parameters),
+        **_operation(change),
         "readVersion": change.base_version,
         "isolationLevel": _isolation_level(change, head),
         "isBlindAppend": _is_blind_append(change),
@@ -66,6 +65,26 @@ def commit_info(
         info["tags"] = _ROW_IDS_PRESERVED
     own = _own_part(change)
     return {**info, "lakehand": own} if own else info
+
+
+def _operation(change: Change) -> dict[str, Any]:
+    """Name a verb of lakehand as delta-spark names its own; other names stay as they are."""
+    name, parameters = change.operation, change.parameters
+    if name == "compact":
+        where = parameters.get("where")
+        name, parameters = (
+            "OPTIMIZE",
+            {
+                "predicate": [where] if where else [],
+                "zOrderBy": [],
+                "clusterBy": [],
+                "auto": parameters.get("automatic", False),
+            },
+        )
+    elif name == "statistics":
+        where = parameters.get("where")
+        name, parameters = "COMPUTE STATS", {"predicate": [where] if where else []}
+    return {"operation": name, "operationParameters": encode_parameters(parameters)}
 
 
 def encode_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,6 +112,8 @@ def operation_metrics(
     """Return the numbers of a commit, under the names that delta-spark gives them."""
     if change.kind == "rewrite":
         metrics = _rewrite_metrics(adds, removes)
+    elif change.kind == "statistics":
+        metrics = {"numRefreshedFiles": len(adds)}
     elif change.kind == "metadata":
         metrics = {}
     else:
@@ -146,7 +167,7 @@ def _total_bytes(actions: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _isolation_level(change: Change, head: Head) -> str:
-    if change.kind in {"rewrite", "metadata"}:
+    if change.kind in {"rewrite", "statistics", "metadata"}:
         return "SnapshotIsolation"
     asked = head.metadata.configuration.get("delta.isolationLevel")
     # Other engines fail on a commit that names a level they do not know.

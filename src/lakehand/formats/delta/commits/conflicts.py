@@ -6,7 +6,6 @@ the change on, hands on what is left of it, or raises.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["holds_transaction", "rebase"]
 
 _CLUSTERING_DOMAIN = "delta.clustering"
-_IDENTITY_MARK = "delta.identity.highWaterMark"
 
 
 def rebase(change: Change, head: Head, winner: Commit) -> Change:
@@ -75,15 +73,7 @@ def _same_but_identity(before: Metadata, after: Metadata) -> bool:
     """Say whether two metadata differ at most in how far identity columns have counted."""
     if replace(before, schema_string=None) != replace(after, schema_string=None):
         return False
-    return bool(_without_identity_marks(before) == _without_identity_marks(after))
-
-
-def _without_identity_marks(metadata: Metadata) -> Any:
-    return json.loads(metadata.schema_string or "{}", object_hook=_drop_identity_mark)
-
-
-def _drop_identity_mark(value: dict[str, Any]) -> dict[str, Any]:
-    return {key: item for key, item in value.items() if key != _IDENTITY_MARK}
+    return bool(before.lasting_schema() == after.lasting_schema())
 
 
 def _stop_clustering_if_columns_changed(change: Change, head: Head, winner: Commit) -> Change:
@@ -128,6 +118,22 @@ def _drop_touched_groups(change: Change, head: Head, winner: Commit) -> Change:
     )
 
 
+def _drop_touched_statistics(change: Change, head: Head, winner: Commit) -> Change:
+    """Leave out files that the winner names: an add without a remove would bring them back."""
+    if not change.refreshed:
+        return change
+    touched = _touched_paths(winner)
+    left = tuple(item for item in change.refreshed if item.file.path not in touched)
+    if left:
+        return replace(change, refreshed=left)
+    raise CommitConflictError(
+        f"version {winner.version} of {head.table} changed every file whose statistics were left to"
+        " commit",
+        **_versions(change, head, winner),
+        hint="nothing was written; run the operation again",
+    )
+
+
 def _proof_of(change: Change, left: tuple[Replacement, ...]) -> Mapping[str, Any] | None:
     if change.proof is None:
         return None
@@ -168,6 +174,7 @@ _RULES: tuple[Callable[[Change, Head, Commit], Change], ...] = (
     _stop_clustering_if_columns_changed,
     _stop_if_files_are_there,
     _drop_touched_groups,
+    _drop_touched_statistics,
     _stop_if_removed_files_were_touched,
     _stop_if_rows_read_may_have_changed,
 )

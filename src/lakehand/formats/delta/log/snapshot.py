@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -97,6 +98,7 @@ def _load(store: Store, segment: LogSegment, statistics: Sequence[str], time_zon
         properties=state.metadata.configuration,
         native=state,
         table_id=state.metadata.id,
+        rules=json.dumps([state.protocol.to_json(), state.metadata.lasting_schema()]),
         checkpoint_version=segment.checkpoint_version,
     )
 

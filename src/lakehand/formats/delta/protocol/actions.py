@@ -26,6 +26,7 @@ __all__ = [
 
 _LIST_KINDS = ("add", "remove", "cdc", "txn", "domainMetadata")
 _SINGLE_KINDS = ("protocol", "metaData", "commitInfo")
+_IDENTITY_MARK = "delta.identity.highWaterMark"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,6 +110,14 @@ class Metadata:
             "configuration": dict(self.configuration),
             **self.unknown,
         }
+
+    def lasting_schema(self) -> Any:
+        """Return the schema as JSON, without what changes as identity columns count."""
+        return json.loads(self.schema_string or "{}", object_hook=_without_identity_mark)
+
+
+def _without_identity_mark(value: dict[str, Any]) -> dict[str, Any]:
+    return {key: item for key, item in value.items() if key != _IDENTITY_MARK}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

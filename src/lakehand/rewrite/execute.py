@@ -1,0 +1,81 @@
+"""The groups of a plan, each in a task of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakehand.engine import open_runner
+from lakehand.formats.base import TaskLimits, WriteSpec
+from lakehand.observe import Progress
+from lakehand.rewrite.task import RewriteTask
+
+if TYPE_CHECKING:
+    from lakehand.engine import CancelToken, TaskOutcome
+    from lakehand.engine.base import OnResult
+    from lakehand.observe import OnProgress
+    from lakehand.rewrite.prepare import Work
+    from lakehand.runs import Run
+
+__all__ = ["GroupProgress", "rewrite_groups"]
+
+#: Part of a task's memory that one row group may take.
+_ROW_GROUP_SHARE = 16
+_MAX_ROW_GROUP_BYTES = 64 * 2**20
+
+
+def rewrite_groups(
+    work: Work, run: Run, *, spark: Any, cancel: CancelToken, on_result: OnResult
+) -> list[TaskOutcome]:
+    """Rewrite and prove every group of `work`, and return what came of each."""
+    task = RewriteTask(
+        worker=work.table.worker(work.snapshot),
+        run=run,
+        spec=_spec(work),
+        limits=_limits(work),
+        prove=work.settings["prove"],
+    )
+    payloads = [{"group": group.to_json()} for group in work.groups]
+    with open_runner(work.settings, spark=spark) as runner:
+        return runner.run(task, payloads, run=run, on_result=on_result, cancel=cancel)
+
+
+def _spec(work: Work) -> WriteSpec:
+    row_group_bytes = work.settings["task_memory_bytes"] // _ROW_GROUP_SHARE
+    return WriteSpec(
+        target_file_bytes=work.settings["target_file_bytes"],
+        row_group_bytes=min(row_group_bytes, _MAX_ROW_GROUP_BYTES),
+    )
+
+
+def _limits(work: Work) -> TaskLimits:
+    return TaskLimits(
+        memory_bytes=work.settings["task_memory_bytes"],
+        scratch_bytes=work.settings["scratch_bytes"],
+        scratch_directory=work.settings["scratch_directory"],
+    )
+
+
+class GroupProgress:
+    """Tells how many groups are done, weighed by the bytes that they read."""
+
+    def __init__(self, work: Work, tell: OnProgress) -> None:
+        self._bytes = [group.input_bytes for group in work.groups]
+        self._tell = tell
+        self._done = 0
+        self._done_bytes = 0
+
+    def count(self, outcome: TaskOutcome) -> None:
+        self._done += 1
+        self._done_bytes += self._bytes[outcome.index]
+        self.tell()
+
+    def tell(self) -> None:
+        progress = Progress(
+            phase="rewrite",
+            done=self._done,
+            total=len(self._bytes),
+            unit="groups",
+            done_bytes=self._done_bytes,
+            total_bytes=sum(self._bytes),
+        )
+        self._tell(progress)
