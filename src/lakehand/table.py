@@ -11,6 +11,7 @@ from lakehand.formats.registry import detect_format, load_format
 from lakehand.formats.scan import scan
 from lakehand.model.reports import CheckpointReport
 from lakehand.observe.clock import SystemClock
+from lakehand.rewrite.prepare import Request, make_plan
 from lakehand.settings import Settings
 from lakehand.storage import open_store
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from lakehand.model.reports import OperationReport
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe import OnProgress
+    from lakehand.planning.plan import Plan
+    from lakehand.planning.restriction import FileFilter
+    from lakehand.rewrite.prepare import Planned
 
 __all__ = ["Table", "create_table", "open_table"]
 
@@ -181,24 +185,52 @@ class Table:
             duration_ms=(clock.monotonic() - started) * 1000,
         )
 
+    def plan(
+        self,
+        *,
+        where: str | None = None,
+        file_filter: FileFilter | None = None,
+        automatic: bool = False,
+        **settings: Any,
+    ) -> Plan:
+        """Say what `compact` would rewrite, why, and what it would cost. Writes nothing.
+
+        The arguments are those of `compact`, which takes the plan as `plan=`, at once or later.
+        """
+        request = Request(where=where, file_filter=file_filter, automatic=automatic)
+        return self.planned(request, **settings).plan
+
+    def planned(self, request: Request, **settings: Any) -> Planned:
+        """Return a plan with the snapshot it was made from and the reason of every file."""
+        return make_plan(self._handle, self._settings.with_call(settings), request)
+
     def compact(
         self,
         *,
+        where: str | None = None,
+        file_filter: FileFilter | None = None,
+        plan: Plan | None = None,
+        automatic: bool = False,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
         **settings: Any,
     ) -> OperationReport:
         """Rewrite small files, and files with deleted rows, into files of the target size.
 
-        Every group of files is proved to hold the same rows before anything is committed. Raising
-        from `on_progress` stops the work; the table is then as it was. Further keywords are
-        settings, for this call only.
+        Every group of files is proved to hold the same rows before anything is committed.
+
+        `where` is a condition in SQL that metadata can decide for every file; `file_filter` is a
+        function from the table of files to one boolean a file; `plan` is what `plan` returned,
+        to be carried out as it is. `automatic` is for schedules: partitions that are being written
+        to are left alone. Raising from `on_progress` stops the work; the table is then as it was.
+        Further keywords are settings, for this call only.
         """
         from lakehand.maintain import compact
 
         return compact(
             self._handle,
             settings=self._settings.with_call(settings),
+            request=Request(where=where, file_filter=file_filter, plan=plan, automatic=automatic),
             spark=self._spark,
             dry_run=dry_run,
             on_progress=on_progress,

@@ -1,4 +1,4 @@
-"""The files of a snapshot, one by one, for `--files`. Batches keep a million of them cheap."""
+"""The files of a table, one by one, for `--files`. Batches keep a million of them cheap."""
 
 from __future__ import annotations
 
@@ -9,26 +9,55 @@ from lakehand.model.quantities import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pyarrow as pa
+
     from lakehand.model.snapshot import Snapshot
+    from lakehand.rewrite.prepare import Planned
 
 _COLUMNS = ["path", "bytes", "rows", "deleted_rows", "modified_at", "partition"]
 _BATCH_ROWS = 10_000
+_HEADINGS = f"{'size':>10}  {'rows':>12}  {'deleted':>9}  {'modified':<19}"
 
 
 def file_records(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     """Return one plain value a file, smallest first."""
-    files = snapshot.files.select(_COLUMNS).sort_by([("bytes", "ascending"), ("path", "ascending")])
-    for batch in files.to_batches(max_chunksize=_BATCH_ROWS):
-        for record in batch.to_pylist():
-            yield {**record, "modified_at": record["modified_at"].isoformat()}
+    return _records(snapshot.files.select(_COLUMNS))
+
+
+def planned_file_records(planned: Planned) -> Iterator[dict[str, Any]]:
+    """Return one plain value a file with the reason why it is rewritten or not, smallest first."""
+    return _records(_with_reasons(planned))
 
 
 def file_lines(snapshot: Snapshot) -> Iterator[str]:
     """Return one line a file, smallest first; the path comes last and is never cut."""
     yield ""
-    yield f"{'size':>10}  {'rows':>12}  {'deleted':>9}  {'modified':<19}  path"
+    yield f"{_HEADINGS}  path"
     for record in file_records(snapshot):
-        rows = "?" if record["rows"] is None else f"{record['rows']:,}"
-        modified = record["modified_at"][:19].replace("T", " ")
-        size = format_bytes(record["bytes"])
-        yield f"{size:>10}  {rows:>12}  {record['deleted_rows']:>9,}  {modified}  {record['path']}"
+        yield f"{_facts(record)}  {record['path']}"
+
+
+def planned_file_lines(planned: Planned) -> Iterator[str]:
+    """Return one line a file with its reason, smallest first."""
+    yield ""
+    yield f"{_HEADINGS}  {'reason':<19}  path"
+    for record in planned_file_records(planned):
+        yield f"{_facts(record)}  {record['reason']:<19}  {record['path']}"
+
+
+def _with_reasons(planned: Planned) -> pa.Table:
+    return planned.snapshot.files.select(_COLUMNS).append_column("reason", planned.reasons)
+
+
+def _records(files: pa.Table) -> Iterator[dict[str, Any]]:
+    ordered = files.sort_by([("bytes", "ascending"), ("path", "ascending")])
+    for batch in ordered.to_batches(max_chunksize=_BATCH_ROWS):
+        for record in batch.to_pylist():
+            yield {**record, "modified_at": record["modified_at"].isoformat()}
+
+
+def _facts(record: dict[str, Any]) -> str:
+    rows = "?" if record["rows"] is None else f"{record['rows']:,}"
+    modified = record["modified_at"][:19].replace("T", " ")
+    size = format_bytes(record["bytes"])
+    return f"{size:>10}  {rows:>12}  {record['deleted_rows']:>9,}  {modified}"

@@ -107,3 +107,36 @@ def engine_options(command: FC) -> FC:
     master = setting_option("--master", "master", metavar="URL")
     remote = setting_option("--remote", "remote", metavar="URL")
     return engine(master(remote(command)))
+
+
+#: What decides over a plan, as flags: the same for `plan` and `compact`.
+_PLANNING_SETTINGS = (
+    ("--target-file-size", "target_file_bytes", "SIZE"),
+    ("--min-files", "min_files", "N"),
+    ("--small-file-ratio", "small_file_ratio", "RATIO"),
+    ("--deleted-row-ratio", "deleted_row_ratio", "RATIO"),
+    ("--strategy", "strategy", "[greedy|bin-packing|sort-by-size]"),
+    ("--max-bytes", "max_bytes_per_run", "SIZE"),
+    ("--max-files", "max_files_per_run", "N"),
+    ("--max-groups", "max_groups_per_run", "N"),
+    ("--quiet-period", "quiet_period", "TIME"),
+)
+
+
+def planning_options(command: FC) -> FC:
+    """Add what says which files are rewritten."""
+    for flag, setting, metavar in reversed(_PLANNING_SETTINGS):
+        command = setting_option(flag, setting, metavar=metavar)(command)
+    automatic = click.option(
+        "--automatic",
+        is_flag=True,
+        help="For schedules: wait for more files, and leave partitions alone that are being"
+        " written to.",
+    )
+    where = click.option(
+        "--where",
+        metavar="PREDICATE",
+        help="Only files whose rows all fulfil this condition, which must be decided by partition"
+        " values or statistics.",
+    )
+    return where(automatic(command))

@@ -6,9 +6,12 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from lakehand.model.quantities import format_bytes
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rich.console import Console
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
@@ -22,25 +25,55 @@ def progress_bar() -> Iterator[OnProgress | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
+    with make_bars(Console(stderr=True)) as bars:
+        yield Phases(bars).show
+
+
+def make_bars(console: Console) -> Bars:
+    """Return bars that show what is done, how much of it, and the time that is left."""
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    columns = (TextColumn("{task.description:10}"), BarColumn(), MofNCompleteColumn())
-    with Bars(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bars:
-        yield _Phases(bars).show
+    return Bars(
+        TextColumn("{task.description:8}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[amount]}"),
+        TimeElapsedColumn(),
+        TextColumn("[dim]left[/dim]"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
 
 
-class _Phases:
+class Phases:
     """One bar a phase, in the order in which the phases are reported."""
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
         # An engine may take a while before the first task is done.
-        self._start = bars.add_task("starting", total=None)
+        self._start = bars.add_task("starting", total=None, amount="")
 
     def show(self, event: Progress) -> None:
+        """Move the bar of the event's phase: by bytes where they are known, for groups differ."""
         self._bars.update(self._start, visible=False)
         if event.phase not in self._tasks:
-            self._tasks[event.phase] = self._bars.add_task(event.phase, total=event.total)
-        self._bars.update(self._tasks[event.phase], completed=event.done, total=event.total)
+            self._tasks[event.phase] = self._bars.add_task(event.phase, amount="")
+        by_bytes = event.done_bytes is not None and event.total_bytes is not None
+        self._bars.update(
+            self._tasks[event.phase],
+            completed=event.done_bytes if by_bytes else event.done,
+            total=event.total_bytes if by_bytes else event.total,
+            amount=amount_words(event),
+        )
+
+
+def amount_words(event: Progress) -> str:
+    """Say how much is done, as `3/8 groups, 12 MiB of 40 MiB`."""
+    total = "?" if event.total is None else f"{event.total:,}"
+    count = f"{event.done:,}/{total} {event.unit}".rstrip()
+    if event.done_bytes is None or event.total_bytes is None:
+        return count
+    return f"{count}, {format_bytes(event.done_bytes)} of {format_bytes(event.total_bytes)}"

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakehand.model.work import Proof
 
-__all__ = ["CheckpointReport", "GroupCounts", "MethodCounts", "OperationReport", "Outcome"]
+__all__ = [
+    "BeforeAfter",
+    "CheckpointReport",
+    "Forecast",
+    "GroupCounts",
+    "MethodCounts",
+    "OperationReport",
+    "Outcome",
+    "Remaining",
+]
 
 Outcome = Literal["committed", "nothing_to_do", "dry_run"]
 
@@ -65,6 +74,57 @@ class GroupCounts:
     committed: int = 0
     #: Lost to concurrent writers.
     dropped: int = 0
+    #: Of those planned, rewritten and proved by an earlier run that died.
+    adopted: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remaining:
+    """What is worth rewriting, but left for a later run by the caps of this one."""
+
+    #: Groups beyond the caps.
+    groups: int = 0
+    #: Files of these groups.
+    files: int = 0
+    #: Size of these files together.
+    bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forecast:
+    """What is expected of a plan."""
+
+    #: Files of the table before.
+    files_before: int
+    #: Files of the table after.
+    files_after: int
+    #: Size of the table before.
+    bytes_before: int
+    #: Size of the table after.
+    bytes_after: int
+    #: What the tasks read.
+    bytes_read: int
+    #: What the tasks write.
+    bytes_written: int
+    #: Processor time of all tasks together, as one core of local disk would take.
+    task_seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        return cls(**value)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BeforeAfter:
+    """One figure of the table before an operation and after it."""
+
+    #: Before.
+    before: int
+    #: After, had nobody else written meanwhile.
+    after: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,8 +137,10 @@ class OperationReport:
     outcome: Outcome
     #: URL of the table, without credentials.
     table: str
-    #: The version that the operation made, or the newest one if it made none.
+    #: The version that the operation made last, or the newest one if it made none.
     version: int
+    #: All versions that it made: several where it commits in batches.
+    versions: tuple[int, ...] = ()
     #: Files of the table before.
     files_before: int
     #: Files of the table after, had nobody else written meanwhile.
@@ -119,6 +181,28 @@ class OperationReport:
     errors: tuple[Mapping[str, Any], ...] = ()
     #: Files that were left alone, by reason.
     files_left: Mapping[str, int] = field(default_factory=dict)
+    #: Files that were left alone because they are neither small nor in bad shape.
+    files_skipped_large_enough: int = 0
+    #: Why there was nothing to do: the reason of the files that came closest to being rewritten,
+    #: or `no_files_to_compact`; null if there was something.
+    skip_reason: str | None = None
+    #: What is worth rewriting, but beyond the caps of this run.
+    remaining: Remaining = Remaining()
+    #: Size of a file on average.
+    average_file_bytes: BeforeAfter
+    #: Rows rewritten and committed, by the time of the whole call.
+    rows_per_second: float = 0.0
+    #: Bytes of the files that were replaced, by the time of the whole call.
+    bytes_per_second: float = 0.0
+    #: How files were put together.
+    strategy: str
+    #: How full the new files are: their bytes by what as many files of the target size would have;
+    #: null if there are none.
+    bin_packing_efficiency: float | None = None
+    #: Partitions with a committed group; an unpartitioned table is one.
+    partitions_compacted: int = 0
+    #: What the plan expected.
+    forecast: Forecast
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that the command prints with `--json`."""

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehand.model.reports import Forecast, Remaining
 from lakehand.planning.candidates import find_candidates, read_files
 from lakehand.planning.copy_rule import copy_affinity
 from lakehand.planning.drafts import draft_groups, split_at_caps
-from lakehand.planning.forecast import Forecast
 from lakehand.planning.packing import Items, Limits, pack
-from lakehand.planning.plan import Plan, Remaining
+from lakehand.planning.plan import Plan, partition_text
 from lakehand.planning.reasons import CHOSEN, LEFT, Reason, code_of, count_reasons, reason_column
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.planning.candidates import Candidates, Files
     from lakehand.planning.drafts import Drafts
+    from lakehand.planning.plan import PlannedGroup
     from lakehand.planning.policy import CompactionPolicy
     from lakehand.planning.reasons import ReasonCodes
     from lakehand.planning.surveyed import Flags, Integers
@@ -68,9 +69,10 @@ def plan_compaction(
     reasons = _final_reasons(candidates, drafts, later)
     plan = Plan(
         table=snapshot.table,
+        table_id=snapshot.table_id,
         version=snapshot.version,
         policy=in_force,
-        groups=kept.to_groups(snapshot.files["path"]),
+        groups=_named_groups(kept, snapshot.files),
         chosen=count_reasons(reasons, CHOSEN),
         left=count_reasons(reasons, LEFT),
         remaining=Remaining(
@@ -147,6 +149,16 @@ def _final_reasons(candidates: Candidates, drafts: Drafts, later: Drafts) -> Rea
     reasons[alone] = code_of(Reason.SINGLE_FILE)
     reasons[later.positions] = code_of(Reason.LATER_RUN)
     return reasons
+
+
+def _named_groups(kept: Drafts, files: pa.Table) -> tuple[PlannedGroup, ...]:
+    """Turn the groups into values that name files and partition."""
+    first = files["partition"].take(pa.array(kept.positions[kept.bounds[:-1]])).to_pylist()
+    groups = kept.to_groups(files["path"])
+    return tuple(
+        replace(group, partition=partition_text(values))
+        for group, values in zip(groups, first, strict=True)
+    )
 
 
 def _forecast(files: Files, kept: Drafts) -> Forecast:

@@ -7,20 +7,17 @@ included; docs/decisions/0010-planning.md tells how they were measured. They ord
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
     from lakehand.planning.policy import CompactionPolicy
     from lakehand.planning.surveyed import Integers
 
-__all__ = ["Forecast", "expected_file_counts", "recoded_bytes", "task_seconds"]
+__all__ = ["expected_file_counts", "recoded_bytes", "task_seconds"]
 
 _MIB = 2**20
 #: Row groups moved byte for byte, checksums at both ends.
@@ -38,30 +35,6 @@ SECONDS_PER_GROUP = 0.1
 #: headers are no longer repeated.
 _TIGHT_ROW_GROUP_BYTES = 4 * _MIB
 _RECODED_SHARE = 0.87
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Forecast:
-    """What is expected of a plan."""
-
-    #: Files of the table before and after.
-    files_before: int
-    files_after: int
-    #: Bytes of the table before and after.
-    bytes_before: int
-    bytes_after: int
-    #: What the tasks read and write.
-    bytes_read: int
-    bytes_written: int
-    #: Processor time of all tasks together.
-    task_seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        return cls(**value)
 
 
 def recoded_bytes(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import json
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.errors import ReplanError
-from lakehand.planning.forecast import Forecast
+from lakehand.errors import ReplanError, ValidationError
+from lakehand.model.reports import Forecast, Remaining
 from lakehand.planning.policy import CompactionPolicy
 
 if TYPE_CHECKING:
@@ -19,82 +20,129 @@ if TYPE_CHECKING:
     from lakehand.model.work import Method
     from lakehand.planning.surveyed import Integers
 
-__all__ = ["Plan", "PlannedGroup", "Remaining", "locate_inputs"]
+__all__ = ["PLAN_FORM", "Plan", "PlannedGroup", "locate_inputs", "partition_text"]
+
+
+#: Number of the document's form. A plan of another form is refused, never guessed at.
+PLAN_FORM = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedGroup:
     """Files of one partition that become new files together, in one task."""
 
+    #: Number of the group; the largest group is 0.
     id: int
-    #: Paths of the inputs, as the table of files spells them.
+    #: The partition of the files, as `column=value`; empty where the table has none.
+    partition: str = ""
+    #: The files, as the table spells their paths.
     paths: tuple[str, ...]
+    #: Size of these files together.
     input_bytes: int
-    #: Why these files; shown to users.
+    #: Why these files.
     reason: str
+    #: How they are rewritten: `copy` moves row groups byte for byte, `recode` writes rows anew.
     method: Method
-    #: Why this method; shown to users.
+    #: Why this method.
     method_reason: str
     #: Numbers of the paths that a copy has to recode first.
     recoded: tuple[int, ...] = ()
     #: Size that each output aims for: even, where the rows go into several files.
     target_file_bytes: int
-    #: Files and bytes that are expected to come out.
+    #: Files that are expected to come out.
     expected_files: int
+    #: Size of these files together.
     expected_bytes: int
     #: Estimated processor time.
     task_seconds: float
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Remaining:
-    """What is worth rewriting, but left for a later run by the caps of this one."""
-
-    groups: int = 0
-    files: int = 0
-    bytes: int = 0
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        return cls(**{**value, "paths": tuple(value["paths"]), "recoded": tuple(value["recoded"])})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """What is to be rewritten, largest group first, and why the rest is not."""
 
+    #: Number of this document's form.
+    form: int = PLAN_FORM
+    #: The verb that carries it out.
+    operation: str = "compact"
     #: URL of the table, without credentials.
     table: str
+    #: What tells the table from one created later at the same place; null: nothing does.
+    table_id: str | None = None
     #: Version that the plan was made from.
     version: int
+    #: The condition on the files that were looked at, as SQL; null: all of them.
+    where: str | None = None
     #: The settings in force.
     policy: CompactionPolicy
-    groups: tuple[PlannedGroup, ...]
     #: Number of files to be rewritten, by reason.
     chosen: Mapping[str, int] = field(default_factory=dict)
     #: Number of files left alone, by reason.
     left: Mapping[str, int] = field(default_factory=dict)
-    remaining: Remaining = Remaining()
+    #: What the caps of the run leave for a later one.
+    remaining: Remaining = field(default_factory=Remaining)
+    #: What is expected of the run.
     forecast: Forecast
-    operation: str = "compact"
-    #: The condition on the files that were looked at, as SQL; null: all of them.
-    where: str | None = None
+    #: What becomes what.
+    groups: tuple[PlannedGroup, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as one JSON document."""
+        """Return the document that `lakehand plan --json` prints, and `compact --plan` takes."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        groups = (
-            PlannedGroup(**{**g, "paths": tuple(g["paths"]), "recoded": tuple(g["recoded"])})
-            for g in value["groups"]
-        )
-        return cls(
-            **{
-                **value,
-                "policy": CompactionPolicy.from_json(value["policy"]),
-                "groups": tuple(groups),
-                "remaining": Remaining(**value["remaining"]),
-                "forecast": Forecast.from_json(value["forecast"]),
-            }
-        )
+        """Read the document again; ValidationError if it is none."""
+        if value.get("form") != PLAN_FORM:
+            raise _not_a_plan(f"its form is not {PLAN_FORM}")
+        known = {name: value[name] for name in (f.name for f in fields(cls)) if name in value}
+        try:
+            return cls(
+                **{
+                    **known,
+                    "policy": CompactionPolicy.from_json(value["policy"]),
+                    "groups": tuple(PlannedGroup.from_json(group) for group in value["groups"]),
+                    "remaining": Remaining(**value["remaining"]),
+                    "forecast": Forecast.from_json(value["forecast"]),
+                }
+            )
+        except (KeyError, TypeError) as error:
+            raise _not_a_plan(str(error)) from error
+
+    def to_text(self) -> str:
+        return json.dumps(self.to_json(), indent=2) + "\n"
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Read what `to_text` wrote; ValidationError if it is no plan."""
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise _not_a_plan(str(error)) from error
+        if not isinstance(value, dict):
+            raise _not_a_plan("it is no JSON object")
+        return cls.from_json(value)
+
+
+def _not_a_plan(reason: str) -> ValidationError:
+    return ValidationError(
+        f"this is no plan that this version of lakehand can carry out: {reason}",
+        field="plan",
+        hint="make one with `lakehand plan TABLE --output FILE`",
+    )
+
+
+def partition_text(values: Mapping[str, Any]) -> str:
+    """Spell the partition of a file for people.
+
+    >>> partition_text({"region": "eu", "day": None})
+    'region=eu, day=null'
+    """
+    return ", ".join(f"{k}={'null' if v is None else v}" for k, v in values.items())
 
 
 def locate_inputs(plan: Plan, files: pa.Table) -> list[Integers]:

@@ -44,8 +44,12 @@ class CompactionPolicy:
     max_groups_per_run: int | None = None
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        return cls(**{field.name: settings[field.name] for field in fields(cls)})
+    def from_settings(cls, settings: Settings, *, automatic: bool = False) -> Self:
+        """Take the policy from settings; a run that nobody asked for waits for more files."""
+        values = {field.name: settings[field.name] for field in fields(cls)}
+        if automatic and settings.sources["min_files"] == "default":
+            values["min_files"] = settings["automatic_min_files"]
+        return cls(**values)
 
     @property
     def small_file_bytes(self) -> float:

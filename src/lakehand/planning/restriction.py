@@ -1,4 +1,4 @@
-"""Which files a call is about: a predicate that metadata decides, or the caller's own function."""
+"""Which files a call is not about, whatever their state: each function returns a mask of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehand.errors import PredicateError, ValidationError
 from lakehand.expressions.pruning import ALL, UNKNOWN, decide
@@ -13,13 +14,14 @@ from lakehand.model.quantities import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.planning.surveyed import Flags
 
     FileFilter = Callable[[pa.Table], pa.Array | pa.ChunkedArray | np.ndarray]
 
-__all__ = ["files_outside_filter", "files_outside_predicate"]
+__all__ = ["files_in_busy_partitions", "files_outside_filter", "files_outside_predicate"]
 
 
 def files_outside_predicate(predicate: Predicate, files: pa.Table) -> Flags:
@@ -39,16 +41,27 @@ def files_outside_predicate(predicate: Predicate, files: pa.Table) -> Flags:
 def _undecided(predicate: Predicate, files: pa.Table, unknown: np.ndarray) -> PredicateError:
     example = files["path"][int(unknown[0])].as_py()
     partition = files.schema.field("partition").type if "partition" in files.schema.names else ()
-    names = ", ".join(member.name for member in partition)
-    hint = f"use the partition columns ({names})" if names else "leave the predicate out"
+    names = [member.name for member in partition]
+    hint = f"use the partition columns ({', '.join(names)})" if names else "leave the predicate out"
+    others = ", ".join(name for name in predicate.columns if name not in names)
     return PredicateError(
         f"the predicate {predicate.text!r} cannot be decided from metadata for "
-        f"{format_count(len(unknown), 'file')}, for example {example}: it may hold rows on both "
-        "sides, and files are rewritten as a whole",
+        f"{format_count(len(unknown), 'file')}: {example}, for example, may hold rows on both "
+        f"sides of the condition on {others or 'its columns'}, and files are rewritten as a whole",
         field="where",
         value=predicate.text,
         hint=f"{hint}, or choose whole files with file_filter=",
     )
+
+
+def files_in_busy_partitions(
+    files: pa.Table, partition_keys: pa.Array, *, written_after: datetime
+) -> Flags:
+    """Say of each file whether its partition holds a file written later than `written_after`."""
+    later = pc.greater(files["modified_at"], pa.scalar(written_after, files["modified_at"].type))
+    busy = partition_keys.filter(later.combine_chunks())
+    mask: Flags = pc.is_in(partition_keys, busy).to_numpy(zero_copy_only=False)
+    return mask
 
 
 def files_outside_filter(file_filter: FileFilter, files: pa.Table) -> Flags:

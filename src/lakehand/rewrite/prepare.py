@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehand.errors import ValidationError
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.work import Group
@@ -17,7 +18,12 @@ from lakehand.planning.compaction import paths_to_survey, plan_compaction
 from lakehand.planning.plan import locate_inputs
 from lakehand.planning.policy import CompactionPolicy
 from lakehand.planning.reasons import Reason
-from lakehand.planning.restriction import files_outside_filter, files_outside_predicate
+from lakehand.planning.restriction import (
+    files_in_busy_partitions,
+    files_outside_filter,
+    files_outside_predicate,
+)
+from lakehand.rewrite.stored_plan import require_current, settings_of_plan
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -97,7 +103,28 @@ def make_plan(
     """Choose what to rewrite in the newest version. Writes nothing."""
     snapshot = table.snapshot()
     table.require("rewrite", snapshot)
-    return _Planner(table, settings, request, clock or SystemClock()).plan(snapshot)
+    if request.plan is None:
+        return _Planner(table, settings, request, clock or SystemClock()).plan(snapshot)
+    return _take_stored(request.plan, table, settings, request, snapshot)
+
+
+def _take_stored(
+    plan: Plan, table: FormatTable, settings: Settings, request: Request, snapshot: Snapshot
+) -> Planned:
+    if request.where is not None or request.file_filter is not None:
+        field = "where" if request.where is not None else "file_filter"
+        message = f"a plan names its files: {field} has nothing to choose from"
+        raise ValidationError(message, field=field, hint=f"give {field} when you plan")
+    chosen = settings_of_plan(plan, settings.with_properties(snapshot.properties))
+    require_current(plan, table, snapshot)
+    return Planned(
+        table=table,
+        request=request,
+        snapshot=snapshot,
+        settings=chosen,
+        plan=plan,
+        reasons=None,
+    )
 
 
 def plan_again(planned: Planned, *, without: Collection[str], clock: Clock) -> Planned:
@@ -146,15 +173,22 @@ class _Planner:
 
     def plan(self, snapshot: Snapshot) -> Planned:
         settings = self.settings.with_properties(snapshot.properties)
-        policy = CompactionPolicy.from_settings(settings)
+        policy = CompactionPolicy.from_settings(settings, automatic=self.request.automatic)
         predicate = self._predicate(snapshot)
-        snapshot = self._with_bounds(snapshot, predicate)
-        exclusions = self._exclusions(snapshot, predicate)
+        order = self.table.clustering(snapshot)
+        snapshot = self._with_bounds(snapshot, predicate, order)
         keys = self.table.partition_keys(snapshot)
+        exclusions = self._exclusions(snapshot, predicate, keys, settings)
         limit = settings["max_surveyed_files"]
         paths = paths_to_survey(snapshot, keys, policy, limit=limit, exclusions=exclusions)
-        survey = self.table.survey(snapshot, paths) if paths else None
-        planning = plan_compaction(snapshot, keys, policy, survey=survey, exclusions=exclusions)
+        planning = plan_compaction(
+            snapshot,
+            keys,
+            policy,
+            survey=self.table.survey(snapshot, paths) if paths else None,
+            order_keys=_order_keys(snapshot, order),
+            exclusions=exclusions,
+        )
         return Planned(
             table=self.table,
             request=self.request,
@@ -169,14 +203,19 @@ class _Planner:
             return None
         return parse_predicate(self.request.where, snapshot.schema, clock=self.clock)
 
-    def _with_bounds(self, snapshot: Snapshot, predicate: Predicate | None) -> Snapshot:
+    def _with_bounds(
+        self, snapshot: Snapshot, predicate: Predicate | None, order: tuple[str, ...]
+    ) -> Snapshot:
         """Return the same version with the bounds that are needed: most tables need none."""
         names = columns_with_bounds(predicate, snapshot) if predicate else []
-        if not names:
+        wanted = list(dict.fromkeys([*names, *order]))
+        if not wanted:
             return snapshot
-        return self.table.snapshot(version=snapshot.version, statistics=names)
+        return self.table.snapshot(version=snapshot.version, statistics=wanted)
 
-    def _exclusions(self, snapshot: Snapshot, predicate: Predicate | None) -> dict[Reason, Flags]:
+    def _exclusions(
+        self, snapshot: Snapshot, predicate: Predicate | None, keys: pa.Array, settings: Settings
+    ) -> dict[Reason, Flags]:
         masks: dict[Reason, Flags] = {}
         if self.without:
             rewritten = pa.array(self.without, pa.string())
@@ -187,4 +226,19 @@ class _Planner:
         if self.request.file_filter is not None:
             mask = files_outside_filter(self.request.file_filter, snapshot.files)
             masks[Reason.OUTSIDE_FILTER] = mask
+        # Whoever asks by hand wants the work done now, unless they say otherwise.
+        if self.request.automatic or settings.sources["quiet_period"] == "call":
+            limit = self.clock.now() - settings["quiet_period"]
+            mask = files_in_busy_partitions(snapshot.files, keys, written_after=limit)
+            masks[Reason.RECENTLY_WRITTEN] = mask
         return masks
+
+
+def _order_keys(snapshot: Snapshot, order: tuple[str, ...]) -> pa.Table | None:
+    """Return where each file lies in the order of the table; None if it has none."""
+    if not order:
+        return None
+    bounds = snapshot.files["bounds"]
+    known = [name for name in order if bounds.type.get_field_index(name) >= 0]
+    minima = [pc.struct_field(bounds, [name, "min"]) for name in known]
+    return pa.table(minima, names=known) if known else None

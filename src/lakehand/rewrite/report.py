@@ -7,19 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from lakehand.model.reports import GroupCounts, MethodCounts, OperationReport
+from lakehand.model.reports import BeforeAfter, GroupCounts, MethodCounts, OperationReport
+from lakehand.planning.reasons import Reason
 from lakehand.prove.evidence import total_proof
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from lakehand.model.reports import Outcome
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.work import Group, GroupResult, Receipt
+    from lakehand.model.work import Group, GroupResult, Receipt, StagedFile
     from lakehand.planning.plan import Plan
     from lakehand.rewrite.stopwatch import Stopwatch
 
 __all__ = ["Done", "report_of"]
+
+#: Why a run has nothing to do, the reason of the files that came closest to being rewritten first.
+_CLOSEST_FIRST = (
+    Reason.LATER_RUN,
+    Reason.RECENTLY_WRITTEN,
+    Reason.BELOW_MINIMUM_FILES,
+    Reason.SINGLE_FILE,
+)
+_NO_FILES = "no_files_to_compact"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,11 +40,20 @@ class Done:
     results: tuple[GroupResult, ...]
     #: `LakehandError.to_json()` of groups that failed.
     failures: tuple[Mapping[str, Any], ...]
+    #: The sum of all commits, under the last version.
     receipt: Receipt
+    versions: tuple[int, ...] = ()
+    #: Groups that an earlier run has rewritten.
+    adopted: Collection[int] = ()
 
     @property
     def committed(self) -> tuple[GroupResult, ...]:
         return tuple(r for r in self.results if r.group not in self.receipt.dropped)
+
+    @property
+    def outputs(self) -> list[StagedFile]:
+        """The files that are now in the table."""
+        return [file for result in self.committed for file in result.outputs]
 
     def inputs_of(self, results: tuple[GroupResult, ...]) -> tuple[int, int]:
         """Return number and bytes of the files that `results` replace."""
@@ -52,38 +71,78 @@ def report_of(
     done: Done | None = None,
 ) -> OperationReport:
     """Return the report of a compaction; without `done` the table is as it was."""
+    timings = watch.milliseconds()
+    duration_ms = watch.total_milliseconds()
+    figures = _unchanged(snapshot, plan)
+    if done is not None:
+        figures |= _differences(figures, done)
+        figures |= _rates(done, seconds=duration_ms / 1000)
+        figures |= _outputs(plan, done)
+    return OperationReport(
+        operation=plan.operation,
+        outcome=outcome,
+        table=snapshot.table,
+        average_file_bytes=_averages(figures),
+        duration_ms=duration_ms,
+        plan_ms=timings.get("plan", 0.0),
+        commit_ms=timings.get("commit", 0.0),
+        **figures,
+        **_of_plan(plan),
+    )
+
+
+def _unchanged(snapshot: Snapshot, plan: Plan) -> dict[str, Any]:
     total_bytes = pc.sum(snapshot.files["bytes"]).as_py() or 0
-    base: dict[str, Any] = {
-        "operation": "compact",
-        "outcome": outcome,
-        "table": snapshot.table,
+    return {
         "version": snapshot.version,
         "files_before": snapshot.file_count,
         "files_after": snapshot.file_count,
         "bytes_before": total_bytes,
         "bytes_after": total_bytes,
         "groups": GroupCounts(planned=len(plan.groups)),
-        "files_left": plan.left,
     }
-    timings = watch.milliseconds()
-    base |= {"plan_ms": timings.get("plan", 0.0), "commit_ms": timings.get("commit", 0.0)}
-    if done is not None:
-        base |= _differences(snapshot.file_count, total_bytes, done)
-    return OperationReport(**base, duration_ms=watch.total_milliseconds())
 
 
-def _differences(file_count: int, total_bytes: int, done: Done) -> dict[str, Any]:
+def _of_plan(plan: Plan) -> dict[str, Any]:
+    return {
+        "files_left": plan.left,
+        "files_skipped_large_enough": plan.left.get(Reason.LARGE_ENOUGH, 0),
+        "skip_reason": None if plan.groups else _skip_reason(plan),
+        "remaining": plan.remaining,
+        "strategy": plan.policy.strategy,
+        "forecast": plan.forecast,
+    }
+
+
+def _skip_reason(plan: Plan) -> str:
+    """Name the reason of the files that came closest to being rewritten."""
+    outside = {Reason.OUTSIDE_PREDICATE, Reason.OUTSIDE_FILTER}
+    if plan.left and outside.issuperset(plan.left):
+        return next(iter(plan.left))
+    return next((str(reason) for reason in _CLOSEST_FIRST if reason in plan.left), _NO_FILES)
+
+
+def _averages(figures: Mapping[str, Any]) -> BeforeAfter:
+    before, after = (
+        figures[f"bytes_{moment}"] // max(1, figures[f"files_{moment}"])
+        for moment in ("before", "after")
+    )
+    return BeforeAfter(before=before, after=after)
+
+
+def _differences(before: Mapping[str, Any], done: Done) -> dict[str, Any]:
     committed = done.committed
     removed, removed_bytes = done.inputs_of(committed)
-    outputs = [file for result in committed for file in result.outputs]
+    outputs = done.outputs
     proof = total_proof([result.proof for result in committed if result.proof])
     used = [result.method for result in committed]
     return {
         "version": done.receipt.version,
-        "files_after": file_count - removed + len(outputs),
+        "versions": done.versions,
+        "files_after": before["files_before"] - removed + len(outputs),
         "files_removed": removed,
         "files_added": len(outputs),
-        "bytes_after": total_bytes - removed_bytes + sum(file.bytes for file in outputs),
+        "bytes_after": before["bytes_before"] - removed_bytes + sum(f.bytes for f in outputs),
         "rows_read": proof.rows if proof else 0,
         "rows_written": sum(file.rows for file in outputs),
         "methods": MethodCounts(**{method: used.count(method) for method in set(used)}),
@@ -91,15 +150,37 @@ def _differences(file_count: int, total_bytes: int, done: Done) -> dict[str, Any
             planned=len(done.groups),
             committed=len(committed),
             dropped=len(done.receipt.dropped),
+            adopted=len(done.adopted),
         ),
         "proof": proof,
         "retries": done.receipt.attempts - 1,
         "errors": done.failures,
-        **_task_times(done.results),
+        **_task_times([result for result in done.results if result.group not in done.adopted]),
     }
 
 
-def _task_times(results: tuple[GroupResult, ...]) -> dict[str, float]:
+def _rates(done: Done, *, seconds: float) -> dict[str, float]:
+    rows = sum(file.rows for file in done.outputs)
+    _, read_bytes = done.inputs_of(done.committed)
+    return {
+        "rows_per_second": rows / seconds if seconds else 0.0,
+        "bytes_per_second": read_bytes / seconds if seconds else 0.0,
+    }
+
+
+def _outputs(plan: Plan, done: Done) -> dict[str, Any]:
+    sizes = [file.bytes for file in done.outputs]
+    room = len(sizes) * plan.policy.target_file_bytes
+    partition_of = {path: group.partition for group in plan.groups for path in group.paths}
+    inputs = {group.id: group.inputs for group in done.groups}
+    partitions = {partition_of.get(inputs[r.group][0].path) for r in done.committed}
+    return {
+        "bin_packing_efficiency": sum(sizes) / room if room else None,
+        "partitions_compacted": len(partitions),
+    }
+
+
+def _task_times(results: Sequence[GroupResult]) -> dict[str, float]:
     stages = ("read", "write", "prove")
     return {
         f"{stage}_ms": sum(result.timings.get(stage, 0.0) for result in results) for stage in stages

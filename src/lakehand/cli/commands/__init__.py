@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakehand.cli.commands.log import checkpoint
 from lakehand.cli.commands.reading import history, inspect, settings
-from lakehand.cli.commands.rewriting import compact
+from lakehand.cli.commands.rewriting import compact, plan
 
 if TYPE_CHECKING:
     import click
@@ -14,4 +14,4 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS"]
 
 #: In the order in which `lakehand --help` lists them.
-COMMANDS: tuple[click.Command, ...] = (inspect, history, compact, checkpoint, settings)
+COMMANDS: tuple[click.Command, ...] = (inspect, history, plan, compact, checkpoint, settings)

@@ -1,30 +1,83 @@
-"""Commands that rewrite files."""
+"""Commands that rewrite files, and the one that says beforehand what they would do."""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lakehand.cli.opening import open_for_command
-from lakehand.cli.options import engine_options, setting_option, table_options
-from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.options import engine_options, planning_options, setting_option, table_options
+from lakehand.cli.output import print_document, print_lines, print_screen
 from lakehand.cli.progress import progress_bar
 from lakehand.errors import EXIT_FAILED
+
+if TYPE_CHECKING:
+    from lakehand.planning.plan import Plan
+
+
+@click.command()
+@table_options
+@planning_options
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Store the plan, to be carried out later by `compact --plan FILE`.",
+)
+@click.option("--files", "list_files", is_flag=True, help="List every file with its reason, too.")
+def plan(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    where: str | None,
+    automatic: bool,  # noqa: FBT001
+    output: Path | None,
+    list_files: bool,  # noqa: FBT001
+    **settings: Any,
+) -> None:
+    """Say what `compact` would rewrite in TABLE, why, and what it would cost.
+
+    Reads the log and the footers of files that are worth a look. Writes nothing to the table.
+    """
+    from lakehand.cli.files import planned_file_lines, planned_file_records
+    from lakehand.cli.screens.plan import plan_screen
+    from lakehand.rewrite.prepare import Request
+
+    opened = open_for_command(table, storage_options)
+    planned = opened.planned(Request(where=where, automatic=automatic), **settings)
+    if output is not None:
+        output.write_text(planned.plan.to_text())
+    if as_json:
+        records = ("files", planned_file_records(planned)) if list_files else None
+        print_document(planned.plan.to_json(), records=records)
+        return
+    print_screen(*plan_screen(planned.plan, stored_in=output))
+    if list_files:
+        print_lines(planned_file_lines(planned))
 
 
 @click.command()
 @table_options
 @click.option("--dry-run", is_flag=True, help="Say what would change; write nothing.")
-@setting_option("--target-file-size", "target_file_bytes", metavar="SIZE")
-@setting_option("--min-files", "min_files", metavar="N")
+@click.option(
+    "--plan",
+    "plan_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Carry out this plan, which `plan --output` stored, as it is.",
+)
+@planning_options
+@setting_option("--prove", "prove", metavar="[digest|independent|counts]")
 @engine_options
 def compact(
     table: str,
     storage_options: dict[str, str],
     as_json: bool,  # noqa: FBT001
     dry_run: bool,  # noqa: FBT001
-    **settings: Any,
+    plan_file: Path | None,
+    **options: Any,
 ) -> int:
     """Merge the small files of TABLE, and drop its deleted rows.
 
@@ -33,11 +86,18 @@ def compact(
     """
     from lakehand.cli.screens.operation import operation_screen
 
+    stored = None if plan_file is None else _read_plan(plan_file)
     opened = open_for_command(table, storage_options)
     with progress_bar() as on_progress:
-        report = opened.compact(dry_run=dry_run, on_progress=on_progress, **settings)
+        report = opened.compact(plan=stored, dry_run=dry_run, on_progress=on_progress, **options)
     if as_json:
         print_document(report.to_json())
     else:
         print_screen(*operation_screen(report))
     return EXIT_FAILED if report.errors else 0
+
+
+def _read_plan(file: Path) -> Plan:
+    from lakehand.planning.plan import Plan
+
+    return Plan.from_text(file.read_text())

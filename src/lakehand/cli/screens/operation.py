@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from lakehand.cli.screens.reasons import figures_grid, left_rows
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -16,14 +17,19 @@ if TYPE_CHECKING:
 
     from lakehand.model.reports import OperationReport
 
+_METHOD_WORDS = {"copy": "copied byte for byte", "recode": "written anew", "sort": "sorted"}
+_PROOF_WORDS = {
+    "digest": "proved equal, read back from storage",
+    "ranges": "proved equal by checksums of every byte range, read back from storage",
+    "mixed": "proved equal, by digest or by checksums of every byte range, read back from storage",
+    "counts": "counted, but not compared",
+}
+
 
 def operation_screen(report: OperationReport) -> Iterable[RenderableType]:
     """Show what an operation did, and the evidence that it changed no row."""
     yield Text(f"{report.operation}: {_outcome_words(report)}", style="bold")
-    for row in _operation_rows(report):
-        yield Text(f"  {row}")
-    for reason, count in report.files_left.items():
-        yield Text(f"  {format_count(count, 'file')} left alone: {reason}", style="dim")
+    yield figures_grid([*_figures(report), *left_rows(report.files_left, report.remaining)])
     for error in report.errors:
         yield Text(f"  failed: {error['message']}", style="red")
 
@@ -37,13 +43,58 @@ def _outcome_words(report: OperationReport) -> str:
     }[report.outcome]
 
 
-def _operation_rows(report: OperationReport) -> Iterable[str]:
-    if report.outcome != "committed":
-        return
+def _figures(report: OperationReport) -> Iterable[tuple[str, str]]:
+    if report.outcome == "dry_run" and report.groups.planned:
+        yield from _expected(report)
+    if report.outcome == "committed":
+        yield from _changes(report)
+        yield from _evidence(report)
+        yield "took", _pace(report)
+
+
+def _expected(report: OperationReport) -> Iterable[tuple[str, str]]:
+    forecast = report.forecast
+    yield "files", f"{forecast.files_before:,} → {forecast.files_after:,}"
+    before, after = format_bytes(forecast.bytes_before), format_bytes(forecast.bytes_after)
+    yield "size", f"{before} → about {after}"
+    cost = format_duration(timedelta(seconds=forecast.task_seconds))
+    yield "cost", f"about {cost} of one core"
+
+
+def _changes(report: OperationReport) -> Iterable[tuple[str, str]]:
+    average = report.average_file_bytes
+    averages = f"{format_bytes(average.before)} → {format_bytes(average.after)} on average"
+    yield "files", f"{report.files_before:,} → {report.files_after:,}; {averages}"
     before, after = format_bytes(report.bytes_before), format_bytes(report.bytes_after)
-    yield f"{report.files_before:,} files became {report.files_after:,}, {before} became {after}"
+    yield "size", f"{before} → {after}{_saving(report)}"
+    yield "groups", ", ".join(_groups(report))
+
+
+def _saving(report: OperationReport) -> str:
+    saved = report.bytes_before - report.bytes_after
+    if saved <= 0:
+        return ""
+    return f"; {format_bytes(saved)} ({saved / report.bytes_before:.0%}) less"
+
+
+def _groups(report: OperationReport) -> Iterable[str]:
+    for method, words in _METHOD_WORDS.items():
+        count = getattr(report.methods, method)
+        if count:
+            yield f"{count:,} {words}"
     if report.groups.dropped:
-        yield f"{format_count(report.groups.dropped, 'group')} lost to concurrent writers"
+        yield f"{report.groups.dropped:,} lost to concurrent writers"
+    if report.errors:
+        yield f"{len(report.errors):,} failed"
+
+
+def _evidence(report: OperationReport) -> Iterable[tuple[str, str]]:
     if report.proof is not None:
-        yield f"{report.proof.rows:,} rows read and written, proved equal by {report.proof.kind}"
-    yield f"took {format_duration(timedelta(milliseconds=report.duration_ms))}"
+        words = _PROOF_WORDS[report.proof.kind]
+        yield "rows", f"{report.proof.rows:,} {words}"
+
+
+def _pace(report: OperationReport) -> str:
+    time = format_duration(timedelta(milliseconds=report.duration_ms))
+    speed = f"{format_bytes(report.bytes_per_second)}/s, {report.rows_per_second:,.0f} rows/s"
+    return f"{time}; {speed}"

@@ -20,22 +20,30 @@ from lakehand.formats.delta.log.file_table import file_keys
 from lakehand.formats.delta.log.live_actions import live_actions
 from lakehand.formats.delta.log.snapshot import load_snapshot, load_state_at
 from lakehand.formats.delta.protocol.actions import file_key
+from lakehand.formats.delta.protocol.clustering import clustering_names
 from lakehand.formats.delta.protocol.features import require_write
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY
 from lakehand.formats.delta.protocol.schema import physical_name
+from lakehand.formats.delta.retention.names import is_data
+from lakehand.formats.delta.retention.protected import (
+    file_retention,
+    protected_files,
+    protected_since,
+)
 from lakehand.model.work import DataFile
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime, timedelta
 
     from lakehand.formats.base import FormatWorker
     from lakehand.formats.delta.log.file_table import FileKey
     from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.delta.protocol.features import Operation
     from lakehand.model.history import Difference, HistoryEntry
+    from lakehand.model.retention import Protection
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Change, Group, Receipt
     from lakehand.observe.clock import Clock
@@ -131,6 +139,10 @@ class DeltaTable:
         values = snapshot.files["native"].combine_chunks().field("partition_values")
         return partition_keys(values, columns)
 
+    def clustering(self, snapshot: Snapshot) -> tuple[str, ...]:
+        state: DeltaState = snapshot.native
+        return clustering_names(state.domains, state.schema, mode=state.mapping_mode)
+
     def survey(self, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
         return survey_files(WriteContext.of(snapshot.native), paths)
 
@@ -174,6 +186,18 @@ class DeltaTable:
             clock=self._clock,
         )
         return receipt
+
+    def retention(self, snapshot: Snapshot) -> timedelta:
+        return file_retention(snapshot.properties)
+
+    def is_data(self, keys: pa.Array) -> pa.BooleanArray:
+        return is_data(keys)
+
+    def protected(self, *, since: datetime, pinned_versions: Collection[int] = ()) -> Protection:
+        return protected_files(self.store, since=since, pinned_versions=pinned_versions)
+
+    def protected_since(self, *, version: int) -> Protection:
+        return protected_since(self.store, version=version)
 
     def find_commit(self, token: str, *, after: int) -> int | None:
         return commit.find_commit(self.store, token, after=after)

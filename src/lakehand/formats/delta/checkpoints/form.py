@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from lakehand.formats.delta.checkpoints.schema import checkpoint_schema, statistics_type
 from lakehand.formats.delta.files.statistics_rules import statistics_rules
+from lakehand.formats.delta.protocol.clustering import clustering_columns
 from lakehand.formats.delta.protocol.features import supported_features
 from lakehand.formats.delta.protocol.schema import (
     arrow_type,
@@ -32,7 +32,6 @@ __all__ = ["CheckpointForm", "checkpoint_form"]
 _JSON_PROPERTY = "delta.checkpoint.writeStatsAsJson"
 _STRUCT_PROPERTY = "delta.checkpoint.writeStatsAsStruct"
 _POLICY_PROPERTY = "delta.checkpointPolicy"
-_CLUSTERING_DOMAIN = "delta.clustering"
 #: Features whose readers cannot do without the row count of each file.
 _COUNTING_FEATURES = frozenset({"deletionVectors", "rowTracking"})
 _logger = get_logger(__name__)
@@ -95,7 +94,7 @@ def _statistics_struct(state: LogState, features: Collection[str]) -> pa.StructT
         configuration,
         mode=mapping_mode(configuration),
         partition_columns=state.metadata.partition_columns,
-        clustering_columns=_clustering_columns(state.domains),
+        clustering_columns=clustering_columns(state.domains),
         writer_features=features,
     )
     return statistics_type(rules.leaves, tight_bounds=rules.states_tightness)
@@ -105,13 +104,6 @@ def _partition_columns(metadata: Metadata) -> dict[str, DeltaType]:
     schema, mode = parse_schema(metadata.schema_string), mapping_mode(metadata.configuration)
     columns = [column for name in metadata.partition_columns if (column := schema.find(name))]
     return {physical_name(column, mode=mode): column.type for column in columns}
-
-
-def _clustering_columns(domains: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """Return the physical paths of the clustering columns; names alone are read liberally."""
-    configuration = json.loads(domains.get(_CLUSTERING_DOMAIN, "{}"))
-    columns = configuration.get("clusteringColumns") or []
-    return [(column,) if isinstance(column, str) else tuple(column) for column in columns]
 
 
 def _tell_statistics_are_kept(table: str) -> None:

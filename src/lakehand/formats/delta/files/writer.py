@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -13,6 +12,7 @@ from lakehand.formats.delta.files.file_schema import file_schema
 from lakehand.formats.delta.files.placement import partition_directory
 from lakehand.formats.delta.files.statistics import StatisticsCollector
 from lakehand.formats.delta.files.statistics_rules import statistics_rules
+from lakehand.formats.delta.protocol.clustering import clustering_columns
 from lakehand.formats.delta.protocol.schema import (
     MappingMode,
     StructType,
@@ -21,6 +21,7 @@ from lakehand.formats.delta.protocol.schema import (
 )
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.work import StagedFile
+from lakehand.parquet.calendar import calendar_class
 from lakehand.parquet.facts import dominant_codec, read_many_facts
 from lakehand.parquet.recoded_calendar import RecodedCalendar, refuse_ancient_values
 from lakehand.parquet.writer import ParquetLayout, RollingWriter
@@ -46,7 +47,6 @@ _ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
 _ROW_VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
 _CODEC_PROPERTY = "delta.parquet.compression.codec"
 _FORMAT_PROPERTY = "delta.parquet.format.version"
-_CLUSTERING_DOMAIN = "delta.clustering"
 _MATERIALIZE_FEATURE = "materializePartitionColumns"
 _DEFAULT_CODEC, _ZSTD_LEVEL = "zstd", 1
 _CODEC_NAMES = {"uncompressed": "none", "lz4_raw": "lz4", "lz4raw": "lz4"}
@@ -72,7 +72,7 @@ class WriteContext:
             partition_columns=tuple(state.metadata.partition_columns),
             configuration=dict(state.metadata.configuration),
             writer_features=frozenset(state.protocol.writer_features or ()),
-            clustering_columns=_clustering_columns(state.domains),
+            clustering_columns=clustering_columns(state.domains),
         )
 
     @property
@@ -109,12 +109,6 @@ class WriteContext:
             return list(self.schema.fields)
         names = {name.lower() for name in self.partition_columns}
         return [column for column in self.schema.fields if column.name.lower() not in names]
-
-
-def _clustering_columns(domains: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
-    """Return the physical paths of the columns that the table is clustered by."""
-    configuration = json.loads(domains.get(_CLUSTERING_DOMAIN, "{}"))
-    return tuple(tuple(path) for path in configuration.get("clusteringColumns", ()))
 
 
 def write_files(
@@ -217,8 +211,9 @@ def _write(
         return ()
     extras = _identity_columns(context, first.schema.names)
     schema = file_schema(context.data_fields(), mode=context.mode, extras=extras)
+    is_legacy = calendar_class(layout.key_values).datetime == "legacy"
     with (
-        _StatisticsByFile(context) as statistics,
+        _StatisticsByFile(context, is_legacy=is_legacy) as statistics,
         RollingWriter(
             context.store,
             schema.arrow,
@@ -254,8 +249,8 @@ def _identity_columns(context: WriteContext, names: Sequence[str]) -> list[tuple
 class _StatisticsByFile:
     """Collects the statistics of one file after the other, while their rows are encoded."""
 
-    def __init__(self, context: WriteContext) -> None:
-        self._collector = StatisticsCollector(context.statistics_rules())
+    def __init__(self, context: WriteContext, *, is_legacy: bool) -> None:
+        self._collector = StatisticsCollector(context.statistics_rules(), is_legacy=is_legacy)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="statistics")
         self._latest: Future[None] | None = None
         self._current = 0

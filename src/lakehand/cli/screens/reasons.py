@@ -1,0 +1,53 @@
+"""Why files are left alone, in words that need no glossary."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table as Grid
+from rich.text import Text
+
+from lakehand.model.quantities import format_bytes, format_count
+from lakehand.planning.reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rich.console import RenderableType
+
+    from lakehand.model.reports import Remaining
+
+__all__ = ["LEFT_WORDS", "figures_grid", "left_rows"]
+
+LEFT_WORDS: Mapping[str, str] = {
+    Reason.LARGE_ENOUGH: "large enough and in good shape",
+    Reason.BELOW_MINIMUM_FILES: "small, but too few of them in their partition",
+    Reason.SINGLE_FILE: "small, but without another file to go with",
+    Reason.LATER_RUN: "left for a later run by the caps of this one",
+    Reason.OUTSIDE_PREDICATE: "outside the predicate",
+    Reason.OUTSIDE_FILTER: "taken out by file_filter",
+    Reason.RECENTLY_WRITTEN: "in partitions that were written to a moment ago",
+}
+
+
+def left_rows(left: Mapping[str, int], remaining: Remaining) -> Iterable[tuple[str, str]]:
+    """Yield label and words of every reason for which files were left alone."""
+    label = "left alone"
+    for reason, count in left.items():
+        words = f"{format_count(count, 'file')} {LEFT_WORDS.get(reason, reason)}"
+        if reason == Reason.LATER_RUN:
+            groups = format_count(remaining.groups, "group")
+            words += f" ({groups}, {format_bytes(remaining.bytes)})"
+        yield label, words
+        label = ""
+
+
+def figures_grid(rows: Iterable[tuple[str, str]]) -> RenderableType:
+    """Set labels and figures in two columns, a little to the right."""
+    grid = Grid.grid(padding=(0, 2))
+    grid.add_column(min_width=2)
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, words in rows:
+        grid.add_row("", label, Text(words))
+    return grid
