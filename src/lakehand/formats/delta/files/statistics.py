@@ -17,6 +17,7 @@ import pyarrow.types as pat
 
 from lakehand.formats.delta.files.statistics_rules import has_bounds
 from lakehand.formats.delta.files.statistics_tree import Tree, put, string_text, tree_text
+from lakehand.parquet.ancient import FIRST_MODERN_DAY, FIRST_MODERN_SECOND
 
 if TYPE_CHECKING:
     from lakehand.formats.delta.files.statistics_rules import StatisticsRules
@@ -26,13 +27,19 @@ __all__ = ["StatisticsCollector", "maximum_text", "minimum_text"]
 
 _LAST_ASCII, _LAST_CHARACTER = "\x7f", "\U0010ffff"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECONDS = 10**6
 
 
 class StatisticsCollector:
-    """Sees the rows of a file (under physical names) go by and tells their statistics."""
+    """Sees the rows of a file (under physical names) go by and tells their statistics.
 
-    def __init__(self, rules: StatisticsRules) -> None:
+    `is_legacy` says that readers will shift the file's ancient dates: what is counted here is not
+    what they see, so such dates are no bounds.
+    """
+
+    def __init__(self, rules: StatisticsRules, *, is_legacy: bool = False) -> None:
         self._rules = rules
+        self._is_legacy = is_legacy
         self._connection = duckdb.connect(config={"threads": 1})
         self._query = _aggregate_query(rules)
         self._aggregates: list[pa.Table] = []
@@ -55,8 +62,11 @@ class StatisticsCollector:
         self._aggregates.append(self._connection.sql(self._query).to_arrow_table())
         self._connection.unregister("file_rows")
 
-    def finish(self) -> str:
-        """Return the statistics as the text of `add.stats`, and begin the next file."""
+    def finish(self, *, stored_rows: int | None = None) -> str:
+        """Return the statistics as the text of `add.stats`, and begin the next file.
+
+        `stored_rows` is how many rows the file has, where deleted ones did not go by.
+        """
         totals = self._totals()
         rows = totals["rows"].as_py()
         counts: Tree = {}
@@ -66,13 +76,19 @@ class StatisticsCollector:
             put(counts, leaf, str(rows - totals[f"present{position}"].as_py()))
             if f"min{position}" in totals:
                 prefix = self._rules.string_prefix
-                put(minima, leaf, minimum_text(totals[f"min{position}"], string_prefix=prefix))
-                put(maxima, leaf, maximum_text(totals[f"max{position}"], string_prefix=prefix))
-        document: Tree = {"numRecords": str(rows)}
+                low, high = (self._sure(totals[f"{end}{position}"]) for end in ("min", "max"))
+                put(minima, leaf, minimum_text(low, string_prefix=prefix))
+                put(maxima, leaf, maximum_text(high, string_prefix=prefix))
+        document: Tree = {"numRecords": str(rows if stored_rows is None else stored_rows)}
         document |= {"minValues": minima, "maxValues": maxima, "nullCount": counts}
         if self._rules.states_tightness:
             document["tightBounds"] = "true"
         return tree_text(document)
+
+    def _sure(self, bound: pa.Scalar) -> pa.Scalar:
+        """Return a bound; null in place of one that readers take for another date."""
+        is_shifted = self._is_legacy and bound.is_valid and _is_ancient(bound)
+        return pa.scalar(None, bound.type) if is_shifted else bound
 
     def _totals(self) -> dict[str, pa.Scalar]:
         """Fold the aggregates of all row groups into one row."""
@@ -83,6 +99,13 @@ class StatisticsCollector:
         query = f"SELECT {folds} FROM aggregates"
         row: pa.Table = self._connection.sql(query).to_arrow_table()
         return {name: row.column(name)[0] for name in row.column_names}
+
+
+def _is_ancient(value: pa.Scalar) -> bool:
+    if pat.is_date32(value.type):
+        return bool(value.value < FIRST_MODERN_DAY)
+    is_instant = pat.is_timestamp(value.type) and value.type.tz is not None
+    return is_instant and bool(value.value < FIRST_MODERN_SECOND * _MICROSECONDS)
 
 
 def _aggregate_query(rules: StatisticsRules) -> str:
