@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.retention import Protection
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.work import Change, DataFile, Group, Receipt, StagedFile
+    from lakehand.model.work import Change, DataFile, Group, Receipt, Refreshed, StagedFile
     from lakehand.parquet.copy import Copied
     from lakehand.prove.digest import Digester
     from lakehand.settings import Settings
@@ -149,6 +149,13 @@ class FormatTable(Protocol):
         """Look into `paths` and say what the table does not: see `model.survey`."""
         ...
 
+    def lacks_statistics(self, snapshot: Snapshot) -> pa.BooleanArray:
+        """Say of each row of `snapshot.files` whether statistics that the table wants are missing.
+
+        A column without values, or with values that have no order, lacks nothing.
+        """
+        ...
+
     def data_files(self, snapshot: Snapshot, rows: Sequence[int]) -> tuple[DataFile, ...]:
         """Turn chosen rows of `snapshot.files` into values that can be sent to tasks."""
         ...
@@ -252,6 +259,10 @@ class FormatWorker(Protocol):
         decoder: Decoder = "duckdb",
     ) -> None:
         """Count the rows of written files in `digester`, as storage gives them back."""
+        ...
+
+    def refresh(self, file: DataFile) -> Refreshed:
+        """Compute the statistics of `file` anew from its visible rows."""
         ...
 
     def count_rows(self, inputs: Sequence[DataFile]) -> int:

@@ -15,7 +15,7 @@ Method = Literal["copy", "recode", "sort"]
 ProofKind = Literal["digest", "ranges", "mixed", "counts"]
 #: What is asked of a proof: rows read back; rows read back by another decoder; counts alone.
 ProveMode = Literal["digest", "independent", "counts"]
-ChangeKind = Literal["rewrite", "append", "overwrite", "delete", "update", "metadata"]
+ChangeKind = Literal["rewrite", "statistics", "append", "overwrite", "delete", "update", "metadata"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,6 +160,19 @@ class Replacement:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Refreshed:
+    """A file that stays in the table as it is, with statistics that were computed anew."""
+
+    file: DataFile
+    #: What the format stores of the file in place of what it had.
+    native: Mapping[str, Any]
+    #: Rows that were read for it.
+    rows: int = 0
+    #: Whether the table says all this already.
+    is_known: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Transaction:
     """The mark of an application in the table: commits with the same mark happen once."""
 
@@ -171,8 +184,8 @@ class Transaction:
 class Change:
     """What one commit does to a table.
 
-    A rewrite is made of `replacements`, which a conflict drops one by one. Other changes use `adds`
-    and `removes`, which stand or fall together.
+    A rewrite is made of `replacements` and a change of statistics of `refreshed`, which a conflict
+    drops one by one. Other changes use `adds` and `removes`, which stand or fall together.
     """
 
     kind: ChangeKind
@@ -182,6 +195,7 @@ class Change:
     operation: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     replacements: tuple[Replacement, ...] = ()
+    refreshed: tuple[Refreshed, ...] = ()
     adds: tuple[StagedFile, ...] = ()
     removes: tuple[DataFile, ...] = ()
     transaction: Transaction | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehand.errors import CorruptLogError, NotATableError
 from lakehand.formats.base import Capabilities
@@ -19,6 +20,7 @@ from lakehand.formats.delta.log import history
 from lakehand.formats.delta.log.file_table import file_keys
 from lakehand.formats.delta.log.live_actions import live_actions
 from lakehand.formats.delta.log.snapshot import load_snapshot, load_state_at
+from lakehand.formats.delta.log.statistics_gaps import paths_lacking_statistics
 from lakehand.formats.delta.protocol.actions import file_key
 from lakehand.formats.delta.protocol.clustering import clustering_names
 from lakehand.formats.delta.protocol.features import require_write
@@ -145,6 +147,12 @@ class DeltaTable:
 
     def survey(self, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
         return survey_files(WriteContext.of(snapshot.native), paths)
+
+    def lacks_statistics(self, snapshot: Snapshot) -> pa.BooleanArray:
+        state: DeltaState = snapshot.native
+        rules = WriteContext.of(state).statistics_rules()
+        paths = paths_lacking_statistics(self.store, state.segment, rules)
+        return pc.is_in(snapshot.files["path"].combine_chunks(), value_set=paths)
 
     def data_files(self, snapshot: Snapshot, rows: Sequence[int]) -> tuple[DataFile, ...]:
         columns = snapshot.files.select(["path", "bytes", "rows", "deleted_rows", "native"])

@@ -9,11 +9,12 @@ from lakehand.errors import RefusedError, SchemaMismatchError, UnknownColumnErro
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.delta.files.copier import copy_files
 from lakehand.formats.delta.files.reader import ReadRequest, SourceFile, read_rows
+from lakehand.formats.delta.files.refresh import refresh_statistics
 from lakehand.formats.delta.files.scanner import open_scanner
 from lakehand.formats.delta.files.writer import WriteContext, output_directory, write_files
 from lakehand.formats.delta.protocol.schema import to_arrow
 from lakehand.formats.delta.protocol.type_changes import check_type_changes
-from lakehand.model.work import DataFile
+from lakehand.model.work import DataFile, Refreshed
 from lakehand.parquet.facts import dominant_codec, read_many_facts
 
 if TYPE_CHECKING:
@@ -156,6 +157,12 @@ class DeltaWorker:
         if not found:
             raise ValidationError("no column is asked for", field="columns", value=list(names))
         return tuple(column for column in found.values() if column is not None)
+
+    def refresh(self, file: DataFile) -> Refreshed:
+        """Compute the statistics of `file` anew from its visible rows."""
+        return refresh_statistics(
+            self.context, file, lambda columns: self.read([file], columns=columns)
+        )
 
     def count_rows(self, inputs: Sequence[DataFile]) -> int:
         """Count the visible rows of `inputs` by what the files say of themselves, unread."""

@@ -18,17 +18,30 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.commits.head import Head
     from lakehand.formats.delta.protocol.features import Operation
-    from lakehand.model.work import Change, ChangeKind, Replacement, StagedFile
+    from lakehand.model.work import Change, ChangeKind, Refreshed, Replacement, StagedFile
 
 __all__ = ["check_change"]
 
 _OPERATIONS: dict[ChangeKind, Operation] = {
     "rewrite": "rewrite",
+    "statistics": "rewrite",
     "append": "append",
     "overwrite": "append",
     "update": "append",
     "delete": "rewrite",
     "metadata": "checkpoint",
+}
+
+
+_PARTS = ("replacements", "refreshed", "adds", "removes")
+_PARTS_OF: dict[ChangeKind, set[str]] = {
+    "rewrite": {"replacements"},
+    "statistics": {"refreshed"},
+    "append": {"adds"},
+    "overwrite": {"adds", "removes"},
+    "update": {"adds", "removes"},
+    "delete": {"adds", "removes"},
+    "metadata": set(),
 }
 
 
@@ -52,23 +65,17 @@ def _is_for_this_table(change: Change, head: Head) -> None:
 
 
 def _fits_its_kind(change: Change, head: Head) -> None:
-    if change.kind == "rewrite":
-        wrong = bool(change.adds or change.removes) or not change.replacements
-    elif change.kind == "append":
-        wrong = bool(change.removes or change.replacements) or not (
-            change.adds or change.transaction
-        )
-    elif change.kind == "metadata":
-        wrong = bool(change.adds or change.removes or change.replacements)
-    else:
-        wrong = bool(change.replacements) or not (change.adds or change.removes)
-    if wrong:
+    given = {name for name in _PARTS if getattr(change, name)}
+    needs_one = change.kind != "metadata" and not (change.kind == "append" and change.transaction)
+    if given - _PARTS_OF[change.kind] or (needs_one and not given):
         message = f"a change of kind {change.kind!r} cannot have these files, or has none"
         raise ValidationError(message, field="change", hint=f"nothing was written to {head.table}")
 
 
 def _names_every_file_once(change: Change, head: Head) -> None:
-    for role, files in (("removes", change.all_removes), ("adds", change.all_adds)):
+    refreshed = [item.file for item in change.refreshed]
+    roles = (("removes", change.all_removes), ("adds", change.all_adds), ("refreshes", refreshed))
+    for role, files in roles:
         path, count = next(iter(Counter(file.path for file in files).most_common(1)), ("", 0))
         if count > 1:
             message = f"the change {role} {path!r} {count} times; {head.table} allows it once"
@@ -123,7 +130,23 @@ def _counts_its_rows(change: Change, head: Head) -> None:
             raise ValidationError(message, field="stats", value=file.path)
 
 
-def _row_count(file: StagedFile) -> int | None:
+def _refreshes_statistics_alone(change: Change, head: Head) -> None:
+    """Refuse an entry that differs from the live one by more, or counts other rows than it."""
+    for item in change.refreshed:
+        if set(item.native) != {"stats"}:
+            message = f"the change would alter more of {item.file.path!r} than its statistics"
+            raise ValidationError(message, field="change", value=sorted(item.native))
+        count = _row_count(item)
+        if count is None or count != (item.file.rows if item.file.rows is not None else count):
+            raise ValidationError(
+                f"{item.file.path!r} of {head.table} has {item.file.rows} rows, and {count} by its"
+                " new statistics",
+                field="stats",
+                value=item.file.path,
+            )
+
+
+def _row_count(file: StagedFile | Refreshed) -> int | None:
     try:
         count = json.loads(file.native["stats"])["numRecords"]
     except (KeyError, TypeError, ValueError):
@@ -183,6 +206,7 @@ _CHECKS: tuple[Callable[[Change, Head], None], ...] = (
     _replaces_no_file_by_itself,
     _has_the_partition_values_of_the_table,
     _counts_its_rows,
+    _refreshes_statistics_alone,
     _keeps_every_row,
     _keeps_what_must_be_kept,
     _needs_no_change_files,

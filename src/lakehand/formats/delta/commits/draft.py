@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from lakehand.formats.delta.commits.head import Head
-    from lakehand.model.work import Change, DataFile, StagedFile
+    from lakehand.model.work import Change, DataFile, Refreshed, StagedFile
 
 __all__ = ["changes_data", "draft_commit", "encode_actions"]
 
@@ -39,6 +39,7 @@ def draft_commit(change: Change, head: Head, *, token: str, now_ms: int) -> byte
     """Return the bytes of the version after `head`, with all that depends on time and place new."""
     timestamp_ms = head.next_timestamp(now_ms)
     adds, mark = _adds(change, head, now_ms)
+    adds += [_refreshed(refreshed) for refreshed in change.refreshed]
     removes = [_remove(file, change, now_ms) for file in change.all_removes]
     info = commit_info(
         change, head, adds=adds, removes=removes, token=token, timestamp_ms=timestamp_ms
@@ -64,7 +65,7 @@ def encode_actions(actions: Iterable[tuple[str, Mapping[str, Any]]]) -> bytes:
 
 def changes_data(change: Change) -> bool:
     """Say whether readers of changes must look at this commit."""
-    return change.kind != "rewrite"
+    return change.kind not in {"rewrite", "statistics"}
 
 
 def _adds(change: Change, head: Head, now_ms: int) -> tuple[list[dict[str, Any]], int]:
@@ -90,6 +91,14 @@ def _add(
         **_present(file.native, _TAKEN_FROM_STAGED),
     }
     return add if live is None else {**add, **_present(live, _KEPT_BY_RE_ADD)}
+
+
+def _refreshed(refreshed: Refreshed) -> dict[str, Any]:
+    """Return the entry of a live file again, unchanged but for what was computed anew.
+
+    Nothing else may differ, row ids among it: the file is the same, and so are its rows.
+    """
+    return {**refreshed.file.native["add"], "dataChange": False, **refreshed.native}
 
 
 def _remove(file: DataFile, change: Change, now_ms: int) -> dict[str, Any]:

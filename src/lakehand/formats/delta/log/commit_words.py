@@ -20,6 +20,7 @@ _SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "row deleted": ("numDeletedRows", "num_deleted_rows", "numTargetRowsDeleted"),
     "row updated": ("numUpdatedRows", "num_updated_rows", "numTargetRowsUpdated"),
     "file deleted": ("numDeletedFiles",),
+    "file refreshed": ("numRefreshedFiles",),
 }  # fmt: skip
 
 

@@ -1,0 +1,279 @@
+"""Statistics of files computed anew, without a file being written.
+
+Tasks read the files and return what their rows say. One commit then stores it beside the entries
+of the same files. A file that somebody else touched meanwhile is left out of it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from lakehand.engine import CancelToken, open_runner
+from lakehand.errors import LakehandError, error_from_json
+from lakehand.expressions.predicate import parse_predicate
+from lakehand.formats.scan import columns_with_bounds
+from lakehand.model.reports import StatisticsReport
+from lakehand.model.work import Change, DataFile, Refreshed
+from lakehand.observe import Progress
+from lakehand.observe.clock import SystemClock
+from lakehand.planning.restriction import files_outside_predicate
+from lakehand.rewrite.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lakehand.engine import TaskOutcome
+    from lakehand.formats.base import FormatTable, FormatWorker
+    from lakehand.model.reports import Outcome
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.model.work import Receipt
+    from lakehand.observe import OnProgress
+    from lakehand.observe.clock import Clock
+    from lakehand.planning.surveyed import Flags
+    from lakehand.settings import Settings
+
+__all__ = ["StatisticsRequest", "StatisticsTask", "recompute_statistics"]
+
+#: A task gets files up to either of these: enough to be worth its start, little to do again.
+_TASK_FILES, _TASK_BYTES = 64, 256 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StatisticsRequest:
+    """Which files a call is about; as it is: all whose statistics are missing or incomplete."""
+
+    #: Only files whose rows all fulfil this condition.
+    where: str | None = None
+    #: Files with complete statistics, too.
+    full: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StatisticsTask:
+    """A function from files to their statistics, as JSON. Picklable: it travels to the tasks."""
+
+    worker: FormatWorker
+    clock: Clock
+
+    def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        refreshed, failures = [], []
+        watch = Stopwatch(self.clock)
+        for file in map(DataFile.from_json, payload["files"]):
+            try:
+                with watch.measure("read"):
+                    found = self.worker.refresh(file)
+            except LakehandError as error:
+                # One bad file is no reason to leave the others without statistics.
+                failures.append(error.to_json())
+            else:
+                refreshed.append(_without_file(found))
+        timings = watch.milliseconds()
+        return {"refreshed": refreshed, "failures": failures, "timings": timings}
+
+
+def _without_file(refreshed: Refreshed) -> dict[str, Any]:
+    """Return what the driver does not know: the file itself need not travel back."""
+    return {**asdict(refreshed), "file": refreshed.file.path}
+
+
+def recompute_statistics(
+    table: FormatTable,
+    *,
+    settings: Settings,
+    request: StatisticsRequest,
+    spark: Any = None,
+    dry_run: bool = False,
+    on_progress: OnProgress | None = None,
+    clock: Clock | None = None,
+) -> StatisticsReport:
+    """Compute the statistics of files anew where they are missing or incomplete, and commit them.
+
+    Rows and files stay as they are, and so does everything else that the table says of a file.
+    """
+    watch = Stopwatch(clock or SystemClock())
+    with watch.measure("plan"):
+        chosen = _choose(table, settings, request, watch.clock)
+    if dry_run or not chosen.files:
+        return _report(chosen, watch, outcome="dry_run" if dry_run else "nothing_to_do")
+    done = _compute(chosen, watch.clock, spark=spark, on_progress=on_progress)
+    if not done.refreshed:
+        if len(done.failures) == len(chosen.files):
+            raise error_from_json(done.failures[0])
+        return _report(chosen, watch, outcome="nothing_to_do", done=done)
+    with watch.measure("commit"):
+        receipt = table.commit(_change(chosen, done.refreshed), token=f"lakehand-{uuid.uuid4()}")
+    return _report(chosen, watch, outcome="committed", done=done, receipt=receipt)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Chosen:
+    """What a call is about."""
+
+    table: FormatTable
+    snapshot: Snapshot
+    settings: Settings
+    request: StatisticsRequest
+    files: tuple[DataFile, ...]
+    remaining: int
+
+
+def _choose(
+    table: FormatTable, settings: Settings, request: StatisticsRequest, clock: Clock
+) -> _Chosen:
+    snapshot = table.snapshot()
+    table.require("rewrite", snapshot)
+    in_force = settings.with_properties(snapshot.properties)
+    wanted = np.ones(snapshot.file_count, np.bool_)
+    if not request.full:
+        wanted &= table.lacks_statistics(snapshot).to_numpy(zero_copy_only=False)
+    if request.where is not None:
+        wanted &= ~_outside(table, snapshot, request.where, clock)
+    rows = np.flatnonzero(wanted)
+    kept = rows[: _most_files(snapshot, rows, in_force)]
+    return _Chosen(
+        table=table,
+        snapshot=snapshot,
+        settings=in_force,
+        request=request,
+        files=table.data_files(snapshot, kept.tolist()),
+        remaining=len(rows) - len(kept),
+    )
+
+
+def _outside(table: FormatTable, snapshot: Snapshot, where: str, clock: Clock) -> Flags:
+    predicate = parse_predicate(where, snapshot.schema, clock=clock)
+    names = columns_with_bounds(predicate, snapshot)
+    if names:
+        snapshot = table.snapshot(version=snapshot.version, statistics=names)
+    return files_outside_predicate(predicate, snapshot.files)
+
+
+def _most_files(snapshot: Snapshot, rows: np.ndarray, settings: Settings) -> int:
+    """Return how many of the chosen files the caps of a run allow; one at least."""
+    count: int = settings["max_files_per_run"] or len(rows)
+    most_bytes = settings["max_bytes_per_run"]
+    if most_bytes is not None:
+        total = np.cumsum(snapshot.files["bytes"].to_numpy()[rows])
+        count = min(count, max(1, int(np.searchsorted(total, most_bytes, side="right"))))
+    return count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Done:
+    """What the tasks returned."""
+
+    refreshed: tuple[Refreshed, ...]
+    unchanged: int
+    rows_read: int
+    failures: tuple[Mapping[str, Any], ...]
+    read_ms: float
+
+
+def _compute(chosen: _Chosen, clock: Clock, *, spark: Any, on_progress: OnProgress | None) -> _Done:
+    task = StatisticsTask(worker=chosen.table.worker(chosen.snapshot), clock=clock)
+    payloads = [{"files": [asdict(file) for file in files]} for files in _batches(chosen.files)]
+    counter = _Counter(payloads, on_progress)
+    with open_runner(chosen.settings, spark=spark) as runner:
+        outcomes = runner.run(task, payloads, on_result=counter.count, cancel=CancelToken())
+    return _gather(chosen, outcomes)
+
+
+def _batches(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
+    batch: list[DataFile] = []
+    size = 0
+    for file in sorted(files, key=lambda file: file.bytes, reverse=True):
+        if batch and (len(batch) == _TASK_FILES or size + file.bytes > _TASK_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(file)
+        size += file.bytes
+    if batch:
+        yield batch
+
+
+class _Counter:
+    """Tells how many files are done; raising from the callback cancels the verb."""
+
+    def __init__(
+        self, payloads: Sequence[Mapping[str, Any]], on_progress: OnProgress | None
+    ) -> None:
+        self._counts = [len(payload["files"]) for payload in payloads]
+        self._done = 0
+        self._on_progress = on_progress
+
+    def count(self, outcome: TaskOutcome) -> None:
+        self._done += self._counts[outcome.index]
+        if self._on_progress is not None:
+            total = sum(self._counts)
+            self._on_progress(Progress(phase="read", done=self._done, total=total, unit="files"))
+
+
+def _gather(chosen: _Chosen, outcomes: Sequence[TaskOutcome]) -> _Done:
+    results = [outcome.result for outcome in outcomes if outcome.result is not None]
+    failures = [dict(outcome.failure) for outcome in outcomes if outcome.failure is not None]
+    failures += [failure for result in results for failure in result["failures"]]
+    files = {file.path: file for file in chosen.files}
+    found = [
+        Refreshed(**{**item, "file": files[item["file"]]})
+        for result in results
+        for item in result["refreshed"]
+    ]
+    refreshed = tuple(item for item in found if not item.is_known)
+    return _Done(
+        refreshed=refreshed,
+        unchanged=len(found) - len(refreshed),
+        rows_read=sum(item.rows for item in found),
+        failures=tuple(failures),
+        read_ms=sum(result["timings"].get("read", 0.0) for result in results),
+    )
+
+
+def _change(chosen: _Chosen, refreshed: tuple[Refreshed, ...]) -> Change:
+    return Change(
+        kind="statistics",
+        base_version=chosen.snapshot.version,
+        table_id=chosen.snapshot.table_id,
+        operation="statistics",
+        parameters={"where": chosen.request.where},
+        refreshed=refreshed,
+    )
+
+
+def _report(
+    chosen: _Chosen,
+    watch: Stopwatch,
+    *,
+    outcome: Outcome,
+    done: _Done | None = None,
+    receipt: Receipt | None = None,
+) -> StatisticsReport:
+    snapshot = chosen.snapshot
+    total_bytes = pc.sum(snapshot.files["bytes"]).as_py() or 0
+    timings = watch.milliseconds()
+    committed = receipt.files_added if receipt else 0
+    return StatisticsReport(
+        outcome=outcome,
+        table=snapshot.table,
+        version=receipt.version if receipt else snapshot.version,
+        files_before=snapshot.file_count,
+        files_after=snapshot.file_count,
+        files_chosen=len(chosen.files) + chosen.remaining,
+        files_refreshed=committed,
+        files_unchanged=done.unchanged if done else 0,
+        files_dropped=len(done.refreshed) - committed if done else 0,
+        files_remaining=chosen.remaining,
+        rows_read=done.rows_read if done else 0,
+        bytes_before=total_bytes,
+        bytes_after=total_bytes,
+        duration_ms=watch.total_milliseconds(),
+        plan_ms=timings.get("plan", 0.0),
+        read_ms=done.read_ms if done else 0.0,
+        commit_ms=timings.get("commit", 0.0),
+        retries=receipt.attempts - 1 if receipt else 0,
+        errors=done.failures if done else (),
+    )
