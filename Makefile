@@ -45,6 +45,7 @@ test: setup lint ## every test, with coverage
 	$(BIN)/coverage report
 
 bench: environment ## measure lakehand beside its peers, in one run
+	@scripts/install-java || echo "Going on without those who need Java." >&2
 	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 soak: setup ## the long versions of the concurrency and crash tests

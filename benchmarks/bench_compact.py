@@ -1,0 +1,125 @@
+"""Compaction beside its peers, in one run: lineitem of TPC-H as three tables that need it.
+
+Every contender works in a warm process of its own; all take turns, each time on a fresh copy of the
+table. A full run stores its results and renews the tables and the picture of docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tpch
+from contender import CONTENDERS
+from contest import Contender, ContenderError, compete
+from outcomes import Report
+from publish import publish, tables
+
+if TYPE_CHECKING:
+    from tpch import Workload
+
+ROOT = Path(__file__).parent.parent
+CACHE = ROOT / ".cache" / "bench"
+SCRATCH = CACHE / "contest"
+PUBLISHED = ROOT / "benchmarks" / "results" / "compact.json"
+#: Of runs that are smaller, or lack a workload or a contender.
+PARTIAL = PUBLISHED.with_name("compact-partial.json")
+WORKLOADS = ("large", "tiny", "deleted")
+_PACKAGES = ("lakehand", "pyspark", "delta-spark", "deltalake", "duckdb", "pyarrow", "tpchgen-cli")
+
+
+def main() -> None:
+    chosen = _options()
+    report = Report.read(PUBLISHED) if chosen.draw else _measure(chosen)
+    print(tables(report))
+    if report.scale != tpch.FULL_SCALE:
+        print(f"The goals are for scale {tpch.FULL_SCALE:g}; this run cannot judge them.")
+    if not is_full(report):
+        report.write(PARTIAL)
+        return
+    report.write(PUBLISHED)
+    publish(report, ROOT / "docs")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scale", type=float, default=tpch.FULL_SCALE, help="of TPC-H; full: 5")
+    parser.add_argument("--runs", type=int, default=5, help="of each contender")
+    parser.add_argument("--spark-runs", type=int, help="of delta-spark, where five take too long")
+    parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=WORKLOADS)
+    parser.add_argument("--peers", nargs="+", choices=CONTENDERS, default=tuple(CONTENDERS))
+    parser.add_argument("--draw", action="store_true", help="renew the page from stored results")
+    return parser.parse_args()
+
+
+def is_full(report: Report) -> bool:
+    """Say whether these results may stand in the documentation."""
+    wanted = [(workload, set(CONTENDERS)) for workload in WORKLOADS]
+    found = [(one.name, {result.name for result in one.results}) for one in report.comparisons]
+    return report.scale == tpch.FULL_SCALE and found == wanted
+
+
+def _measure(chosen: argparse.Namespace) -> Report:
+    shutil.rmtree(SCRATCH, ignore_errors=True)
+    workloads = [_make(name, chosen.scale) for name in WORKLOADS if name in chosen.only]
+    warm_up = tpch.warm_up(CACHE)
+    load = os.getloadavg()[0]
+    runs = dict.fromkeys(chosen.peers, chosen.runs)
+    if chosen.spark_runs and "delta-spark" in runs:
+        runs["delta-spark"] = chosen.spark_runs
+    with ExitStack() as stack:
+        contenders = _start(stack, [name for name in CONTENDERS if name in chosen.peers])
+        contest = partial(compete, contenders=contenders, scratch=SCRATCH)
+        contest(warm_up, runs=dict.fromkeys(runs, 1))
+        comparisons = tuple(contest(workload, runs=runs) for workload in workloads)
+    return Report(
+        taken_on=datetime.now(UTC).date().isoformat(),
+        scale=chosen.scale,
+        machine=_machine(load),
+        versions={name: version(name) for name in _PACKAGES},
+        comparisons=comparisons,
+    )
+
+
+def _start(stack: ExitStack, names: list[str]) -> list[Contender]:
+    """Start those that can; without Java some cannot, and say so."""
+    contenders = []
+    for name in names:
+        try:
+            contenders.append(stack.enter_context(Contender(name, SCRATCH)))
+        except ContenderError as error:
+            print(f"{name} cannot take part: {error}", file=sys.stderr)
+    return contenders
+
+
+def _make(name: str, scale: float) -> Workload:
+    makers = {"large": tpch.large, "tiny": tpch.tiny}
+    if name in makers:
+        return makers[name](CACHE, scale)
+    return tpch.deleted(CACHE, scale, _delete)
+
+
+def _delete(sources: list[Path], target: Path) -> None:
+    with Contender("delta-spark", SCRATCH) as delta_spark:
+        delta_spark.ask("make_deleted", sources=[str(path) for path in sources], table=str(target))
+
+
+def _machine(load: float) -> dict[str, float]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(memory / 2**30),
+        "load_before": round(load, 1),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""One contender in a process of its own: it takes orders as lines of JSON, and times its own work.
+
+The process is kept for all runs, so that imports, sessions and compiled code are warm for all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from tpch import data_files, delete_with_spark
+
+ROOT = Path(__file__).parent.parent
+#: Where contenders that know no tables put their files, inside the table.
+OUTPUT = "copied"
+_CHUNK_BYTES = 16 * 2**20
+#: The judge of the tests makes do with less memory and the simplest collector.
+_DELTA_SPARK = {
+    "spark.driver.memory": "4g",
+    "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+}
+
+
+class LakehandOnSpark:
+    """`table.compact()` in a warm session, which lakehand starts as it would for a user."""
+
+    def __init__(self, _scratch: Path) -> None:
+        from lakehand.engine.session import open_session
+        from lakehand.settings import Settings
+
+        self._spark, _ = open_session(Settings())
+
+    def compact(self, order: dict[str, Any]) -> dict[str, Any]:
+        from lakehand import open_table
+
+        table = open_table(order["table"], spark=self._spark)
+        return table.compact(target_file_bytes=order["target_file_bytes"]).to_json()
+
+
+class LakehandLocal:
+    """`table.compact(engine="local")`; its worker processes are started in every run."""
+
+    def __init__(self, _scratch: Path) -> None:
+        import lakehand.maintain  # noqa: F401  imports are left out of every contender's time
+
+    def compact(self, order: dict[str, Any]) -> dict[str, Any]:
+        from lakehand import open_table
+
+        table = open_table(order["table"], engine="local")
+        return table.compact(target_file_bytes=order["target_file_bytes"]).to_json()
+
+
+class DeltaSpark:
+    """`OPTIMIZE` in a warm session."""
+
+    def __init__(self, scratch: Path) -> None:
+        sys.path.insert(0, str(ROOT / "tests"))
+        from pyspark.sql import SparkSession
+
+        from lakehand.engine.java import find_java
+        from support.oracle_server import CONFIGURATION
+
+        os.environ["JAVA_HOME"] = str(find_java())
+        builder = SparkSession.builder.master("local[*]").config("spark.local.dir", str(scratch))
+        for name, value in (CONFIGURATION | _DELTA_SPARK).items():
+            builder = builder.config(name, value)
+        self._spark = builder.getOrCreate()
+        self._spark.sparkContext.setLogLevel("ERROR")
+
+    def compact(self, order: dict[str, Any]) -> dict[str, Any]:
+        for limit in ("minFileSize", "maxFileSize"):
+            name = f"spark.databricks.delta.optimize.{limit}"
+            self._spark.conf.set(name, order["target_file_bytes"])
+        self._spark.sql(f"OPTIMIZE delta.`{order['table']}`").collect()
+        return {}
+
+    def make_deleted(self, order: dict[str, Any]) -> dict[str, Any]:
+        delete_with_spark(self._spark, order["sources"], order["table"])
+        return {}
+
+
+class DeltaRs:
+    """`DeltaTable.optimize.compact`, with the codec that the table has."""
+
+    def __init__(self, _scratch: Path) -> None:
+        from deltalake import WriterProperties
+
+        # Its default is zstd, which would cost it a third more time than the others.
+        self._properties = WriterProperties(compression="SNAPPY")
+
+    def compact(self, order: dict[str, Any]) -> dict[str, Any]:
+        from deltalake import DeltaTable
+
+        return DeltaTable(order["table"]).optimize.compact(
+            target_size=order["target_file_bytes"], writer_properties=self._properties
+        )
+
+
+class DuckDbCopy:
+    """Read the files, write their rows; nothing is checked and no table knows of it."""
+
+    def __init__(self, _scratch: Path) -> None:
+        import duckdb
+
+        self._connection = duckdb.connect()
+        # Its progress bar would stand between the results.
+        self._connection.execute("SET enable_progress_bar = false")
+
+    def compact(self, order: dict[str, Any]) -> dict[str, Any]:
+        table = Path(order["table"])
+        files = [str(path) for path in data_files(table)]
+        column = order["partition_by"]
+        (table / OUTPUT).mkdir()
+        self._connection.execute(
+            f"COPY (FROM read_parquet({files}, hive_partitioning = {bool(column)})) "
+            f"{_target(table / OUTPUT, column, order['files_out'])}"
+        )
+        return {}
+
+
+def _target(output: Path, column: str | None, files_out: int) -> str:
+    as_before = "FORMAT parquet, COMPRESSION snappy"
+    if column:
+        return f"TO '{output}' ({as_before}, PARTITION_BY ({column}))"
+    if files_out == 1:
+        return f"TO '{output}/all.parquet' ({as_before})"
+    return f"TO '{output}' ({as_before}, PER_THREAD_OUTPUT)"
+
+
+class CopiedBytes:
+    """Move the bytes into as many files as there will be, and have them on disk: the floor."""
+
+    def __init__(self, _scratch: Path) -> None: ...
+
+    def compact(self, order: dict[str, Any]) -> dict[str, Any]:
+        table = Path(order["table"])
+        target = table / OUTPUT
+        target.mkdir()
+        partitions = groupby(data_files(table), key=lambda path: path.parent)
+        groups = [group for _, files in partitions for group in _shares(files, order["files_out"])]
+        for number, group in enumerate(groups):
+            _concatenate(group, target / f"{number}.bytes")
+        _sync(target)
+        return {}
+
+
+def _shares(files: Any, count: int) -> list[tuple[Path, ...]]:
+    found = tuple(files)
+    size = -(-len(found) // count)
+    return [found[start : start + size] for start in range(0, len(found), size)]
+
+
+def _concatenate(files: tuple[Path, ...], target: Path) -> None:
+    with target.open("wb") as output:
+        for file in files:
+            with file.open("rb") as source:
+                while os.sendfile(output.fileno(), source.fileno(), None, _CHUNK_BYTES):
+                    pass
+        os.fsync(output.fileno())
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+CONTENDERS = {
+    "lakehand-spark": LakehandOnSpark,
+    "lakehand-local": LakehandLocal,
+    "delta-rs": DeltaRs,
+    "delta-spark": DeltaSpark,
+    "duckdb": DuckDbCopy,
+    "bytes": CopiedBytes,
+}
+
+
+def answer(contender: Any, line: str) -> dict[str, Any]:
+    request = json.loads(line)
+    work = getattr(contender, request.pop("method"))
+    started = time.perf_counter()
+    try:
+        report = work(request)
+    except Exception as error:  # noqa: BLE001  whatever fails is this contender's result
+        return {"error": f"{type(error).__name__}: {error}"[:2000]}
+    return {"seconds": time.perf_counter() - started, "report": report}
+
+
+def main(name: str, scratch: Path) -> None:
+    # What libraries print goes elsewhere; answers go through a private copy of standard output.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    contender = CONTENDERS[name](scratch)
+    print(json.dumps({"seconds": 0, "report": {}}), file=answers, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(contender, line), default=str), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
