@@ -190,6 +190,7 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`compact`: `groups`", reports, "GroupCounts"),
     ("`compact`: `methods`", reports, "MethodCounts"),
     ("`compact`: `proof`", work, "Proof"),
+    ("`statistics`; `compact`: `statistics`", reports, "StatisticsReport"),
     ("`checkpoint`", reports, "CheckpointReport"),
     ("`history`: each of `commits[]`", history, "HistoryEntry"),
 ]

@@ -7,6 +7,7 @@ files it may have left behind.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import CancelToken
@@ -17,6 +18,7 @@ from lakehand.rewrite.batches import Batches
 from lakehand.rewrite.execute import GroupProgress, rewrite_groups
 from lakehand.rewrite.prepare import Request, make_plan
 from lakehand.rewrite.report import report_of
+from lakehand.rewrite.statistics import StatisticsRequest, recompute_statistics
 from lakehand.rewrite.stopwatch import Stopwatch
 from lakehand.rewrite.takeover import describe_work, take_over
 from lakehand.runs import Heartbeat, Run, sweep
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from lakehand.rewrite.report import Done
     from lakehand.settings import Settings
 
-__all__ = ["compact"]
+__all__ = ["compact", "compact_and_refresh"]
 
 
 def compact(
@@ -60,6 +62,34 @@ def compact(
         return report_of(planned.snapshot, planned.plan, watch, outcome="nothing_to_do")
     done = _carry_out(planned, watch, spark=spark, tell=tell)
     return report_of(planned.snapshot, planned.plan, watch, outcome="committed", done=done)
+
+
+def compact_and_refresh(
+    table: FormatTable,
+    *,
+    settings: Settings,
+    request: Request | None = None,
+    spark: Any = None,
+    dry_run: bool = False,
+    on_progress: OnProgress | None = None,
+) -> OperationReport:
+    """Compact, then compute statistics where the files that are left have none.
+
+    These are two commits, because a format may give entries that are only refreshed a name of their
+    own. What becomes of the second does not change what the first has done.
+    """
+    wish = request or Request()
+    common: dict[str, Any] = {"settings": settings, "spark": spark, "on_progress": on_progress}
+    report = compact(table, request=wish, dry_run=dry_run, **common)
+    try:
+        statistics = recompute_statistics(
+            table, request=StatisticsRequest(where=wish.where), dry_run=dry_run, **common
+        )
+    except LakehandError as error:
+        if report.outcome != "committed":
+            raise
+        return replace(report, errors=(*report.errors, error.to_json()))
+    return replace(report, statistics=statistics)
 
 
 def _carry_out(planned: Planned, watch: Stopwatch, *, spark: Any, tell: OnProgress) -> Done:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.base import FormatTable
     from lakehand.model.history import Difference, HistoryEntry
-    from lakehand.model.reports import OperationReport
+    from lakehand.model.reports import OperationReport, StatisticsReport
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe import OnProgress
     from lakehand.planning.plan import Plan
@@ -211,6 +211,7 @@ class Table:
         file_filter: FileFilter | None = None,
         plan: Plan | None = None,
         automatic: bool = False,
+        recompute_statistics: bool = False,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
         **settings: Any,
@@ -222,15 +223,44 @@ class Table:
         `where` is a condition in SQL that metadata can decide for every file; `file_filter` is a
         function from the table of files to one boolean a file; `plan` is what `plan` returned,
         to be carried out as it is. `automatic` is for schedules: partitions that are being written
-        to are left alone. Raising from `on_progress` stops the work; the table is then as it was.
-        Further keywords are settings, for this call only.
+        to are left alone. `recompute_statistics` then does what `statistics` does, in a commit of
+        its own. Raising from `on_progress` stops the work; the table is then as it was. Further
+        keywords are settings, for this call only.
         """
-        from lakehand.maintain import compact
+        from lakehand.maintain import compact, compact_and_refresh
 
-        return compact(
+        verb = compact_and_refresh if recompute_statistics else compact
+        return verb(
             self._handle,
             settings=self._settings.with_call(settings),
             request=Request(where=where, file_filter=file_filter, plan=plan, automatic=automatic),
+            spark=self._spark,
+            dry_run=dry_run,
+            on_progress=on_progress,
+        )
+
+    def statistics(
+        self,
+        *,
+        where: str | None = None,
+        full: bool = False,
+        dry_run: bool = False,
+        on_progress: OnProgress | None = None,
+        **settings: Any,
+    ) -> StatisticsReport:
+        """Compute the statistics of files anew where they are missing or incomplete.
+
+        No file is written: the table gets another entry for the same files, with which readers skip
+        those that cannot hold what they look for. `full` does it for all files; `where` is a
+        condition in SQL that metadata can decide for every file. Further keywords are settings, for
+        this call only.
+        """
+        from lakehand.rewrite.statistics import StatisticsRequest, recompute_statistics
+
+        return recompute_statistics(
+            self._handle,
+            settings=self._settings.with_call(settings),
+            request=StatisticsRequest(where=where, full=full),
             spark=self._spark,
             dry_run=dry_run,
             on_progress=on_progress,

@@ -127,6 +127,7 @@ def test_the_proof_is_the_sum_of_the_evidence():
         "bytes": 10,
         "algorithm": "a1",
         "engine": "e1",
+        "decoders": None,
         "groups": 2,
     }
 

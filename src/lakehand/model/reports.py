@@ -129,6 +129,56 @@ class BeforeAfter:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StatisticsReport:
+    """What became of the statistics of a table's files. No file is written for them."""
+
+    #: The verb.
+    operation: str = "statistics"
+    #: `committed`, `nothing_to_do` or `dry_run`.
+    outcome: Outcome
+    #: URL of the table, without credentials.
+    table: str
+    #: The version that the operation made, or the newest one if it made none.
+    version: int
+    #: Files of the table before.
+    files_before: int
+    #: Files of the table after: as many, because the files stay.
+    files_after: int
+    #: Files whose statistics were missing or incomplete; all of them if that was asked for.
+    files_chosen: int = 0
+    #: Files that have other statistics now.
+    files_refreshed: int = 0
+    #: Chosen files whose statistics turned out to be right as they are.
+    files_unchanged: int = 0
+    #: Chosen files that concurrent writers touched meanwhile; they were left alone.
+    files_dropped: int = 0
+    #: Chosen files beyond the caps of this run.
+    files_remaining: int = 0
+    #: Rows that were read.
+    rows_read: int = 0
+    #: Size of the table before.
+    bytes_before: int
+    #: Size of the table after: the same.
+    bytes_after: int
+    #: From the call to its end.
+    duration_ms: float
+    #: Time for choosing the files.
+    plan_ms: float = 0.0
+    #: Time for reading, added up over all tasks.
+    read_ms: float = 0.0
+    #: Time for the commit.
+    commit_ms: float = 0.0
+    #: Attempts of the commit beyond the first.
+    retries: int = 0
+    #: Files that could not be read, each with its error; the others were committed.
+    errors: tuple[Mapping[str, Any], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document that `lakehand statistics --json` prints."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class OperationReport:
     """What an operation that rewrites files did."""
 
@@ -204,57 +254,9 @@ class OperationReport:
     partitions_compacted: int = 0
     #: What the plan expected.
     forecast: Forecast
+    #: What became of the statistics of the other files; null unless that was asked for.
+    statistics: StatisticsReport | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that the command prints with `--json`."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StatisticsReport:
-    """What became of the statistics of a table's files. No file is written for them."""
-
-    #: The verb.
-    operation: str = "statistics"
-    #: `committed`, `nothing_to_do` or `dry_run`.
-    outcome: Outcome
-    #: URL of the table, without credentials.
-    table: str
-    #: The version that the operation made, or the newest one if it made none.
-    version: int
-    #: Files of the table before.
-    files_before: int
-    #: Files of the table after: as many, because the files stay.
-    files_after: int
-    #: Files whose statistics were missing or incomplete; all of them if that was asked for.
-    files_chosen: int = 0
-    #: Files that have other statistics now.
-    files_refreshed: int = 0
-    #: Chosen files whose statistics turned out to be right as they are.
-    files_unchanged: int = 0
-    #: Chosen files that concurrent writers touched meanwhile; they were left alone.
-    files_dropped: int = 0
-    #: Chosen files beyond the caps of this run.
-    files_remaining: int = 0
-    #: Rows that were read.
-    rows_read: int = 0
-    #: Size of the table before.
-    bytes_before: int
-    #: Size of the table after: the same.
-    bytes_after: int
-    #: From the call to its end.
-    duration_ms: float
-    #: Time for choosing the files.
-    plan_ms: float = 0.0
-    #: Time for reading, added up over all tasks.
-    read_ms: float = 0.0
-    #: Time for the commit.
-    commit_ms: float = 0.0
-    #: Attempts of the commit beyond the first.
-    retries: int = 0
-    #: Files that could not be read, each with its error; the others were committed.
-    errors: tuple[Mapping[str, Any], ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that `lakehand statistics --json` prints."""
         return asdict(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakehand.cli.commands.log import checkpoint
+from lakehand.cli.commands.proving import statistics
 from lakehand.cli.commands.reading import history, inspect, settings
 from lakehand.cli.commands.rewriting import compact, plan
 
@@ -14,4 +15,12 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS"]
 
 #: In the order in which `lakehand --help` lists them.
-COMMANDS: tuple[click.Command, ...] = (inspect, history, plan, compact, checkpoint, settings)
+COMMANDS: tuple[click.Command, ...] = (
+    inspect,
+    history,
+    plan,
+    compact,
+    statistics,
+    checkpoint,
+    settings,
+)

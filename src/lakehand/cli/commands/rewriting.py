@@ -69,6 +69,11 @@ def plan(
     help="Carry out this plan, which `plan --output` stored, as it is.",
 )
 @planning_options
+@click.option(
+    "--recompute-statistics",
+    is_flag=True,
+    help="Then compute missing statistics of the other files, in a commit of its own.",
+)
 @setting_option("--prove", "prove", metavar="[digest|independent|counts]")
 @engine_options
 def compact(

@@ -1,0 +1,48 @@
+"""Commands about what a table says of its files, and whether that is so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from lakehand.cli.opening import open_for_command
+from lakehand.cli.options import engine_options, setting_option, table_options
+from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.progress import progress_bar
+from lakehand.errors import EXIT_FAILED
+
+
+@click.command()
+@table_options
+@click.option("--dry-run", is_flag=True, help="Say how many files lack statistics; write nothing.")
+@click.option("--full", is_flag=True, help="Files with complete statistics, too.")
+@click.option(
+    "--where",
+    metavar="PREDICATE",
+    help="Only files whose rows all fulfil this condition, which must be decided by partition"
+    " values or statistics.",
+)
+@setting_option("--max-bytes", "max_bytes_per_run", metavar="SIZE")
+@setting_option("--max-files", "max_files_per_run", metavar="N")
+@engine_options
+def statistics(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    **options: Any,
+) -> int:
+    """Compute missing statistics of the files of TABLE, so that readers can skip files.
+
+    No file is written or rewritten: the table gets new entries for the same files.
+    """
+    from lakehand.cli.screens.proving import statistics_screen
+
+    opened = open_for_command(table, storage_options)
+    with progress_bar() as on_progress:
+        report = opened.statistics(on_progress=on_progress, **options)
+    if as_json:
+        print_document(report.to_json())
+    else:
+        print_screen(*statistics_screen(report))
+    return EXIT_FAILED if report.errors else 0
