@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from lakehand.table import open_table
@@ -21,13 +22,14 @@ def compact(runner: SparkRunner, place: Path, board: Board) -> dict[str, Any]:
 
 
 def compact_and_release(runner: SparkRunner, place: Path, board: Board) -> list[tuple[int, int]]:
-    """Release group 1 when progress first tells of a group; return what progress told."""
+    """Release group 1 when progress tells of the first group; return what it told of groups."""
     seen: list[tuple[int, int]] = []
 
     def note(progress: Progress) -> None:
-        if not seen:
+        if progress.phase == "rewrite":
+            seen.append((progress.done, progress.total))
+        if seen == [(0, 2), (1, 2)]:
             board.release(1)
-        seen.append((progress.done, progress.total))
 
     with watched_tasks(board):
         open_table(place, spark=runner._session()).compact(on_progress=note)
@@ -35,10 +37,11 @@ def compact_and_release(runner: SparkRunner, place: Path, board: Board) -> list[
 
 
 def compact_until_progress(runner: SparkRunner, place: Path, board: Board) -> None:
-    """Stop the compaction when progress first tells of a group."""
+    """Stop the compaction when progress tells of the first group."""
 
     def stop(progress: Progress) -> None:
-        raise InterruptedError(f"{progress.done} of {progress.total}")
+        if progress.done == 1:
+            raise InterruptedError(f"{progress.done} of {progress.total}")
 
     with watched_tasks(board):
         open_table(place, spark=runner._session()).compact(on_progress=stop)
@@ -54,6 +57,12 @@ def session_around_compaction(runner: SparkRunner, place: Path) -> list[dict[str
     described.append(_describe(session))
     session.removeTag("of-the-user")
     return described
+
+
+def address(runner: SparkRunner) -> tuple[str, str]:
+    """Return URL and token of the Spark Connect server that the session's process started."""
+    endpoint = runner._session().client._builder.endpoint
+    return f"sc://{endpoint}", os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"]
 
 
 def _describe(session: Any) -> dict[str, Any]:

@@ -54,9 +54,7 @@ class CancelToken:
 
     def raise_if_cancelled(self) -> None:
         if self.is_cancelled:
-            raise CancelledError(
-                "stopped on request; no task is running any more and nothing was committed"
-            )
+            raise CancelledError("stopped on request; nothing was committed")
 
 
 class Runner(Protocol):
@@ -79,7 +77,8 @@ class Runner(Protocol):
 
         `on_result` gets every outcome once, as early as the runner knows it; with a `run` that is
         when the result is in its ledger. If it raises, all tasks are stopped. CancelledError
-        after `cancel.cancel()`.
+        after `cancel.cancel()`. A runner that cannot wait until stopped tasks have ended says so
+        in the ledger of `run`.
         """
         ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import platform
 import re
 import threading
@@ -22,7 +23,8 @@ from lakehand.engine.base import (
 from lakehand.engine.cores import CoreShare
 from lakehand.engine.session import open_session
 from lakehand.engine.spark_task import OUTCOME_SCHEMA, pack_work, shipped_function
-from lakehand.errors import WorkerMismatchError
+from lakehand.errors import StorageError, WorkerMismatchError
+from lakehand.observe import get_logger, log_event
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
     from lakehand.runs import Run
     from lakehand.settings import Settings
+
+_logger = get_logger(__name__)
 
 _POLL_SECONDS = 0.1
 _LEDGER_SECONDS = 2.0
@@ -68,7 +72,10 @@ class SparkRunner:
                 results.poll_ledger()
         except BaseException:
             job.interrupt()
+            _expect_stragglers(run)
             raise
+        if job.may_have_stragglers:
+            _expect_stragglers(run)
         cancel.raise_if_cancelled()
         return results.complete(job)
 
@@ -103,6 +110,7 @@ class _Job:
         self._tag = f"lakehand-{uuid.uuid4().hex}" if _is_connect(spark) else None
         self._spark = spark if self._tag else spark.newSession()
         self.attempts = attempts_of(spark)
+        self._is_speculative = _setting(spark, "spark.speculation", "false") == "true"
         share = share_of(spark, tasks=len(payloads))
         work = pack_work(function, payloads, attempts_by_spark=self.attempts, share=share)
         # Exactly one task a payload, started in their order.
@@ -123,6 +131,15 @@ class _Job:
                 self.outcomes[row["index"]] = json.loads(row["outcome"])
         except Exception as error:  # noqa: BLE001  told to whoever waits for the job
             self.error = error
+
+    @property
+    def may_have_stragglers(self) -> bool:
+        """Say whether attempts may still be at work that Spark has replaced or given up.
+
+        An executor that Spark has lost need not be dead.
+        """
+        is_replaced = any(outcome.get("attempts", 1) > 1 for outcome in self.outcomes.values())
+        return is_replaced or self._is_speculative or self.error is not None
 
     def wait(self, seconds: float) -> bool:
         """Wait a little; say whether the job has ended."""
@@ -199,6 +216,17 @@ class _Results:
         for index in range(self._count):
             if index not in self._known:
                 self._take(failed_for_good(index, reason, attempts=attempts))
+
+
+def _expect_stragglers(run: Run | None) -> None:
+    """Spark ends stopped tasks a little later, and those of lost executors perhaps never."""
+    if run is None:
+        return
+    try:
+        run.expect_stragglers()
+    except StorageError as error:
+        message = "Files of tasks that still run may be left to vacuum: %s"
+        log_event(_logger, logging.WARNING, "stragglers_not_noted", message, error, run=run.id)
 
 
 def _is_connect(spark: Any) -> bool:

@@ -5,6 +5,7 @@ Everything lies under `_lakehand/runs/<run id>/` in the table's root:
     run.json            who runs this, since when, and to what end; without it the run is over
     heartbeat.json      the last sign of life
     cancel              there if somebody asked the run to stop
+    stragglers          there if tasks may still write although nobody waits for them any more
     stems/<stem>.json   a name stem that a task attempt reserved before its first byte
     groups/<group>.json   which files a group is made of; there before its result
     results/<group>.json  what came of a group; the first attempt to put it wins
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from lakehand.storage import Store
 
 RUNS_DIRECTORY = "_lakehand/runs"
+_STRAGGLERS = "stragglers"
 _DIRECTORIES = ("stems", "groups", "results", "fates", "settled")
 
 logger = get_logger(__name__)
@@ -124,6 +126,13 @@ class Run:
 
     def is_cancel_requested(self) -> bool:
         return self.store.exists(self.key("cancel"))
+
+    def expect_stragglers(self) -> None:
+        """Note that tasks which the engine gave up may still be writing.
+
+        Their names are then kept when the run ends, for the next sweep to look for them again.
+        """
+        self.store.put(self.key(_STRAGGLERS), b"")
 
     # What tasks write.
 
@@ -292,7 +301,7 @@ class Run:
             entries = self.entries()
             delete_leftovers(self, keep={path for fate in self.fates() for path in fate.outputs})
             if not self.unsettled():
-                self.drop(entries)
+                self.drop(_all_but_awaited(entries))
         except RunTakenError as error:
             log_event(logger, logging.INFO, "run_left_to_taker", "%s", error.message, run=self.id)
         except StorageError as error:
@@ -324,6 +333,12 @@ class Run:
         failures = self.store.delete(keys)
         if failures:
             raise failures[0].error
+
+
+def _all_but_awaited(entries: Sequence[str]) -> list[str]:
+    """Leave out the names under which stragglers may still write, should there be any."""
+    is_awaited = _STRAGGLERS in entries
+    return [name for name in entries if not (is_awaited and name.startswith("stems/"))]
 
 
 def _names_outputs(name: str) -> bool:
