@@ -10,7 +10,7 @@ from lakehand.model.work import Change, Replacement
 from lakehand.observe.steps import Step
 from lakehand.runs import Run, commit_results, list_runs, resume, sweep
 from support.compactions import compact_inline, open_table
-from support.crash import kill_at, run_and_kill, run_to_end
+from support.crash import kill_at, run_and_kill
 from support.small_tables import make_table, read_sorted
 
 UNDECIDED = (
@@ -74,18 +74,6 @@ def test_a_run_killed_after_its_commit_keeps_its_files_and_loses_its_ledger(plac
     report = sweep(open_table(str(place)), takeover_after=AT_ONCE)
 
     assert (len(report.dropped), report.files_deleted) == (1, [])
-    assert len(live_files(place)) == 2
-    assert live_files(place) <= data_files(place)
-    assert read_sorted(place) == rows
-
-
-@kill_at(*UNDECIDED, Step.RUN_COMMITTING, Step.RUN_COMMITTED)
-def test_the_next_compaction_after_a_kill_succeeds(place, step):
-    rows = read_sorted(place)
-    run_and_kill(step, compact_inline, str(place))
-
-    run_to_end(compact_inline, str(place), "0s")
-
     assert len(live_files(place)) == 2
     assert live_files(place) <= data_files(place)
     assert read_sorted(place) == rows

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand import maintain
-from lakehand.engine import CancelToken, TaskOutcome
+from lakehand.engine import CancelToken, LocalRunner, TaskOutcome, open_runner
 from lakehand.formats.delta.table import DeltaTable
+from lakehand.observe.steps import Step, listen
 from lakehand.rewrite import execute
+from lakehand.rewrite.prepare import Request, make_plan, prepare
+from lakehand.rewrite.takeover import describe_work
+from lakehand.runs import Run
 from lakehand.settings import Settings
 from lakehand.storage import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
+    from lakehand.engine.base import Task
     from lakehand.model.reports import OperationReport
+    from lakehand.observe import OnProgress
+    from lakehand.observe.clock import Clock
 
 
 class InlineRunner:
@@ -44,14 +56,84 @@ class InlineRunner:
     def __exit__(self, *_: object) -> None: ...
 
 
+class KillingTask:
+    """A task that takes its worker process down at a step, as long as `mark` is not there."""
+
+    def __init__(self, function: Task, *, step: Step, mark: Path) -> None:
+        self._function = function
+        self._step = step
+        self._mark = mark
+
+    def __call__(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        listen(self._die)
+        return self._function(payload)
+
+    def _die(self, step: Step) -> None:
+        if step is self._step and not self._mark.exists():
+            self._mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 def open_table(path: str, options: dict[str, str] | None = None) -> DeltaTable:
     return DeltaTable(open_store(path, options))
 
 
+def leave_dead_run(path: Path | str, *, groups: int = 1, **settings: Any) -> Run:
+    """Do what a compaction does until some of its groups are recorded, and then no more."""
+    chosen = Settings(settings, environment={})
+    planned = make_plan(open_table(str(path)), chosen, Request())
+    run = Run.start(planned.table.store, describe_work(planned), snapshot=planned.snapshot)
+    work = replace(prepare(planned), groups=prepare(planned).groups[:groups])
+    with tasks_inline():
+        execute.rewrite_groups(
+            work, run, spark=None, cancel=CancelToken(), on_result=lambda _outcome: None
+        )
+    return run
+
+
 def compact_inline(
-    path: str, takeover_after: str = "2m", options: dict[str, str] | None = None, **settings: Any
+    path: Path | str,
+    takeover_after: str = "2m",
+    storage_options: dict[str, str] | None = None,
+    *,
+    on_progress: OnProgress | None = None,
+    clock: Clock | None = None,
+    **settings: Any,
 ) -> OperationReport:
     """Compact the table at `path`; a run that was silent for `takeover_after` is taken over."""
-    execute.open_runner = lambda _settings, **_: InlineRunner()
     chosen = Settings({"takeover_after": takeover_after, **settings}, environment={})
-    return maintain.compact(open_table(path, options), settings=chosen)
+    with tasks_inline():
+        return maintain.compact(
+            open_table(str(path), storage_options),
+            settings=chosen,
+            on_progress=on_progress,
+            clock=clock,
+        )
+
+
+def compact_with_tasks(
+    path: Path | str, wrap: Callable[[Task], Task], **settings: Any
+) -> OperationReport:
+    """Compact in worker processes, with every task wrapped into something else."""
+
+    class Wrapping(LocalRunner):
+        def run(self, function: Task, *args: Any, **options: Any) -> list[TaskOutcome]:
+            return super().run(wrap(function), *args, **options)
+
+    chosen = Settings({"takeover_after": "0s", **settings}, environment={})
+    with _runner(Wrapping):
+        return maintain.compact(open_table(str(path)), settings=chosen)
+
+
+def tasks_inline() -> AbstractContextManager[None]:
+    """Let all tasks run in this process."""
+    return _runner(InlineRunner)
+
+
+@contextmanager
+def _runner(make: Callable[[], Any]) -> Iterator[None]:
+    execute.open_runner = lambda _settings, **_: make()
+    try:
+        yield
+    finally:
+        execute.open_runner = open_runner

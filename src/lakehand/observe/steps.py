@@ -32,14 +32,26 @@ class Step(StrEnum):
     RUN_STARTED = "run-started"
     #: A task: its names are reserved, no byte of them written.
     TASK_RESERVED = "task-reserved"
-    #: A task: its files are written, its result is not.
+    #: A run: it has taken over a dead one, and adopted nothing of it yet.
+    RUN_TOOK_OVER = "run-took-over"
+    #: A run: it has adopted what fits of a dead one, whose ledger is still there.
+    RUN_ADOPTED = "run-adopted"
+    #: A task: its files are written and not proved.
     TASK_WRITTEN = "task-written"
+    #: A task: its files are proved, its result is not recorded.
+    TASK_PROVED = "task-proved"
     #: A task: its result is in the ledger.
     TASK_RECORDED = "task-recorded"
     #: A run: its fate says that it commits; nothing was put yet.
     RUN_COMMITTING = "run-committing"
-    #: A run: its commit landed; its ledger is still there.
+    #: A run: its commit landed, which its ledger does not say yet.
     RUN_COMMITTED = "run-committed"
+    #: A run: its ledger says what came of its commit; there may be more to do.
+    RUN_SETTLED = "run-settled"
+    #: A run: it has declared that it commits nothing more; what it staged is still there.
+    RUN_CLOSED = "run-closed"
+    #: A run: what it staged and did not commit is deleted; its ledger is still there.
+    RUN_CLEANED = "run-cleaned"
 
 
 _listener: Callable[[Step], None] | None = None

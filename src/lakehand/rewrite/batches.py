@@ -74,7 +74,6 @@ class Batches:
         if not self._pending:
             return
         results, self._pending = tuple(self._pending), []
-        self._results += results
         self._tell_progress()
         try:
             with self._watch.measure("commit"):
@@ -88,6 +87,7 @@ class Batches:
             self._receipts.append(receipt)
             self._dropped += receipt.dropped
             self._committed += len(results) - len(receipt.dropped)
+        self._results += results
         self._last_commit_at = self._watch.clock.monotonic()
         self._tell_progress()
 
@@ -130,6 +130,8 @@ class Batches:
             results=tuple(self._results),
             failures=tuple(self._failures),
             receipt=_total(self._receipts, self._dropped),
+            versions=self.versions,
+            adopted={item.group.id for item in self._work.adopted},
         )
 
 

@@ -11,6 +11,7 @@ from lakehand.errors import ProofError
 from lakehand.formats.base import NotCopyable, NotDecodable, TaskLimits
 from lakehand.model.work import Group
 from lakehand.observe import get_logger, log_event
+from lakehand.observe.steps import Step, reached
 from lakehand.rewrite.copy import copy_group
 from lakehand.rewrite.proving import DECODINGS
 from lakehand.rewrite.recode import recode_group
@@ -40,7 +41,9 @@ class RewriteTask:
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         group = Group.from_json(payload["group"])
-        return self.run.record(self._rewrite(group), group=group).to_json()
+        result = self._rewrite(group)
+        reached(Step.TASK_PROVED)
+        return self.run.record(result, group=group).to_json()
 
     def granted_limits(self) -> TaskLimits:
         """Return the limits with the threads that the engine grants where this is called."""

@@ -47,6 +47,7 @@ def _clean_up(run: Run, fate: Fate, lost: Collection[str], *, version: int | Non
     try:
         run.discard(lost)
         run.settle(fate, version=version)
+        reached(Step.RUN_SETTLED)
     except StorageError as error:
         message = "Run %s could not clean up after its commit: %s"
         log_event(logger, logging.WARNING, "run_not_settled", message, run.id, error.message)

@@ -298,8 +298,10 @@ class Run:
         """
         try:
             self.close()
+            reached(Step.RUN_CLOSED)
             entries = self.entries()
             delete_leftovers(self, keep={path for fate in self.fates() for path in fate.outputs})
+            reached(Step.RUN_CLEANED)
             if not self.unsettled():
                 self.drop(_all_but_awaited(entries))
         except RunTakenError as error:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.errors import CorruptLogError, VersionNotFoundError
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe.steps import Step, reached
 from lakehand.runs.adopt import Adopted, Adopter
 from lakehand.runs.fate import Fate, put_fate
 from lakehand.runs.leftovers import delete_unfinished, find_leftovers
@@ -150,8 +151,10 @@ class _Settling:
         if not self._take(state):
             self._keep(state, "it came back to life, or another run was faster")
             return
+        reached(Step.RUN_TOOK_OVER)
         if self._adopter is not None:
             self._adopter.adopt(state)
+            reached(Step.RUN_ADOPTED)
         self._clean(read_state(state.run))
 
     def _take(self, state: RunState) -> bool:

@@ -1,0 +1,114 @@
+"""Compactions killed at every step: no row is lost or doubled, and the next call ends the job."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakehand.observe.steps import Step
+from lakehand.runs import Run, list_runs
+from support.compactions import (
+    KillingTask,
+    compact_inline,
+    compact_with_tasks,
+    leave_dead_run,
+    open_table,
+)
+from support.crash import kill_at, run_and_kill
+from support.rows import assert_same_rows, lakehand_rows
+from support.small_tables import make_table, read_sorted
+
+TASK_STEPS = (
+    Step.TASK_RESERVED,
+    Step.TASK_WRITTEN,
+    Step.TASK_PROVED,
+    Step.TASK_RECORDED,
+)
+COMMIT_STEPS = (
+    Step.RUN_COMMITTING,
+    Step.COMMIT_PREPARED,
+    Step.COMMIT_PUT,
+    Step.COMMIT_CONFIRMED,
+    Step.RUN_COMMITTED,
+    Step.RUN_SETTLED,
+)
+END_STEPS = (Step.RUN_CLOSED, Step.RUN_CLEANED)
+
+
+@pytest.fixture
+def place(tmp_path):
+    return make_table(tmp_path / "t")
+
+
+@pytest.fixture
+def rows(place):
+    return read_sorted(place)
+
+
+def staged_files(place):
+    """Return what lakehand wrote and the table does not refer to, half-written files included."""
+    found = {path.relative_to(place).as_posix() for path in place.rglob("*lakehand-*")}
+    live = open_table(str(place)).snapshot().files["path"].to_pylist()
+    return {path for path in found if "_lakehand/" not in path} - set(live)
+
+
+def files_in_ledgers(place):
+    store = open_table(str(place)).store
+    fates = (fate for run_id in list_runs(store) for fate in Run(store=store, id=run_id).fates())
+    return {path for fate in fates for path in fate.outputs}
+
+
+def assert_unharmed(place, rows):
+    assert read_sorted(place).equals(rows)
+    assert_same_rows(lakehand_rows(place), rows.select(lakehand_rows(place).column_names))
+
+
+def assert_next_call_ends_the_job(place, rows, **settings):
+    compact_inline(place, "0s", **settings)
+
+    assert open_table(str(place)).snapshot().file_count == 2
+    assert staged_files(place) <= files_in_ledgers(place)
+    assert_unharmed(place, rows)
+
+
+@kill_at(Step.RUN_STARTED, *TASK_STEPS, *COMMIT_STEPS, *END_STEPS)
+def test_a_run_of_one_commit_is_ended_by_the_next_call(place, rows, step):
+    run_and_kill(step, compact_inline, str(place))
+    assert_unharmed(place, rows)
+
+    assert_next_call_ends_the_job(place, rows)
+
+
+@kill_at(Step.RUN_TOOK_OVER, Step.RUN_ADOPTED)
+def test_a_run_killed_while_it_takes_over_another_is_ended_by_the_next_call(place, rows, step):
+    leave_dead_run(place)
+    run_and_kill(step, compact_inline, str(place), "0s")
+    assert_unharmed(place, rows)
+
+    assert_next_call_ends_the_job(place, rows)
+    assert staged_files(place) == set()
+
+
+@kill_at(Step.TASK_PROVED, *COMMIT_STEPS)
+def test_a_run_killed_at_its_second_batch_keeps_the_first(place, rows, step):
+    run_and_kill(step, compact_singly, str(place), occurrence=2)
+    assert_unharmed(place, rows)
+    assert open_table(str(place)).snapshot().version >= 6
+
+    assert_next_call_ends_the_job(place, rows, commit_every_groups=1)
+
+
+def compact_singly(path):
+    compact_inline(path, commit_every_groups=1)
+
+
+@pytest.mark.parametrize("step", TASK_STEPS)
+def test_a_task_whose_process_is_killed_is_done_by_another(place, rows, step, tmp_path):
+    report = compact_with_tasks(
+        place, lambda task: KillingTask(task, step=step, mark=tmp_path / "mark")
+    )
+
+    assert (tmp_path / "mark").exists()
+    assert (report.groups.committed, report.errors) == (2, ())
+    assert staged_files(place) == set()
+    assert list_runs(open_table(str(place)).store) == []
+    assert_unharmed(place, rows)
