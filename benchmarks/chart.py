@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from outcomes import Comparison, Report, Result
 
 _WIDTH, _MARGIN, _LABEL_WIDTH, _BAR_WIDTH = 860, 24, 180, 480
-_TITLE_HEIGHT, _ROW_HEIGHT, _BAR_HEIGHT, _GAP, _AXIS_HEIGHT = 30, 26, 16, 18, 24
+_TITLE_HEIGHT, _ROW_HEIGHT, _BAR_HEIGHT, _GAP, _AXIS_HEIGHT = 30, 26, 16, 18, 38
 _LEFT = _MARGIN + _LABEL_WIDTH
 _BASELINES = ("duckdb", "bytes")
+_LEGEND = (
+    f"Median, with a mark at the worst run; in times of {label_of(OURS[0])}. Logarithmic scale."
+)
 
 # The picture brings its own ground, so that it reads on pages of any colour.
 _STYLE = """
@@ -78,6 +81,9 @@ def _panel_height(comparison: Comparison) -> int:
 
 def _panel(comparison: Comparison, scale: _Scale, top: int) -> Iterator[str]:
     yield _text(_MARGIN, top + 14, comparison.title, "title")
+    for seconds in scale.ticks:
+        start, length = top + _TITLE_HEIGHT - 6, len(comparison.results) * _ROW_HEIGHT
+        yield f'<path class="grid" d="M{scale.x(seconds)} {start}v{length}"/>'
     base = comparison.result(OURS[0]) or comparison.result(OURS[1])
     for number, result in enumerate(comparison.results):
         middle = top + _TITLE_HEIGHT + number * _ROW_HEIGHT + _BAR_HEIGHT // 2
@@ -110,10 +116,8 @@ def _value(result: Result, base: Result | None) -> str:
 
 def _axis(scale: _Scale, bottom: int) -> Iterator[str]:
     for seconds in scale.ticks:
-        x = scale.x(seconds)
-        yield f'<path class="grid" d="M{x} {_MARGIN + _TITLE_HEIGHT - 6}V{bottom - 8}"/>'
-        yield _text(x, bottom + 6, f"{seconds:g} s", "quiet middle")
-    yield _text(_WIDTH - _MARGIN, bottom + 6, "logarithmic", "quiet end")
+        yield _text(scale.x(seconds), bottom, f"{seconds:g} s", "quiet middle")
+    yield _text(_LEFT, bottom + 22, _LEGEND, "quiet")
 
 
 def _text(x: float, y: float, words: str, kind: str) -> str:

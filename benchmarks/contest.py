@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -55,7 +56,8 @@ class Contender:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -67,7 +69,7 @@ class Contender:
         """Have the contender work; return what it took, and what it says about it."""
         request = {"method": method, **arguments}
         with Watch(self._process.pid) as watch:
-            print(json.dumps(request, default=str), file=self._process.stdin, flush=True)
+            self._send(json.dumps(request, default=str))
             answered = self._receive()
         run = Run(
             seconds=round(answered["seconds"], 4),
@@ -76,14 +78,19 @@ class Contender:
         )
         return run, answered["report"]
 
+    def _send(self, line: str) -> None:
+        # Of a process that has ended, `_receive` tells the last words.
+        with contextlib.suppress(BrokenPipeError):
+            print(line, file=self._process.stdin, flush=True)
+
     def _receive(self) -> dict[str, Any]:
         too_late = threading.Timer(self._timeout_seconds, self._process.kill)
         too_late.start()
         line = self._process.stdout.readline()
         too_late.cancel()
         if not line:
-            last_words = (self._scratch / "log").read_text(errors="replace")[-2000:]
-            raise ContenderError(f"its process has ended: {last_words}")
+            last_words = (self._scratch / "log").read_text(errors="replace").splitlines()[-1:]
+            raise ContenderError(f"its process has ended: {''.join(last_words)}")
         answered = json.loads(line)
         if "error" in answered:
             raise ContenderError(answered["error"])
@@ -130,7 +137,7 @@ def _run_once(
             result.methods = report.get("methods", {})
             _check(workload, result, table, before)
     except ContenderError as error:
-        result.error = str(error)
+        result.error = str(error).replace(str(scratch), "").partition("\n")[0]
     finally:
         shutil.rmtree(table)
     said = result.error or f"{result.runs[-1].seconds:.2f} s"

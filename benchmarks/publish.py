@@ -104,12 +104,18 @@ def _judgement(comparison: Comparison) -> list[str]:
     ]
     runs = {label_of(result.name): len(result.runs) for result in comparison.results}
     remarks.append(f"- Runs: {_counts(runs)}.")
+    ours = (comparison.result(name) for name in OURS)
+    remarks += [f"- {label_of(one.name)}, groups: {_methods(one)}." for one in ours if one]
     verdicts = [
         f"- {label_of(name)}: {verdict.goal}: {verdict.found}, **{verdict.word}**"
         for name in OURS
         for verdict in verdicts_on(comparison, name)
     ]
     return ["\n".join(block) for block in (remarks, verdicts) if block]
+
+
+def _methods(result: Result) -> str:
+    return ", ".join(f"{count} by {method}" for method, count in result.methods.items() if count)
 
 
 def _counts(runs: dict[str, int]) -> str:
