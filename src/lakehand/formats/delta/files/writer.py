@@ -154,12 +154,18 @@ def partition_values_of(
     like: Sequence[DataFile],
     given: Mapping[str, str | None] | None = None,
 ) -> dict[str, str | None]:
-    """Return the raw partition values, exactly as the files before spelled them."""
-    spelled: list[dict[str, Any]] = [dict(file.native["add"]["partitionValues"]) for file in like]
+    """Return the raw partition values, exactly as the files before spelled them.
+
+    A value that is left out is null, and is spelled out from now on.
+    """
+    names = {physical_name(column, mode=context.mode) for column in context.partition_fields()}
+    spelled: list[dict[str, Any]] = [
+        dict.fromkeys(sorted(names)) | (file.native["add"].get("partitionValues") or {})
+        for file in like
+    ]
     values = spelled[0] if spelled else dict(given or {})
     if any(other != values for other in spelled):
         raise SchemaMismatchError("files of different partitions cannot become one file")
-    names = {physical_name(column, mode=context.mode) for column in context.partition_fields()}
     if set(values) != names:
         raise SchemaMismatchError(
             f"partition values are given for {sorted(values)}, and needed for {sorted(names)}"
