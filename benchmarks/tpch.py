@@ -25,7 +25,7 @@ PARTITION_COLUMN = "l_shipmode"
 
 _PARTS = 10
 _LARGE_TARGET_BYTES = 640_000_000
-_TINY_FILES, _TINY_ROWS = 1_000, 10_000
+_TINY_FILES, _TINY_ROWS = 1_000, 9_000
 _DELETED_PARTS, _DELETED_FILES_A_PARTITION = 2, 8
 _MIB = 2**20
 
@@ -57,7 +57,7 @@ def large(cache: Path, scale: float) -> Workload:
 
 
 def tiny(cache: Path, scale: float) -> Workload:
-    """A thousand files of 10,000 rows, to become one."""
+    """A thousand files of 9,000 rows, to become one."""
     source = large(cache, scale).table
     count = max(20, int(_TINY_FILES * scale / FULL_SCALE))
     path = cache / f"lineitem-{scale:g}-tiny"

@@ -96,14 +96,15 @@ def test_the_picture_has_a_bar_for_each_contender_that_ran():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_work_and_memory_of_children_are_counted():
+def test_work_and_memory_of_children_are_counted_also_when_they_have_ended():
     child = "import time; held = b'x' * 200_000_000; end = time.process_time() + 0.3\n"
     child += "while time.process_time() < end: pass"
-    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}]); input()"
-    with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE) as process:
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])\n"
+    parent += "print('ended', flush=True); input()"
+    command = [sys.executable, "-c", parent]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         with Watch(process.pid) as watch:
-            while watch.peak_rss_bytes < 200_000_000 or watch.sample().cpu_seconds < 0.3:
-                assert process.poll() is None
+            assert process.stdout.readline() == b"ended\n"
         process.communicate(b"\n")
     assert watch.cpu_seconds >= 0.3
     assert watch.peak_rss_bytes > 200_000_000
