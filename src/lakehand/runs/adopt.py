@@ -92,7 +92,8 @@ class Adopter:
             and not any(file.path in dead.claimed_paths for file in result.outputs)
             and not any(file.path in self._used_inputs for file in group.inputs)
             and all(live.get(file.path) == file for file in group.inputs)
-            and self._are_as_proved(result.outputs, dead.run.recorded_at(result.group))
+            and (proved_before := dead.run.recorded_at(result.group)) is not None
+            and all(self._is_as_proved(file, proved_before) for file in result.outputs)
         )
 
     def _live_files(self, groups: Iterable[Group]) -> dict[str, DataFile]:
@@ -100,9 +101,6 @@ class Adopter:
         chosen = pc.indices_nonzero(pc.is_in(self._snapshot.files["path"], value_set=paths))
         files = self._table.data_files(self._snapshot, chosen.to_pylist())
         return {file.path: file for file in files}
-
-    def _are_as_proved(self, outputs: Iterable[StagedFile], proved_before: datetime) -> bool:
-        return all(self._is_as_proved(file, proved_before) for file in outputs)
 
     def _is_as_proved(self, file: StagedFile, proved_before: datetime) -> bool:
         """Say whether an output is there, and was not written again after its proof."""

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from lakehand.errors import ObjectExistsError, ObjectNotFoundError, StoreUnreachableError
+from lakehand.runs.records import read_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +55,7 @@ class Fate:
 def read_fate(store: Store, key: str) -> Fate | None:
     """Return the fate under `key`, or None if nobody has decided yet."""
     try:
-        return Fate.from_json(json.loads(store.get(key)))
+        return Fate.from_json(read_object(key, store.get(key)))
     except ObjectNotFoundError:
         return None
 

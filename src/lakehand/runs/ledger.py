@@ -40,7 +40,7 @@ from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.runs.fate import Fate, FateKind, put_fate
 from lakehand.runs.leftovers import delete_leftovers
-from lakehand.runs.records import Reservation, table_state
+from lakehand.runs.records import Reservation, read_object, table_state
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -179,9 +179,12 @@ class Run:
         skip = {_group_name(group) for group in known}
         return [GroupResult.from_json(item) for item in self._read_all("results", skip=skip)]
 
-    def recorded_at(self, group: int) -> datetime:
+    def recorded_at(self, group: int) -> datetime | None:
         """Return when the result of a group was recorded, by the clock of the store."""
-        return self.store.head(self.key("results", _group_name(group))).modified_at
+        try:
+            return self.store.head(self.key("results", _group_name(group))).modified_at
+        except ObjectNotFoundError:
+            return None
 
     def groups(self) -> dict[int, Group]:
         """Return the groups of recorded results, by number."""
@@ -271,21 +274,23 @@ class Run:
         return self.clock.now().isoformat()
 
     def _read_json(self, *parts: str) -> dict[str, Any] | None:
+        key = self.key(*parts)
         try:
-            return dict(json.loads(self.store.get(self.key(*parts))))
+            return read_object(key, self.store.get(key))
         except ObjectNotFoundError:
             return None
 
     def _read_all(self, directory: str, *, skip: Collection[str] = ()) -> list[dict[str, Any]]:
         listed = (info.key.rsplit("/", 1)[-1] for info in self.store.list(self.key(directory)))
         names = [name for name in listed if name not in skip]
+        keys = [self.key(directory, name) for name in names]
         try:
-            items = self.store.get_many([self.key(directory, name) for name in names])
+            items = self.store.get_many(keys)
         except ObjectNotFoundError:
             # Another run is dropping this ledger at this moment.
             found = (self._read_json(directory, name) for name in names)
             return [item for item in found if item is not None]
-        return [json.loads(item) for item in items]
+        return [read_object(key, item) for key, item in zip(keys, items, strict=True)]
 
     # The end.
 

@@ -7,6 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from lakehand.errors import RunError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -26,6 +28,21 @@ class Reservation:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         return cls(**value)
+
+
+def read_object(key: str, text: bytes) -> dict[str, Any]:
+    """Return what an object of a ledger says; RunError if it says nothing that can be read."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise RunError(
+            f"{key} cannot be read: it is not what lakehand writes there",
+            hint="nothing of that run is touched; once nobody works on the table, delete the run's"
+            " folder, and vacuum finds the files that it left",
+        )
+    return value
 
 
 def table_state(snapshot: Snapshot) -> str:

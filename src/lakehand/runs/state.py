@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakehand.errors import RunError
+from lakehand.observe.logs import get_logger, log_event
 from lakehand.runs.ledger import Run, list_runs
 
 if TYPE_CHECKING:
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.runs.fate import Fate
     from lakehand.storage import Store
+
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,8 +58,14 @@ def read_state(run: Run) -> RunState:
 
 
 def read_states(store: Store, *, clock: Clock) -> dict[str, RunState]:
-    runs = (Run(store=store, id=run_id, clock=clock) for run_id in list_runs(store))
-    return {run.id: read_state(run) for run in runs}
+    """Read all runs of a table; one that cannot be read is nobody's to touch, and left out."""
+    states: dict[str, RunState] = {}
+    for run_id in list_runs(store):
+        try:
+            states[run_id] = read_state(Run(store=store, id=run_id, clock=clock))
+        except RunError as error:
+            log_event(logger, logging.WARNING, "run_unreadable", "%s", error.message, run=run_id)
+    return states
 
 
 def is_idle(run: Run, *, now: datetime, takeover_after: timedelta) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from lakehand.errors import CorruptLogError, VersionNotFoundError
+from lakehand.errors import CorruptLogError, RunError, VersionNotFoundError
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
@@ -110,8 +110,15 @@ class _Settling:
     def settle_all(self) -> SweepReport:
         for run_id, state in sorted(self._states.items()):
             if run_id != self._by and self._is_dead(state):
-                self._settle(state)
+                self._settle_or_keep(state)
         return self._report
+
+    def _settle_or_keep(self, state: RunState) -> None:
+        try:
+            self._settle(state)
+        except RunError as error:
+            # A ledger that cannot be read does not say what may be deleted: nothing, then.
+            self._keep(state, error.message)
 
     def _is_dead(self, state: RunState) -> bool:
         now, after = self._clock.now(), self._takeover_after
