@@ -61,7 +61,8 @@ def _about_content(comparison: Comparison, ours: Result) -> Iterator[Verdict]:
     if ours.after is None:
         return
     grown = ours.after.bytes - comparison.before.bytes
-    found = f"{abs(grown):,} bytes {'more' if grown > 0 else 'fewer'}"
+    part = grown / comparison.before.bytes
+    found = f"{abs(grown):,} bytes {'more' if grown > 0 else 'fewer'} ({part:+.3%})"
     yield Verdict(goal="not more bytes after than before", found=found, is_met=grown <= 0)
     is_same = ours.is_same_rows is True
     found = "equal" if is_same else "not equal"

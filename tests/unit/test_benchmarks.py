@@ -73,7 +73,7 @@ def test_more_bytes_and_other_rows_are_missed_goals():
     grown = Content(files=2, bytes=1001, rows=99, digest="8")
     ours = _result("lakehand-spark", 1.0, after=grown, is_same_rows=False)
     found = _verdicts(_report(ours))
-    assert found["not more bytes after than before"] == ("1 bytes more", "missed")
+    assert found["not more bytes after than before"] == ("1 bytes more (+0.100%)", "missed")
     assert found["the same rows after as before"] == ("not equal", "missed")
     assert "**wrong: 99**" in tables(_report(ours))
 
