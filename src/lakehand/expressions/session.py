@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from lakehand.errors import PredicateError
+from lakehand.parquet.unsliced import unsliced
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +21,7 @@ _local = threading.local()
 def compute(expressions: str, values: pa.Table) -> pa.Table:
     """Return one column for each SQL expression over the columns of `values`."""
     session = _session()
-    session.register("given", values)
+    session.register("given", unsliced(values))
     try:
         return session.sql(f"SELECT {expressions} FROM given").to_arrow_table()
     except duckdb.Error as error:

@@ -21,6 +21,7 @@ from lakehand.parquet.calendar import (
     CalendarClass,
     calendar_class,
 )
+from lakehand.parquet.unsliced import unsliced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -94,7 +95,7 @@ def _refuse_ancient(connection: duckdb.DuckDBPyConnection, batch: pa.RecordBatch
     }
     if not tests:
         return
-    connection.register("batch", pa.table(columns))
+    connection.register("batch", unsliced(pa.table(columns)))
     query = ", ".join(f"coalesce(bool_or({test}), false)" for test in tests.values())
     [found] = connection.execute(f"SELECT {query} FROM batch").fetchall()
     connection.unregister("batch")

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.model.work import Digest
+from lakehand.parquet.unsliced import unsliced
 from lakehand.prove.row_hash import ALGORITHM, ENGINE, LANES, check_engine, digest_query
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Digester:
             return
         table = pa.Table.from_batches(self._waiting)
         self._waiting, self._waiting_rows = [], 0
-        self._connection.register("batch", table)
+        self._connection.register("batch", unsliced(table))
         [(rows, first, second)] = self._connection.execute(self._query).fetchall()
         self._connection.unregister("batch")
         self.add_sums(rows, int(first), int(second))

@@ -18,6 +18,7 @@ import pyarrow.types as pat
 from lakehand.formats.delta.files.statistics_rules import has_bounds
 from lakehand.formats.delta.files.statistics_tree import Tree, put, string_text, tree_text
 from lakehand.parquet.ancient import FIRST_MODERN_DAY, FIRST_MODERN_SECOND
+from lakehand.parquet.unsliced import unsliced
 
 if TYPE_CHECKING:
     from lakehand.formats.delta.files.statistics_rules import StatisticsRules
@@ -58,7 +59,7 @@ class StatisticsCollector:
         return bool(self._aggregates)
 
     def add(self, rows: pa.Table) -> None:
-        self._connection.register("file_rows", rows)
+        self._connection.register("file_rows", unsliced(rows))
         self._aggregates.append(self._connection.sql(self._query).to_arrow_table())
         self._connection.unregister("file_rows")
 
