@@ -29,12 +29,13 @@ def publish(report: Report, docs: Path) -> None:
     (docs / PICTURE).write_text(picture(report), encoding="utf-8")
 
 
-def with_results(page: str, report: Report) -> str:
+def with_results(page: str, report: Report | None) -> str:
     """Return the page with these results instead of those that it holds."""
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
-    image = f"![Seconds of every contender]({PICTURE})"
-    return f"{head}{BEGIN}\n\n{image}\n\n{tables(report)}\n{END}{tail}"
+    image = f"![Seconds of every contender]({PICTURE})\n\n"
+    results = image + tables(report) if report else "No full run is stored yet.\n"
+    return f"{head}{BEGIN}\n\n{results}\n{END}{tail}"
 
 
 def tables(report: Report) -> str:
