@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import UnknownSettingError, ValidationError
-from lakehand.model.spellings import one_of, parse_bool, parse_bytes, parse_duration
+from lakehand.model.spellings import one_of, parse_auto, parse_bool, parse_bytes, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -101,6 +101,14 @@ SETTINGS: tuple[Setting, ...] = (
         help="Fewer small files than this in a partition are left alone.",
         aliases=("minFiles", "minFilesForCompaction", "compaction.min-files"),
         minimum=2,
+    ),
+    Setting(
+        name="auto_compact",
+        parse=parse_auto,
+        default=True,
+        help="Whether automatic runs may rewrite the table; whoever asks by hand always may.",
+        aliases=("compaction.enabled", "autoCompact"),
+        table_property="delta.autoOptimize.autoCompact",
     ),
     Setting(
         name="automatic_min_files",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,8 +12,13 @@ import pytest
 from lakehand.errors import PredicateError, ValidationError
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.planning.reasons import Reason
-from lakehand.planning.restriction import files_outside_filter, files_outside_predicate
+from lakehand.planning.restriction import (
+    files_in_busy_partitions,
+    files_outside_filter,
+    files_outside_predicate,
+)
 from support.plans import groups, plan, reasons, snapshot_of
+from support.snapshots import make_snapshot
 
 SCHEMA = pa.schema([("key", pa.string()), ("id", pa.int64())])
 
@@ -43,14 +50,15 @@ def test_a_predicate_over_bounds_is_taken_where_they_decide():
 def test_a_file_with_rows_on_both_sides_is_refused_by_name():
     files = files_with_bounds((1, 9), (5, 20), (1, 30))
 
-    with pytest.raises(PredicateError, match="for 2 files, for example f1: it may hold") as caught:
+    with pytest.raises(PredicateError, match="for 2 files: f1, for example, may") as caught:
         outside("id < 10", files)
+    assert "both sides of the condition on id," in caught.value.message
     assert caught.value.hint.startswith("use the partition columns (key)")
     assert caught.value.field == "where"
 
 
 def test_a_file_without_bounds_is_refused():
-    with pytest.raises(PredicateError, match="for 1 file, for example f1"):
+    with pytest.raises(PredicateError, match="for 1 file: f1, for example"):
         outside("id < 10", files_with_bounds((1, 9), None))
 
 
@@ -100,3 +108,22 @@ def test_an_answer_that_is_not_one_boolean_a_file_is_refused(answer):
     with pytest.raises(ValidationError, match="file_filter returned") as caught:
         files_outside_filter(lambda _: answer, snapshot_of([10, 20]).files)
     assert caught.value.field == "file_filter"
+
+
+def test_a_file_written_lately_keeps_its_whole_partition_busy():
+    now = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    ages = [timedelta(minutes=minutes) for minutes in (60, 2, 60, 6)]
+    snapshot = make_snapshot([{"modified_at": now - age} for age in ages])
+    keys = pa.array(["a", "a", "b", None])
+
+    busy = files_in_busy_partitions(snapshot.files, keys, written_after=now - timedelta(minutes=5))
+
+    assert busy.tolist() == [True, True, False, False]
+
+
+def test_files_of_no_partition_are_busy_together():
+    now = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    snapshot = make_snapshot([{"modified_at": now}, {"modified_at": now - timedelta(days=1)}])
+    keys = pa.array([None, None], pa.string())
+
+    assert files_in_busy_partitions(snapshot.files, keys, written_after=now - timedelta(1)).all()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["one_of", "parse_bool", "parse_bytes", "parse_duration"]
+__all__ = ["one_of", "parse_auto", "parse_bool", "parse_bytes", "parse_duration"]
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 _BYTE_UNITS = {
@@ -69,6 +69,15 @@ def parse_bool(value: str | bool) -> bool:  # noqa: FBT001  what a user gave
     if str(value).strip().lower() not in words:
         raise ValueError(f"{value!r} is neither true nor false")
     return words[str(value).strip().lower()]
+
+
+def parse_auto(value: str | bool) -> bool:  # noqa: FBT001  what a user gave
+    """Read a yes or no, where engines also write which kind of yes.
+
+    >>> parse_auto("auto"), parse_auto("false")
+    (True, False)
+    """
+    return str(value).strip().lower() in {"auto", "legacy"} or parse_bool(value)
 
 
 def one_of(*choices: str) -> Callable[[str], str]:

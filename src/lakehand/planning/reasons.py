@@ -43,6 +43,8 @@ class Reason(StrEnum):
     OUTSIDE_FILTER = "outside_filter"
     #: Left: its partition is being written to.
     RECENTLY_WRITTEN = "recently_written"
+    #: Left: the run is automatic, and the table wants none of these.
+    DISABLED = "disabled"
     #: Left: an earlier run that died has rewritten it, and this run commits that.
     ADOPTED = "adopted"
 

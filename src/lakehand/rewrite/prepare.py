@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -226,6 +227,15 @@ class _Planner:
         if self.request.file_filter is not None:
             mask = files_outside_filter(self.request.file_filter, snapshot.files)
             masks[Reason.OUTSIDE_FILTER] = mask
+        return masks | self._caution(snapshot, keys, settings)
+
+    def _caution(
+        self, snapshot: Snapshot, keys: pa.Array, settings: Settings
+    ) -> dict[Reason, Flags]:
+        """Say what a run leaves alone that nobody is waiting for."""
+        masks: dict[Reason, Flags] = {}
+        if self.request.automatic and not settings["auto_compact"]:
+            masks[Reason.DISABLED] = np.ones(snapshot.file_count, np.bool_)
         # Whoever asks by hand wants the work done now, unless they say otherwise.
         if self.request.automatic or settings.sources["quiet_period"] == "call":
             limit = self.clock.now() - settings["quiet_period"]

@@ -24,6 +24,7 @@ __all__ = ["Done", "report_of"]
 
 #: Why a run has nothing to do, the reason of the files that came closest to being rewritten first.
 _CLOSEST_FIRST = (
+    Reason.DISABLED,
     Reason.LATER_RUN,
     Reason.RECENTLY_WRITTEN,
     Reason.BELOW_MINIMUM_FILES,

@@ -60,7 +60,8 @@ def _require_same_files(plan: Plan, table: FormatTable, snapshot: Snapshot) -> N
     changed = paths.filter(pc.is_in(paths, difference.removed["path"].combine_chunks()))
     if len(changed):
         count = format_count(len(changed), "file")
-        reason = f"{count} of it were removed or changed since, for example {changed[0].as_py()}"
+        was = "was" if len(changed) == 1 else "were"
+        reason = f"{count} of it {was} removed or changed since, for example {changed[0].as_py()}"
         raise _replan(plan, snapshot, reason)
 
 

@@ -27,6 +27,8 @@ LEFT_WORDS: Mapping[str, str] = {
     Reason.OUTSIDE_PREDICATE: "outside the predicate",
     Reason.OUTSIDE_FILTER: "taken out by file_filter",
     Reason.RECENTLY_WRITTEN: "in partitions that were written to a moment ago",
+    Reason.ADOPTED: "rewritten already by a run that died",
+    Reason.DISABLED: "in a table that wants no automatic runs",
 }
 
 
