@@ -20,7 +20,7 @@ from lakehand.assess import health
 from lakehand.assess import inspect as inspection
 from lakehand.cli.main import cli
 from lakehand.formats.delta.protocol.features import BINDINGS, FEATURES
-from lakehand.model import history, reports, work
+from lakehand.model import history, reports, verification, work
 from lakehand.model.quantities import format_bytes, format_duration
 from lakehand.settings import SETTINGS
 
@@ -191,6 +191,9 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`compact`: `methods`", reports, "MethodCounts"),
     ("`compact`: `proof`", work, "Proof"),
     ("`statistics`; `compact`: `statistics`", reports, "StatisticsReport"),
+    ("`verify`", verification, "Verification"),
+    ("`verify`: each of `proofs[]`", verification, "ProofCheck"),
+    ("`verify`: `inputs`, `outputs`", verification, "RowsSeen"),
     ("`checkpoint`", reports, "CheckpointReport"),
     ("`history`: each of `commits[]`", history, "HistoryEntry"),
 ]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.reports import OperationReport, StatisticsReport
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.verification import Verification
     from lakehand.observe import OnProgress
     from lakehand.planning.plan import Plan
     from lakehand.planning.restriction import FileFilter
@@ -263,6 +264,31 @@ class Table:
             request=StatisticsRequest(where=where, full=full),
             spark=self._spark,
             dry_run=dry_run,
+            on_progress=on_progress,
+        )
+
+    def verify(
+        self,
+        *,
+        version: int | None = None,
+        every: bool = False,
+        on_progress: OnProgress | None = None,
+        **settings: Any,
+    ) -> Verification:
+        """Check again that the files of a rewrite hold the rows of those that they replaced.
+
+        By default that is the newest commit that carries a proof; `version` names another, `every`
+        checks all that are in the log. Writes nothing. Where files are gone the answer is
+        `cannot_compare`. Further keywords are settings, for this call only.
+        """
+        from lakehand.assess.verify import verify_proofs
+
+        return verify_proofs(
+            self._handle,
+            settings=self._settings.with_call(settings),
+            version=version,
+            every=every,
+            spark=self._spark,
             on_progress=on_progress,
         )
 

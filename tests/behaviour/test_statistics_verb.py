@@ -17,12 +17,12 @@ from lakehand import open_table
 from lakehand.errors import CommitConflictError, CorruptFileError, PredicateError, RefusedError
 from lakehand.formats.delta.files.deletion_vectors import write_deletion_vectors
 from lakehand.formats.delta.table import DeltaTable
-from lakehand.rewrite import statistics
+from lakehand.rewrite import execute, statistics
 from lakehand.storage import open_store
-from support.compactions import InlineRunner
 from support.rows import assert_same_rows, lakehand_rows
 from support.small_tables import commit_by_hand, fingerprint, make_table, rows
 from support.stripped_statistics import live_adds, newest_commit, without_statistics
+from support.tasks_here import run_tasks_here
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def path(tmp_path):
 @pytest.fixture(autouse=True)
 def inline(monkeypatch):
     """Run tasks in this process; that they run elsewhere is shown once, below."""
-    monkeypatch.setattr(statistics, "open_runner", lambda _settings, **_: InlineRunner())
+    run_tasks_here(monkeypatch, statistics, execute)
 
 
 def refresh(path, **options):

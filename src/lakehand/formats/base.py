@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -59,6 +59,15 @@ class TaskLimits:
     #: None: the system's directory for temporary files.
     scratch_directory: str | None = None
 
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return what `settings` grant; how many threads there are is said where a task runs."""
+        return cls(
+            memory_bytes=settings["task_memory_bytes"],
+            scratch_bytes=settings["scratch_bytes"],
+            scratch_directory=settings["scratch_directory"],
+        )
+
 
 #: Who decodes files: DuckDB, and Arrow what DuckDB is not trusted with; or one of them alone.
 Decoder = Literal["duckdb", "arrow", "only-duckdb"]
@@ -70,6 +79,19 @@ class CopiedFile:
 
     staged: StagedFile
     copied: Copied
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProvedCommit:
+    """A commit with its proof, and with all that is needed to look at it again."""
+
+    version: int
+    #: As it was stored; None if the commit carries none.
+    proof: Mapping[str, Any] | None
+    #: Files that it replaced, with the rows that were deleted then.
+    inputs: tuple[DataFile, ...]
+    #: Files that took their place, as they were then.
+    outputs: tuple[DataFile, ...]
 
 
 class NotCopyable(Exception):  # noqa: N818  no failure: the group is recoded instead
@@ -187,6 +209,14 @@ class FormatTable(Protocol):
 
     def protected_since(self, *, version: int) -> Protection:
         """Return the files that versions after `version` brought."""
+        ...
+
+    def proved_commit(self, version: int) -> ProvedCommit:
+        """Return what the commit of `version` replaced; VersionNotFoundError if it is gone."""
+        ...
+
+    def worker_at(self, version: int) -> FormatWorker:
+        """Return a worker under the columns and properties that the table had at `version`."""
         ...
 
     def find_commit(self, token: str, *, after: int) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakehand.errors import ProofError
@@ -12,7 +13,14 @@ if TYPE_CHECKING:
 
     from lakehand.model.work import ProofKind
 
-__all__ = ["check_same_reading", "digest_text", "prove_counted", "prove_equal", "total_proof"]
+__all__ = [
+    "check_same_reading",
+    "digest_text",
+    "prove_counted",
+    "prove_equal",
+    "total_digest",
+    "total_proof",
+]
 
 _LANE_DIGITS = 16
 _LANE_MODULUS = 2**64
@@ -94,6 +102,15 @@ def _failure(subject: str, difference: str) -> ProofError:
 def digest_text(digest: Digest) -> str:
     """Return both lanes in hexadecimal."""
     return "".join(f"{lane:0{_LANE_DIGITS}x}" for lane in digest.lanes)
+
+
+def total_digest(digests: Sequence[Digest]) -> Digest | None:
+    """Add up digests of disjoint rows to that of all of them. None if there are none."""
+    if not digests:
+        return None
+    lanes = (sum(digest.lanes[lane] for digest in digests) % _LANE_MODULUS for lane in (0, 1))
+    first, second = lanes
+    return replace(digests[0], rows=sum(digest.rows for digest in digests), lanes=(first, second))
 
 
 def total_proof(proofs: Sequence[Proof]) -> Proof | None:

@@ -19,13 +19,13 @@ from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.reports import StatisticsReport
 from lakehand.model.work import Change, DataFile, Refreshed
-from lakehand.observe import Progress
 from lakehand.observe.clock import SystemClock
 from lakehand.planning.restriction import files_outside_predicate
+from lakehand.rewrite.portions import FileProgress, portions
 from lakehand.rewrite.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakehand.engine import TaskOutcome
     from lakehand.formats.base import FormatTable, FormatWorker
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from lakehand.settings import Settings
 
 __all__ = ["StatisticsRequest", "StatisticsTask", "recompute_statistics"]
-
-#: A task gets files up to either of these: enough to be worth its start, little to do again.
-_TASK_FILES, _TASK_BYTES = 64, 256 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,41 +173,12 @@ class _Done:
 
 def _compute(chosen: _Chosen, clock: Clock, *, spark: Any, on_progress: OnProgress | None) -> _Done:
     task = StatisticsTask(worker=chosen.table.worker(chosen.snapshot), clock=clock)
-    payloads = [{"files": [asdict(file) for file in files]} for files in _batches(chosen.files)]
-    counter = _Counter(payloads, on_progress)
+    divided = list(portions(chosen.files))
+    payloads = [{"files": [asdict(file) for file in portion]} for portion in divided]
+    progress = FileProgress(divided, on_progress, phase="read")
     with open_runner(chosen.settings, spark=spark) as runner:
-        outcomes = runner.run(task, payloads, on_result=counter.count, cancel=CancelToken())
+        outcomes = runner.run(task, payloads, on_result=progress.count, cancel=CancelToken())
     return _gather(chosen, outcomes)
-
-
-def _batches(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
-    batch: list[DataFile] = []
-    size = 0
-    for file in sorted(files, key=lambda file: file.bytes, reverse=True):
-        if batch and (len(batch) == _TASK_FILES or size + file.bytes > _TASK_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(file)
-        size += file.bytes
-    if batch:
-        yield batch
-
-
-class _Counter:
-    """Tells how many files are done; raising from the callback cancels the verb."""
-
-    def __init__(
-        self, payloads: Sequence[Mapping[str, Any]], on_progress: OnProgress | None
-    ) -> None:
-        self._counts = [len(payload["files"]) for payload in payloads]
-        self._done = 0
-        self._on_progress = on_progress
-
-    def count(self, outcome: TaskOutcome) -> None:
-        self._done += self._counts[outcome.index]
-        if self._on_progress is not None:
-            total = sum(self._counts)
-            self._on_progress(Progress(phase="read", done=self._done, total=total, unit="files"))
 
 
 def _gather(chosen: _Chosen, outcomes: Sequence[TaskOutcome]) -> _Done:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakehand.cli.commands.log import checkpoint
-from lakehand.cli.commands.proving import statistics
+from lakehand.cli.commands.proving import statistics, verify
 from lakehand.cli.commands.reading import history, inspect, settings
 from lakehand.cli.commands.rewriting import compact, plan
 
@@ -21,6 +21,7 @@ COMMANDS: tuple[click.Command, ...] = (
     plan,
     compact,
     statistics,
+    verify,
     checkpoint,
     settings,
 )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lakehand.model.reports import StatisticsReport
+    from lakehand.model.verification import ProofCheck, Verification
 
 
 def statistics_screen(report: StatisticsReport) -> Iterable[RenderableType]:
@@ -48,3 +49,32 @@ def _figures(report: StatisticsReport) -> Iterator[tuple[str, str]]:
     if report.rows_read:
         took = format_duration(timedelta(milliseconds=report.duration_ms))
         yield "took", f"{took}, {report.rows_read:,} rows read"
+
+
+_AGREEMENT_WORDS = {
+    "equal": "rows are equal",
+    "differs": "ROWS DIFFER",
+    "cannot_compare": "nothing can be compared",
+}
+
+
+def verification_screen(report: Verification) -> Iterable[RenderableType]:
+    """Show every commit that was checked, and what came of it."""
+    yield Text(f"{report.operation}: {_AGREEMENT_WORDS[report.outcome]}", style="bold")
+    if not report.proofs:
+        yield Text("  no commit in the log carries a proof")
+    for check in report.proofs:
+        yield figures_grid(_check_figures(check))
+    yield Text(f"  took {format_duration(timedelta(milliseconds=report.duration_ms))}")
+
+
+def _check_figures(check: ProofCheck) -> Iterator[tuple[str, str]]:
+    yield f"version {check.version:,}", f"{_AGREEMENT_WORDS[check.outcome]}: {check.message}"
+    if check.inputs is not None and check.outputs is not None:
+        inputs, outputs = (
+            format_count(side.files, "file") for side in (check.inputs, check.outputs)
+        )
+        yield "", f"{inputs} replaced by {outputs}"
+    if check.matches_record is not None:
+        answer = "matches" if check.matches_record else "does not match"
+        yield "", f"the proof in the commit {answer}"

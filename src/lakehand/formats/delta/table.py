@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import CorruptLogError, NotATableError
-from lakehand.formats.base import Capabilities
+from lakehand.formats.base import Capabilities, ProvedCommit
 from lakehand.formats.delta.checkpoints.checkpoint import checkpoint_if_due, write_checkpoint
 from lakehand.formats.delta.commits import commit, create
 from lakehand.formats.delta.commits.head import Head
@@ -19,11 +19,12 @@ from lakehand.formats.delta.files.writer import WriteContext
 from lakehand.formats.delta.log import history
 from lakehand.formats.delta.log.file_table import file_keys
 from lakehand.formats.delta.log.live_actions import live_actions
+from lakehand.formats.delta.log.proved import files_of, proof_of, proved_commit
 from lakehand.formats.delta.log.snapshot import load_snapshot, load_state_at
 from lakehand.formats.delta.log.statistics_gaps import paths_lacking_statistics
 from lakehand.formats.delta.protocol.actions import file_key
 from lakehand.formats.delta.protocol.clustering import clustering_names
-from lakehand.formats.delta.protocol.features import require_write
+from lakehand.formats.delta.protocol.features import require_read, require_write
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY
 from lakehand.formats.delta.protocol.schema import physical_name
 from lakehand.formats.delta.retention.names import is_data
@@ -206,6 +207,23 @@ class DeltaTable:
 
     def protected_since(self, *, version: int) -> Protection:
         return protected_since(self.store, version=version)
+
+    def proved_commit(self, version: int) -> ProvedCommit:
+        commit = proved_commit(self.store, version)
+        return ProvedCommit(
+            version=version,
+            proof=proof_of(commit),
+            inputs=files_of(commit.removes),
+            outputs=files_of(commit.adds),
+        )
+
+    def worker_at(self, version: int) -> FormatWorker:
+        from lakehand.formats.delta.worker import DeltaWorker
+
+        state = load_state_at(self.store, version=version)
+        require_read(state.protocol, state.metadata, table=self.store.url)
+        zone = self._settings["partition_time_zone"]
+        return DeltaWorker(store=self.store, context=WriteContext.of(state), time_zone=zone)
 
     def find_commit(self, token: str, *, after: int) -> int | None:
         return commit.find_commit(self.store, token, after=after)

@@ -1,0 +1,238 @@
+"""Whether the files that a rewrite left behind still hold the rows that it was proved on.
+
+The proof of a commit is checked again by reading what it replaced and what took its place. Both
+sides are read now, under one engine, so they compare whatever the proof was made with. The digest
+in the commit is a third witness where algorithm and engine are the same. Where something cannot be
+read any more, the answer is that nobody can say; it never is that rows differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from lakehand.engine import CancelToken, open_runner
+from lakehand.engine.cores import granted_cores
+from lakehand.errors import (
+    CorruptFileError,
+    ObjectNotFoundError,
+    SchemaMismatchError,
+    VersionNotFoundError,
+    error_from_json,
+)
+from lakehand.formats.base import NotDecodable, TaskLimits
+from lakehand.model.verification import ProofCheck, RowsSeen, Verification
+from lakehand.model.work import DataFile, Digest
+from lakehand.observe.clock import SystemClock
+from lakehand.prove.digest import Digester
+from lakehand.prove.evidence import digest_text, total_digest
+from lakehand.prove.row_hash import ALGORITHM, ENGINE
+from lakehand.rewrite.portions import FileProgress, portions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lakehand.engine import Runner, TaskOutcome
+    from lakehand.errors import LakehandError
+    from lakehand.formats.base import Decoder, FormatTable, FormatWorker, ProvedCommit
+    from lakehand.model.verification import Agreement
+    from lakehand.observe import OnProgress
+    from lakehand.observe.clock import Clock
+    from lakehand.settings import Settings
+
+__all__ = ["DigestTask", "verify_proofs"]
+
+#: Commits that are looked at for a proof before all of them are.
+_NEWEST_COMMITS = 100
+#: The file is there, and its bytes are no rows of the table.
+_UNREADABLE = (CorruptFileError, SchemaMismatchError)
+
+
+def verify_proofs(
+    table: FormatTable,
+    *,
+    settings: Settings,
+    version: int | None = None,
+    every: bool = False,
+    spark: Any = None,
+    on_progress: OnProgress | None = None,
+    clock: Clock | None = None,
+) -> Verification:
+    """Check again the proof of the commit of `version`: by default the newest one that has any.
+
+    `every` checks all commits in the log that carry a proof.
+    """
+    clock = clock or SystemClock()
+    started = clock.monotonic()
+    snapshot = table.snapshot()
+    versions = [version] if version is not None else _proved_versions(table, every=every)
+    with open_runner(settings, spark=spark) as runner:
+        reading = _Reading(runner=runner, limits=TaskLimits.of(settings), on_progress=on_progress)
+        checks = tuple(_check(table, number, reading) for number in versions)
+    return Verification(
+        outcome=_total_outcome(checks),
+        table=snapshot.table,
+        version=snapshot.version,
+        proofs=checks,
+        algorithm=ALGORITHM,
+        engine=ENGINE,
+        duration_ms=(clock.monotonic() - started) * 1000,
+    )
+
+
+def _proved_versions(table: FormatTable, *, every: bool) -> list[int]:
+    """Return the versions with a proof, newest first; only the newest one unless asked for all."""
+    for limit in (None,) if every else (_NEWEST_COMMITS, None):
+        proved = [entry.version for entry in table.history(limit=limit) if entry.proof]
+        if proved:
+            return proved if every else proved[:1]
+    return []
+
+
+def _total_outcome(checks: Sequence[ProofCheck]) -> Agreement:
+    found = {check.outcome for check in checks}
+    if "differs" in found:
+        return "differs"
+    return "equal" if "equal" in found else "cannot_compare"
+
+
+def _check(table: FormatTable, version: int, reading: _Reading) -> ProofCheck:
+    commit = table.proved_commit(version)
+    blank = ProofCheck(version=version, outcome="cannot_compare", message="", proof=commit.proof)
+    if commit.proof is None:
+        return replace(blank, reason="no_proof", message="the commit carries no proof")
+    try:
+        worker = table.worker_at(version)
+    except VersionNotFoundError as error:
+        return replace(blank, reason="log_gone", message=error.message)
+    return _judge(blank, *reading.both_sides(commit, worker))
+
+
+# What the files say now
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DigestTask:
+    """A function from files to the digest of their rows, as JSON. Picklable."""
+
+    worker: FormatWorker
+    limits: TaskLimits
+
+    def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        files = [DataFile.from_json(file) for file in payload["files"]]
+        try:
+            return asdict(self._digest(files, "duckdb"))
+        except NotDecodable:
+            return asdict(self._digest(files, "arrow"))
+
+    def _digest(self, files: Sequence[DataFile], decoder: Decoder) -> Digest:
+        limits = replace(self.limits, threads=granted_cores())
+        with Digester(self.worker.moved_rows) as digester:
+            self.worker.digest_rows(files, digester, limits=limits, decoder=decoder)
+            return digester.result()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Side:
+    """One side of a comparison: its rows, or why they cannot be read."""
+
+    files: int
+    digest: Digest | None = None
+    failure: LakehandError | None = None
+
+    @property
+    def seen(self) -> RowsSeen | None:
+        if self.digest is None:
+            return None
+        text = digest_text(self.digest)
+        return RowsSeen(files=self.files, rows=self.digest.rows, digest=text)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Reading:
+    """Reads files in tasks."""
+
+    runner: Runner
+    limits: TaskLimits
+    on_progress: OnProgress | None
+
+    def both_sides(self, commit: ProvedCommit, worker: FormatWorker) -> tuple[_Side, _Side]:
+        """Return the rows that a commit replaced, and those that took their place."""
+        inputs, outputs = list(portions(commit.inputs)), list(portions(commit.outputs))
+        divided = inputs + outputs
+        payloads = [{"files": [asdict(file) for file in portion]} for portion in divided]
+        progress = FileProgress(divided, self.on_progress, phase="verify")
+        task = DigestTask(worker=worker, limits=self.limits)
+        outcomes = self.runner.run(task, payloads, on_result=progress.count, cancel=CancelToken())
+        before, after = outcomes[: len(inputs)], outcomes[len(inputs) :]
+        return _side(before, len(commit.inputs)), _side(after, len(commit.outputs))
+
+
+def _side(outcomes: Sequence[TaskOutcome], files: int) -> _Side:
+    """Add up what tasks saw; an error that says nothing about the files is raised."""
+    failures = [error_from_json(o.failure) for o in outcomes if o.failure is not None]
+    for error in failures:
+        if not isinstance(error, (ObjectNotFoundError, *_UNREADABLE)):
+            raise error
+    if failures:
+        return _Side(files=files, failure=failures[0])
+    digests = [Digest.from_json(o.result) for o in outcomes if o.result is not None]
+    # A commit may leave no file behind, if all rows were deleted.
+    nothing = Digest(rows=0, lanes=(0, 0), algorithm=ALGORITHM, engine=ENGINE)
+    return _Side(files=files, digest=total_digest(digests) or nothing)
+
+
+# What follows from it
+
+
+def _judge(blank: ProofCheck, inputs: _Side, outputs: _Side) -> ProofCheck:
+    """Say whether rows are equal; `differs` only where what was read shows it."""
+    check = replace(
+        blank,
+        inputs=inputs.seen,
+        outputs=outputs.seen,
+        matches_record=_matches_record(blank.proof or {}, outputs.digest),
+    )
+    outcome, reason, message = next(_verdicts(check, inputs, outputs))
+    return replace(check, outcome=outcome, reason=reason, message=message)
+
+
+def _verdicts(
+    check: ProofCheck, inputs: _Side, outputs: _Side
+) -> Iterator[tuple[Agreement, str | None, str]]:
+    """Yield what holds, the most telling first."""
+    if isinstance(outputs.failure, _UNREADABLE):
+        yield "differs", "unreadable_output", outputs.failure.message
+    if outputs.failure is not None:
+        yield "cannot_compare", "outputs_gone", outputs.failure.message
+    if inputs.digest is not None and inputs.digest != outputs.digest:
+        yield "differs", "rows", f"{_words(check.inputs)} became {_words(check.outputs)}"
+    if check.matches_record is False:
+        yield "differs", "record", f"the proof is of other rows than {_words(check.outputs)}"
+    if isinstance(inputs.failure, _UNREADABLE):
+        yield "cannot_compare", "unreadable_input", inputs.failure.message
+    if inputs.failure is not None:
+        yield "cannot_compare", "inputs_gone", inputs.failure.message
+    record = (
+        "" if check.matches_record else "; the digest in the commit is of another engine or kind"
+    )
+    yield "equal", None, f"{_words(check.outputs)}, as before{record}"
+
+
+def _words(seen: RowsSeen | None) -> str:
+    return "nothing" if seen is None else f"{seen.rows:,} rows with the digest {seen.digest}"
+
+
+def _matches_record(proof: Mapping[str, Any], found: Digest | None) -> bool | None:
+    """Compare with the digest in the commit; None where it is none of rows, or of another engine.
+
+    A row count compares whatever the engine, but equal counts show nothing.
+    """
+    if found is None:
+        return None
+    if proof.get("rows") != found.rows:
+        return False
+    recorded = (proof.get("kind"), proof.get("algorithm"), proof.get("engine"))
+    if recorded != ("digest", found.algorithm, found.engine) or not proof.get("digest"):
+        return None
+    return bool(proof["digest"] == digest_text(found))

@@ -1,0 +1,61 @@
+"""Files that are read one by one, in portions for tasks, and how far the tasks have come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakehand.observe import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from lakehand.engine import TaskOutcome
+    from lakehand.model.work import DataFile
+    from lakehand.observe import OnProgress
+
+__all__ = ["FileProgress", "portions"]
+
+#: A task gets files up to either of these: enough to be worth its start, little to do again.
+_MOST_FILES, _MOST_BYTES = 64, 256 * 2**20
+
+
+def portions(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
+    """Divide files among tasks, the largest first; a file is never divided."""
+    portion: list[DataFile] = []
+    size = 0
+    for file in sorted(files, key=lambda file: file.bytes, reverse=True):
+        if portion and (len(portion) == _MOST_FILES or size + file.bytes > _MOST_BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(file)
+        size += file.bytes
+    if portion:
+        yield portion
+
+
+class FileProgress:
+    """Tells how many files are done; raising from the callback stops the tasks."""
+
+    def __init__(
+        self, files: Sequence[Sequence[DataFile]], on_progress: OnProgress | None, *, phase: str
+    ) -> None:
+        self._counts = [len(portion) for portion in files]
+        self._bytes = [sum(file.bytes for file in portion) for portion in files]
+        self._phase = phase
+        self._tell = on_progress
+        self._done = self._done_bytes = 0
+
+    def count(self, outcome: TaskOutcome) -> None:
+        self._done += self._counts[outcome.index]
+        self._done_bytes += self._bytes[outcome.index]
+        if self._tell is None:
+            return
+        progress = Progress(
+            phase=self._phase,
+            done=self._done,
+            total=sum(self._counts),
+            unit="files",
+            done_bytes=self._done_bytes,
+            total_bytes=sum(self._bytes),
+        )
+        self._tell(progress)

@@ -1,0 +1,33 @@
+"""Tasks of any verb in the calling process: what they return and how they fail is as elsewhere."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from lakehand.engine import TaskOutcome
+from lakehand.engine.attempt import attempt
+from support.compactions import InlineRunner
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import pytest
+
+
+class TasksHere(InlineRunner):
+    """Runs one task after the other; a typed error is an outcome."""
+
+    def run(self, function, payloads, *, on_result=None, **_: Any) -> list[TaskOutcome]:
+        outcomes = []
+        for index, payload in enumerate(payloads):
+            outcomes.append(TaskOutcome(index=index, **attempt(function, json.dumps(payload))))
+            if on_result is not None:
+                on_result(outcomes[-1])
+        return outcomes
+
+
+def run_tasks_here(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
+    """Have the verbs of `modules` run their tasks in this process."""
+    for module in modules:
+        monkeypatch.setattr(module, "open_runner", lambda _settings, **_: TasksHere())
