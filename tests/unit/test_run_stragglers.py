@@ -6,10 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from lakehand.model.work import Change, Replacement
 from lakehand.observe.clock import SystemClock
-from lakehand.runs import list_runs, sweep
+from lakehand.runs import commit_results, list_runs, sweep
 from lakehand.storage import MemoryStore
-from support.ledgers import LedgerTable, start_run, write_output
+from support.ledgers import LedgerTable, do_group, start_run, write_output
 
 AT_ONCE = timedelta(0)
 
@@ -55,6 +56,28 @@ def test_files_that_stragglers_had_written_before_the_end_are_gone_at_once(table
 
     assert not table.store.exists(staged.path)
     assert [entry.split("/")[0] for entry in run.entries()] == ["stems"]
+
+
+def test_what_was_committed_is_not_taken_for_the_work_of_a_straggler(table):
+    groups = table.groups("a", "b")
+    run = start_run(table, groups, SystemClock())
+    lost, result = write_output(run, groups[0]), do_group(run, groups[0])
+    run.expect_stragglers()
+    commit_group(run, table, groups[0], result)
+    run.finish()
+
+    report = sweep(table, takeover_after=AT_ONCE)
+
+    assert (report.kept, list_runs(table.store)) == ({}, [])
+    assert not table.store.exists(lost.outputs[0].path)
+    assert set(table.live) == {"b", result.outputs[0].path}
+    assert all(table.store.exists(path) for path in table.live)
+
+
+def commit_group(run, table, group, result):
+    item = Replacement(group=group.id, removes=group.inputs, adds=result.outputs)
+    change = Change(kind="rewrite", base_version=0, operation="OPTIMIZE", replacements=(item,))
+    commit_results(run, table, change, results=[result])
 
 
 def test_a_straggler_that_reports_after_the_end_does_not_bring_its_run_back(table):

@@ -128,10 +128,7 @@ class Run:
         return self.store.exists(self.key("cancel"))
 
     def expect_stragglers(self) -> None:
-        """Note that tasks which the engine gave up may still be writing.
-
-        Their names are then kept when the run ends, for the next sweep to look for them again.
-        """
+        """Note that tasks which were given up may still write: their names outlive the run."""
         self.store.put(self.key(_STRAGGLERS), b"")
 
     # What tasks write.
@@ -308,12 +305,19 @@ class Run:
             delete_leftovers(self, keep={path for fate in self.fates() for path in fate.outputs})
             reached(Step.RUN_CLEANED)
             if not self.unsettled():
-                self.drop(_all_but_awaited(entries))
+                self.drop(self._all_but_awaited(entries))
         except RunTakenError as error:
             log_event(logger, logging.INFO, "run_left_to_taker", "%s", error.message, run=self.id)
         except StorageError as error:
             message = "Run %s is left to the next sweep: %s"
             log_event(logger, logging.WARNING, "run_not_finished", message, self.id, error.message)
+
+    def _all_but_awaited(self, entries: list[str]) -> list[str]:
+        """Leave out the names under which stragglers, should there be any, may still write."""
+        if _STRAGGLERS not in entries:
+            return entries
+        reported = {f"stems/{result.attempt}.json" for result in self.results()}
+        return [name for name in entries if name in reported or not name.startswith("stems/")]
 
     def entries(self) -> list[str]:
         """Return the names of all that is in the ledger."""
@@ -340,12 +344,6 @@ class Run:
         failures = self.store.delete(keys)
         if failures:
             raise failures[0].error
-
-
-def _all_but_awaited(entries: Sequence[str]) -> list[str]:
-    """Leave out the names under which stragglers may still write, should there be any."""
-    is_awaited = _STRAGGLERS in entries
-    return [name for name in entries if not (is_awaited and name.startswith("stems/"))]
 
 
 def _names_outputs(name: str) -> bool:
