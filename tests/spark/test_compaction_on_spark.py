@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
+import subprocess
+import sys
 from datetime import timedelta
 
 import psutil
 import pytest
 
 from lakehand.runs import list_runs, sweep
+from lakehand.table import open_table
 from support import spark_compactions
 from support.rows import delta_table
+from support.runner_host import MODULES, RunnerHost
 from support.small_tables import make_table, read_sorted
 from support.watched_tasks import Board
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(400),
 ]
 
 AT_ONCE = timedelta(0)
@@ -79,7 +84,7 @@ def test_progress_is_told_group_by_group_while_the_job_runs(host, place, board):
 
     seen = host.call(spark_compactions.compact_and_release, place, board)
 
-    assert seen == [(1, 2), (2, 2)]
+    assert seen == [(0, 2), (1, 2), (2, 2)]
     assert_compacted(place, rows=rows, files=files)
 
 
@@ -141,7 +146,7 @@ def test_the_task_of_a_killed_python_worker_is_finished_by_another(host, place, 
 
 @pytest.mark.only_on("spark", "cluster", "connect")
 def test_raising_from_progress_stops_the_job_and_leaves_the_table_as_it_was(host, place, board):
-    rows, files, live = read_sorted(place), data_files(place), live_files(place)
+    rows, files = read_sorted(place), data_files(place)
     board.hold(1)
 
     with pytest.raises(InterruptedError, match="1 of 2"):
@@ -149,9 +154,61 @@ def test_raising_from_progress_stops_the_job_and_leaves_the_table_as_it_was(host
 
     [held] = board.notes("held")
     wait_until_gone(held["pid"])
-    board.release(1)
-    sweep(delta_table(place), takeover_after=AT_ONCE)
-    assert live_files(place) == live
+    assert data_files(place) == files == live_files(place)
     assert read_sorted(place).equals(rows)
-    assert data_files(place) == files
+    # Until then Spark might have let the stopped task write, so its names are still known.
+    assert len(list_runs(delta_table(place).store)) == 1
+    sweep(delta_table(place), takeover_after=AT_ONCE)
     assert list_runs(delta_table(place).store) == []
+
+
+@pytest.mark.only_on("connect")
+def test_the_command_line_compacts_on_a_server_of_spark_connect(host, place):
+    rows, files = read_sorted(place), data_files(place)
+    url, token = host.call(spark_compactions.address)
+
+    report = run_command("compact", str(place), "--remote", url, token=token)
+
+    assert (report["outcome"], report["groups"]["committed"]) == ("committed", 2)
+    assert_compacted(place, rows=rows, files=files)
+
+
+@pytest.mark.soak  # two executors for one command
+def test_the_command_line_compacts_on_a_cluster_that_it_starts(place):
+    rows, files = read_sorted(place), data_files(place)
+
+    report = run_command("compact", str(place), "--master", "local-cluster[2,1,1024]")
+
+    assert (report["outcome"], report["groups"]["committed"]) == ("committed", 2)
+    assert_compacted(place, rows=rows, files=files)
+
+
+def run_command(*arguments, token=""):
+    """Run lakehand as a process and return its JSON document."""
+    done = subprocess.run(
+        [sys.executable, "-m", "lakehand", *arguments, "--json"],
+        env={**os.environ, "PYTHONPATH": MODULES, "SPARK_CONNECT_AUTHENTICATE_TOKEN": token},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_next_compaction_goes_on_where_a_killed_driver_stopped(place, board, tmp_path):
+    rows, files = read_sorted(place), data_files(place)
+    board.hold(0)
+    with RunnerHost({"master": "local[2,3]"}, folder=tmp_path) as host:
+        host.begin(spark_compactions.compact, place, board)
+        board.wait_for("held", count=1)
+        [done] = board.wait_for("done", count=1)
+
+        _, alive = psutil.wait_procs(host.kill(), timeout=60)
+    report = open_table(place, engine="local", takeover_after="0s").compact()
+
+    assert not alive
+    assert (report.groups.adopted, report.groups.committed) == (1, 2)
+    assert set(done["outputs"]) < live_files(place)
+    assert_compacted(place, rows=rows, files=files)
