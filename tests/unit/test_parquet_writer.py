@@ -70,7 +70,7 @@ def test_a_wrong_expectation_spoils_the_first_file_only(store):
 
 
 def test_a_crumb_goes_into_the_file_before_it(store):
-    [file] = write(store, noise(55_000), expected_rows=55_000)
+    [file] = write(store, noise(65_000), expected_rows=65_000)
 
     assert 1.02 < file.bytes / MIB < 1.1
 

@@ -46,6 +46,10 @@ class WriteSpec:
     codec: str | None = None
     row_group_bytes: int = 64 * 2**20
     row_group_rows: int = 512 * 1024
+    #: Memory that the rows of one row group may take before they are encoded.
+    group_memory_bytes: int = 256 * 2**20
+    #: Row groups that may be encoded at once.
+    threads: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+
+from lakehand.parquet.copy import Assembly
+from lakehand.parquet.encoding import EncodedGroup, ParquetLayout, RowGroupEncoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from types import TracebackType
+
+    import pyarrow.parquet as pq
 
     from lakehand.storage import Store
 
@@ -24,24 +30,8 @@ _FULL = 0.92
 _MIN_GROUPS_A_FILE = 4
 #: Arrow memory of rows in relation to their bytes in the file: more is not believed in advance.
 _MAX_EXPANSION = 8
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ParquetLayout:
-    """How the bytes are laid out."""
-
-    target_file_bytes: int
-    codec: str = "zstd"
-    #: None: the codec's own default.
-    codec_level: int | None = None
-    row_group_rows: int = 512 * 1024
-    row_group_bytes: int = 64 * 2**20
-    data_page_version: str = "1.0"
-    #: Written into every footer.
-    key_values: Mapping[str, str] = field(default_factory=dict)
-    #: What is known in advance: they make the size of the first file exact.
-    expected_rows: int | None = None
-    expected_bytes_per_row: float | None = None
+#: Row groups whose bytes a row differ by less tell the size of those that are still encoded.
+_STEADY = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,13 +41,16 @@ class WrittenFile:
     key: str
     bytes: int
     rows: int
+    #: What Arrow's encoder says of each row group; positions are not those in the file.
+    row_groups: tuple[pq.RowGroupMetaData, ...]
 
 
 class RollingWriter:
     """Writes batches of one schema into files, the next one begun when one is full.
 
-    Batches are gathered into row groups of a healthy size. No file is made for no rows. Leaving
-    the block by an exception makes the file that was open vanish; files before it stay.
+    Batches are gathered into row groups of a healthy size, and several of them are encoded at once
+    if the layout says so. No file is made for no rows. Leaving the block by an exception makes the
+    files that were open vanish; files before them stay.
     """
 
     def __init__(
@@ -79,8 +72,15 @@ class RollingWriter:
         self._gathered_rows = 0
         self._gathered_bytes = 0
         self._bytes_per_row: float | None = None
+        self._is_steady = True
         self._rows = 0
+        self._encoder = RowGroupEncoder(schema, layout)
+        self._pool = ThreadPoolExecutor(layout.threads, thread_name_prefix="encode")
+        self._encoding: deque[tuple[_OpenFile, Future[EncodedGroup]]] = deque()
+        self._opened = 0
         self._open: _OpenFile | None = None
+        #: Files that get no further row group, but wait for some that are being encoded.
+        self._ending: deque[_OpenFile] = deque()
         self._files: list[WrittenFile] = []
 
     def __enter__(self) -> Self:
@@ -92,8 +92,12 @@ class RollingWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if kind is not None and self._open is not None:
-            self._open.abort()
+        self._pool.shutdown(cancel_futures=True)
+        if kind is not None:
+            for file in self._ending:
+                file.abort()
+            if self._open is not None:
+                self._open.abort()
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take the rows of `batch`; they reach storage with their row group."""
@@ -109,14 +113,15 @@ class RollingWriter:
         """Write what is left and return the files."""
         while self._gathered_rows:
             self._write_group(min(self._gathered_rows, self._next_group_rows()))
-        self._close_file()
+        self._append(all_but=0)
+        self._end_file()
         return tuple(self._files)
 
     def _next_group_rows(self) -> int:
         per_row = self._bytes_per_row or self._first_guess()
         layout = self._layout
         group_bytes = min(layout.row_group_bytes, layout.target_file_bytes / _MIN_GROUPS_A_FILE)
-        in_memory = _MAX_EXPANSION * layout.row_group_bytes / self._memory_per_row()
+        in_memory = layout.group_memory_bytes / self._memory_per_row()
         rows = min(layout.row_group_rows, group_bytes / per_row, in_memory)
         if not self._rest_fits(per_row):
             rows = min(rows, (layout.target_file_bytes - self._position()) / per_row)
@@ -138,21 +143,60 @@ class RollingWriter:
     def _memory_per_row(self) -> float:
         return max(1.0, self._gathered_bytes / max(1, self._gathered_rows))
 
-    def _position(self) -> int:
-        return self._open.bytes if self._open else 0
+    def _position(self) -> float:
+        """Return the bytes of the open file, those of row groups in the works estimated."""
+        if self._open is None:
+            return 0
+        return self._open.bytes + self._open.rows_in_works * (self._bytes_per_row or 0)
 
     def _write_group(self, rows: int) -> None:
         group = self._take(rows)
         if self._open is None:
-            key = self._name(len(self._files))
-            self._open = _OpenFile(self._store, key, self._schema, self._layout)
-        self._watch(len(self._files), group)
-        self._open.write(group)
+            self._open = _OpenFile(self._store, self._name(self._opened), self._layout)
+            self._opened += 1
+        self._watch(self._opened - 1, group)
         self._rows += rows
-        self._bytes_per_row = max(self._open.bytes / self._open.rows, 1e-3)
-        is_full = self._open.bytes >= _FULL * self._layout.target_file_bytes
-        if is_full and not self._rest_fits(self._bytes_per_row):
-            self._close_file()
+        self._encode(group)
+        per_row = self._bytes_per_row or 0
+        is_full = self._position() >= _FULL * self._layout.target_file_bytes
+        if is_full and not self._rest_fits(per_row):
+            self._end_file()
+
+    def _encode(self, group: pa.Table) -> None:
+        """Have the row group encoded, now or by a thread while more rows are gathered."""
+        assert self._open is not None  # noqa: S101  opened by the caller
+        is_first = self._bytes_per_row is None
+        self._open.rows_in_works += group.num_rows
+        future = self._pool.submit(self._encoder.encode, group)
+        self._encoding.append((self._open, future))
+        if is_first and self._rows != self._layout.expected_rows:
+            self._encoder.learn(group, future.result())
+        waits = is_first or not self._is_steady or self._layout.threads == 1
+        del group
+        self._append(all_but=0 if waits else self._layout.threads)
+
+    def _append(self, *, all_but: int) -> None:
+        """Append row groups to their files, in order, until no more than some are in the works."""
+        while len(self._encoding) > all_but:
+            file, future = self._encoding[0]
+            group = future.result()
+            file.append(group)
+            self._encoding.popleft()
+            found = max(file.bytes / file.rows, 1e-3)
+            self._is_steady = abs(group.data_bytes / group.rows / found - 1) < _STEADY
+            self._bytes_per_row = found
+            self._close_ended()
+
+    def _end_file(self) -> None:
+        if self._open is not None:
+            self._ending.append(self._open)
+            self._open = None
+        self._close_ended()
+
+    def _close_ended(self) -> None:
+        while self._ending and not self._ending[0].rows_in_works:
+            self._files.append(self._ending[0].close())
+            self._ending.popleft()
 
     def _take(self, rows: int) -> pa.Table:
         gathered = pa.Table.from_batches(self._gathered, self._schema)
@@ -162,58 +206,40 @@ class RollingWriter:
         self._gathered_bytes = rest.nbytes
         return gathered.slice(0, rows)
 
-    def _close_file(self) -> None:
-        if self._open is not None:
-            self._files.append(self._open.close())
-            self._open = None
-
 
 class _OpenFile:
     """One file between its first byte and its footer."""
 
-    def __init__(self, store: Store, key: str, schema: pa.Schema, layout: ParquetLayout) -> None:
+    def __init__(self, store: Store, key: str, layout: ParquetLayout) -> None:
         self._key = key
-        self._layout = layout
+        self._key_values = layout.key_values
         self._sink = store.open_writer(key)
-        self._writer = pq.ParquetWriter(
-            self._sink,
-            schema,
-            version="2.6",
-            data_page_version=layout.data_page_version,
-            compression=layout.codec,
-            compression_level=layout.codec_level,
-            use_dictionary=True,
-            # INT32, INT64 or fixed bytes by precision: what Spark writes and copies can meet.
-            store_decimal_as_integer=True,
-            use_compliant_nested_type=True,
-            write_statistics=True,
-            write_page_index=True,
-            write_page_checksum=True,
-            # Arrow's own schema would pin one reader's view of the types.
-            store_schema=False,
-            max_rows_per_page=20_000,
-            data_page_size=2**20,
-        )
+        self._assembly = Assembly(self._sink)
+        self._groups: list[pq.RowGroupMetaData] = []
+        self._created_by = ""
         self.rows = 0
+        #: Rows that are on their way into this file.
+        self.rows_in_works = 0
 
     @property
     def bytes(self) -> int:
         """Bytes of the finished row groups."""
         return int(self._sink.tell())
 
-    def write(self, group: pa.Table) -> None:
-        self._writer.write_table(group, row_group_size=group.num_rows)
-        self.rows += group.num_rows
+    def append(self, group: EncodedGroup) -> None:
+        self._assembly.add(group.source())
+        self._groups.append(group.metadata.row_group(0))
+        self._created_by = group.metadata.created_by
+        self.rows += group.rows
+        self.rows_in_works -= group.rows
 
     def close(self) -> WrittenFile:
-        if self._layout.key_values:
-            self._writer.add_key_value_metadata(dict(self._layout.key_values))
-        self._writer.close()
+        self._assembly.finish(created_by=self._created_by, key_values=self._key_values)
         size = self._sink.tell()
         self._sink.close()
-        return WrittenFile(key=self._key, bytes=size, rows=self.rows)
+        return WrittenFile(
+            key=self._key, bytes=size, rows=self.rows, row_groups=tuple(self._groups)
+        )
 
     def abort(self) -> None:
-        # Else pyarrow would try to write a footer into the aborted sink.
-        self._writer.is_open = False
         self._sink.abort()

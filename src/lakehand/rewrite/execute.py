@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupProgress", "rewrite_groups"]
 
-#: Part of a task's memory that one row group may take.
-_ROW_GROUP_SHARE = 16
+#: Parts of a task's memory that one row group may take: in a file, and as rows before.
+_ROW_GROUP_SHARE, _ROWS_SHARE = 16, 8
 _MAX_ROW_GROUP_BYTES = 64 * 2**20
 
 
@@ -40,10 +40,11 @@ def rewrite_groups(
 
 
 def _spec(work: Work) -> WriteSpec:
-    row_group_bytes = work.settings["task_memory_bytes"] // _ROW_GROUP_SHARE
+    memory_bytes = work.settings["task_memory_bytes"]
     return WriteSpec(
         target_file_bytes=work.settings["target_file_bytes"],
-        row_group_bytes=min(row_group_bytes, _MAX_ROW_GROUP_BYTES),
+        row_group_bytes=min(memory_bytes // _ROW_GROUP_SHARE, _MAX_ROW_GROUP_BYTES),
+        group_memory_bytes=memory_bytes // _ROWS_SHARE,
     )
 
 

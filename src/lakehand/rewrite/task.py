@@ -51,7 +51,8 @@ class RewriteTask:
 
     def spec_of(self, group: Group) -> WriteSpec:
         """Return how the files of `group` are written: the plan says how large they are."""
-        return replace(self.spec, target_file_bytes=group.target_file_bytes)
+        target = group.target_file_bytes
+        return replace(self.spec, target_file_bytes=target, threads=granted_cores())
 
     def _rewrite(self, group: Group) -> GroupResult:
         if group.method != "copy":

@@ -97,6 +97,7 @@ class Scanner:
         connection = duckdb.connect(config=config)
         # Old timestamps have no zone in the file, and are meant in UTC.
         connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET enable_progress_bar = false")
         # Rows of files stream past the small tables, never the other way round.
         connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
         ahead_bytes = min(_AHEAD_BYTES, memory_bytes // 8)

@@ -1,13 +1,14 @@
-"""The statistics of a data file as `add.stats` holds them.
+"""The statistics of a data file as `add.stats` holds them, computed from its rows.
 
-A bound that is missing keeps a file in a query; a wrong one loses rows. So bounds are computed from
-the rows themselves, never from Parquet footers, and are left out where engines disagree.
+A bound that is missing keeps a file in a query; a wrong one loses rows. So bounds are left out
+where engines disagree, and the footers of other writers are not believed.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Self
 
@@ -21,22 +22,71 @@ from lakehand.parquet.ancient import FIRST_MODERN_DAY, FIRST_MODERN_SECOND
 from lakehand.parquet.unsliced import unsliced
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lakehand.formats.delta.files.statistics_rules import StatisticsRules
     from lakehand.formats.delta.protocol.schema import Leaf
 
-__all__ = ["StatisticsCollector", "maximum_text", "minimum_text"]
+__all__ = [
+    "LeafFacts",
+    "StatisticsCollector",
+    "maximum_text",
+    "minimum_text",
+    "statistics_text",
+]
 
 _LAST_ASCII, _LAST_CHARACTER = "\x7f", "\U0010ffff"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECONDS = 10**6
 
 
-class StatisticsCollector:
-    """Sees the rows of a file (under physical names) go by and tells their statistics.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeafFacts:
+    """What is known of the values of a leaf in a file."""
+
+    nulls: int
+    #: None or null: there is no bound, or none that is safe.
+    minimum: pa.Scalar | None = None
+    maximum: pa.Scalar | None = None
+
+
+def statistics_text(
+    rules: StatisticsRules,
+    facts: Mapping[tuple[str, ...], LeafFacts],
+    *,
+    rows: int,
+    is_legacy: bool = False,
+) -> str:
+    """Return the text of `add.stats` for `facts`, which go by the physical paths of leaves.
 
     `is_legacy` says that readers will shift the file's ancient dates: what is counted here is not
     what they see, so such dates are no bounds.
     """
+    counts: Tree = {}
+    minima: Tree = {}
+    maxima: Tree = {}
+    prefix = rules.string_prefix
+    for leaf in rules.leaves:
+        found = facts[leaf.physical_path]
+        put(counts, leaf, str(found.nulls))
+        if _is_sure(found.minimum, is_legacy=is_legacy):
+            put(minima, leaf, minimum_text(found.minimum, string_prefix=prefix))
+        if _is_sure(found.maximum, is_legacy=is_legacy):
+            put(maxima, leaf, maximum_text(found.maximum, string_prefix=prefix))
+    document: Tree = {"numRecords": str(rows)}
+    document |= {"minValues": minima, "maxValues": maxima, "nullCount": counts}
+    if rules.states_tightness:
+        document["tightBounds"] = "true"
+    return tree_text(document)
+
+
+def _is_sure(bound: pa.Scalar | None, *, is_legacy: bool) -> bool:
+    """Say whether there is a bound, and readers take it for the same value."""
+    return bound is not None and bound.is_valid and not (is_legacy and _is_ancient(bound))
+
+
+class StatisticsCollector:
+    """Sees the rows of a file (under physical names) go by and tells their statistics."""
 
     def __init__(self, rules: StatisticsRules, *, is_legacy: bool = False) -> None:
         self._rules = rules
@@ -70,26 +120,16 @@ class StatisticsCollector:
         """
         totals = self._totals()
         rows = totals["rows"].as_py()
-        counts: Tree = {}
-        minima: Tree = {}
-        maxima: Tree = {}
-        for position, leaf in enumerate(self._rules.leaves):
-            put(counts, leaf, str(rows - totals[f"present{position}"].as_py()))
-            if f"min{position}" in totals:
-                prefix = self._rules.string_prefix
-                low, high = (self._sure(totals[f"{end}{position}"]) for end in ("min", "max"))
-                put(minima, leaf, minimum_text(low, string_prefix=prefix))
-                put(maxima, leaf, maximum_text(high, string_prefix=prefix))
-        document: Tree = {"numRecords": str(rows if stored_rows is None else stored_rows)}
-        document |= {"minValues": minima, "maxValues": maxima, "nullCount": counts}
-        if self._rules.states_tightness:
-            document["tightBounds"] = "true"
-        return tree_text(document)
-
-    def _sure(self, bound: pa.Scalar) -> pa.Scalar:
-        """Return a bound; null in place of one that readers take for another date."""
-        is_shifted = self._is_legacy and bound.is_valid and _is_ancient(bound)
-        return pa.scalar(None, bound.type) if is_shifted else bound
+        facts = {
+            leaf.physical_path: LeafFacts(
+                nulls=rows - totals[f"present{position}"].as_py(),
+                minimum=totals.get(f"min{position}"),
+                maximum=totals.get(f"max{position}"),
+            )
+            for position, leaf in enumerate(self._rules.leaves)
+        }
+        counted = rows if stored_rows is None else stored_rows
+        return statistics_text(self._rules, facts, rows=counted, is_legacy=self._is_legacy)
 
     def _totals(self) -> dict[str, pa.Scalar]:
         """Fold the aggregates of all row groups into one row."""

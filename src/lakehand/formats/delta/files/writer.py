@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 from lakehand.errors import SchemaMismatchError
 from lakehand.formats.delta.files.file_schema import file_schema
 from lakehand.formats.delta.files.placement import partition_directory
-from lakehand.formats.delta.files.statistics import StatisticsCollector
 from lakehand.formats.delta.files.statistics_rules import statistics_rules
+from lakehand.formats.delta.files.written_statistics import WrittenStatistics
 from lakehand.formats.delta.protocol.clustering import clustering_columns
 from lakehand.formats.delta.protocol.schema import (
     MappingMode,
@@ -28,7 +28,6 @@ from lakehand.parquet.writer import ParquetLayout, RollingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from concurrent.futures import Future
 
     import pyarrow as pa
 
@@ -190,6 +189,8 @@ def _layout(
         codec_level=_ZSTD_LEVEL if codec == "zstd" else None,
         row_group_rows=spec.row_group_rows,
         row_group_bytes=spec.row_group_bytes,
+        group_memory_bytes=spec.group_memory_bytes,
+        threads=spec.threads,
         data_page_version="2.0" if is_new_format else "1.0",
         expected_rows=physical_rows - deleted_rows if facts else None,
         expected_bytes_per_row=input_bytes / physical_rows if physical_rows else None,
@@ -217,20 +218,22 @@ def _write(
         return ()
     extras = _identity_columns(context, first.schema.names)
     schema = file_schema(context.data_fields(), mode=context.mode, extras=extras)
+    rules = context.statistics_rules()
     is_legacy = calendar_class(layout.key_values).datetime == "legacy"
-    with (
-        _StatisticsByFile(context, is_legacy=is_legacy) as statistics,
-        RollingWriter(
-            context.store,
-            schema.arrow,
-            layout,
-            name=lambda index: f"{prefix}-{index:05d}.{layout.codec}.parquet",
-            watch=statistics.watch,
-        ) as writer,
-    ):
+    statistics = defaultdict[int, WrittenStatistics](
+        lambda: WrittenStatistics(rules, schema.arrow, is_legacy=is_legacy)
+    )
+    with RollingWriter(
+        context.store,
+        schema.arrow,
+        layout,
+        name=lambda index: f"{prefix}-{index:05d}.{layout.codec}.parquet",
+        watch=lambda index, group: statistics[index].watch(group),
+    ) as writer:
         for batch in chain([first], rows):
             writer.write(schema.to_file(batch))
-        files = zip(writer.close(), statistics.finish(), strict=True)
+        files = writer.close()
+    texts = [statistics[index].finish(file.row_groups) for index, file in enumerate(files)]
     return tuple(
         StagedFile(
             path=file.key,
@@ -238,7 +241,7 @@ def _write(
             rows=file.rows,
             native={"partitionValues": dict(values), "stats": text},
         )
-        for file, text in files
+        for file, text in zip(files, texts, strict=True)
     )
 
 
@@ -250,43 +253,3 @@ def _identity_columns(context: WriteContext, names: Sequence[str]) -> list[tuple
     if missing:
         raise SchemaMismatchError(f"the table has no property {missing[0]} to keep row ids by")
     return [(name, context.configuration[key]) for name, key in present.items()]
-
-
-class _StatisticsByFile:
-    """Collects the statistics of one file after the other, while their rows are encoded."""
-
-    def __init__(self, context: WriteContext, *, is_legacy: bool) -> None:
-        self._collector = StatisticsCollector(context.statistics_rules(), is_legacy=is_legacy)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="statistics")
-        self._latest: Future[None] | None = None
-        self._current = 0
-        self._texts: list[str] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.shutdown()
-        self._collector.close()
-
-    def watch(self, index: int, rows: pa.Table) -> None:
-        """Take a row group; the one before it is done with, so that no more than one is held."""
-        self._wait()
-        self._latest = self._thread.submit(self._add, index, rows)
-
-    def finish(self) -> list[str]:
-        """Return the texts of all files."""
-        self._wait()
-        if self._collector.has_rows:
-            self._texts.append(self._collector.finish())
-        return self._texts
-
-    def _wait(self) -> None:
-        if self._latest is not None:
-            self._latest.result()
-
-    def _add(self, index: int, rows: pa.Table) -> None:
-        if index != self._current:
-            self._texts.append(self._collector.finish())
-            self._current = index
-        self._collector.add(rows)

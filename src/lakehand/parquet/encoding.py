@@ -1,0 +1,191 @@
+"""Rows encoded into row groups in memory, ready to be appended to a file.
+
+Each row group is a small Parquet file of its own until then. So several can be encoded at once, and
+each can be told which of its columns have use for a dictionary.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehand.parquet.copy import Source
+from lakehand.parquet.footer import (
+    TRAILER_BYTES,
+    ChunkField,
+    ColumnField,
+    chunks,
+    dictionary_offset,
+    elements,
+    field,
+    parse_footer,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakehand.parquet.footer import Footer
+    from lakehand.parquet.thrift import Struct
+
+__all__ = ["EncodedGroup", "ParquetLayout", "RowGroupEncoder"]
+
+_MAX_PAGE_ROWS = 20_000
+_PAGE_BYTES = 2**20
+#: Rows are handed to the encoder in pieces of at most so many bytes of one column.
+_MIN_PIECE_ROWS = 64
+#: A dictionary that takes more than this part of its chunk may not be worth its while.
+_LARGE_DICTIONARY = 0.2
+_PAGE_TYPE, _PAGE_ENCODING = 1, 2
+_DATA_PAGE, _DATA_PAGE_V2, _PLAIN = 0, 3, 0
+_PLAIN_DATA_PAGES = {(_DATA_PAGE, _PLAIN), (_DATA_PAGE_V2, _PLAIN)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParquetLayout:
+    """How the bytes are laid out."""
+
+    target_file_bytes: int
+    codec: str = "zstd"
+    #: None: the codec's own default.
+    codec_level: int | None = None
+    row_group_rows: int = 512 * 1024
+    row_group_bytes: int = 64 * 2**20
+    #: Memory that the rows of one row group may take before they are encoded.
+    group_memory_bytes: int = 256 * 2**20
+    #: Row groups that are encoded at once.
+    threads: int = 1
+    data_page_version: str = "1.0"
+    #: Written into every footer.
+    key_values: Mapping[str, str] = dataclass_field(default_factory=dict)
+    #: What is known in advance: they make the size of the first file exact.
+    expected_rows: int | None = None
+    expected_bytes_per_row: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EncodedGroup:
+    """A row group as a Parquet file in memory."""
+
+    content: pa.Buffer
+    metadata: pq.FileMetaData
+
+    @property
+    def rows(self) -> int:
+        return int(self.metadata.num_rows)
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes that the row group takes in a file, without indexes and footer."""
+        group = self.metadata.row_group(0)
+        return sum(group.column(i).total_compressed_size for i in range(group.num_columns))
+
+    def source(self) -> Source:
+        """Return what an assembly appends."""
+        return Source.of(_Memory(self.content), "", self.footer())
+
+    def footer(self) -> Footer:
+        view = memoryview(self.content)
+        (footer_bytes,) = struct.unpack("<I", view[-TRAILER_BYTES:-4])
+        data = bytes(view[-TRAILER_BYTES - footer_bytes : -TRAILER_BYTES])
+        return parse_footer(data, path="a row group in memory", file_bytes=len(view))
+
+
+class _Memory:
+    """Bytes of one object, which are not copied."""
+
+    def __init__(self, content: pa.Buffer) -> None:
+        self._view = memoryview(content).cast("B")
+
+    def get_range(self, key: str, *, start: int, length: int) -> bytes:  # noqa: ARG002  one object
+        return cast("bytes", self._view[start : start + length])
+
+
+class RowGroupEncoder:
+    """Encodes rows as Spark and Delta readers expect them."""
+
+    def __init__(self, schema: pa.Schema, layout: ParquetLayout) -> None:
+        self._names = frozenset(schema.names)
+        self._layout = layout
+        #: Leaves that get dictionaries, as Arrow wants to be told.
+        self._dictionaries: bool | list[str] = True
+
+    def encode(self, rows: pa.Table) -> EncodedGroup:
+        """Return all of `rows` as one row group."""
+        return self._encode(rows, self._dictionaries)
+
+    def learn(self, rows: pa.Table, encoded: EncodedGroup) -> None:
+        """Find out from one row group in which columns dictionaries only cost room and time."""
+        leaves = _leaves(encoded)
+        doubtful = [
+            name
+            for name, column in leaves.items()
+            if name in self._names and _has_doubtful_dictionary(column)
+        ]
+        if not doubtful:
+            return
+        plain = _leaves(self._encode(rows.select(doubtful), use_dictionary=False))
+        better = {name for name in doubtful if _bytes(plain[name]) <= _bytes(leaves[name])}
+        self._dictionaries = [path for path in leaves if path not in better]
+
+    def _encode(self, rows: pa.Table, use_dictionary: bool | list[str]) -> EncodedGroup:  # noqa: FBT001  Arrow's own argument
+        layout, sink = self._layout, pa.BufferOutputStream()
+        found: list[pq.FileMetaData] = []
+        with pq.ParquetWriter(
+            sink,
+            rows.schema,
+            version="2.6",
+            data_page_version=layout.data_page_version,
+            compression=layout.codec,
+            compression_level=layout.codec_level,
+            use_dictionary=use_dictionary,
+            # INT32, INT64 or fixed bytes by precision: what Spark writes and copies can meet.
+            store_decimal_as_integer=True,
+            use_compliant_nested_type=True,
+            write_statistics=True,
+            write_page_index=True,
+            write_page_checksum=True,
+            # Arrow's own schema would pin one reader's view of the types.
+            store_schema=False,
+            write_batch_size=_piece_rows(rows),
+            max_rows_per_page=_MAX_PAGE_ROWS,
+            data_page_size=_PAGE_BYTES,
+            metadata_collector=found,
+        ) as writer:
+            writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+        return EncodedGroup(content=sink.getvalue(), metadata=found[0])
+
+
+def _leaves(encoded: EncodedGroup) -> dict[str, Struct]:
+    [group] = encoded.footer().row_groups
+    columns = [field(chunk, ChunkField.METADATA) for chunk in chunks(group)]
+    return {
+        ".".join(name.decode() for name in elements(column, ColumnField.PATH)): column
+        for column in columns
+    }
+
+
+def _bytes(column: Struct) -> int:
+    return int(field(column, ColumnField.COMPRESSED_BYTES))
+
+
+def _has_doubtful_dictionary(column: Struct) -> bool:
+    """Say whether a dictionary was given up, or takes so much room that it may be no gain."""
+    start = dictionary_offset(column)
+    if start is None:
+        return False
+    pages = elements(column, ColumnField.ENCODING_STATS)
+    kinds = {(field(page, _PAGE_TYPE), field(page, _PAGE_ENCODING)) for page in pages}
+    dictionary_bytes = field(column, ColumnField.DATA_PAGE) - start
+    is_large = dictionary_bytes > _LARGE_DICTIONARY * _bytes(column)
+    return bool(is_large or _PLAIN_DATA_PAGES & kinds)
+
+
+def _piece_rows(rows: pa.Table) -> int:
+    """Return rows that are encoded at a time: many cost less, but a page must not grow large."""
+    widest = max((column.nbytes for column in rows.columns), default=0) / max(1, rows.num_rows)
+    return int(max(_MIN_PIECE_ROWS, min(_MAX_PAGE_ROWS, _PAGE_BYTES / max(1.0, widest))))
