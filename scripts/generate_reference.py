@@ -22,6 +22,8 @@ from lakehand.cli.main import cli
 from lakehand.formats.delta.protocol.features import BINDINGS, FEATURES
 from lakehand.model import history, reports, verification, work
 from lakehand.model.quantities import format_bytes, format_duration
+from lakehand.planning import plan as planning
+from lakehand.planning import policy
 from lakehand.settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -186,7 +188,13 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`inspect`: each of `sizes[]`", inspection, "SizeRange"),
     ("`inspect`: `health`", health, "Health"),
     ("`inspect`: each of `health.reasons[]`", health, "Reason"),
+    ("`plan`", planning, "Plan"),
+    ("`plan`: each of `groups[]`", planning, "PlannedGroup"),
+    ("`plan`: `policy`", policy, "CompactionPolicy"),
+    ("`plan`, `compact`: `forecast`", reports, "Forecast"),
+    ("`plan`, `compact`: `remaining`", reports, "Remaining"),
     ("`compact`", reports, "OperationReport"),
+    ("`compact`: `average_file_bytes`", reports, "BeforeAfter"),
     ("`compact`: `groups`", reports, "GroupCounts"),
     ("`compact`: `methods`", reports, "MethodCounts"),
     ("`compact`: `proof`", work, "Proof"),
@@ -223,8 +231,10 @@ JSON_TYPES = {
     "None": "null",
     "Mapping": "object",
     "Any": "anything",
+    "Method": "string",
     "Outcome": "string",
     "ProofKind": "string",
+    "Strategy": "string",
 }
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe.events import Progress
+    from lakehand.planning.plan import Plan
     from lakehand.settings import SETTINGS, Settings
     from lakehand.storage import Store, open_store
     from lakehand.storage.retry import RetryPolicy, with_retry
@@ -41,6 +42,7 @@ __all__ = [
     "Inspection",
     "LakehandError",
     "NotATableError",
+    "Plan",
     "Progress",
     "ProofError",
     "RefusedError",
@@ -62,6 +64,7 @@ __all__ = [
 _HOMES = {
     "Health": "assess.health",
     "Inspection": "assess.inspect",
+    "Plan": "planning.plan",
     "Progress": "observe.events",
     "RetryPolicy": "storage.retry",
     "SETTINGS": "settings",

@@ -14,7 +14,12 @@ from lakehand.cli.main import run
 from support.small_tables import make_table
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = ("README.md", "docs/getting-started.md", "docs/concepts/snapshots.md")
+PAGES = (
+    "README.md",
+    "docs/getting-started.md",
+    "docs/guides/compaction.md",
+    "docs/concepts/snapshots.md",
+)
 PLACES = re.compile(r"s3://lake/events|path/to/table")
 
 
@@ -29,8 +34,9 @@ def table(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def without_java(monkeypatch):
+def without_java(monkeypatch, tmp_path):
     monkeypatch.setenv("LAKEHAND_ENGINE", "local")
+    monkeypatch.chdir(tmp_path)
 
 
 def blocks(page, language):

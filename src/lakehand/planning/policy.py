@@ -29,6 +29,7 @@ _ROW_GROUPS_PER_TARGET = 16
 class CompactionPolicy:
     """The settings that decide over a plan. Fields have the names of the settings."""
 
+    #: Size that new files aim for.
     target_file_bytes: int
     #: A file is small below this part of the target.
     small_file_ratio: float = 0.5
@@ -38,9 +39,13 @@ class CompactionPolicy:
     oversized_file_ratio: float = 10.0
     #: Fewer small files than this in a partition are left alone; other reasons know no minimum.
     min_files: int = 4
+    #: How files were put together: in a clustered table always `greedy`, in its order.
     strategy: Strategy = "greedy"
+    #: Caps of the run; null: none. Likewise the next two.
     max_bytes_per_run: int | None = None
+    #: Cap on files.
     max_files_per_run: int | None = None
+    #: Cap on groups.
     max_groups_per_run: int | None = None
 
     @classmethod
