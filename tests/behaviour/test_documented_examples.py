@@ -18,6 +18,7 @@ PAGES = (
     "README.md",
     "docs/getting-started.md",
     "docs/guides/compaction.md",
+    "docs/guides/statistics.md",
     "docs/concepts/snapshots.md",
 )
 PLACES = re.compile(r"s3://lake/events|path/to/table")

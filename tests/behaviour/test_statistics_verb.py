@@ -213,6 +213,21 @@ def test_rare_types_have_the_bounds_of_the_writer(tmp_path):
     assert found["nullCount"]["s"] == {"x": 1, "long": 1}
 
 
+def test_ancient_dates_that_readers_shift_are_no_bounds(tmp_path):
+    days = pa.table({"day": [date(1500, 1, 1), date(2026, 1, 1)], "n": [1, 2]})
+    write_deltalake(str(tmp_path / "t"), days)
+    path = without_statistics(tmp_path / "t")
+    [file] = path.glob("*.parquet")
+    marks = {"org.apache.spark.version": "3.5.0", "org.apache.spark.legacyDateTime": ""}
+    pq.write_table(days.replace_schema_metadata(marks), file)
+    refresh(path)
+    [found] = stats_of(path).values()
+
+    assert found["minValues"] == {"n": 1}
+    assert found["maxValues"] == {"day": "2026-01-01", "n": 2}
+    assert found["nullCount"] == {"day": 0, "n": 0}
+
+
 def test_a_predicate_chooses_whole_files(path):
     assert refresh(path, where="region = 'us'").files_refreshed == 3
     assert sum("stats" in add for add in live_adds(path)) == 3

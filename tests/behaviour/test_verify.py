@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -256,3 +258,13 @@ def test_tasks_run_in_processes_of_their_own_and_tell_their_progress(path, monke
     seen = []
     assert check(path, on_progress=seen.append).outcome == "equal"
     assert [(event.phase, event.done, event.total) for event in seen][-1] == ("verify", 10, 10)
+
+
+def test_the_commands_of_the_guide_work(path, monkeypatch, capsys):
+    monkeypatch.setenv("LAKEHAND_ENGINE", "local")
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "verify.md"
+    commands = re.findall(r"^\$ lakehand (.*)$", guide.read_text(), re.MULTILINE)
+
+    assert len(commands) > 1
+    for command in commands:
+        assert run(command.replace("s3://lake/events", str(path)).split()) == 0, capsys.readouterr()
