@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from lakehand.observe.steps import Step
-from lakehand.runs import Run, list_runs
 from support.compactions import (
     KillingTask,
     compact_inline,
@@ -14,8 +13,8 @@ from support.compactions import (
     open_table,
 )
 from support.crash import kill_at, run_and_kill
-from support.rows import assert_same_rows, lakehand_rows
 from support.small_tables import make_table, read_sorted
+from support.unharmed import assert_clean, assert_unharmed, files_in_ledgers, staged_files
 
 TASK_STEPS = (
     Step.TASK_RESERVED,
@@ -42,24 +41,6 @@ def place(tmp_path):
 @pytest.fixture
 def rows(place):
     return read_sorted(place)
-
-
-def staged_files(place):
-    """Return what lakehand wrote and the table does not refer to, half-written files included."""
-    found = {path.relative_to(place).as_posix() for path in place.rglob("*lakehand-*")}
-    live = open_table(str(place)).snapshot().files["path"].to_pylist()
-    return {path for path in found if "_lakehand/" not in path} - set(live)
-
-
-def files_in_ledgers(place):
-    store = open_table(str(place)).store
-    fates = (fate for run_id in list_runs(store) for fate in Run(store=store, id=run_id).fates())
-    return {path for fate in fates for path in fate.outputs}
-
-
-def assert_unharmed(place, rows):
-    assert read_sorted(place).equals(rows)
-    assert_same_rows(lakehand_rows(place), rows.select(lakehand_rows(place).column_names))
 
 
 def assert_next_call_ends_the_job(place, rows, **settings):
@@ -109,6 +90,5 @@ def test_a_task_whose_process_is_killed_is_done_by_another(place, rows, step, tm
 
     assert (tmp_path / "mark").exists()
     assert (report.groups.committed, report.errors) == (2, ())
-    assert staged_files(place) == set()
-    assert list_runs(open_table(str(place)).store) == []
+    assert_clean(place)
     assert_unharmed(place, rows)

@@ -112,7 +112,11 @@ def compact_inline(
 
 
 def compact_with_tasks(
-    path: Path | str, wrap: Callable[[Task], Task], **settings: Any
+    path: Path | str,
+    wrap: Callable[[Task], Task],
+    *,
+    on_progress: OnProgress | None = None,
+    **settings: Any,
 ) -> OperationReport:
     """Compact in worker processes, with every task wrapped into something else."""
 
@@ -122,7 +126,7 @@ def compact_with_tasks(
 
     chosen = Settings({"takeover_after": "0s", **settings}, environment={})
     with _runner(Wrapping):
-        return maintain.compact(open_table(str(path)), settings=chosen)
+        return maintain.compact(open_table(str(path)), settings=chosen, on_progress=on_progress)
 
 
 def tasks_inline() -> AbstractContextManager[None]:
