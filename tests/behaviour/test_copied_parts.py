@@ -44,7 +44,7 @@ def _outputs(path, result) -> pa.Table:
 
 def test_an_oversized_file_is_divided_without_being_decoded(tmp_path):
     table = create(tmp_path, FLAT)
-    append_file(table, _flat(0, 1_800_000), row_group_rows=100_000)
+    append_file(table, _flat(0, 2_400_000), row_group_rows=100_000)
     expected = lakehand_rows(tmp_path).sort_by("id")
     [size] = table.snapshot().files["bytes"].to_pylist()
     settings = _settings(target_file_bytes=size // 3, oversized_file_ratio=2.0)

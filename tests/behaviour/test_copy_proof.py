@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from lakehand.errors import ProofError
-from lakehand.parquet import copy
+from lakehand.parquet import relocation
 from lakehand.parquet.copy import Source, copy_row_groups
-from lakehand.parquet.footer import read_footer
 from lakehand.prove.ranges import prove_copied
 from lakehand.storage import open_store
 
@@ -30,7 +31,7 @@ def store(tmp_path):
 
 
 def _copy(store):
-    sources = [Source.of(store, key, read_footer(store, key)) for key in ("a.parquet", "b.parquet")]
+    sources = [Source.stored(store, key) for key in ("a.parquet", "b.parquet")]
     with store.open_writer("out.parquet") as sink:
         return copy_row_groups(sources, sink, created_by="lakehand", key_values={})
 
@@ -63,7 +64,7 @@ def test_a_wrong_row_count_is_caught(store):
 
 
 def test_a_stale_offset_index_is_caught(store, monkeypatch):
-    monkeypatch.setattr(copy, "_shift_offset_index", lambda data, _delta: data)
+    monkeypatch.setattr(relocation, "shift_offset_index", lambda data, _delta: data)
     copied = _copy(store)
     with pytest.raises(ProofError, match="page index"):
         prove_copied(store, "out.parquet", copied, expected_rows=ROWS)
@@ -71,14 +72,14 @@ def test_a_stale_offset_index_is_caught(store, monkeypatch):
 
 def test_a_footer_that_names_other_bytes_is_caught(store):
     copied = _copy(store)
-    copied.ranges.pop()
+    copied = replace(copied, ranges=copied.ranges[:-1])
     with pytest.raises(ProofError, match="was not copied"):
         prove_copied(store, "out.parquet", copied, expected_rows=ROWS)
 
 
 def test_chunks_at_other_places_are_caught(store):
     copied = _copy(store)
-    sources = [Source.of(store, k, read_footer(store, k)) for k in ("b.parquet",)]
+    sources = [Source.stored(store, k) for k in ("b.parquet",)]
     with store.open_writer("out.parquet") as sink:
         copy_row_groups(sources * 2, sink, created_by="lakehand", key_values={})
     with pytest.raises(ProofError):

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.parquet.copy import Source, copy_row_groups
-from lakehand.parquet.footer import TRAILER_BYTES, read_footer
+from lakehand.parquet.footer import TRAILER_BYTES
 from lakehand.parquet.thrift import decode, encode
 from lakehand.storage import open_store
 
@@ -45,7 +45,7 @@ def inputs(tmp_path):
 
 def _copy(store) -> str:
     keys = [f"in-{number}.parquet" for number in range(3)]
-    sources = [Source.of(store, key, read_footer(store, key)) for key in keys]
+    sources = [Source.stored(store, key) for key in keys]
     with store.open_writer("out.parquet") as sink:
         copied = copy_row_groups(sources, sink, created_by="lakehand", key_values={"a": "b"})
     assert (copied.rows, copied.row_groups) == (9_000, 9)
@@ -85,7 +85,7 @@ def test_copied_ranges_carry_the_checksum_of_their_bytes(inputs):
     from zlib import crc32
 
     keys = [f"in-{number}.parquet" for number in range(3)]
-    sources = [Source.of(inputs, key, read_footer(inputs, key)) for key in keys]
+    sources = [Source.stored(inputs, key) for key in keys]
     with inputs.open_writer("out.parquet") as sink:
         copied = copy_row_groups(sources, sink, created_by="lakehand", key_values={})
     for piece in copied.ranges:

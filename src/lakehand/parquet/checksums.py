@@ -1,13 +1,14 @@
-"""Checksums of pages, for readers that do not look at them."""
+"""Checksums of pages, for those who do not decode them."""
 
 from __future__ import annotations
 
 import mmap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 from zlib import crc32
 
 import pyarrow.parquet as pq
 
+from lakehand.errors import CorruptFileError
 from lakehand.parquet.footer import field
 from lakehand.parquet.thrift import ThriftError, decode
 
@@ -15,9 +16,83 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["pages_are_intact"]
+__all__ = ["PageChecker", "pages_are_intact"]
 
 _COMPRESSED_BYTES, _CRC = 3, 4
+#: More than this is no header of a page, whatever bounds it holds.
+_MAX_HEADER_BYTES = 16 * 2**20
+
+
+class PageChecker:
+    """Follows pages that lie behind each other while their bytes go by.
+
+    Each page must have the checksum that its header gives. Where the first one gives none, the file
+    was written without them, and no other is looked at.
+    """
+
+    def __init__(self, key: str, *, start: int, is_on: bool = True) -> None:
+        self._key = key
+        self._position = start
+        self._head = b""
+        self._left = 0
+        self._crc = 0
+        self._expected: int | None = None
+        self._is_first = True
+        self._is_on = is_on
+
+    def feed(self, block: bytes) -> None:
+        """Take the next bytes; CorruptFileError if a page that ends in them was changed."""
+        if not self._is_on:
+            return
+        view = memoryview(self._head + block if self._head else block)
+        self._head = b""
+        while view and self._is_on:
+            view = self._follow(view) if self._left else self._enter(view)
+
+    def finish(self) -> None:
+        """Say that no more bytes come; CorruptFileError if a page should go on."""
+        if self._is_on and (self._left or self._head):
+            self._fail("its last page ends too early")
+
+    def _enter(self, view: memoryview) -> memoryview:
+        try:
+            header, end = decode(view)
+        except ThriftError:
+            if len(view) > _MAX_HEADER_BYTES:
+                self._fail("a page has no header that can be read")
+            self._head = bytes(view)
+            return view[:0]
+        self._is_on = _CRC in header or not self._is_first
+        self._is_first = False
+        self._left, self._expected = field(header, _COMPRESSED_BYTES, 0), field(header, _CRC)
+        if self._left < 0:
+            self._fail("a page has a negative size")
+        self._crc = 0
+        self._position += end
+        if not self._left:
+            self._leave()
+        return view[end:]
+
+    def _follow(self, view: memoryview) -> memoryview:
+        body = view[: self._left]
+        if self._expected is not None:
+            self._crc = crc32(body, self._crc)
+        self._left -= len(body)
+        self._position += len(body)
+        if not self._left:
+            self._leave()
+        return view[len(body) :]
+
+    def _leave(self) -> None:
+        if self._expected is not None and self._crc != self._expected % 2**32:
+            self._fail("a page does not have the checksum that was written with it")
+
+    def _fail(self, difference: str) -> NoReturn:
+        raise CorruptFileError(
+            f"{self._key} is damaged before byte {self._position}: {difference}",
+            path=self._key,
+            hint="restore the file from a copy, or delete its rows knowingly",
+        )
 
 
 def pages_are_intact(path: Path) -> bool:
@@ -49,8 +124,10 @@ def _chunk_spans(metadata: pq.FileMetaData) -> Iterator[tuple[int, int]]:
 def _is_intact(data: mmap.mmap, position: int, end: int) -> bool:
     while position < end:
         header, start = decode(data, position)
-        position = start + field(header, _COMPRESSED_BYTES, 0)
-        expected = field(header, _CRC)
+        size, expected = field(header, _COMPRESSED_BYTES, 0), field(header, _CRC)
+        position = start + size
+        if size < 0 or position > end:
+            return False
         if expected is not None and crc32(memoryview(data)[start:position]) != expected % 2**32:
             return False
     return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from mmap import mmap
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
@@ -16,26 +17,25 @@ TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range
 #: One struct: field id -> (wire type, value). A list value is (element type, [elements]).
 Struct = dict[int, tuple[int, Any]]
 
-_INTEGERS = (I16, I32, I64)
 _BOOLEANS = (TRUE, FALSE)
 _DOUBLE_BYTES = 8
 _LONG_LIST = 15
 _MAX_SHORT_DELTA = 15
 _MAX_DEPTH = 64
+#: The high bit of a byte says that more bytes follow.
+_MORE = 0x80
 
 
 class ThriftError(ValueError):
     """The bytes are not compact Thrift."""
 
 
-def decode(data: bytes | mmap, start: int = 0) -> tuple[Struct, int]:
+def decode(data: bytes | memoryview | mmap, start: int = 0) -> tuple[Struct, int]:
     """Return the struct that begins at `start`, and where it ends."""
-    reader = _Reader(data, start)
     try:
-        struct = reader.struct(depth=0)
+        return _read_struct(data, start, 0)
     except IndexError as error:
         raise ThriftError("the struct is cut off") from error
-    return struct, reader.at
 
 
 def encode(struct: Struct) -> bytes:
@@ -45,88 +45,109 @@ def encode(struct: Struct) -> bytes:
     return bytes(out)
 
 
-class _Reader:
-    def __init__(self, data: bytes | mmap, at: int) -> None:
-        self.data = data
-        self.at = at
+# Footers hold a few hundred thousand values, so each costs one call and no more. Every reader
+# takes where its value begins, and returns it with where it ends.
 
-    def byte(self) -> int:
-        value = self.data[self.at]
-        self.at += 1
-        return value
 
-    def varint(self) -> int:
-        result = shift = 0
-        while True:
-            byte = self.data[self.at]
-            self.at += 1
-            result |= (byte & 0x7F) << shift
-            if byte < 0x80:  # noqa: PLR2004  the high bit says that more bytes follow
-                return result
-            shift += 7
+def _read_varint(data: Any, at: int) -> tuple[int, int]:
+    byte = data[at]
+    if byte < _MORE:
+        return byte, at + 1
+    result, shift = byte & 0x7F, 7
+    while byte >= _MORE:
+        at += 1
+        byte = data[at]
+        result |= (byte & 0x7F) << shift
+        shift += 7
+    return result, at + 1
 
-    def zigzag(self) -> int:
-        number = self.varint()
-        return (number >> 1) ^ -(number & 1)
 
-    def take(self, length: int) -> bytes:
-        end = self.at + length
-        if end > len(self.data):
-            raise IndexError
-        value = self.data[self.at : end]
-        self.at = end
-        return value
+def _read_integer(data: Any, at: int, _depth: int = 0) -> tuple[int, int]:
+    byte = data[at]
+    if byte < _MORE:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    number, at = _read_varint(data, at)
+    return (number >> 1) ^ -(number & 1), at
 
-    def struct(self, depth: int) -> Struct:
-        if depth > _MAX_DEPTH:
-            raise ThriftError("structs are nested too deep")
-        fields: Struct = {}
-        field_id = 0
-        while header := self.byte():
-            delta, kind = header >> 4, header & 0x0F
-            field_id = field_id + delta if delta else self.zigzag()
-            fields[field_id] = (kind, self.value(kind, depth))
-        return fields
 
-    def value(self, kind: int, depth: int) -> Any:
-        if kind in _INTEGERS:
-            return self.zigzag()
-        if kind == BINARY:
-            return self.take(self.varint())
-        if kind == STRUCT:
-            return self.struct(depth + 1)
-        if kind in (LIST, SET):
-            return self.list(depth)
-        return self.scalar(kind)
+def _read_struct(data: Any, at: int, depth: int) -> tuple[Struct, int]:
+    if depth > _MAX_DEPTH:
+        raise ThriftError("structs are nested too deep")
+    fields: Struct = {}
+    field_id = 0
+    while header := data[at]:
+        kind = header & 0x0F
+        at += 1
+        if header > _MAX_SHORT_DELTA:
+            field_id += header >> 4
+        else:
+            field_id, at = _read_integer(data, at)
+        read = _READERS.get(kind)
+        if read is None:
+            raise ThriftError(f"wire type {kind} is not used in Parquet")
+        value, at = read(data, at, depth + 1)
+        fields[field_id] = (kind, value)
+    return fields, at + 1
 
-    def scalar(self, kind: int) -> Any:
-        if kind in _BOOLEANS:
-            return kind == TRUE
-        if kind == BYTE:
-            return self.byte()
-        if kind == DOUBLE:
-            return self.take(_DOUBLE_BYTES)
+
+def _read_list(data: Any, at: int, depth: int) -> tuple[tuple[int, list[Any]], int]:
+    length, kind = data[at] >> 4, data[at] & 0x0F
+    at += 1
+    if length == _LONG_LIST:
+        length, at = _read_varint(data, at)
+    if kind in _BOOLEANS:
+        flags, at = _take(data, at, length)
+        return (kind, list(flags)), at
+    read = _READERS.get(kind)
+    if read is None:
         raise ThriftError(f"wire type {kind} is not used in Parquet")
+    values = []
+    for _ in range(length):
+        value, at = read(data, at, depth)
+        values.append(value)
+    return (kind, values), at
 
-    def list(self, depth: int) -> tuple[int, list[Any]]:
-        header = self.byte()
-        length, kind = header >> 4, header & 0x0F
-        if length == _LONG_LIST:
-            length = self.varint()
-        if kind in _BOOLEANS:
-            return kind, list(self.take(length))
-        return kind, [self.value(kind, depth) for _ in range(length)]
+
+def _read_binary(data: Any, at: int, _depth: int) -> tuple[bytes, int]:
+    length, at = _read_varint(data, at)
+    return _take(data, at, length)
+
+
+def _take(data: Any, at: int, length: int) -> tuple[bytes, int]:
+    end = at + length
+    if end > len(data):
+        raise IndexError
+    return bytes(data[at:end]), end
+
+
+_READERS: dict[int, Callable[[Any, int, int], tuple[Any, int]]] = {
+    TRUE: lambda _data, at, _depth: (True, at),
+    FALSE: lambda _data, at, _depth: (False, at),
+    BYTE: lambda data, at, _depth: (data[at], at + 1),
+    I16: _read_integer,
+    I32: _read_integer,
+    I64: _read_integer,
+    DOUBLE: lambda data, at, _depth: _take(data, at, _DOUBLE_BYTES),
+    BINARY: _read_binary,
+    LIST: _read_list,
+    SET: _read_list,
+    STRUCT: _read_struct,
+}
 
 
 def _write_varint(out: bytearray, number: int) -> None:
-    while number > 0x7F:  # noqa: PLR2004  seven bits a byte
-        out.append((number & 0x7F) | 0x80)
+    while number >= _MORE:
+        out.append((number & 0x7F) | _MORE)
         number >>= 7
     out.append(number)
 
 
-def _write_zigzag(out: bytearray, number: int) -> None:
-    _write_varint(out, (number << 1) ^ (number >> 63))
+def _write_integer(out: bytearray, number: int) -> None:
+    number = (number << 1) ^ (number >> 63)
+    if number < _MORE:
+        out.append(number)
+    else:
+        _write_varint(out, number)
 
 
 def _write_struct(out: bytearray, struct: Struct) -> None:
@@ -140,30 +161,14 @@ def _write_struct(out: bytearray, struct: Struct) -> None:
             out.append(delta << 4 | kind)
         else:
             out.append(kind)
-            _write_zigzag(out, field_id)
+            _write_integer(out, field_id)
         previous = field_id
-        if kind not in _BOOLEANS:
-            _write_value(out, kind, value)
+        _WRITERS[kind](out, value)
     out.append(0)
 
 
-def _write_value(out: bytearray, kind: int, value: Any) -> None:
-    if kind in _INTEGERS:
-        _write_zigzag(out, value)
-    elif kind == BINARY:
-        _write_varint(out, len(value))
-        out += value
-    elif kind == STRUCT:
-        _write_struct(out, value)
-    elif kind in (LIST, SET):
-        _write_list(out, *value)
-    elif kind == BYTE:
-        out.append(value)
-    else:
-        out += value
-
-
-def _write_list(out: bytearray, kind: int, elements: list[Any]) -> None:
+def _write_list(out: bytearray, content: tuple[int, list[Any]]) -> None:
+    kind, elements = content
     if len(elements) < _LONG_LIST:
         out.append(len(elements) << 4 | kind)
     else:
@@ -172,5 +177,27 @@ def _write_list(out: bytearray, kind: int, elements: list[Any]) -> None:
     if kind in _BOOLEANS:
         out += bytes(elements)
         return
+    write = _WRITERS[kind]
     for element in elements:
-        _write_value(out, kind, element)
+        write(out, element)
+
+
+def _write_binary(out: bytearray, value: bytes) -> None:
+    _write_varint(out, len(value))
+    out += value
+
+
+_WRITERS: dict[int, Callable[[bytearray, Any], None]] = {
+    # A boolean of a struct is in its header.
+    TRUE: lambda _out, _value: None,
+    FALSE: lambda _out, _value: None,
+    BYTE: bytearray.append,
+    I16: _write_integer,
+    I32: _write_integer,
+    I64: _write_integer,
+    DOUBLE: bytearray.extend,
+    BINARY: _write_binary,
+    LIST: _write_list,
+    SET: _write_list,
+    STRUCT: _write_struct,
+}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 from zlib import crc32
 
-from lakehand.errors import ProofError
+from lakehand.errors import CorruptFileError, ProofError
 from lakehand.model.work import Proof
-from lakehand.parquet.copy import BLOCK_BYTES
+from lakehand.parquet.blocks import is_remote, read_blocks, read_places
 from lakehand.parquet.footer import (
     ChunkField,
     ColumnField,
@@ -20,6 +20,8 @@ from lakehand.parquet.footer import (
 from lakehand.parquet.thrift import decode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lakehand.parquet.copy import Copied, CopiedRange
     from lakehand.parquet.footer import Footer
     from lakehand.parquet.thrift import Struct
@@ -34,19 +36,26 @@ ENGINE = "crc32"
 def prove_copied(store: Store, key: str, copied: Copied, *, expected_rows: int) -> Proof:
     """Read a copied file back and return the evidence that it holds the source's bytes.
 
-    Every range has the checksum that was taken at its source, the footer counts `expected_rows`,
-    and the page locations tile their chunks. ProofError if any of it is not so.
+    Every range has the checksum that was taken at its source, indexes and footer are those that
+    were made for it, the footer counts `expected_rows`, and the page locations tile their chunks.
+    ProofError if any of it is not so.
     """
+    try:
+        return _prove(store, key, copied, expected_rows)
+    except CorruptFileError as error:
+        _fail(key, error.message)
+
+
+def _prove(store: Store, key: str, copied: Copied, expected_rows: int) -> Proof:
     footer = read_footer(store, key)
     if footer.rows != expected_rows:
         _fail(key, f"its footer counts {footer.rows} rows, and {expected_rows} were to be copied")
-    checksum = 0
-    for piece in copied.ranges:
-        if _checksum(store, key, piece) != piece.crc:
-            _fail(key, f"the bytes from {piece.start} on differ from their source")
-        checksum = crc32(piece.crc.to_bytes(4), checksum)
+    _check_bytes(store, key, (*copied.ranges, copied.tail))
     _check_chunks(key, footer, copied)
     _check_page_locations(store, key, footer)
+    checksum = 0
+    for piece in copied.ranges:
+        checksum = crc32(piece.crc.to_bytes(4), checksum)
     return Proof(
         kind="ranges",
         rows=expected_rows,
@@ -57,12 +66,18 @@ def prove_copied(store: Store, key: str, copied: Copied, *, expected_rows: int) 
     )
 
 
-def _checksum(store: Store, key: str, piece: CopiedRange) -> int:
-    crc = 0
-    for start in range(piece.start, piece.start + piece.length, BLOCK_BYTES):
-        length = min(BLOCK_BYTES, piece.start + piece.length - start)
-        crc = crc32(store.get_range(key, start=start, length=length), crc)
-    return crc
+def _check_bytes(store: Store, key: str, pieces: Sequence[CopiedRange]) -> None:
+    """Compare what storage holds with checksums that were taken before it was written."""
+    places = [(piece.start, piece.length) for piece in pieces]
+    blocks = read_blocks(store, key, places, is_remote=is_remote(store, key))
+    for piece in pieces:
+        crc, left = 0, piece.length
+        while left:
+            block = next(blocks)
+            crc = crc32(block, crc)
+            left -= len(block)
+        if crc != piece.crc:
+            _fail(key, f"the bytes from {piece.start} on differ from their source")
 
 
 def _check_chunks(key: str, footer: Footer, copied: Copied) -> None:
@@ -91,8 +106,9 @@ def _check_page_locations(store: Store, key: str, footer: Footer) -> None:
         (field(chunk, ChunkField.OFFSET_INDEX), field(chunk, ChunkField.OFFSET_INDEX_BYTES))
         for chunk in indexed
     ]
-    for chunk, blob in zip(indexed, store.get_ranges(key, places), strict=True):
-        _check_tiling(key, chunk, blob)
+    blobs = read_places(store, key, places)
+    for chunk, place in zip(indexed, places, strict=True):
+        _check_tiling(key, chunk, blobs[place])
 
 
 def _check_tiling(key: str, chunk: Struct, offset_index: bytes) -> None:

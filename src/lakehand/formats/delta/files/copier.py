@@ -22,7 +22,7 @@ from lakehand.parquet.copyable import (
     refusal,
 )
 from lakehand.parquet.division import divide
-from lakehand.parquet.footer import read_footer, row_group_bytes
+from lakehand.parquet.footer import row_group_bytes
 from lakehand.parquet.leaves import leaves
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _holds_row_identity(context: WriteContext, footer: Footer) -> bool:
 def _sources(context: WriteContext, inputs: Sequence[DataFile]) -> list[Source]:
     def read(file: DataFile) -> Source:
         store, key = context.store.resolve(file.path)
-        return Source.of(store, key, read_footer(store, key, table=context.store.url))
+        return Source.stored(store, key, table=context.store.url)
 
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
         return list(pool.map(read, inputs))
