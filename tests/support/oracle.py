@@ -82,6 +82,10 @@ class Oracle:
             where=where,
         )
 
+    def files_read(self, path: Path | str, *, where: str) -> list[str]:
+        """Return the files that delta-spark reads for a query, after skipping by statistics."""
+        return self._ask("files_read", path=str(path), where=where)
+
     def export(
         self,
         path: Path | str,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakehand.errors import LakehandError
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.retention import Protection
     from lakehand.model.snapshot import Snapshot
@@ -295,8 +296,11 @@ class FormatWorker(Protocol):
         """Count the rows of written files in `digester`, as storage gives them back."""
         ...
 
-    def refresh(self, file: DataFile) -> Refreshed:
-        """Compute the statistics of `file` anew from its visible rows."""
+    def refresh(self, files: Sequence[DataFile]) -> Iterator[Refreshed | LakehandError]:
+        """Compute the statistics of files anew from their visible rows, one after the other.
+
+        A file that cannot be read yields its error, and the others theirs.
+        """
         ...
 
     def count_rows(self, inputs: Sequence[DataFile]) -> int:

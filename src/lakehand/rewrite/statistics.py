@@ -58,19 +58,15 @@ class StatisticsTask:
     clock: Clock
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        refreshed, failures = [], []
+        files = [DataFile.from_json(file) for file in payload["files"]]
         watch = Stopwatch(self.clock)
-        for file in map(DataFile.from_json, payload["files"]):
-            try:
-                with watch.measure("read"):
-                    found = self.worker.refresh(file)
-            except LakehandError as error:
-                # One bad file is no reason to leave the others without statistics.
-                failures.append(error.to_json())
-            else:
-                refreshed.append(_without_file(found))
-        timings = watch.milliseconds()
-        return {"refreshed": refreshed, "failures": failures, "timings": timings}
+        found = list(watch.iterate("read", self.worker.refresh(files)))
+        return {
+            "refreshed": [_without_file(item) for item in found if isinstance(item, Refreshed)],
+            # One bad file is no reason to leave the others without statistics.
+            "failures": [item.to_json() for item in found if isinstance(item, LakehandError)],
+            "timings": watch.milliseconds(),
+        }
 
 
 def _without_file(refreshed: Refreshed) -> dict[str, Any]:

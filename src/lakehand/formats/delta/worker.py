@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from lakehand.errors import RefusedError, SchemaMismatchError, UnknownColumnError, ValidationError
+from lakehand.errors import (
+    LakehandError,
+    RefusedError,
+    SchemaMismatchError,
+    UnknownColumnError,
+    ValidationError,
+)
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.delta.files.copier import copy_files
 from lakehand.formats.delta.files.reader import ReadRequest, SourceFile, read_rows
-from lakehand.formats.delta.files.refresh import refresh_statistics
+from lakehand.formats.delta.files.refresh import Refresher
 from lakehand.formats.delta.files.scanner import open_scanner
 from lakehand.formats.delta.files.writer import WriteContext, output_directory, write_files
 from lakehand.formats.delta.protocol.schema import to_arrow
@@ -158,11 +164,18 @@ class DeltaWorker:
             raise ValidationError("no column is asked for", field="columns", value=list(names))
         return tuple(column for column in found.values() if column is not None)
 
-    def refresh(self, file: DataFile) -> Refreshed:
-        """Compute the statistics of `file` anew from its visible rows."""
-        return refresh_statistics(
-            self.context, file, lambda columns: self.read([file], columns=columns)
-        )
+    def refresh(self, files: Sequence[DataFile]) -> Iterator[Refreshed | LakehandError]:
+        """Compute the statistics of files anew from their visible rows, one after the other."""
+
+        def read(file: DataFile, columns: list[str]) -> pa.RecordBatchReader:
+            return self.read([file], columns=columns)
+
+        with Refresher(self.context, read) as refresher:
+            for file in files:
+                try:
+                    yield refresher.refresh(file)
+                except LakehandError as error:
+                    yield error
 
     def count_rows(self, inputs: Sequence[DataFile]) -> int:
         """Count the visible rows of `inputs` by what the files say of themselves, unread."""

@@ -1,10 +1,12 @@
-"""The statistics of a live file, computed anew from its rows."""
+"""The statistics of live files, computed anew from their rows."""
 
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -19,52 +21,67 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakehand.formats.delta.files.writer import WriteContext
-    from lakehand.formats.delta.protocol.schema import StructField
     from lakehand.model.work import DataFile
     from lakehand.parquet.facts import FileFacts
 
-__all__ = ["refresh_statistics"]
+    #: Returns the visible rows of a file, with the columns that are named.
+    ReadColumns = Callable[[DataFile, list[str]], pa.RecordBatchReader]
+
+__all__ = ["Refresher"]
 
 
-def refresh_statistics(
-    context: WriteContext,
-    file: DataFile,
-    read: Callable[[list[str]], pa.RecordBatchReader],
-) -> Refreshed:
-    """Compute `add.stats` of `file` as a writer of its visible rows would have it.
+@dataclass(frozen=True, slots=True)
+class Refresher:
+    """Computes the statistics of one file after the other."""
 
-    Bounds and null counts are those of the rows that are not deleted, so they are tight; the number
-    of rows is that of the file. `read` returns the visible rows with the columns that it is given.
-    """
-    facts = read_facts(*context.store.resolve(file.path))
-    _check_row_count(file, facts)
-    rules = context.statistics_rules()
-    named = {leaf.path[0] for leaf in rules.leaves}
-    fields = [column for column in context.data_fields() if column.name in named]
-    visible_rows = facts.rows - file.deleted_rows
-    with StatisticsCollector(rules, is_legacy=_is_legacy(facts)) as collector:
-        for rows in _rows(context, fields, read, count=visible_rows):
+    context: WriteContext
+    read: ReadColumns
+    _collectors: dict[bool, StatisticsCollector] = field(default_factory=dict)
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def refresh(self, file: DataFile) -> Refreshed:
+        """Compute `add.stats` of `file` as a writer of its visible rows would have it.
+
+        Bounds and null counts are those of the rows that are not deleted, so they are tight; the
+        number of rows is that of the file.
+        """
+        facts = read_facts(*self.context.store.resolve(file.path))
+        _check_row_count(file, facts)
+        visible_rows = facts.rows - file.deleted_rows
+        collector = self._collector(is_legacy=_is_legacy(facts))
+        for rows in self._rows(file, count=visible_rows):
             collector.add(rows)
         text = collector.finish(stored_rows=facts.rows)
-    is_known = _says_the_same(file.native["add"].get("stats"), text)
-    return Refreshed(file=file, native={"stats": text}, rows=visible_rows, is_known=is_known)
+        is_known = _says_the_same(file.native["add"].get("stats"), text)
+        return Refreshed(file=file, native={"stats": text}, rows=visible_rows, is_known=is_known)
 
+    def _collector(self, *, is_legacy: bool) -> StatisticsCollector:
+        """Return a collector that has seen nothing; to open one costs more than a small file."""
+        if is_legacy not in self._collectors:
+            made = StatisticsCollector(self.context.statistics_rules(), is_legacy=is_legacy)
+            self._collectors[is_legacy] = self._stack.enter_context(made)
+        self._collectors[is_legacy].forget()
+        return self._collectors[is_legacy]
 
-def _rows(
-    context: WriteContext,
-    fields: list[StructField],
-    read: Callable[[list[str]], pa.RecordBatchReader],
-    *,
-    count: int,
-) -> Iterator[pa.Table]:
-    if not fields:
-        # The table wants no more than the number of rows.
-        yield pa.table({"rows": pa.nulls(count)})
-        return
-    schema = file_schema(fields, mode=context.mode)
-    yield schema.arrow.empty_table()
-    for batch in read([column.name for column in fields]):
-        yield pa.Table.from_batches([schema.to_file(batch)])
+    def _rows(self, file: DataFile, *, count: int) -> Iterator[pa.Table]:
+        named = {leaf.path[0] for leaf in self.context.statistics_rules().leaves}
+        columns = [column for column in self.context.data_fields() if column.name in named]
+        if not columns:
+            # The table wants no more than the number of rows.
+            yield pa.table({"rows": pa.nulls(count)})
+            return
+        schema = file_schema(columns, mode=self.context.mode)
+        if not count:
+            yield schema.arrow.empty_table()
+            return
+        for batch in self.read(file, [column.name for column in columns]):
+            yield pa.Table.from_batches([schema.to_file(batch)])
 
 
 def _check_row_count(file: DataFile, facts: FileFacts) -> None:

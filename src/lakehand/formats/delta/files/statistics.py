@@ -108,6 +108,10 @@ class StatisticsCollector:
     def has_rows(self) -> bool:
         return bool(self._aggregates)
 
+    def forget(self) -> None:
+        """Begin anew, whatever went by of a file that could not be read to its end."""
+        self._aggregates = []
+
     def add(self, rows: pa.Table) -> None:
         self._connection.register("file_rows", unsliced(rows))
         self._aggregates.append(self._connection.sql(self._query).to_arrow_table())
