@@ -85,7 +85,7 @@ def _measure(chosen: argparse.Namespace) -> Report:
         comparisons=(),
     )
     with ExitStack() as stack:
-        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="contest-", dir=CACHE)))
+        scratch = Path(stack.enter_context(_scratch_directory()))
         workloads = _make(chosen, scratch)
         contenders = _start(stack, [name for name in CONTENDERS if name in runs], scratch)
         contest = partial(compete, contenders=contenders, scratch=scratch)
@@ -95,6 +95,11 @@ def _measure(chosen: argparse.Namespace) -> Report:
             report = replace(report, comparisons=done)
             report.write(PARTIAL)
     return report
+
+
+def _scratch_directory() -> TemporaryDirectory[str]:
+    # A JVM that is ending may still tidy up in it, and results must not be lost for that.
+    return TemporaryDirectory(prefix="contest-", dir=CACHE, ignore_cleanup_errors=True)
 
 
 def _make(chosen: argparse.Namespace, scratch: Path) -> list[Workload]:
