@@ -22,15 +22,20 @@ from rich.console import Console
 import lakehand
 from lakehand.engine.java import find_java
 from lakehand.errors import JavaMissingError
+from lakehand.model.quantities import format_bytes
 from lakehand.prove.digest import digest
 
 if TYPE_CHECKING:
+    from lakehand.assess.inspect import Inspection
+    from lakehand.model.reports import Forecast
     from lakehand.model.work import Digest
 
 COMMITS = 40
 ROWS_A_COMMIT = 3_000
 #: Small, as is the table, so that the histogram shows something.
 TARGET_FILE_BYTES = 512 * 1024
+#: How far bytes may be from what the plan says.
+FORECAST_ERROR = 0.1
 REGIONS = np.array(["africa", "americas", "asia", "europe"])
 console = Console(highlight=False, width=100)
 
@@ -44,6 +49,10 @@ def main() -> None:
         lakehand_command("inspect", path)
         before, judged_before = fingerprint(path), read_with_delta_rs(path)
 
+        console.rule("What would change, and why")
+        lakehand_command("plan", path)
+        forecast = lakehand.open_table(path).plan().forecast
+
         console.rule("Merge the small files, prove the rows equal, commit")
         lakehand_command("compact", path, *engine_options())
         lakehand_command("checkpoint", path)
@@ -55,6 +64,7 @@ def main() -> None:
         console.rule("Checked again, from the outside")
         check_rows(before, fingerprint(path))
         check("delta-rs reads the same rows", judged_before.equals(read_with_delta_rs(path)))
+        check_forecast(forecast, lakehand.open_table(path).inspect())
         check("no file was left behind that no version refers to", not strays(path))
     console.print(f"\nDone in {time.monotonic() - started:.0f} s.")
 
@@ -112,6 +122,14 @@ def check_rows(before: Digest, after: Digest) -> None:
     check(f"{before.rows:,} rows before, {after.rows:,} rows after", before.rows == after.rows)
     lanes = "".join(f"{lane:016x}" for lane in after.lanes)
     check(f"the digest of all rows is the same: {lanes}", before == after)
+
+
+def check_forecast(forecast: Forecast, report: Inspection) -> None:
+    expected = f"{forecast.files_after} files, {format_bytes(forecast.bytes_after)}"
+    found = f"{report.file_count} files, {format_bytes(report.total_bytes)}"
+    is_near = abs(forecast.bytes_after / report.total_bytes - 1) <= FORECAST_ERROR
+    same_count = forecast.files_after == report.file_count
+    check(f"the plan said {expected}; it became {found}", same_count and is_near)
 
 
 def read_with_delta_rs(path: Path) -> pa.Table:

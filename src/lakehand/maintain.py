@@ -17,6 +17,7 @@ from lakehand.observe.clock import Clock, SystemClock
 from lakehand.rewrite.batches import Batches
 from lakehand.rewrite.execute import GroupProgress, rewrite_groups
 from lakehand.rewrite.prepare import Request, make_plan
+from lakehand.rewrite.rehearsal import rehearse
 from lakehand.rewrite.report import report_of
 from lakehand.rewrite.statistics import StatisticsRequest, recompute_statistics
 from lakehand.rewrite.stopwatch import Stopwatch
@@ -56,7 +57,7 @@ def compact(
     with watch.measure("plan"):
         planned = make_plan(table, settings, request or Request(), clock=watch.clock)
     if dry_run:
-        return report_of(planned.snapshot, planned.plan, watch, outcome="dry_run")
+        return report_of(planned.snapshot, rehearse(planned).plan, watch, outcome="dry_run")
     if not planned.plan.groups:
         sweep(table, clock=watch.clock, takeover_after=settings["takeover_after"])
         return report_of(planned.snapshot, planned.plan, watch, outcome="nothing_to_do")

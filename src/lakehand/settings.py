@@ -166,6 +166,13 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=0,
     ),
     Setting(
+        name="rehearsed_bytes",
+        parse=parse_bytes,
+        default=16 * MIB,
+        help="A plan rewrites this much into a temporary directory, to forecast sizes; 0: nothing.",
+        minimum=0,
+    ),
+    Setting(
         name="prove",
         parse=one_of("digest", "independent", "counts"),
         default="digest",

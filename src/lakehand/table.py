@@ -203,7 +203,9 @@ class Table:
 
     def planned(self, request: Request, **settings: Any) -> Planned:
         """Return a plan with the snapshot it was made from and the reason of every file."""
-        return make_plan(self._handle, self._settings.with_call(settings), request)
+        from lakehand.rewrite.rehearsal import rehearse
+
+        return rehearse(make_plan(self._handle, self._settings.with_call(settings), request))
 
     def compact(
         self,

@@ -322,6 +322,13 @@ class FormatWorker(Protocol):
         """Write rows into new files whose names start with `stem`, in the partition of `like`."""
         ...
 
+    def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec) -> int:
+        """Return the size that the rows of `inputs` have when they are written anew.
+
+        They are written to a temporary directory, which is gone afterwards.
+        """
+        ...
+
     def copy(
         self,
         inputs: Sequence[DataFile],

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from lakehand.observe import OnProgress
     from lakehand.rewrite.prepare import Work
     from lakehand.runs import Run
+    from lakehand.settings import Settings
 
-__all__ = ["GroupProgress", "rewrite_groups"]
+__all__ = ["GroupProgress", "rewrite_groups", "write_spec"]
 
 #: Parts of a task's memory that one row group may take: in a file, and as rows before.
 _ROW_GROUP_SHARE, _ROWS_SHARE = 16, 8
@@ -30,7 +31,7 @@ def rewrite_groups(
     task = RewriteTask(
         worker=work.table.worker(work.snapshot),
         run=run,
-        spec=_spec(work),
+        spec=write_spec(work.settings),
         limits=_limits(work),
         prove=work.settings["prove"],
     )
@@ -39,10 +40,11 @@ def rewrite_groups(
         return runner.run(task, payloads, run=run, on_result=on_result, cancel=cancel)
 
 
-def _spec(work: Work) -> WriteSpec:
-    memory_bytes = work.settings["task_memory_bytes"]
+def write_spec(settings: Settings) -> WriteSpec:
+    """Return how files are written, the size that a group's own files aim for apart."""
+    memory_bytes = settings["task_memory_bytes"]
     return WriteSpec(
-        target_file_bytes=work.settings["target_file_bytes"],
+        target_file_bytes=settings["target_file_bytes"],
         row_group_bytes=min(memory_bytes // _ROW_GROUP_SHARE, _MAX_ROW_GROUP_BYTES),
         group_memory_bytes=memory_bytes // _ROWS_SHARE,
     )

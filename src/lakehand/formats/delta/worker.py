@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import (
@@ -22,6 +23,7 @@ from lakehand.formats.delta.protocol.schema import to_arrow
 from lakehand.formats.delta.protocol.type_changes import check_type_changes
 from lakehand.model.work import DataFile, Refreshed
 from lakehand.parquet.facts import dominant_codec, read_many_facts
+from lakehand.storage import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -196,6 +198,14 @@ class DeltaWorker:
     ) -> tuple[StagedFile, ...]:
         """Write rows into new files whose names start with `stem`, in the partition of `like`."""
         return write_files(self.context, batches, spec, like=like, stem=stem)
+
+    def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec) -> int:
+        """Return the size that the rows of `inputs` have when they are written anew."""
+        batches = self.read(inputs, row_identity=self.tracks_rows)
+        with TemporaryDirectory(prefix="lakehand-rehearsal-") as directory:
+            into = open_store(directory)
+            staged = write_files(self.context, batches, spec, like=inputs, stem="r", into=into)
+        return sum(file.bytes for file in staged)
 
     def copy(
         self,

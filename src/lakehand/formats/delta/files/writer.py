@@ -118,11 +118,13 @@ def write_files(
     like: Sequence[DataFile] = (),
     stem: str,
     partition_values: Mapping[str, str | None] | None = None,
+    into: Store | None = None,
 ) -> tuple[StagedFile, ...]:
     """Write logical rows into files whose names start with `stem`.
 
     They go into the partition of `like`, the files whose rows these are, or else into the one of
     `partition_values` (raw, by physical name). Columns of row identity in the batches are kept.
+    `into` takes the files in place of the table's store.
     """
     values = partition_values_of(context, like, partition_values)
     facts = read_many_facts(context.store.resolve(file.path) for file in like)
@@ -131,7 +133,8 @@ def write_files(
     rows = refuse_ancient_values(batches) if calendar.modern_values_only else batches
     directory = output_directory(context, like, partition_values)
     prefix = f"{directory}/{stem}" if directory else stem
-    return _write(context, rows, layout, prefix=prefix, values=values)
+    store = into or context.store
+    return _write(context, rows, layout, store=store, prefix=prefix, values=values)
 
 
 def output_directory(
@@ -209,6 +212,7 @@ def _write(
     batches: Iterable[pa.RecordBatch],
     layout: ParquetLayout,
     *,
+    store: Store,
     prefix: str,
     values: Mapping[str, str | None],
 ) -> tuple[StagedFile, ...]:
@@ -224,7 +228,7 @@ def _write(
         lambda: WrittenStatistics(rules, schema.arrow, is_legacy=is_legacy)
     )
     with RollingWriter(
-        context.store,
+        store,
         schema.arrow,
         layout,
         name=lambda index: f"{prefix}-{index:05d}.{layout.codec}.parquet",
