@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import traceback
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.observe.steps import Step, listen
@@ -82,7 +83,8 @@ def main() -> None:
     listen(_stop_at(steps))
     try:
         function(*args)
-    except Exception as error:  # noqa: BLE001  its name is all that the test asks for
+    except Exception as error:  # noqa: BLE001  its name is what the test asks for
+        traceback.print_exc()
         sys.stderr.write(f"\nERROR {type(error).__name__}")
         sys.exit(1)
 

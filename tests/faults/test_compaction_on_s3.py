@@ -1,0 +1,115 @@
+"""Runs that die or are stopped while they compact a table in S3."""
+
+from __future__ import annotations
+
+import pytest
+from deltalake import DeltaTable as DeltaRsTable
+
+from lakehand.errors import LakehandError
+from lakehand.observe.steps import Step
+from lakehand.runs import Run, list_runs
+from support.compactions import compact_inline, open_table
+from support.crash import run_and_kill
+from support.pausing import PausedProcess
+from support.small_tables import make_table, read_sorted
+
+
+@pytest.fixture
+def options(s3_server):
+    return s3_server.options
+
+
+@pytest.fixture
+def delta_rs_options(options):
+    names = {
+        "endpoint": "AWS_ENDPOINT_URL",
+        "region": "AWS_REGION",
+        "access_key_id": "AWS_ACCESS_KEY_ID",
+        "secret_access_key": "AWS_SECRET_ACCESS_KEY",
+        "allow_http": "AWS_ALLOW_HTTP",
+    }
+    return {names[key]: value for key, value in options.items()} | {
+        "AWS_S3_ALLOW_UNSAFE_RENAME": "true"
+    }
+
+
+@pytest.fixture
+def uri(s3_server, delta_rs_options):
+    uri = s3_server.new_uri()
+    make_table(uri, commits=4, storage_options=delta_rs_options)
+    return uri
+
+
+def staged_files(uri, options):
+    table = open_table(uri, options)
+    found = {info.key for info in table.store.list() if "/lakehand-" in info.key}
+    live = table.snapshot().files["path"].to_pylist()
+    return {key for key in found if not key.startswith("_lakehand/")} - set(live)
+
+
+def files_in_ledgers(uri, options):
+    store = open_table(uri, options).store
+    fates = (fate for run_id in list_runs(store) for fate in Run(store=store, id=run_id).fates())
+    return {path for fate in fates for path in fate.outputs}
+
+
+def read(uri, delta_rs_options):
+    return read_sorted(uri, storage_options=delta_rs_options)
+
+
+def assert_job_done(uri, options, delta_rs_options, rows):
+    assert DeltaRsTable(uri, storage_options=delta_rs_options).version() >= 4
+    assert open_table(uri, options).snapshot().file_count == 2
+    assert staged_files(uri, options) <= files_in_ledgers(uri, options)
+    assert read(uri, delta_rs_options).equals(rows)
+
+
+STEPS = (Step.TASK_RECORDED, Step.RUN_COMMITTING, Step.COMMIT_PUT)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("step", STEPS)
+def test_a_run_killed_on_s3_is_ended_by_the_next_call(uri, options, delta_rs_options, step):
+    rows = read(uri, delta_rs_options)
+    run_and_kill(step, compact_inline, uri, "2m", options)
+    assert read(uri, delta_rs_options).equals(rows)
+
+    report = compact_inline(uri, "0s", options)
+
+    assert report.groups.adopted == (1 if step is Step.TASK_RECORDED else 0)
+    assert_job_done(uri, options, delta_rs_options, rows)
+
+
+@pytest.mark.server
+def test_a_run_stopped_on_s3_gives_way_to_the_run_that_took_it(uri, options, delta_rs_options):
+    rows = read(uri, delta_rs_options)
+    before_fate = [(Step.TASK_RECORDED, 2)]
+    with PausedProcess(before_fate, compact_inline, uri, "2m", options) as sleeper:
+        sleeper.wait_until_stopped()
+        report = compact_inline(uri, "0s", options)
+
+        assert sleeper.end() == "RunTakenError"
+
+    assert (report.groups.adopted, report.read_ms) == (2, 0.0)
+    assert_job_done(uri, options, delta_rs_options, rows)
+    assert staged_files(uri, options) == set()
+
+
+@pytest.mark.server
+def test_a_run_that_is_cancelled_on_s3_leaves_no_file_and_no_part(
+    s3_server, uri, options, delta_rs_options
+):
+    rows = read(uri, delta_rs_options)
+
+    def stop(event):
+        if event.phase == "rewrite" and event.done == 1:
+            raise LakehandError("enough")
+
+    with pytest.raises(LakehandError, match="enough"):
+        compact_inline(uri, "2m", options, on_progress=stop)
+
+    parts = s3_server.directory / ".sgwtmp" / "multipart"
+    assert [path for path in parts.rglob("*") if path.is_file()] == []
+    assert staged_files(uri, options) == set()
+    assert list_runs(open_table(uri, options).store) == []
+    assert read(uri, delta_rs_options).equals(rows)
