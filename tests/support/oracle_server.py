@@ -61,6 +61,11 @@ class Server:
         frame = reader.load(path).where(where).selectExpr(*columns)
         return sorted(frame.toJSON().collect())
 
+    def files_read(self, path: str, where: str) -> list[str]:
+        """Return the files that are left of a scan once delta-spark has skipped by statistics."""
+        frame = self._spark.read.format("delta").load(path).where(where)
+        return sorted(file.removeprefix("file://") for file in frame.inputFiles())
+
     def export(self, path: str, target: str, version: int | None, columns: list[str]) -> None:
         """Read a table and write its rows into a plain Parquet directory, types and all."""
         reader = self._spark.read.format("delta")
