@@ -65,9 +65,9 @@ class Source:
         return cls(store=store, key=key, footer=footer, chosen=chosen)
 
     @classmethod
-    def stored(cls, store: Store, key: str, *, table: str | None = None) -> Self:
-        """Return a file of `store` as a source, its footer read."""
-        source = cls.of(store, key, read_footer(store, key, table=table))
+    def stored(cls, store: Store, key: str, footer: Footer | None = None) -> Self:
+        """Return a file of `store` as a source; its footer is read unless it is given."""
+        source = cls.of(store, key, footer or read_footer(store, key))
         return replace(source, is_remote=is_remote(store, key), is_checked=True)
 
     def part(self, first: int, end: int) -> Self:

@@ -101,14 +101,14 @@ def empty_file_footer(schema: pa.Schema) -> Footer:
     """Return the footer of a file that Arrow would write, to compare those of others with."""
     sink = pa.BufferOutputStream()
     # What decides how leaves are stored; the rest is as the writer of the table's files has it.
-    pq.write_table(
-        schema.empty_table(),
+    pq.ParquetWriter(
         sink,
+        schema,
         version="2.6",
         store_decimal_as_integer=True,
         use_compliant_nested_type=True,
         store_schema=False,
-    )
+    ).close()
     data = sink.getvalue().to_pybytes()
     return parse_footer(split_footer(data), path="", file_bytes=len(data))
 

@@ -22,7 +22,7 @@ from lakehand.parquet.copyable import (
     refusal,
 )
 from lakehand.parquet.division import divide
-from lakehand.parquet.footer import row_group_bytes
+from lakehand.parquet.footer import fetch_footer, parse_footer, row_group_bytes
 from lakehand.parquet.leaves import leaves
 
 if TYPE_CHECKING:
@@ -109,12 +109,14 @@ def _holds_row_identity(context: WriteContext, footer: Footer) -> bool:
 
 
 def _sources(context: WriteContext, inputs: Sequence[DataFile]) -> list[Source]:
-    def read(file: DataFile) -> Source:
-        store, key = context.store.resolve(file.path)
-        return Source.stored(store, key, table=context.store.url)
-
+    places = [context.store.resolve(file.path) for file in inputs]
+    # Threads wait for bytes; taking them apart is work for one.
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        return list(pool.map(read, inputs))
+        fetched = pool.map(lambda place: fetch_footer(*place, table=context.store.url), places)
+        return [
+            Source.stored(store, key, parse_footer(data, path=key, file_bytes=size))
+            for (store, key), (data, size) in zip(places, fetched, strict=True)
+        ]
 
 
 _Part = list[tuple["DataFile", Source]]

@@ -15,7 +15,13 @@ from lakehand.formats.delta.files.row_identity import ROW_ID_PROPERTY, ROW_VERSI
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.survey import SURVEY_SCHEMA
 from lakehand.parquet.copyable import copy_class, empty_file_footer
-from lakehand.parquet.footer import RowGroupField, field, read_footer, row_group_bytes
+from lakehand.parquet.footer import (
+    RowGroupField,
+    fetch_footer,
+    field,
+    parse_footer,
+    row_group_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,17 +42,32 @@ def survey_files(context: WriteContext, paths: Sequence[str]) -> pa.Table:
     """
     new = _new_file_class(context)
 
-    def read(path: str) -> dict[str, Any] | None:
+    def fetch(path: str) -> tuple[bytes, int] | None:
         store, key = context.store.resolve(path)
         try:
-            footer = read_footer(store, key, table=context.store.url)
+            return fetch_footer(store, key, table=context.store.url)
         except LakehandError:
             return None
-        return _facts(context, path, footer, new)
 
+    # Threads wait for bytes; taking them apart is work for one.
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        found = [facts for facts in pool.map(read, paths) if facts is not None]
+        answers = zip(paths, pool.map(fetch, paths), strict=True)
+        found = [
+            facts
+            for path, answer in answers
+            if answer and (facts := _read_facts(context, path, answer, new)) is not None
+        ]
     return pa.Table.from_pylist(found, schema=SURVEY_SCHEMA)
+
+
+def _read_facts(
+    context: WriteContext, path: str, answer: tuple[bytes, int], new: CopyClass | None
+) -> dict[str, Any] | None:
+    try:
+        footer = parse_footer(answer[0], path=path, file_bytes=answer[1])
+    except LakehandError:
+        return None
+    return _facts(context, path, footer, new)
 
 
 def _facts(
