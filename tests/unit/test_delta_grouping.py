@@ -9,8 +9,8 @@ from lakehand.formats.delta.files.grouping import partition_keys
 TEXT_MAP = pa.map_(pa.string(), pa.string())
 
 
-def keys_of(values, columns):
-    return partition_keys(pa.array(values, TEXT_MAP), columns).to_pylist()
+def keys_of(values, columns, **options):
+    return partition_keys(pa.array(values, TEXT_MAP), columns, **options).to_pylist()
 
 
 def test_files_without_partition_columns_are_one_partition():
@@ -32,3 +32,12 @@ def test_order_of_the_columns_in_the_log_does_not_matter():
     first, swapped, different = keys_of(values, ["a", "b"])
 
     assert first == swapped != different
+
+
+def test_files_of_one_cube_stay_apart_from_others():
+    tags = pa.array([[("ZCUBE_ID", "a")], None, [("ZCUBE_ID", "a")], [("ZCUBE_ID", "b")]], TEXT_MAP)
+
+    first, without, again, other = keys_of([[]] * 4, [], cubes=tags)
+
+    assert first == again
+    assert len({first, without, other}) == 3

@@ -23,7 +23,7 @@ from lakehand.formats.delta.log.proved import files_of, proof_of, proved_commit
 from lakehand.formats.delta.log.snapshot import load_snapshot, load_state_at
 from lakehand.formats.delta.log.statistics_gaps import paths_lacking_statistics
 from lakehand.formats.delta.protocol.actions import file_key
-from lakehand.formats.delta.protocol.clustering import clustering_names
+from lakehand.formats.delta.protocol.clustering import clustering_columns, clustering_names
 from lakehand.formats.delta.protocol.features import require_read, require_write
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY
 from lakehand.formats.delta.protocol.schema import physical_name
@@ -139,8 +139,9 @@ class DeltaTable:
         state: DeltaState = snapshot.native
         found = (state.schema.find(name) for name in snapshot.partition_columns)
         columns = [physical_name(column, mode=state.mapping_mode) for column in found if column]
-        values = snapshot.files["native"].combine_chunks().field("partition_values")
-        return partition_keys(values, columns)
+        native = snapshot.files["native"].combine_chunks()
+        cubes = native.field("tags") if clustering_columns(state.domains) else None
+        return partition_keys(native.field("partition_values"), columns, cubes=cubes)
 
     def clustering(self, snapshot: Snapshot) -> tuple[str, ...]:
         state: DeltaState = snapshot.native

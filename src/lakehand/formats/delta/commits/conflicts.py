@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CommitConflictError, CommitUnknownError, ReplanError
+from lakehand.formats.delta.protocol.clustering import CLUSTERING_DOMAIN
 from lakehand.formats.delta.protocol.paths import decode_path
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from lakehand.model.work import Change, Replacement
 
 __all__ = ["holds_transaction", "rebase"]
-
-_CLUSTERING_DOMAIN = "delta.clustering"
 
 
 def rebase(change: Change, head: Head, winner: Commit) -> Change:
@@ -77,7 +76,7 @@ def _same_but_identity(before: Metadata, after: Metadata) -> bool:
 
 
 def _stop_clustering_if_columns_changed(change: Change, head: Head, winner: Commit) -> Change:
-    changed = any(domain["domain"] == _CLUSTERING_DOMAIN for domain in winner.domains)
+    changed = any(domain["domain"] == CLUSTERING_DOMAIN for domain in winner.domains)
     if changed and change.parameters.get("clusterBy"):
         raise _replan(change, head, winner, "changed the columns that the table is clustered by")
     return change

@@ -11,6 +11,7 @@ from lakehand.formats.delta.commits.row_tracking import (
     assigns_row_ids,
     high_water_mark_action,
 )
+from lakehand.formats.delta.protocol.clustering import shared_cube
 from lakehand.formats.delta.protocol.paths import encode_path
 
 if TYPE_CHECKING:
@@ -70,11 +71,24 @@ def changes_data(change: Change) -> bool:
 
 def _adds(change: Change, head: Head, now_ms: int) -> tuple[list[dict[str, Any]], int]:
     live = {file.path: file.native["add"] for file in change.all_removes}
-    adds = [_add(file, change, live.get(file.path), now_ms) for file in change.all_adds]
+    cubes = _kept_cubes(change)
+    adds = [
+        cubes.get(file.path, {}) | _add(file, change, live.get(file.path), now_ms)
+        for file in change.all_adds
+    ]
     mark = head.row_id_high_water_mark
     if not assigns_row_ids(head.protocol, head.metadata):
         return [_without_row_ids(add) for add in adds], mark
     return assign_row_ids(adds, mark=mark, version=head.version + 1)
+
+
+def _kept_cubes(change: Change) -> dict[str, dict[str, Any]]:
+    """Return which new files are part of a cube, because all rows in them were before."""
+    return {
+        file.path: shared_cube([removed.native["add"] for removed in group.removes])
+        for group in change.replacements
+        for file in group.adds
+    }
 
 
 def _add(
