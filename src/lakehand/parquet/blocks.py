@@ -17,7 +17,7 @@ __all__ = ["Ranges", "is_remote", "read_blocks", "read_places"]
 #: What a processor's cache holds from the reading of a block to its writing.
 _LOCAL_BLOCK_BYTES = 512 * 1024
 #: Requests cost more than bytes where they go over a network; this many are in flight.
-_REMOTE_BLOCK_BYTES = 8 * 2**20
+_REMOTE_BLOCK_BYTES = 4 * 2**20
 _REMOTE_WINDOW = 4
 #: Places with less than this between them are read together.
 _GAP_BYTES = 64 * 1024
