@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as DeltaRsTable
+from deltalake import write_deltalake
 
-from lakehand.errors import LakehandError
+from lakehand.errors import CorruptFileError, LakehandError
 from lakehand.observe.steps import Step
 from lakehand.runs import Run, list_runs
 from support.compactions import compact_inline, open_table
@@ -108,8 +111,33 @@ def test_a_run_that_is_cancelled_on_s3_leaves_no_file_and_no_part(
     with pytest.raises(LakehandError, match="enough"):
         compact_inline(uri, "2m", options, on_progress=stop)
 
-    parts = s3_server.directory / ".sgwtmp" / "multipart"
-    assert [path for path in parts.rglob("*") if path.is_file()] == []
+    assert parts_of_uploads(s3_server) == []
     assert staged_files(uri, options) == set()
     assert list_runs(open_table(uri, options).store) == []
     assert read(uri, delta_rs_options).equals(rows)
+
+
+def parts_of_uploads(s3_server):
+    """Return the parts of uploads that were neither completed nor aborted."""
+    parts = s3_server.directory / ".sgwtmp" / "multipart"
+    return [path for path in parts.rglob("*") if path.is_file()]
+
+
+@pytest.mark.server
+def test_a_group_that_fails_after_parts_were_sent_aborts_its_upload(
+    s3_server, options, delta_rs_options
+):
+    uri, noise = s3_server.new_uri(), np.random.default_rng(3)
+    for _ in range(12):
+        data = pa.table({name: noise.random(50_000) for name in "uvwxyz"})
+        write_deltalake(uri, data, mode="append", storage_options=delta_rs_options)
+    place = s3_server.directory / uri.rsplit("/", 1)[1]
+    newest = max(place.glob("part-*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    newest.write_bytes(b"PAR1" + b"\xff" * 4_000 + newest.read_bytes()[4_004:])
+
+    with pytest.raises(CorruptFileError):
+        compact_inline(uri, "2m", options)
+
+    assert parts_of_uploads(s3_server) == []
+    assert staged_files(uri, options) == set()
+    assert open_table(uri, options).snapshot().version == 11

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ __all__ = ["StreamingWriter"]
 _PART_BYTES = 8 * 2**20
 _PARALLEL_PARTS = 4
 _POLL_SECONDS = 0.05
+#: How long a part may be on its way. One that lands after the abort stays for good.
+_LANDING_SECONDS = 2.0
 
 
 class _AbortedError(Exception):
@@ -104,7 +107,11 @@ class StreamingWriter(ObjectWriter):
             upload.set_result(None)
 
     def _take(self) -> Iterator[bytes]:
+        last_sent = -_LANDING_SECONDS
         while (part := self._parts.get()) is not None:
             if isinstance(part, _AbortedError):
+                # Nobody is told when the parts that were sent have landed.
+                time.sleep(max(0.0, last_sent + _LANDING_SECONDS - time.monotonic()))
                 raise part
+            last_sent = time.monotonic()
             yield part
