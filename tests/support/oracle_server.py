@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
 
 DELTA_PACKAGE = "io.delta:delta-spark_2.13:4.4.0"
+HOLD_SECONDS = 100
 
 CONFIGURATION = {
     "spark.jars.packages": DELTA_PACKAGE,
@@ -127,6 +129,17 @@ class Server:
         self._spark.catalog.clearCache()
 
 
+def hold_at(gate: str) -> bool:
+    """Hold a query in SQL: tell by `<gate>.reached`, and go on when `<gate>.open` is there."""
+    Path(f"{gate}.reached").touch()
+    deadline = time.monotonic() + HOLD_SECONDS
+    while not Path(f"{gate}.open").exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{gate} was not opened in {HOLD_SECONDS} s")
+        time.sleep(0.02)
+    return True
+
+
 def answer(server: Server, line: str) -> dict[str, Any]:
     request = json.loads(line)
     try:
@@ -143,6 +156,7 @@ def main(scratch: Path) -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     spark = start_session(scratch)
+    spark.udf.register("hold_at", hold_at, "boolean")
     server = Server(spark)
     print(json.dumps({"result": "ready"}), file=answers, flush=True)
     for line in sys.stdin:
