@@ -14,7 +14,7 @@ ROOT = Path(lakehand.__file__).parent
 
 #: From the ground up. A room may import from its own floor and from those below.
 FLOORS = (
-    ("model", "errors", "settings", "observe"),
+    ("model", "errors", "settings_table", "settings", "observe"),
     ("expressions", "storage", "parquet", "prove"),
     ("formats", "planning"),
     ("engine", "runs"),
