@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import CancelToken
-from lakehand.errors import CancelledError, LakehandError
+from lakehand.errors import LakehandError
 from lakehand.observe import Progress
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.rewrite.batches import Batches
@@ -131,8 +131,6 @@ def _rewrite_and_commit(
     try:
         rewrite_groups(work, run, spark=spark, cancel=cancel, on_result=take)
         batches.commit()
-    except CancelledError:
-        raise
     except LakehandError as error:
         batches.stop(error)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from deltalake import DeltaTable as DeltaRsTable
 
-from lakehand.errors import CommitConflictError, CorruptFileError
+from lakehand.errors import CancelledError, CommitConflictError, CorruptFileError
 from lakehand.maintain import compact
 from lakehand.observe.clock import ManualClock
 from lakehand.runs import Run, list_runs
@@ -136,6 +136,16 @@ def test_stopping_between_batches_keeps_the_first_and_nothing_else(place):
     assert data_files(place) == original_files(place) | lakehand_files(place)
     assert list_runs(open_table(str(place)).store) == []
     assert read_sorted(place).equals(before)
+
+
+def test_who_cancels_between_batches_is_told_what_was_committed(place):
+    def cancel():
+        raise CancelledError("stopped")
+
+    with pytest.raises(CancelledError, match="1 group had been committed, in version 6"):
+        compact_singly(place, on_progress=after_first_commit(cancel))
+
+    assert (len(live_files(place)), len(lakehand_files(place))) == (7, 1)
 
 
 def test_a_group_that_fails_is_told_whatever_the_batches(place):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakehand.errors import CommitConflictError, error_from_json
+from lakehand.errors import CancelledError, CommitConflictError, error_from_json
+from lakehand.model.quantities import format_count
 from lakehand.model.work import Change, GroupResult, Receipt, Replacement
 from lakehand.observe import Progress
 from lakehand.rewrite.report import Done
@@ -116,9 +117,16 @@ class Batches:
         self._tell(Progress(phase="commit", done=self._committed, total=total, unit="groups"))
 
     def stop(self, error: LakehandError) -> None:
-        """Note what ended the run early; raise it if nothing was committed before."""
+        """Note what ended the run early; raise it if nothing was committed or if it was wanted."""
         if not self._receipts:
             raise error
+        if isinstance(error, CancelledError):
+            groups = format_count(self._committed, "group")
+            raise CancelledError(
+                f"stopped on request; {groups} had been committed, in version {self.versions[-1]}"
+                " and before",
+                hint="the rest of the table is as it was; run again to go on",
+            ) from error
         self._failures.append(error.to_json())
 
     def done(self) -> Done:
