@@ -178,6 +178,21 @@ def test_the_survey_can_look_at_healthy_files_too():
     assert wanted == ["f0", "f1", "f3"]
 
 
+def test_of_files_too_small_to_be_copied_only_some_are_surveyed():
+    snapshot = snapshot_of([5 * MIB, *[MIB] * 1_000], rows=[200_000, *[100] * 1_000])
+    policy = with_policy(target_file_bytes=128 * MIB)
+    wanted = paths_to_survey(snapshot, keys_of(snapshot), policy, limit=10_000)
+
+    assert (wanted[0], len(wanted)) == ("f0", 33)
+
+
+def test_footers_of_files_that_were_not_surveyed_are_guessed_from_others():
+    survey = survey_of([{"path": "f0", "row_groups": [(40, 10)]}])
+    planning = plan_sizes([60, 60, 60], policy=with_policy(target_file_bytes=200), survey=survey)
+
+    assert planning.plan.forecast.bytes_written == 3 * 40
+
+
 def test_an_empty_table_has_an_empty_plan():
     planning = plan_sizes([])
 

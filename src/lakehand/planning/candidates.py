@@ -27,6 +27,8 @@ __all__ = ["Candidates", "Files", "find_candidates", "read_files"]
 _CRUMB_ROW_RATIO = 0.1
 #: ... and when there are enough of them for a rewrite to make a difference.
 _MIN_CRUMBS = 4
+#: Of a file that nobody looked at, at least one part in this many is taken for rows.
+_MIN_DATA_PART = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -73,8 +75,8 @@ def read_files(
     stated = pc.fill_null(files["rows"], -1).to_numpy()
     rows = np.where((stated < 0) & surveyed.is_surveyed, surveyed.rows, stated)
     share = np.divide(deleted, rows, out=np.zeros(len(rows)), where=rows > 0).clip(0.0, 1.0)
-    # Footers are written anew and small; of files that were not surveyed only the size is known.
-    data_bytes = np.where(surveyed.is_surveyed, surveyed.data_bytes, sizes)
+    # Footers are written anew, and small.
+    data_bytes = np.where(surveyed.is_surveyed, surveyed.data_bytes, _guess_data(sizes, surveyed))
     live_bytes = np.where(rows == 0, 0, np.ceil(data_bytes * (1 - share))).astype(np.int64)
     return Files(
         bytes=sizes,
@@ -86,6 +88,18 @@ def read_files(
         partition=_numbered(partition_keys),
         survey=surveyed,
     )
+
+
+def _guess_data(sizes: Integers, surveyed: Surveyed) -> Integers:
+    """Guess how many bytes of each file are rows: all but what the files that were looked at have.
+
+    Files of a few kilobytes are half footer, and there may be too many of them to look at all.
+    """
+    known = np.flatnonzero(surveyed.is_surveyed & (surveyed.row_group_counts == 1))
+    if not len(known):
+        return sizes
+    overhead = int(np.median(sizes[known] - surveyed.data_bytes[known]))
+    return np.maximum(sizes - overhead, sizes // _MIN_DATA_PART)
 
 
 def _numbered(keys: pa.Array) -> Integers:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lakehand.model.reports import Forecast, Remaining
 from lakehand.planning.candidates import find_candidates, read_files
-from lakehand.planning.copy_rule import copy_affinity
+from lakehand.planning.copy_rule import are_tiny, copy_affinity
 from lakehand.planning.drafts import draft_groups, split_at_caps
 from lakehand.planning.packing import Items, Limits, pack
 from lakehand.planning.plan import Plan, partition_text
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from lakehand.planning.surveyed import Flags, Integers
 
 __all__ = ["Planning", "paths_to_survey", "plan_compaction"]
+
+#: Files too small to be copied that are looked at, to know how much of them is footer.
+_SAMPLED_FILES = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -94,15 +97,19 @@ def paths_to_survey(
 ) -> list[str]:
     """Return the files whose footers tell most: candidates, the largest first, at most `limit`.
 
-    Small files are recoded whatever their footers say; large ones may be copied. `with_healthy`
-    adds files that are fine by size, to find those with bad row groups.
+    Files too small for a healthy row group are recoded whatever their footers say; a few of them
+    stand for all. `with_healthy` adds files that are fine by size, to find bad row groups.
     """
     files = read_files(snapshot.files, partition_keys, policy, None)
     candidates = find_candidates(files, policy, exclusions=exclusions or {})
     healthy = candidates.reasons == code_of(Reason.LARGE_ENOUGH)
     wanted = candidates.chosen | healthy if with_healthy else candidates.chosen
     order = np.lexsort((-files.bytes, ~candidates.chosen))
-    rows = order[wanted[order]][:limit]
+    order = order[wanted[order]]
+    is_tiny = are_tiny(files)[order]
+    tiny = order[is_tiny]
+    sample = tiny[:: max(1, len(tiny) // _SAMPLED_FILES)][:_SAMPLED_FILES]
+    rows = np.concatenate((order[~is_tiny], sample))[:limit]
     paths: list[str] = snapshot.files["path"].take(pa.array(rows)).to_pylist()
     return paths
 
