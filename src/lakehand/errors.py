@@ -182,9 +182,10 @@ class UnknownColumnError(ValidationError):
 
     code = "UNKNOWN_COLUMN"
 
-    def __init__(self, column: str, columns: Iterable[str]) -> None:
+    def __init__(self, column: str, columns: Iterable[str], *, hint: str | None = None) -> None:
         known = ", ".join(columns)
-        super().__init__(f"no column named {column!r}; the columns are: {known}", field=column)
+        message = f"no column named {column!r}; the columns are: {known}"
+        super().__init__(message, field=column, hint=hint)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), self.message, self.hint, dict(self.attributes)))

@@ -159,7 +159,9 @@ OPERATION_FIELDS = {
     "operation", "outcome", "version", "files_before", "files_after", "files_removed",
     "files_added", "rows_read", "rows_written", "bytes_before", "bytes_after", "duration_ms",
     "plan_ms", "read_ms", "write_ms", "prove_ms", "commit_ms", "methods", "groups", "proof",
-    "retries",
+    "retries", "files_skipped_large_enough", "average_file_bytes", "rows_per_second",
+    "bytes_per_second", "strategy", "bin_packing_efficiency", "partitions_compacted", "skip_reason",
+    "remaining", "forecast",
 }  # fmt: skip
 
 
@@ -186,8 +188,8 @@ def test_compact_says_what_it_did_and_history_shows_the_proof(lakehand, table):
     code, out, _ = lakehand("compact", table, "--engine", "local")
     assert code == 0
     assert "compact: version 6 committed" in out
-    assert "12 files became 2" in out
-    assert "60 rows read and written, proved equal by digest" in out
+    assert "files   12 → 2" in out
+    assert "rows    60 proved equal, read back from storage" in out
     entry = document(lakehand("history", table, "--limit", 1, "--json"))["commits"][0]
     assert entry["summary"].startswith("2 files added, 12 files removed")
     assert entry["proof"]
@@ -197,7 +199,8 @@ def test_a_dry_run_writes_nothing(lakehand, table):
     before = fingerprint(table)
     report = document(lakehand("compact", table, "--dry-run", "--json"))
     assert report["outcome"] == "dry_run"
-    assert report["groups"] == {"planned": 2, "committed": 0, "dropped": 0}
+    assert report["groups"] == {"planned": 2, "committed": 0, "dropped": 0, "adopted": 0}
+    assert report["forecast"]["files_after"] == 2
     _, out, _ = lakehand("compact", table, "--dry-run")
     assert "2 groups of files would be rewritten; nothing was written" in out
     assert fingerprint(table) == before

@@ -54,13 +54,13 @@ class Phases:
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
         # An engine may take a while before the first task is done.
-        self._start = bars.add_task("starting", total=None, amount="")
+        bars.add_task("starting", total=None, amount="")
 
     def show(self, event: Progress) -> None:
         """Move the bar of the event's phase: by bytes where they are known, for groups differ."""
-        self._bars.update(self._start, visible=False)
         if event.phase not in self._tasks:
-            self._tasks[event.phase] = self._bars.add_task(event.phase, amount="")
+            self._hide_endless()
+            self._tasks[event.phase] = self._bars.add_task(event.phase, total=None, amount="")
         by_bytes = event.done_bytes is not None and event.total_bytes is not None
         self._bars.update(
             self._tasks[event.phase],
@@ -69,11 +69,18 @@ class Phases:
             amount=amount_words(event),
         )
 
+    def _hide_endless(self) -> None:
+        """Take away bars of phases that never said how long they take, and are over now."""
+        for task in self._bars.tasks:
+            if task.total is None:
+                self._bars.update(task.id, visible=False)
+
 
 def amount_words(event: Progress) -> str:
     """Say how much is done, as `3/8 groups, 12 MiB of 40 MiB`."""
-    total = "?" if event.total is None else f"{event.total:,}"
-    count = f"{event.done:,}/{total} {event.unit}".rstrip()
+    if event.total is None:
+        return f"{event.done:,} {event.unit}".rstrip() if event.done else ""
+    count = f"{event.done:,}/{event.total:,} {event.unit}".rstrip()
     if event.done_bytes is None or event.total_bytes is None:
         return count
     return f"{count}, {format_bytes(event.done_bytes)} of {format_bytes(event.total_bytes)}"

@@ -35,6 +35,8 @@ _REFUSED = (
     exp.Block,
 )
 
+_QUOTES_HINT = "text stands in single quotes, as in region = 'eu'"
+
 
 class PredicateDialect(Spark):
     """Spark's SQL, with '' inside a string as one quote, as in Spark 4 and in the standard."""
@@ -144,7 +146,8 @@ class _Resolver:
         for part in parts:
             field = _field_named(part, type_)
             if field is None:
-                raise UnknownColumnError(".".join(parts), self._names_beside(path, type_))
+                names = self._names_beside(path, type_)
+                raise UnknownColumnError(".".join(parts), names, hint=_QUOTES_HINT)
             path, type_ = (*path, field.name), field.type
         return path, type_
 

@@ -48,7 +48,7 @@ def plan(
     opened = open_for_command(table, storage_options)
     planned = opened.planned(Request(where=where, automatic=automatic), **settings)
     if output is not None:
-        output.write_text(planned.plan.to_text())
+        _store_plan(planned.plan, output)
     if as_json:
         records = ("files", planned_file_records(planned)) if list_files else None
         print_document(planned.plan.to_json(), records=records)
@@ -100,6 +100,13 @@ def compact(
     else:
         print_screen(*operation_screen(report))
     return EXIT_FAILED if report.errors else 0
+
+
+def _store_plan(plan: Plan, file: Path) -> None:
+    try:
+        file.write_text(plan.to_text())
+    except OSError as error:
+        raise click.FileError(str(file), hint=error.strerror) from error
 
 
 def _read_plan(file: Path) -> Plan:

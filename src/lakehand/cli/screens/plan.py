@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rich.padding import Padding
-from rich.table import Table as Grid
 from rich.text import Text
 
 from lakehand.cli.screens.reasons import figures_grid, left_rows
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 #: Groups that are shown one by one: a screen is for reading.
 _SHOWN_GROUPS = 10
+_WHY_INDENT = 9
 
 
 def plan_screen(plan: Plan, *, stored_in: Path | None = None) -> Iterable[RenderableType]:
@@ -32,7 +32,7 @@ def plan_screen(plan: Plan, *, stored_in: Path | None = None) -> Iterable[Render
     yield figures_grid(_figures(plan))
     if plan.groups:
         yield Text()
-        yield _groups(plan)
+        yield from _groups(plan)
     if len(plan.groups) > _SHOWN_GROUPS:
         more = format_count(len(plan.groups) - _SHOWN_GROUPS, "smaller group")
         yield Text(f"  and {more}; --json lists all of them", style="dim")
@@ -62,27 +62,23 @@ def _task_time(plan: Plan) -> timedelta:
     return timedelta(seconds=plan.forecast.task_seconds)
 
 
-def _groups(plan: Plan) -> RenderableType:
-    has_partitions = any(group.partition for group in plan.groups)
-    grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    grid.add_column("group", justify="right")
-    if has_partitions:
-        grid.add_column("partition", overflow="fold")
-    grid.add_column("files", justify="right", no_wrap=True)
-    grid.add_column("size", justify="right", no_wrap=True)
-    grid.add_column("method", no_wrap=True)
-    grid.add_column("why", overflow="fold", ratio=1)
+def _groups(plan: Plan) -> Iterable[RenderableType]:
+    """Yield two lines a group: its figures, and why it is rewritten in this way."""
+    yield Text(_columns("group", "files", "size", "method", "partition"), style="dim")
     for group in plan.groups[:_SHOWN_GROUPS]:
-        partition = [group.partition] if has_partitions else []
-        grid.add_row(str(group.id), *partition, *_group_cells(group))
-    return Padding(grid, (0, 0, 0, 2))
+        yield Text(_group_line(group), overflow="fold")
+        why = Text(f"{group.reason}; {group.method_reason}", style="dim")
+        yield Padding(why, (0, 0, 0, _WHY_INDENT))
 
 
-def _group_cells(group: PlannedGroup) -> Iterable[str]:
-    yield f"{len(group.paths):,} → {group.expected_files:,}"
-    yield f"{format_bytes(group.input_bytes)} → {format_bytes(group.expected_bytes)}"
-    yield group.method
-    yield f"{group.reason}; {group.method}: {group.method_reason}"
+def _group_line(group: PlannedGroup) -> str:
+    files = f"{len(group.paths):,} → {group.expected_files:,}"
+    size = f"{format_bytes(group.input_bytes)} → {format_bytes(group.expected_bytes)}"
+    return _columns(str(group.id), files, size, group.method, group.partition)
+
+
+def _columns(number: str, files: str, size: str, method: str, partition: str) -> str:
+    return f"  {number:>5}  {files:>12}  {size:>23}  {method:<6}  {partition}".rstrip()
 
 
 def _ending(plan: Plan, stored_in: Path | None) -> str:

@@ -21,13 +21,13 @@ __all__ = ["LEFT_WORDS", "figures_grid", "left_rows"]
 
 LEFT_WORDS: Mapping[str, str] = {
     Reason.LARGE_ENOUGH: "large enough and in good shape",
-    Reason.BELOW_MINIMUM_FILES: "small, but too few of them in their partition",
-    Reason.SINGLE_FILE: "small, but without another file to go with",
-    Reason.LATER_RUN: "left for a later run by the caps of this one",
+    Reason.BELOW_MINIMUM_FILES: "small, but too few in their partition",
+    Reason.SINGLE_FILE: "small, but without another to go with",
+    Reason.LATER_RUN: "beyond the caps of this run",
     Reason.OUTSIDE_PREDICATE: "outside the predicate",
     Reason.OUTSIDE_FILTER: "taken out by file_filter",
-    Reason.RECENTLY_WRITTEN: "in partitions that were written to a moment ago",
-    Reason.ADOPTED: "rewritten already by a run that died",
+    Reason.RECENTLY_WRITTEN: "in partitions written to a moment ago",
+    Reason.ADOPTED: "rewritten before by a run that died, and committed now",
     Reason.DISABLED: "in a table that wants no automatic runs",
 }
 
@@ -36,7 +36,7 @@ def left_rows(left: Mapping[str, int], remaining: Remaining) -> Iterable[tuple[s
     """Yield label and words of every reason for which files were left alone."""
     label = "left alone"
     for reason, count in left.items():
-        words = f"{format_count(count, 'file')} {LEFT_WORDS.get(reason, reason)}"
+        words = f"{format_count(count, 'file')}: {LEFT_WORDS.get(reason, reason)}"
         if reason == Reason.LATER_RUN:
             groups = format_count(remaining.groups, "group")
             words += f" ({groups}, {format_bytes(remaining.bytes)})"
