@@ -303,6 +303,12 @@ class FormatWorker(Protocol):
         """
         ...
 
+    def staged_difference(
+        self, inputs: Sequence[DataFile], outputs: Sequence[StagedFile]
+    ) -> str | None:
+        """Return what readers find otherwise in `outputs`, though rows are equal; None: nothing."""
+        ...
+
     def count_rows(self, inputs: Sequence[DataFile]) -> int:
         """Count the visible rows of `inputs` by what the files say of themselves, unread."""
         ...

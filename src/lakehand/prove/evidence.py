@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lakehand.model.work import ProofKind
 
 __all__ = [
+    "check_footers",
     "check_same_reading",
     "digest_text",
     "prove_counted",
@@ -62,6 +63,12 @@ def check_same_reading(one: Digest, other: Digest, *, subject: str) -> None:
     """Raise ProofError if two decoders do not read the same rows from the same files."""
     if one != other:
         raise _failure(subject, f"one decoder reads {_shown(one)}, another {_shown(other)}")
+
+
+def check_footers(difference: str | None, *, subject: str) -> None:
+    """Raise ProofError if readers would take the new files otherwise, however equal the rows."""
+    if difference is not None:
+        raise _failure(subject, difference)
 
 
 def _shown(digest: Digest) -> str:

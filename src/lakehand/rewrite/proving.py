@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakehand.model.work import DataFile
 from lakehand.prove.digest import Digester
-from lakehand.prove.evidence import check_same_reading, prove_counted, prove_equal
+from lakehand.prove.evidence import check_footers, check_same_reading, prove_counted, prove_equal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,6 +62,7 @@ def prove_outputs(
 ) -> Proof:
     """Return the evidence that storage holds the rows of `group`; ProofError if it does not."""
     worker, subject = task.worker, f"group {group.id} ({len(group.inputs)} files)"
+    check_footers(worker.staged_difference(group.inputs, outputs), subject=subject)
     expected_rows = worker.count_rows(group.inputs)
     if task.prove == "counts":
         written = worker.count_rows([_as_live(file) for file in outputs])

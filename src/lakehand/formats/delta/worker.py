@@ -18,6 +18,7 @@ from lakehand.formats.delta.files.copier import copy_files
 from lakehand.formats.delta.files.reader import ReadRequest, SourceFile, read_rows
 from lakehand.formats.delta.files.refresh import Refresher
 from lakehand.formats.delta.files.scanner import open_scanner
+from lakehand.formats.delta.files.staged_footers import staged_difference
 from lakehand.formats.delta.files.writer import WriteContext, output_directory, write_files
 from lakehand.formats.delta.protocol.schema import to_arrow
 from lakehand.formats.delta.protocol.type_changes import check_type_changes
@@ -178,6 +179,12 @@ class DeltaWorker:
                     yield refresher.refresh(file)
                 except LakehandError as error:
                     yield error
+
+    def staged_difference(
+        self, inputs: Sequence[DataFile], outputs: Sequence[StagedFile]
+    ) -> str | None:
+        """Return what readers find otherwise in `outputs`, though rows are equal; None: nothing."""
+        return staged_difference(self.context, inputs, outputs)
 
     def count_rows(self, inputs: Sequence[DataFile]) -> int:
         """Count the visible rows of `inputs` by what the files say of themselves, unread."""

@@ -1,0 +1,61 @@
+"""What the rows of new files do not show: how their footers have readers take them.
+
+Two files with equal rows may be read differently: by Spark if they lack its mark of a calendar, by
+engines that go by field ids if they lack those.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakehand.formats.delta.files.file_schema import file_schema
+from lakehand.parquet.calendar import MARKER_KEYS
+from lakehand.parquet.columns import file_columns
+from lakehand.parquet.facts import read_many_facts
+from lakehand.parquet.reading import open_file
+from lakehand.parquet.recoded_calendar import RecodedCalendar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakehand.formats.delta.files.writer import WriteContext
+    from lakehand.model.work import DataFile, StagedFile
+    from lakehand.parquet.columns import FileColumn
+    from lakehand.storage import Store
+
+__all__ = ["staged_difference"]
+
+
+def staged_difference(
+    context: WriteContext, inputs: Sequence[DataFile], outputs: Sequence[StagedFile]
+) -> str | None:
+    """Return what readers find in `outputs` otherwise than in `inputs`, whatever the rows are."""
+    if not outputs:
+        return None
+    facts = read_many_facts(context.store.resolve(file.path) for file in inputs)
+    wanted = _text(RecodedCalendar.of(facts).key_values)
+    written = read_many_facts((context.store, file.path) for file in outputs)
+    for file, found in zip(outputs, written, strict=True):
+        if _text(found.key_values) != wanted:
+            return f"{file.path} marks its calendar by {_text(found.key_values)}, not by {wanted}"
+        if not _has_ids(context, context.store, file):
+            return f"{file.path} lacks names or ids of columns that it was written with"
+    return None
+
+
+def _text(key_values: Mapping[str, str | None]) -> str:
+    pairs = (f"{key}={key_values[key]}" for key in MARKER_KEYS if key in key_values)
+    return ", ".join(pairs) or "nothing"
+
+
+def _has_ids(context: WriteContext, store: Store, file: StagedFile) -> bool:
+    wanted = file_columns(file_schema(context.data_fields(), mode=context.mode).arrow)
+    found = file_columns(open_file(store, file.path, bytes_hint=file.bytes).schema)
+    # Behind the columns of the table lie those that tell which row is which.
+    return [_names(column) for column in wanted] == [
+        _names(column) for column in found[: len(wanted)]
+    ]
+
+
+def _names(column: FileColumn) -> tuple[object, ...]:
+    return (column.name, column.field_id, *(_names(part) for part in column.parts))
