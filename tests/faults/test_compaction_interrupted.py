@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
@@ -21,6 +18,7 @@ from lakehand.settings import Settings
 from lakehand.storage import Fault, FaultKind, FaultStore, open_store
 from support.compactions import compact_inline, compact_with_tasks, open_table, tasks_inline
 from support.rows import lakehand_rows
+from support.small_disk import grow, small_disk, write_noise
 from support.small_tables import make_table, read_sorted
 from support.unharmed import (
     assert_clean,
@@ -82,35 +80,6 @@ def test_ctrl_c_ends_the_command_and_leaves_the_table_as_it_was(tmp_path):
 
 
 # A full disk
-
-
-@contextmanager
-def small_disk(path, size_kib):
-    """Mount a file system that holds so many KiB."""
-    path.mkdir()
-    options = ["-t", "tmpfs", "-o", f"size={size_kib}k", "lakehand-tests", str(path)]
-    done = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
-    if done.returncode:
-        reason = f"no file system can be mounted here: {done.stderr.strip()}"
-        pytest.skip(reason) if os.environ.get("LAKEHAND_ALLOW_SKIPS") else pytest.fail(reason)
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "--lazy", str(path)], check=True)
-
-
-def grow(path, size_kib):
-    options = f"remount,size={size_kib}k"
-    subprocess.run(["mount", "-o", options, str(path)], check=True)
-
-
-def write_noise(place):
-    """Write half a megabyte that does not compress."""
-    noise = np.random.default_rng(7)
-    for start in range(4):
-        ids = pa.array(range(start * 8_000, (start + 1) * 8_000), pa.int64())
-        data = pa.table({"id": ids, "x": noise.random(8_000)})
-        write_deltalake(str(place), data, mode="append")
 
 
 def test_a_full_disk_stops_a_compaction_and_room_ends_the_job(tmp_path):

@@ -14,6 +14,7 @@ from lakehand.runs import Run, list_runs
 from support.compactions import compact_inline, open_table
 from support.crash import run_and_kill
 from support.pausing import PausedProcess
+from support.small_disk import grow, small_disk, write_noise
 from support.small_tables import make_table, read_sorted
 
 
@@ -141,3 +142,24 @@ def test_a_group_that_fails_after_parts_were_sent_aborts_its_upload(
     assert parts_of_uploads(s3_server) == []
     assert staged_files(uri, options) == set()
     assert open_table(uri, options).snapshot().version == 11
+
+
+@pytest.mark.server
+def test_scratch_that_is_full_fails_the_group_and_room_ends_the_job(
+    s3_server, options, delta_rs_options, tmp_path
+):
+    uri = s3_server.new_uri()
+    write_noise(uri, storage_options=delta_rs_options)
+    rows = read(uri, delta_rs_options)
+    with small_disk(tmp_path / "scratch", 200) as scratch:
+        with pytest.raises(LakehandError) as error:
+            compact_inline(uri, "2m", options, scratch_directory=str(scratch))
+
+        assert "scratch" in str(error.value)
+        assert list(scratch.iterdir()) == []
+        assert staged_files(uri, options) == set()
+        grow(scratch, 4_000)
+        report = compact_inline(uri, "0s", options, scratch_directory=str(scratch))
+
+    assert report.files_after == 1
+    assert read(uri, delta_rs_options).equals(rows)

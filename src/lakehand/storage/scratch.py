@@ -5,6 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from lakehand.errors import StoreQuotaError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -43,5 +45,17 @@ def _local_file(object_: tuple[Store, str, int], scratch: Path, number: int) -> 
     if local is not None:
         copy.symlink_to(local.absolute())
     else:
-        store.download(key, copy)
+        _download(store, key, copy)
     return copy
+
+
+def _download(store: Store, key: str, copy: Path) -> None:
+    try:
+        store.download(key, copy)
+    except OSError as error:
+        raise StoreQuotaError(
+            f"{store.url}/{key} cannot be copied to scratch in {copy.parent}: {error.strerror}",
+            path=str(copy),
+            operation="get",
+            hint="set scratch_directory to a disk with more room, or rewrite less at a time",
+        ) from error
