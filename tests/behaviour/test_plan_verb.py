@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 import lakehand
 from lakehand.errors import PredicateError, ReplanError, UnknownColumnError, ValidationError
 from lakehand.planning.plan import Plan
+from lakehand.rewrite.prepare import Request
 from support.small_tables import commit_by_hand, fingerprint, make_table, read_sorted, rows
 
 
@@ -164,6 +165,17 @@ def test_the_settings_of_the_plan_are_those_of_its_run(path):
     assert report.strategy == "bin-packing"
     added = report.bytes_after - (report.bytes_before - plan.forecast.bytes_read)
     assert report.bin_packing_efficiency == added / (7_000 * report.files_added)
+
+
+def test_what_the_plan_does_not_settle_comes_from_the_table(tmp_path):
+    properties = {"delta.checkpointInterval": "3"}
+    path = make_table(tmp_path / "table", configuration=properties)
+    plan = lakehand.open_table(path, target_file_bytes=7_000).plan()
+
+    work = lakehand.open_table(path).planned(Request(plan=plan))
+
+    assert work.settings["target_file_bytes"] == 7_000
+    assert work.settings["checkpoint_interval"] == 3
 
 
 def test_a_predicate_over_statistics_is_taken_where_it_decides(path, table):

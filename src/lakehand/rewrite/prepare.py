@@ -116,7 +116,7 @@ def _take_stored(
         field = "where" if request.where is not None else "file_filter"
         message = f"a plan names its files: {field} has nothing to choose from"
         raise ValidationError(message, field=field, hint=f"give {field} when you plan")
-    chosen = settings_of_plan(plan, settings.with_properties(snapshot.properties))
+    chosen = settings_of_plan(plan, settings).with_properties(snapshot.properties)
     require_current(plan, table, snapshot)
     return Planned(
         table=table,
