@@ -17,5 +17,9 @@ SURVEY_SCHEMA = pa.schema(
         ("refusal", pa.string()),
         # Whether rows that are written anew could be row groups of one file with those of this one.
         ("joins_recoded", pa.bool_()),
+        # By which calendar readers take dates of the file; null if nobody has looked.
+        ("calendar", pa.string()),
+        # Whether dates may be so old that this makes a difference.
+        ("may_be_ancient", pa.bool_()),
     ]
 )

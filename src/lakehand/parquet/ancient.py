@@ -42,7 +42,7 @@ def may_hold_ancient_values(footer: Footer, leaves: Sequence[Leaf]) -> bool:
 def _chunk_may_be_ancient(chunk: Struct, leaf: Leaf) -> bool:
     if leaf.physical_type == INT96:
         return True
-    column = field(chunk, ChunkField.METADATA)
+    column = field(chunk, ChunkField.METADATA, {})
     statistics = field(column, ColumnField.STATISTICS, {})
     if field(statistics, StatisticsField.NULLS) == field(column, ColumnField.VALUES):
         return False

@@ -85,7 +85,7 @@ def read_files(
         deleted_share=share,
         has_deleted_rows=deleted > 0,
         rows=rows,
-        partition=_numbered(partition_keys),
+        partition=_by_calendar(_numbered(partition_keys), surveyed),
         survey=surveyed,
     )
 
@@ -105,6 +105,20 @@ def _guess_data(sizes: Integers, surveyed: Surveyed) -> Integers:
 def _numbered(keys: pa.Array) -> Integers:
     encoded = pc.dictionary_encode(keys, null_encoding="encode")
     numbers: Integers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
+
+
+def _by_calendar(partition: Integers, surveyed: Surveyed) -> Integers:
+    """Keep files of different calendars apart in every partition with dates that tell them apart.
+
+    A file has one calendar for all of its rows, so rows of two cannot go into one.
+    """
+    if not surveyed.may_be_ancient.any():
+        return partition
+    matters = np.bincount(partition, weights=surveyed.may_be_ancient)[partition] > 0
+    calendar = np.where(matters, surveyed.calendar + 1, 0)
+    pairs = partition * (calendar.max() + 1) + calendar
+    numbers: Integers = np.unique(pairs, return_inverse=True)[1].astype(np.int64)
     return numbers
 
 

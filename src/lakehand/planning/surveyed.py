@@ -56,6 +56,10 @@ class Surveyed:
     refusal: pa.Array
     #: Whether rows that are written anew could be row groups of one file with those of this one.
     joins_recoded: Flags
+    #: Number of the calendar that dates of the file are in; -1 where it was not surveyed.
+    calendar: Integers
+    #: Whether dates may be so old that the calendar makes a difference.
+    may_be_ancient: Flags
     row_groups: RowGroups
 
 
@@ -76,6 +80,8 @@ def align_survey(survey: pa.Table | None, paths: pa.ChunkedArray) -> Surveyed:
         copy_class=_scatter(_classes(aligned["copy_class"]), files, count, default=-1),
         refusal=table["refusal"].take(found).combine_chunks(),
         joins_recoded=_scatter(_flags(aligned["joins_recoded"]), files, count, default=False),
+        calendar=_scatter(_classes(aligned["calendar"]), files, count, default=-1),
+        may_be_ancient=_scatter(_flags(aligned["may_be_ancient"]), files, count, default=False),
         row_groups=row_groups,
     )
 

@@ -14,6 +14,7 @@ from lakehand.formats.delta.files.file_schema import file_schema
 from lakehand.formats.delta.files.row_identity import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.survey import SURVEY_SCHEMA
+from lakehand.parquet.ancient import may_hold_ancient_values
 from lakehand.parquet.copyable import copy_class, empty_file_footer
 from lakehand.parquet.footer import (
     RowGroupField,
@@ -22,6 +23,8 @@ from lakehand.parquet.footer import (
     parse_footer,
     row_group_bytes,
 )
+from lakehand.parquet.leaves import INT96, leaves
+from lakehand.parquet.recoded_calendar import recoded_calendar_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +86,16 @@ def _facts(
         "copy_class": None if found is None else _short_name(found),
         "refusal": why_not,
         "joins_recoded": new is not None and found is not None and _joins(found, new),
+        **_calendar(footer),
+    }
+
+
+def _calendar(footer: Footer) -> dict[str, Any]:
+    columns = leaves(footer.schema)
+    has_int96 = any(leaf.physical_type == INT96 for leaf in columns)
+    return {
+        "calendar": recoded_calendar_name(footer.key_values, has_int96=has_int96),
+        "may_be_ancient": may_hold_ancient_values(footer, columns),
     }
 
 

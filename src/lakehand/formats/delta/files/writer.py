@@ -19,6 +19,7 @@ from lakehand.formats.delta.protocol.schema import (
     mapping_mode,
     physical_name,
 )
+from lakehand.formats.delta.protocol.type_changes import has_dates_made_timestamps
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.work import StagedFile
 from lakehand.parquet.calendar import calendar_class
@@ -130,11 +131,22 @@ def write_files(
     facts = read_many_facts(context.store.resolve(file.path) for file in like)
     calendar = RecodedCalendar.of(facts)
     layout = replace(_layout(context, spec, like, facts), key_values=dict(calendar.key_values))
-    rows = refuse_ancient_values(batches) if calendar.modern_values_only else batches
+    rows = _with_one_calendar(context, batches, calendar)
     directory = output_directory(context, like, partition_values)
     prefix = f"{directory}/{stem}" if directory else stem
     store = into or context.store
     return _write(context, rows, layout, store=store, prefix=prefix, values=values)
+
+
+def _with_one_calendar(
+    context: WriteContext, batches: Iterable[pa.RecordBatch], calendar: RecodedCalendar
+) -> Iterable[pa.RecordBatch]:
+    """Refuse values that readers would take for others under the marks of the new files."""
+    # Readers shift dates of an old calendar, and never the timestamps that they are written as.
+    with_clocks = calendar.is_legacy and has_dates_made_timestamps(context.schema)
+    if not (calendar.modern_values_only or with_clocks):
+        return batches
+    return refuse_ancient_values(batches, with_clocks=with_clocks)
 
 
 def output_directory(

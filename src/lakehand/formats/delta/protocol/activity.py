@@ -68,16 +68,14 @@ def has_type(name: str) -> Callable[[Metadata], bool]:
 
 
 def has_unwritable_void(metadata: Metadata) -> bool:
-    """Say whether void sits in an array or map, or is all that a struct or the table holds."""
+    """Say whether void sits below an array or map, or is all that a struct or the table holds."""
     schema = _schema(metadata)
     return bool(schema.fields) and any(_is_unwritable(type_) for type_ in _types(schema))
 
 
 def _is_unwritable(type_: DeltaType) -> bool:
-    if isinstance(type_, ArrayType):
-        return _is_void(type_.element)
-    if isinstance(type_, MapType):
-        return _is_void(type_.key) or _is_void(type_.value)
+    if isinstance(type_, ArrayType | MapType):
+        return any(map(_is_void, _types(type_)))
     return isinstance(type_, StructType) and all(_is_void(column.type) for column in type_.fields)
 
 

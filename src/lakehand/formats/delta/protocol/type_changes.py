@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.protocol.schema import DeltaType, StructField
 
-__all__ = ["check_type_changes"]
+__all__ = ["check_type_changes", "has_dates_made_timestamps"]
 
 _KEY = "delta.typeChanges"
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
@@ -42,6 +42,12 @@ def check_type_changes(schema: StructType, *, table: str) -> None:
                     feature="typeWidening",
                     hint="a newer lakehand may know how to read values of both types as one",
                 )
+
+
+def has_dates_made_timestamps(schema: StructType) -> bool:
+    """Say whether files may hold dates in columns that are timestamps now."""
+    changes = (change for column in _fields(schema) for change in column.metadata.get(_KEY) or ())
+    return any(change.get("fromType") == "date" for change in changes)
 
 
 def _fields(kind: DeltaType) -> Iterator[StructField]:
