@@ -6,10 +6,8 @@ import pytest
 from deltalake import DeltaTable as DeltaRsTable
 
 from lakehand.errors import CancelledError, CommitConflictError, CorruptFileError
-from lakehand.maintain import compact
 from lakehand.observe.clock import ManualClock
 from lakehand.runs import Run, list_runs
-from lakehand.settings import Settings
 from support.compactions import compact_inline, leave_dead_run, open_table
 from support.rows import assert_same_rows, lakehand_rows
 from support.small_tables import make_table, read_sorted
@@ -151,9 +149,8 @@ def test_who_cancels_between_batches_is_told_what_was_committed(place):
 def test_a_group_that_fails_is_told_whatever_the_batches(place):
     broken = min(path for path in place.rglob("*.parquet") if "region=eu" in path.as_posix())
     broken.write_bytes(broken.read_bytes()[:-30])
-    settings = Settings({"engine": "local", "commit_every_groups": 1}, environment={})
 
-    report = compact(open_table(str(place)), settings=settings)
+    report = compact_singly(place)
 
     assert (report.groups.committed, report.versions) == (1, (6,))
     assert [error["code"] for error in report.errors] == [CorruptFileError.code]

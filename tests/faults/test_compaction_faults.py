@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from lakehand.errors import CorruptFileError, LakehandError
 from lakehand.observe.steps import Step, listen
 from lakehand.runs import list_runs
-from support.compactions import compact_inline, compact_with_tasks, leave_dead_run, open_table
+from support.compactions import compact_inline, leave_dead_run, open_table
 from support.golden import GOLDEN
 from support.rows import assert_same_rows, lakehand_rows
 from support.small_tables import make_table, read_sorted
@@ -35,11 +35,6 @@ def rows(place):
 def stop_listening():
     yield
     listen(None)
-
-
-def compact(place, **options):
-    """Compact in worker processes, as `--engine local` does."""
-    return compact_with_tasks(place, lambda task: task, **options)
 
 
 def one_input(place, region="eu"):
@@ -75,7 +70,7 @@ def test_an_input_deleted_before_planning_fails_its_group(place, rows):
     lost = one_input(place)
     lost.rename(place / "lost")
 
-    report = compact(place)
+    report = compact_inline(place)
 
     assert_other_group_is_done(place, report, codes=["FILE_NOT_FOUND"])
     assert lost.name in report.errors[0]["message"]
@@ -90,7 +85,7 @@ def test_an_input_deleted_after_planning_fails_its_group(place, rows):
         if event.phase == "rewrite" and event.done == 0:
             lost.rename(place / "lost")
 
-    report = compact(place, on_progress=delete)
+    report = compact_inline(place, on_progress=delete)
 
     assert_other_group_is_done(place, report, codes=["FILE_NOT_FOUND"])
     (place / "lost").rename(lost)
@@ -136,7 +131,7 @@ def test_a_flipped_bit_of_a_value_in_a_page_with_a_checksum_is_always_found(plac
     position = values_in(damaged)[part] + 2 * part
     flip_bit(damaged, position, bit=part)
 
-    report = compact(place)
+    report = compact_inline(place)
 
     assert_other_group_is_done(place, report, codes=["CORRUPT_FILE"])
     flip_bit(damaged, position, bit=part)
@@ -164,7 +159,7 @@ def test_a_flipped_bit_in_a_footer_is_found_or_changes_nothing(place, part):
 
 def assert_readers_see_the_same(place):
     seen = rows_or_error(place)
-    report = compact(place)
+    report = compact_inline(place)
 
     if isinstance(seen, str):
         assert report.groups.committed == 1
@@ -187,12 +182,12 @@ def test_a_flipped_bit_in_a_deletion_vector_is_found(tmp_path):
     flip_vectors(place)
 
     with pytest.raises(CorruptFileError, match="its checksum does not match its bytes"):
-        compact(place)
+        compact_inline(place)
 
     assert_clean(place)
     flip_vectors(place)
     assert_same_rows(lakehand_rows(place), before)
-    assert compact(place).errors == ()
+    assert compact_inline(place).errors == ()
     assert_same_rows(lakehand_rows(place), before)
 
 

@@ -92,3 +92,25 @@ def test_a_task_whose_process_is_killed_is_done_by_another(place, rows, step, tm
     assert (report.groups.committed, report.errors) == (2, ())
     assert_clean(place)
     assert_unharmed(place, rows)
+
+
+class BrokenTask:
+    """A task that fails, for one group, in a way that nobody foresaw."""
+
+    def __init__(self, function):
+        self._function = function
+
+    def __call__(self, payload):
+        if payload["group"]["id"] == 0:
+            raise ZeroDivisionError("nobody foresaw this")
+        return self._function(payload)
+
+
+def test_a_group_that_fails_whatever_is_tried_does_not_sink_the_others(place, rows):
+    report = compact_with_tasks(place, BrokenTask)
+
+    assert (report.groups.planned, report.groups.committed) == (2, 1)
+    assert [error["code"] for error in report.errors] == ["TASK_FAILED"]
+    assert "failed 3 times: ZeroDivisionError: nobody foresaw this" in report.errors[0]["message"]
+    assert_clean(place)
+    assert_next_call_ends_the_job(place, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from contextlib import AbstractContextManager, contextmanager
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakehand import maintain
 from lakehand.engine import CancelToken, LocalRunner, TaskOutcome, open_runner
+from lakehand.engine.attempt import attempt
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.observe.steps import Step, listen
 from lakehand.rewrite import execute
@@ -44,7 +46,7 @@ class InlineRunner:
         outcomes = []
         for index, payload in enumerate(payloads):
             cancel.raise_if_cancelled()
-            outcomes.append(TaskOutcome(index=index, result=function(payload)))
+            outcomes.append(TaskOutcome(index=index, **attempt(function, json.dumps(payload))))
             on_result(outcomes[-1])
         return outcomes
 
