@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
+    from lakehand.storage.scanning import Scanned
 
 __all__ = ["Backend"]
 
@@ -44,7 +45,18 @@ class Backend(Protocol):
 
     def open_writer(self, key: str) -> ObjectWriter: ...
 
+    def scan(self, directory: str) -> Scanned:
+        """Return objects below `directory`, and the directories whose objects are not among them.
+
+        How deep one call goes is what suits the store.
+        """
+        ...
+
     def delete(self, keys: Sequence[str]) -> list[DeleteFailure]: ...
+
+    def remove_empty_directories(self, directories: Sequence[str]) -> int:
+        """Remove directories that hold nothing, and their parents then; return how many."""
+        ...
 
     def delete_unfinished(self, prefix: str, names: tuple[str, ...]) -> None:
         """Delete what writers that died left in a directory of objects whose names start so."""

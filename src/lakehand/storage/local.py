@@ -23,10 +23,14 @@ from lakehand.errors import (
     UnsafePathError,
 )
 from lakehand.storage.keys import join_key
+from lakehand.storage.local_trees import remove_empty_directories, scan_directory, unlink_all
 from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from io import FileIO
+
+    from lakehand.storage.scanning import Scanned
 
 __all__ = ["LocalBackend"]
 
@@ -93,9 +97,17 @@ class _TemporaryFile:
     def __init__(self, target: str) -> None:
         self.target = target
         self.directory = os.path.dirname(target)
-        _make_directory(self.directory)
         self.path = os.path.join(self.directory, _temporary_name(os.path.basename(target)))
-        self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115  closed by seal or remove
+        self._file = self._create()
+
+    def _create(self) -> FileIO:
+        _make_directory(self.directory)
+        try:
+            return open(self.path, "xb", buffering=0)
+        except FileNotFoundError:
+            # Vacuum has removed the directory since, because it was empty; once is bad luck.
+            _make_directory(self.directory)
+            return open(self.path, "xb", buffering=0)
 
     def write(self, view: memoryview) -> None:
         while view.nbytes:
@@ -263,14 +275,17 @@ class LocalBackend:
     def open_writer(self, key: str) -> ObjectWriter:
         return _LocalWriter(key, self._path(key))
 
+    def scan(self, directory: str) -> Scanned:
+        path = self._path(directory)
+        with _translated("list", path):
+            return scan_directory(self.root, directory, is_unfinished=_is_temporary)
+
     def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
-        failures: list[DeleteFailure] = []
-        for key in keys:
-            try:
-                self._delete(key)
-            except StorageError as error:
-                failures.append(DeleteFailure(key=key, error=error))
-        return failures
+        failures = unlink_all(keys, self._open_directory)
+        return [self._failure(key, error) for key, error in failures]
+
+    def remove_empty_directories(self, directories: Sequence[str]) -> int:
+        return remove_empty_directories(self.root, directories)
 
     def delete_unfinished(self, prefix: str, names: tuple[str, ...]) -> None:
         path = self._path(prefix)
@@ -281,10 +296,15 @@ class LocalBackend:
                     with suppress(FileNotFoundError):
                         os.unlink(os.path.join(path, name))
 
-    def _delete(self, key: str) -> None:
-        path = self._path(key)
-        with _translated("delete", path), suppress(FileNotFoundError, NotADirectoryError):
-            os.unlink(path)
+    def _open_directory(self, directory: str) -> int:
+        return os.open(self._path(directory), os.O_RDONLY | os.O_DIRECTORY)
+
+    def _failure(self, key: str, error: OSError | StorageError) -> DeleteFailure:
+        try:
+            with _translated("delete", os.path.join(self.root, key)):
+                raise error
+        except StorageError as translated:
+            return DeleteFailure(key=key, error=translated)
 
 
 def _temporary_name(target: str) -> str:

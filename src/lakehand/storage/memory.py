@@ -12,6 +12,7 @@ from lakehand.observe.clock import Clock, SystemClock
 from lakehand.storage.keys import join_key
 from lakehand.storage.location import parse_location
 from lakehand.storage.objects import ObjectInfo, ObjectWriter
+from lakehand.storage.scanning import Scanned, batch_of_objects
 from lakehand.storage.store import Store
 
 if TYPE_CHECKING:
@@ -156,6 +157,12 @@ class MemoryBackend:
             else:
                 objects.append(info)
         return sorted(directories), objects
+
+    def scan(self, directory: str) -> Scanned:
+        return Scanned(objects=batch_of_objects(self.walk(directory, None)))
+
+    def remove_empty_directories(self, directories: Sequence[str]) -> int:  # noqa: ARG002
+        return 0
 
     def put(self, key: str, data: bytes) -> None:
         name = self._request("put", key)

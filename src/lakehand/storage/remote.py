@@ -9,6 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import obstore
+import pyarrow as pa
+import pyarrow.compute as pc
 from obstore import exceptions as obstore_errors
 
 from lakehand.errors import (
@@ -21,11 +23,12 @@ from lakehand.storage.clients import open_client, require_own_process
 from lakehand.storage.conditional import require_conditional_put
 from lakehand.storage.keys import join_key
 from lakehand.storage.objects import DeleteFailure, ObjectInfo
+from lakehand.storage.scanning import SCAN_SCHEMA, Scanned, batch_of_objects
 from lakehand.storage.streaming import StreamingWriter
 from lakehand.storage.translate import Failure, translated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["RemoteBackend"]
 
 _LIST_CHUNK = 1000
+_SCAN_CHUNK = 50_000
 # The store retries whole operations itself. Inside obstore a retry would be blind: a put-if-absent
 # whose answer was lost would find its own object and report that the key is taken.
 _NO_RETRY: dict[str, Any] = {"max_retries": 0}
@@ -163,6 +167,38 @@ class RemoteBackend:
         skip = len(self._root) + 1 if self._root else 0
         directories = sorted(path[skip:] for path in found["common_prefixes"])
         return directories, sorted(map(self._info, found["objects"]), key=lambda info: info.key)
+
+    def scan(self, directory: str) -> Scanned:
+        """List the root by its directories, which are then listed in parallel, each whole."""
+        with translated("list", self._url(directory)):
+            if directory:
+                chunks = obstore.list(
+                    self._client,
+                    self._name(directory),
+                    chunk_size=_SCAN_CHUNK,
+                    return_arrow=True,
+                )
+                return Scanned(objects=self._batch(chunks))
+        directories, objects = self.list_directory("")
+        return Scanned(objects=batch_of_objects(objects), directories=tuple(directories))
+
+    def _batch(self, chunks: Iterable[Any]) -> pa.RecordBatch:
+        tables = [pa.table(chunk).select(["path", "size", "last_modified"]) for chunk in chunks]
+        if not tables:
+            return batch_of_objects(())
+        found = pa.concat_tables(tables).combine_chunks()
+        start = len(self._root) + 1 if self._root else 0
+        columns = [
+            pc.utf8_slice_codeunits(found["path"].cast(pa.string()), start),
+            found["size"].cast(pa.int64()),
+            found["last_modified"].cast(SCAN_SCHEMA.field("modified_at").type),
+            pa.chunked_array([pa.repeat(pa.scalar(False), found.num_rows)]),  # noqa: FBT003
+        ]
+        (batch,) = pa.Table.from_arrays(columns, schema=SCAN_SCHEMA).combine_chunks().to_batches()
+        return batch
+
+    def remove_empty_directories(self, directories: Sequence[str]) -> int:  # noqa: ARG002
+        return 0
 
     def put(self, key: str, data: bytes) -> None:
         with translated("put", self._url(key)):

@@ -19,11 +19,14 @@ from lakehand.storage.location import parse_location, parse_log_path
 from lakehand.storage.objects import DeleteFailure, ObjectReader
 from lakehand.storage.options import Options, connect_options
 from lakehand.storage.retry import RetryPolicy, with_retry
+from lakehand.storage.scanning import scan_tree
 
 if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    import pyarrow as pa
 
     from lakehand.storage.backend import Backend
     from lakehand.storage.location import Location
@@ -36,6 +39,8 @@ R = TypeVar("R")
 
 _COPY_BYTES = 4 * 2**20
 _DELETE_BATCH = 10_000
+#: System calls of several threads overlap on a local disk, too.
+_SCAN_THREADS = 4
 
 
 def open_store(uri: str | Path, options: Mapping[str, str] | None = None) -> Store:
@@ -137,12 +142,19 @@ class Store:
         check_key(key)
         return self._try(lambda: self._backend.head(key))
 
-    def exists(self, key: str) -> bool:
+    def head_all(self, keys: Iterable[str]) -> builtins.list[ObjectInfo]:
+        """Return those of `keys` that are there, asked for in parallel."""
+        found = self._map(self._find, list(keys))
+        return [info for info in found if info is not None]
+
+    def _find(self, key: str) -> ObjectInfo | None:
         try:
-            self.head(key)
+            return self.head(key)
         except ObjectNotFoundError:
-            return False
-        return True
+            return None
+
+    def exists(self, key: str) -> bool:
+        return self._find(key) is not None
 
     def list(self, prefix: str = "", *, after: str | None = None) -> Iterator[ObjectInfo]:
         """Stream all objects below the directory `prefix`, ascending by key, from after `after`.
@@ -165,6 +177,21 @@ class Store:
                 self._clock.sleep(self._retry.delay_seconds(failures, chance=random.random()))  # noqa: S311
             else:
                 return
+
+    def scan(
+        self, *, enter: Callable[[str], bool] = lambda _directory: True
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream all objects as rows of `SCAN_SCHEMA`, in no order, directories in parallel.
+
+        A directory that `enter` says no to is left out where the store has directories; elsewhere
+        its objects may be among the others.
+        """
+        return scan_tree(
+            "",
+            lambda directory: self._try(lambda: self._backend.scan(directory)),
+            enter=enter,
+            workers=max(self._backend.parallel_requests, _SCAN_THREADS),
+        )
 
     def list_directory(
         self, prefix: str = ""
@@ -234,6 +261,10 @@ class Store:
             del left[:_DELETE_BATCH]
         return failures
 
+    def remove_empty_directories(self, directories: Iterable[str]) -> int:
+        """Remove those directories that hold nothing any more, where they are things at all."""
+        return self._backend.remove_empty_directories([check_key(key) for key in directories])
+
     def delete_unfinished(self, prefix: str, *, names: Iterable[str]) -> None:
         """Delete what dead writers left right below `prefix` of objects whose names start so.
 
@@ -267,6 +298,12 @@ class Store:
                 hint="a table in an object store cannot refer to files of this machine",
             )
         return self._open_root_of(target), check_key(target.path.removeprefix("/"))
+
+    def open_other(self, uri: str) -> Store:
+        """Open another root; with this store's options only if it is in this store's bucket."""
+        location = parse_location(uri)
+        is_near = location.is_same_bucket(self._location)
+        return _open(location, self._options if is_near else None)
 
     def _open_root_of(self, target: Location) -> Store:
         root = target.root()

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from lakehand.storage.backend import Backend
     from lakehand.storage.objects import DeleteFailure, ObjectInfo
+    from lakehand.storage.scanning import Scanned
 
 __all__ = ["WrappingBackend"]
 
@@ -61,6 +62,12 @@ class WrappingBackend:
 
     def list_directory(self, prefix: str) -> tuple[list[str], list[ObjectInfo]]:
         return self.request("list_directory", prefix, lambda: self.inner.list_directory(prefix))
+
+    def scan(self, directory: str) -> Scanned:
+        return self.request("list", directory, lambda: self.inner.scan(directory))
+
+    def remove_empty_directories(self, directories: Sequence[str]) -> int:
+        return self.inner.remove_empty_directories(directories)
 
     def put(self, key: str, data: bytes) -> None:
         self.request(
