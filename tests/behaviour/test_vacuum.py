@@ -2,59 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
 from lakehand.errors import AccessDeniedError, ValidationError
-from lakehand.formats.delta.table import DeltaTable
-from lakehand.observe.clock import ManualClock
 from lakehand.retention import quarantine
-from lakehand.retention.pins import Pin, pin_version
-from lakehand.retention.vacuum import vacuum
-from lakehand.settings import Settings
-from lakehand.storage import MemoryStore
-from support.hand_written_logs import add, metadata, protocol, put_commit, remove
-
-START = datetime(2026, 1, 1, tzinfo=UTC)
-_names = itertools.count()
-
-
-class Lake:
-    """A table whose files are empty objects, and the clock that dates them."""
-
-    def __init__(self, *files: str, properties: dict[str, str] | None = None) -> None:
-        self.clock = ManualClock(START)
-        self.store = MemoryStore(f"lake-{next(_names)}", clock=self.clock)
-        self.table = DeltaTable(self.store, clock=self.clock)
-        self.versions = 0
-        self.commit(protocol(), metadata(properties=properties), *(add(file) for file in files))
-        self.put(*files)
-
-    def put(self, *keys: str) -> None:
-        for key in keys:
-            self.store.put(key, b"data")
-
-    def commit(self, *actions) -> None:
-        put_commit(self.store, self.versions, *actions)
-        self.versions += 1
-
-    def remove(self, *files: str) -> None:
-        now = int(self.clock.now().timestamp() * 1000)
-        self.commit(*(remove(file, at_ms=now) for file in files))
-
-    def wait(self, **duration: float) -> None:
-        self.clock.advance(timedelta(**duration).total_seconds())
-
-    def vacuum(self, *, dry_run: bool = False, **settings):
-        return vacuum(self.table, settings=Settings(settings), dry_run=dry_run, clock=self.clock)
-
-    @property
-    def files(self) -> set[str]:
-        return {info.key for info in self.store.list() if info.key.endswith(".parquet")} - {
-            info.key for info in self.store.list("_lakehand")
-        }
+from lakehand.retention.pins import Pin, put_pin
+from support.hand_written_logs import add
+from support.lakes import Lake
 
 
 @pytest.fixture
@@ -178,7 +134,7 @@ def test_files_of_a_version_within_the_retention_stay():
 def test_a_pinned_version_keeps_its_files_until_the_pin_expires(lake):
     until = lake.clock.now() + timedelta(days=1)
     pin = Pin(name="audit", version=0, created_at=lake.clock.now(), expires_at=until)
-    pin_version(lake.store, pin)
+    put_pin(lake.store, pin)
     assert lake.vacuum().outcome == "nothing_to_do"
     lake.wait(days=1)
     assert lake.vacuum().files_quarantined == 1
@@ -190,6 +146,7 @@ def test_a_pinned_version_keeps_its_files_until_the_pin_expires(lake):
         "_delta_log/00000000000000000000.checkpoint.x.parquet",
         "_lakehand/notes.parquet",
         "_other/x.parquet",
+        "_other=1/x.parquet",
         ".hidden.parquet",
         "p=1/.part.parquet.crc",
         "README.md",
@@ -215,7 +172,7 @@ def test_what_is_no_data_of_the_table_is_never_touched(key):
     ],
 )
 def test_old_data_that_no_version_names_goes(key):
-    lake = Lake("live.parquet")
+    lake = Lake("live.parquet", partition_by=("p", "_p"))
     lake.put(key)
     lake.wait(days=8)
     assert lake.vacuum(grace="0").files_deleted == 1

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.errors import LakehandError
+    from lakehand.formats.data_names import DataNames
     from lakehand.model.history import Difference, HistoryEntry
-    from lakehand.model.retention import Protection
+    from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Change, DataFile, Group, Receipt, Refreshed, StagedFile
     from lakehand.parquet.copy import Copied
@@ -153,8 +154,11 @@ class FormatTable(Protocol):
         """Return the newest version of every application that writes exactly once."""
         ...
 
-    def require(self, operation: Operation, snapshot: Snapshot) -> None:
-        """Raise RefusedError, which names the feature, if `operation` is not safe on this table."""
+    def require(self, operation: Operation, snapshot: Snapshot, *, force: bool = False) -> None:
+        """Raise RefusedError, which names the feature, if `operation` is not safe on this table.
+
+        `force` accepts that metadata of other formats beside the table goes stale.
+        """
         ...
 
     def native_groups(self, snapshot: Snapshot, policy: Mapping[str, Any]) -> list[Group] | None:
@@ -201,15 +205,41 @@ class FormatTable(Protocol):
         """Return how long the table itself asks to keep files after their last version."""
         ...
 
-    def is_data(self, keys: pa.Array) -> pa.BooleanArray:
-        """Say of each key whether it can be a file of rows: everything else is never garbage."""
+    def data_names(self, snapshot: Snapshot) -> DataNames:
+        """Return who tells files of rows by their names: everything else is never garbage."""
         ...
 
-    def protected(self, *, since: datetime, pinned_versions: Collection[int] = ()) -> Protection:
+    def protected(
+        self,
+        *,
+        since: datetime,
+        pinned_versions: Collection[int] = (),
+        from_version: int | None = None,
+    ) -> Protection:
         """Return the files of all versions in force at `since` or later, and of pinned ones.
 
-        RefusedError if that is not known.
+        With `from_version` those from that version on, too. RefusedError if that is not known.
         """
+        ...
+
+    def forgotten(self, *, before: datetime) -> Forgotten:
+        """Return files that versions before a moment gave up, as far as the format remembers."""
+        ...
+
+    def note_vacuumed(self, version: int | None) -> None:
+        """Remember that what was given up until `version` is gone; None: forget what was noted."""
+        ...
+
+    def begin_deletion(self, deletion: Deletion) -> None:
+        """Note in the table's history, where that is wanted, what is about to be deleted."""
+        ...
+
+    def end_deletion(self, deletion: Deletion, outcome: DeletionOutcome) -> None:
+        """Note in the table's history, where that is wanted, what was deleted."""
+        ...
+
+    def streamed_version(self, checkpoint: Store) -> int:
+        """Return the oldest version that a stream still reads; `checkpoint` is where it says so."""
         ...
 
     def protected_since(self, *, version: int) -> Protection:

@@ -28,6 +28,8 @@ class Step(StrEnum):
     CHECKPOINT_WRITTEN = "checkpoint-written"
     #: A checkpoint: the pointer to it is written.
     CHECKPOINT_POINTED = "checkpoint-pointed"
+    #: A cleanup of the log: a part of what goes is gone.
+    LOG_STRETCH_DELETED = "log-stretch-deleted"
     #: A run: its ledger exists.
     RUN_STARTED = "run-started"
     #: A task: its names are reserved, no byte of them written.
@@ -52,6 +54,20 @@ class Step(StrEnum):
     RUN_CLOSED = "run-closed"
     #: A run: what it staged and did not commit is deleted; its ledger is still there.
     RUN_CLEANED = "run-cleaned"
+    #: Vacuum: the list of files to set aside is written, its manifest is not.
+    QUARANTINE_LISTED = "quarantine-listed"
+    #: Vacuum: the manifest is written, so the files are set aside.
+    QUARANTINE_STARTED = "quarantine-started"
+    #: Vacuum: it is decided whether a quarantine is swept or undone; neither has begun.
+    QUARANTINE_DECIDED = "quarantine-decided"
+    #: Vacuum: the manifest of a quarantine is gone, its list is not.
+    QUARANTINE_DROPPED = "quarantine-dropped"
+    #: Vacuum: the history says that files will be deleted; none is yet.
+    VACUUM_ANNOUNCED = "vacuum-announced"
+    #: Vacuum: some files are deleted.
+    VACUUM_DELETING = "vacuum-deleting"
+    #: Vacuum: all files are deleted; quarantines and history do not say so yet.
+    VACUUM_DELETED = "vacuum-deleted"
 
 
 _listener: Callable[[Step], None] | None = None

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from lakehand.storage import Store
 
@@ -22,13 +22,24 @@ class Deleter:
         self._store = store
         self.files = 0
         self.bytes = 0
+        self.directories = 0
         self.errors: list[Mapping[str, Any]] = []
 
-    def delete(self, files: pa.Table) -> None:
-        """Delete the files of a table with the columns key and bytes."""
+    def delete(self, files: pa.Table, *, beside: Collection[str] = ()) -> None:
+        """Delete the files of a table with the columns key and bytes, and what lies `beside` them.
+
+        Directories that hold nothing afterwards go, too.
+        """
         failures = self._store.delete(files["key"].to_pylist())
+        self._store.delete(beside)
         kept = pa.array([failure.key for failure in failures], pa.string())
         gone = files.filter(pc.invert(pc.is_in(files["key"], value_set=kept)))
         self.files += gone.num_rows
         self.bytes += pc.sum(gone["bytes"]).as_py() or 0
         self.errors += [failure.error.to_json() | {"path": failure.key} for failure in failures]
+        self.directories += self._store.remove_empty_directories(_directories(gone["key"]))
+
+
+def _directories(keys: pa.ChunkedArray) -> list[str]:
+    found = pc.unique(pc.replace_substring_regex(keys, pattern="(^|/)[^/]*$", replacement=""))
+    return [directory for directory in found.to_pylist() if directory]

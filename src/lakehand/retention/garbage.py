@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from itertools import islice
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -11,12 +10,14 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehand.model.retention import Kept
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from datetime import datetime
 
+    from lakehand.formats.data_names import DataNames
     from lakehand.model.retention import Protection
-    from lakehand.storage import ObjectInfo
 
 __all__ = ["GARBAGE_SCHEMA", "Garbage", "open_garbage"]
 
@@ -27,89 +28,169 @@ GARBAGE_SCHEMA = pa.schema(
         pa.field("modified_at", pa.timestamp("us", "UTC"), nullable=False),
     ]
 )
-_FILES_AT_A_TIME = 50_000
+FILES_AT_A_TIME = 50_000
 _MEMORY_LIMIT = "512MB"
+_FILE_NAME = "parse_filename(key, false, 'forward_slash')"
+#: Hadoop's checksum of a file, beside it: of no use without the file.
+_CHECKSUM = r"(^|/)\.[^/]*\.crc$"
+_CHECKED_KEY = r"regexp_replace(key, '(^|/)\.([^/]*)\.crc$', '\1\2')"
 
 
 class Garbage:
-    """The files that were listed, in a database that spills to disk where they are many."""
+    """Files that were found, in a database that spills to disk where they are many.
+
+    Every `keep...` takes files out that must stay. What is left is garbage, and `doomed` is the
+    part of it that goes now.
+    """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
-        connection.execute(
-            "CREATE TABLE listed (key VARCHAR, bytes BIGINT, modified_at TIMESTAMPTZ)"
-        )
+        for name in ("listed", "doomed", "checksums"):
+            connection.execute(
+                f"CREATE TABLE {name} (key VARCHAR, bytes BIGINT, modified_at TIMESTAMPTZ)"
+            )
         self.files_scanned = 0
+        self.files_ignored = 0
+        self._kept: dict[str, int] = {}
 
-    def list(
-        self, files: Iterable[ObjectInfo], *, is_data: Callable[[pa.Array], pa.BooleanArray]
-    ) -> None:
-        """Take in a listing; files that are no data of the table do not count."""
-        rest = iter(files)
-        while found := list(islice(rest, _FILES_AT_A_TIME)):
-            batch = _batch(found)
-            batch = batch.filter(is_data(batch["key"]))
-            self.files_scanned += batch.num_rows
-            self.add(pa.Table.from_batches([batch]))
+    @property
+    def kept(self) -> Kept:
+        return Kept(**self._kept)
 
-    def add(self, files: pa.Table) -> None:
-        """Take in files of the schema `GARBAGE_SCHEMA`."""
-        self._connection.register("batch", files)
-        self._connection.execute("INSERT INTO listed SELECT key, bytes, modified_at FROM batch")
-        self._connection.unregister("batch")
+    # What there is.
 
-    def keep_young(self, since: datetime) -> None:
-        """Keep what was written at `since` or later: its writer may be about to commit it."""
-        self._connection.execute("DELETE FROM listed WHERE modified_at >= ?", [since])
+    def scan(
+        self, batches: Iterable[pa.RecordBatch], *, names: DataNames, young_since: datetime
+    ) -> Iterator[int]:
+        """Take in a scan of the root; yield, now and then, how many files were looked at.
+
+        Files that are no data of the table do not count. What was written at `young_since` or later
+        stays: its writer may be about to commit it.
+        """
+        for found in _together(batches):
+            is_known = pc.or_(names.is_data(found["key"]), found["unfinished"])
+            self._add("checksums", found.filter(_is_checksum(found["key"])))
+            data = found.filter(is_known)
+            self.files_ignored += found.num_rows - data.num_rows
+            self.add(data, young_since=young_since)
+            yield self.files_scanned
+
+    def add(self, files: pa.Table, *, young_since: datetime) -> None:
+        """Take in files that are data, but for the young ones."""
+        cutoff = pa.scalar(young_since, pa.timestamp("us", "UTC"))
+        old = files.filter(pc.less(files["modified_at"], cutoff))
+        self.files_scanned += files.num_rows
+        self._count("young", files.num_rows - old.num_rows)
+        self._add("listed", old)
+
+    def _add(self, table: str, files: pa.Table) -> None:
+        with self._registered("batch", files):
+            self._connection.execute(
+                f"INSERT INTO {table} SELECT key, bytes, modified_at FROM batch"
+            )
+
+    # What must stay.
 
     def keep_protected(self, protection: Protection) -> None:
         """Keep what versions refer to."""
-        self.keep(protection.keys)
-        self._connection.register("kept", pa.table({"name": protection.names}))
-        self._connection.execute(
-            "DELETE FROM listed WHERE regexp_extract(key, '[^/]*$') IN (SELECT name FROM kept)"
-        )
-        self._connection.unregister("kept")
+        self._count("needed", self.keep(protection.keys))
+        self._count("pinned", self.keep(protection.pinned_keys))
+        self._count("needed", self._keep_names(protection.names))
 
-    def keep(self, keys: pa.ChunkedArray) -> None:
-        """Keep files by key."""
-        self._connection.register("kept", pa.table({"key": keys}))
-        self._connection.execute("DELETE FROM listed WHERE key IN (SELECT key FROM kept)")
-        self._connection.unregister("kept")
+    def keep_for_clones(self, names: pa.ChunkedArray) -> None:
+        """Keep files that clones refer to, by their bare names."""
+        self._count("pinned", self._keep_names(names))
 
-    def keep_starting_with(self, starts: Collection[str]) -> None:
-        """Keep files by how their bare names start."""
-        for start in starts:
+    def keep_of_runs(self, runs: Collection[str]) -> None:
+        """Keep what runs of lakehand have written or are writing."""
+        for run in runs:
+            written = f"ltrim({_FILE_NAME}, '.')"
+            count = self._remove(f"starts_with({written}, 'lakehand-' || ?)", [run])
+            self._count("running", count)
+
+    def keep(self, keys: pa.ChunkedArray) -> int:
+        """Keep files by key; return how many there were of them."""
+        if not len(keys):
+            return 0
+        with self._registered("kept", pa.table({"key": keys})):
+            return self._remove("key IN (SELECT key FROM kept)")
+
+    def _keep_names(self, names: pa.ChunkedArray) -> int:
+        if not len(names):
+            return 0
+        with self._registered("kept", pa.table({"name": names})):
+            return self._remove(f"{_FILE_NAME} IN (SELECT name FROM kept)")
+
+    def _remove(self, condition: str, parameters: Collection[str] = ()) -> int:
+        """Take files out that are to stay, be they doomed already or not; count those listed."""
+        counts = [
+            self._connection.execute(f"DELETE FROM {table} WHERE {condition}", [*parameters])
+            for table in ("doomed", "listed")
+        ]
+        ((count,),) = counts[-1].fetchall()
+        return int(count)
+
+    # What goes.
+
+    def doom(self, files: pa.Table) -> None:
+        """Let those of `files` go that are garbage and have not changed since."""
+        with self._registered("chosen", files):
+            same = "listed.key = chosen.key AND listed.bytes = chosen.bytes"
             self._connection.execute(
-                "DELETE FROM listed WHERE starts_with(regexp_extract(key, '[^/]*$'), ?)", [start]
+                f"INSERT INTO doomed SELECT listed.* FROM listed SEMI JOIN chosen ON {same} "
+                "AND listed.modified_at = chosen.modified_at"
             )
+        self._connection.execute("DELETE FROM listed WHERE key IN (SELECT key FROM doomed)")
 
-    def take(self, files: pa.Table) -> pa.Table:
-        """Take those of `files` out that are left over and have not changed since."""
-        self._connection.register("chosen", files)
-        same = "USING (key, bytes, modified_at)"
-        taken = self._connection.sql(
-            f"SELECT * FROM chosen SEMI JOIN listed {same}"
-        ).to_arrow_table()
-        self._connection.execute("DELETE FROM listed WHERE key IN (SELECT key FROM chosen)")
-        self._connection.unregister("chosen")
-        return taken
+    def doom_all(self) -> None:
+        """Let everything go that is left."""
+        self._connection.execute("INSERT INTO doomed SELECT * FROM listed")
+        self._connection.execute("DELETE FROM listed")
 
-    def totals(self) -> tuple[int, int]:
-        """Return number and bytes of what is left."""
+    def totals(self, table: str) -> tuple[int, int]:
+        """Return number and bytes of what is `listed` or `doomed`."""
         ((count, size),) = self._connection.execute(
-            "SELECT count(*), coalesce(sum(bytes), 0)::BIGINT FROM listed"
+            f"SELECT count(*), coalesce(sum(bytes), 0)::BIGINT FROM {table}"
         ).fetchall()
         return count, size
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Stream what is left, in the order of keys, as `GARBAGE_SCHEMA`."""
-        relation = self._connection.sql("SELECT key, bytes, modified_at FROM listed ORDER BY key")
-        for batch in relation.to_arrow_reader(_FILES_AT_A_TIME):
+    def batches(self, table: str) -> Iterator[pa.RecordBatch]:
+        """Stream what is `listed` or `doomed`, in the order of keys, as `GARBAGE_SCHEMA`."""
+        relation = self._connection.sql(f"SELECT key, bytes, modified_at FROM {table} ORDER BY key")
+        for batch in relation.to_arrow_reader(FILES_AT_A_TIME):
             yield pa.RecordBatch.from_arrays(
                 [batch.column(field.name).cast(field.type) for field in GARBAGE_SCHEMA],
                 schema=GARBAGE_SCHEMA,
             )
+
+    def next_doomed(self) -> pa.Table:
+        """Take some files out of what is doomed; no rows when there are no more."""
+        chosen = self._connection.sql(
+            f"SELECT key, bytes FROM doomed ORDER BY key LIMIT {FILES_AT_A_TIME}"
+        ).to_arrow_table()
+        if chosen.num_rows:
+            last = chosen["key"][-1].as_py()
+            self._connection.execute("DELETE FROM doomed WHERE key <= ?", [last])
+        return chosen
+
+    def checksums_of(self, files: pa.Table) -> list[str]:
+        """Return the checksum files that lie beside `files`."""
+        with self._registered("chosen", files):
+            found = self._connection.sql(
+                f"SELECT key FROM checksums WHERE {_CHECKED_KEY} IN (SELECT key FROM chosen)"
+            ).fetchall()
+        return [key for (key,) in found]
+
+    def _count(self, reason: str, count: int) -> None:
+        self._kept[reason] = self._kept.get(reason, 0) + count
+
+    @contextmanager
+    def _registered(self, name: str, table: pa.Table) -> Iterator[None]:
+        self._connection.register(name, table)
+        try:
+            yield
+        finally:
+            self._connection.unregister(name)
 
 
 @contextmanager
@@ -125,10 +206,19 @@ def open_garbage() -> Iterator[Garbage]:
             yield Garbage(connection)
 
 
-def _batch(files: list[ObjectInfo]) -> pa.RecordBatch:
-    columns = [
-        pa.array([file.key for file in files], pa.string()),
-        pa.array([file.bytes for file in files], pa.int64()),
-        pc.cast(pa.array([file.modified_at for file in files]), pa.timestamp("us", "UTC")),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=GARBAGE_SCHEMA)
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Put small batches together: a directory is rarely worth a query of its own."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        waiting.append(batch)
+        count += batch.num_rows
+        if count >= FILES_AT_A_TIME:
+            yield pa.Table.from_batches(waiting)
+            waiting, count = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _is_checksum(keys: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.match_substring_regex(keys, pattern=_CHECKSUM)

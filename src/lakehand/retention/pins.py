@@ -1,4 +1,6 @@
-"""Versions that stay readable because somebody asked for it by name.
+"""Versions that stay readable because somebody asked for it by name, and who reads them.
+
+A pin keeps one version, all that a stream has still to read, or all that a clone refers to.
 
 _lakehand/pins/<name>.json
 """
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = ["Pin", "list_pins", "pin_version", "pinned_versions", "unpin"]
+__all__ = ["Pin", "list_pins", "pinned_versions", "put_pin", "unpin"]
 
 DIRECTORY = "_lakehand/pins"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -26,13 +28,27 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pin:
-    """A version that must stay readable."""
+    """Something that must stay readable: one of a version, a stream and a clone."""
 
     name: str
-    version: int
     created_at: datetime
+    version: int | None = None
+    #: Where a stream notes how far it has read.
+    stream: str | None = None
+    #: Root of a table that refers to files of this one.
+    clone: str | None = None
     #: When the pin ends by itself; None: never.
     expires_at: datetime | None = None
+
+    @property
+    def kind(self) -> str:
+        if self.stream is not None:
+            return "stream"
+        return "version" if self.clone is None else "clone"
+
+    @property
+    def uri(self) -> str | None:
+        return self.stream or self.clone
 
     def is_in_force(self, now: datetime) -> bool:
         return self.expires_at is None or now < self.expires_at
@@ -41,6 +57,8 @@ class Pin:
         return {
             "name": self.name,
             "version": self.version,
+            "stream": self.stream,
+            "clone": self.clone,
             "created_at": self.created_at.isoformat(),
             "expires_at": None if self.expires_at is None else self.expires_at.isoformat(),
         }
@@ -51,12 +69,14 @@ class Pin:
         return cls(
             name=value["name"],
             version=value["version"],
+            stream=value.get("stream"),
+            clone=value.get("clone"),
             created_at=datetime.fromisoformat(value["created_at"]),
             expires_at=None if expires_at is None else datetime.fromisoformat(expires_at),
         )
 
 
-def pin_version(store: Store, pin: Pin) -> None:
+def put_pin(store: Store, pin: Pin) -> None:
     """Keep `pin`; ValidationError if its name is taken or cannot be a name.
 
     Whoever calls this has made sure that the version is there.
@@ -95,13 +115,14 @@ def unpin(store: Store, name: str) -> Pin:
 
 
 def list_pins(store: Store) -> list[Pin]:
-    """Return all pins by name, expired ones included."""
+    """Return all pins by name, expired ones included; ValidationError if one cannot be read."""
     return [_read(store, info.key) for info in store.list(DIRECTORY)]
 
 
 def pinned_versions(store: Store, *, now: datetime) -> tuple[int, ...]:
-    """Return the versions that pins in force keep readable. A pin that cannot be read: an error."""
-    return tuple({pin.version for pin in list_pins(store) if pin.is_in_force(now)})
+    """Return the versions that pins in force keep readable by their number."""
+    pins = (pin for pin in list_pins(store) if pin.is_in_force(now))
+    return tuple({pin.version for pin in pins if pin.version is not None})
 
 
 def _read(store: Store, key: str) -> Pin:

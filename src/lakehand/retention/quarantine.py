@@ -14,9 +14,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehand.errors import ObjectExistsError, ObjectNotFoundError, ValidationError
+from lakehand.observe.steps import Step, reached
 from lakehand.retention.garbage import GARBAGE_SCHEMA
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ def start_quarantine(
     now = clock.now()
     id_ = f"{now:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
     count, size = _write_files(store, _key(id_, "files.parquet"), batches)
+    reached(Step.QUARANTINE_LISTED)
     if not count:
         store.delete([_key(id_, "files.parquet")])
         return None
@@ -81,6 +84,7 @@ def start_quarantine(
         id=id_, created_at=now, sweep_after=now + grace, files=count, bytes=size
     )
     store.put_if_absent(_key(id_, "manifest.json"), json.dumps(quarantine.to_json()).encode())
+    reached(Step.QUARANTINE_STARTED)
     return quarantine
 
 
@@ -93,7 +97,7 @@ def _write_files(store: Store, key: str, batches: Iterable[pa.RecordBatch]) -> t
         for batch in batches:
             writer.write_batch(batch)
             count += batch.num_rows
-            size += sum(batch["bytes"].to_pylist())
+            size += pc.sum(batch["bytes"]).as_py() or 0
     return count, size
 
 
@@ -146,13 +150,16 @@ def decide(store: Store, quarantine: Quarantine, fate: QuarantineFate) -> Quaran
         store.put_if_absent(_key(quarantine.id, "fate.json"), json.dumps({"fate": fate}).encode())
     except ObjectExistsError:
         return _fate(store, quarantine.id) or fate
+    reached(Step.QUARANTINE_DECIDED)
     return fate
 
 
 def drop(store: Store, quarantine: Quarantine) -> None:
     """Forget a quarantine. The manifest goes first: without it nothing is quarantined."""
-    for name in ("manifest.json", "files.parquet", "fate.json"):
-        store.delete([_key(quarantine.id, name)])
+    store.delete([_key(quarantine.id, "manifest.json")])
+    reached(Step.QUARANTINE_DROPPED)
+    store.delete([_key(quarantine.id, name) for name in ("files.parquet", "fate.json")])
+    store.remove_empty_directories([_key(quarantine.id, "").rstrip("/")])
 
 
 def drop_abandoned(store: Store, *, clock: Clock) -> None:

@@ -8,182 +8,335 @@ reference was checked again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from lakehand.errors import ValidationError
-from lakehand.model.quantities import format_duration
-from lakehand.model.retention import VacuumReport
+from lakehand.errors import LakehandError, ValidationError
+from lakehand.model.retention import Deletion, DeletionOutcome, VacuumReport
+from lakehand.observe import Progress
 from lakehand.observe.clock import SystemClock
+from lakehand.observe.steps import Step, reached
 from lakehand.retention import quarantine as quarantines
 from lakehand.retention.deleting import Deleter
-from lakehand.retention.garbage import open_garbage
-from lakehand.retention.pins import pinned_versions
-from lakehand.runs import list_runs
+from lakehand.retention.garbage import Garbage, open_garbage
+from lakehand.retention.pins import list_pins
+from lakehand.retention.promise import hold, read_promise
+from lakehand.runs import Run, list_runs, sweep
+from lakehand.runs.state import is_idle
+from lakehand.storage.scanning import batch_of_objects
 
 if TYPE_CHECKING:
     from lakehand.formats.base import FormatTable
     from lakehand.model.reports import Outcome
-    from lakehand.model.retention import Protection
-    from lakehand.model.snapshot import Snapshot
+    from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
-    from lakehand.retention.garbage import Garbage
+    from lakehand.retention.promise import Promise
     from lakehand.retention.quarantine import Quarantine
     from lakehand.settings import Settings
 
-__all__ = ["choose_retention", "vacuum"]
+__all__ = ["Mode", "VacuumRequest", "vacuum"]
 
-DEFAULT_RETENTION = timedelta(hours=168)
-_SHORTEST_RETENTION = timedelta(hours=1)
+Mode = Literal["full", "lite"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Promise:
-    """What must stay, and for how long the rest does."""
+class VacuumRequest:
+    """What is asked of vacuum."""
 
-    table: FormatTable
-    clock: Clock
-    retention: timedelta
-    grace: timedelta
-    protection: Protection
+    #: `full` lists the files; `lite` looks only at what the table's history says was removed.
+    mode: Mode = "full"
+    #: Only delete what was set aside before and is past its grace.
+    expire: bool = False
+    #: Quarantine to call off; nothing else is done then.
+    undo: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("full", "lite"):
+            raise ValidationError("mode is full or lite", field="mode", value=self.mode)
+        if self.undo is not None and (self.expire or self.mode == "lite"):
+            raise ValidationError("undo goes with nothing else", field="undo", value=self.undo)
 
 
 def vacuum(
-    table: FormatTable, *, settings: Settings, dry_run: bool = False, clock: Clock | None = None
+    table: FormatTable,
+    *,
+    settings: Settings,
+    request: VacuumRequest | None = None,
+    dry_run: bool = False,
+    on_progress: OnProgress | None = None,
+    clock: Clock | None = None,
 ) -> VacuumReport:
     """Set aside what no version within the retention needs, and delete what was set aside before.
 
     RefusedError if it is not known which files those versions need.
     """
-    clock = clock or SystemClock()
+    asked, clock = request or VacuumRequest(), clock or SystemClock()
     started = clock.monotonic()
-    promise = _read_promise(table, settings, clock)
+    promise = read_promise(table, settings, clock)
     with open_garbage() as garbage:
-        _find(garbage, promise)
-        found, _ = garbage.totals()
-        deleter, new = Deleter(table.store), None
-        listed = _keys(garbage) if dry_run else ()
-        if not dry_run:
-            _sweep_quarantines(garbage, promise, deleter)
-            new = _set_aside(garbage, promise, deleter)
-        changed: Outcome = "committed" if new or deleter.files else "nothing_to_do"
+        tell = on_progress or _tell_nobody
+        work = _Vacuum(promise, asked, garbage, dry_run=dry_run, tell=tell)
+        undone = None
+        if asked.undo is None:
+            work.run()
+        elif not dry_run:
+            undone = quarantines.undo(table.store, asked.undo)
+        return work.report(undone, duration_ms=(clock.monotonic() - started) * 1000)
+
+
+class _Vacuum:
+    """One vacuum under way."""
+
+    def __init__(
+        self,
+        promise: Promise,
+        asked: VacuumRequest,
+        garbage: Garbage,
+        *,
+        dry_run: bool,
+        tell: OnProgress,
+    ) -> None:
+        self._promise = promise
+        self._table = promise.table
+        self._store = promise.table.store
+        self._asked = asked
+        self._dry_run = dry_run
+        self._garbage = garbage
+        self._tell = tell
+        self._deleter = Deleter(self._store)
+        self._due: list[Quarantine] = []
+        self._waiting = 0
+        self._swept = 0
+        self._new: Quarantine | None = None
+        self._to_delete = self._to_set_aside = (0, 0)
+        self._keys: tuple[str, ...] = ()
+        #: Of what the history says was removed: what was found, and until which version it tells.
+        self._forgotten = 0
+        self._last_version: int | None = None
+
+    def run(self) -> None:
+        """Do what is asked for; in a dry run, only find out what that is."""
+        if not self._dry_run:
+            takeover_after = self._promise.settings["takeover_after"]
+            swept = sweep(self._table, clock=self._promise.clock, takeover_after=takeover_after)
+            self._swept = len(swept.files_deleted)
+        self._sort_quarantines()
+        if self._asked.expire and not self._due:
+            return
+        self._find()
+        self._choose()
+        if not self._dry_run:
+            self._delete()
+            self._set_aside()
+            self._note()
+
+    # Finding out.
+
+    def _sort_quarantines(self) -> None:
+        """Decide which quarantines are swept now: from here on these cannot be undone."""
+        now, clock = self._promise.clock.now(), self._promise.clock
+        if not self._dry_run:
+            quarantines.drop_abandoned(self._store, clock=clock)
+        for entry in quarantines.list_quarantines(self._store):
+            is_due = entry.sweep_after <= now or not self._promise.grace or entry.fate
+            if is_due and self._decide(entry) == "sweeping":
+                self._due.append(entry)
+
+    def _decide(self, entry: Quarantine) -> quarantines.QuarantineFate:
+        if self._dry_run:
+            return entry.fate or "sweeping"
+        fate = quarantines.decide(self._store, entry, "sweeping")
+        if fate == "undone":
+            quarantines.drop(self._store, entry)
+        return fate
+
+    def _find(self) -> None:
+        """Look at what is there, and keep all of it that is or may be needed."""
+        if self._asked.mode == "lite":
+            self._find_forgotten()
+        else:
+            self._list()
+        self._garbage.keep_protected(self._promise.protection)
+        self._garbage.keep_for_clones(self._promise.held.names)
+        self._garbage.keep_of_runs(self._runs_under_way())
+        self._look_again()
+
+    def _list(self) -> None:
+        names = self._promise.names
+        batches = self._store.scan(enter=names.may_hold_data)
+        self._tell(Progress(phase="scanning", done=0, unit="files"))
+        for count in self._garbage.scan(batches, names=names, young_since=self._promise.since):
+            self._tell(Progress(phase="scanning", done=count, unit="files"))
+
+    def _find_forgotten(self) -> None:
+        forgotten = self._table.forgotten(before=self._promise.since)
+        self._last_version = forgotten.last_version
+        removed = set(forgotten.keys.to_pylist())
+        set_aside = {
+            key
+            for entry in quarantines.list_quarantines(self._store)
+            for batch in quarantines.read_files(self._store, entry)
+            for key in batch["key"].to_pylist()
+        }
+        found = self._store.head_all(sorted(removed | set_aside))
+        self._forgotten = sum(info.key in removed for info in found)
+        files = pa.Table.from_batches([batch_of_objects(found)])
+        self._garbage.add(files, young_since=self._promise.since)
+        self._tell(Progress(phase="scanning", done=len(found), total=len(found), unit="files"))
+
+    def _runs_under_way(self) -> list[str]:
+        """Return the runs whose files may still be committed: later than any retention tells.
+
+        A ledger that nobody has touched for as long as the retention protects nothing any more.
+        """
+        now, after = self._promise.clock.now(), self._promise.retention
+        runs = (Run(store=self._store, id=id_) for id_ in list_runs(self._store))
+        return [run.id for run in runs if not is_idle(run, now=now, takeover_after=after)]
+
+    def _look_again(self) -> None:
+        """Keep what came into the table, or was pinned, since its log was read."""
+        promise, now = self._promise, self._promise.clock.now()
+        newest = promise.protection.newest_version
+        self._garbage.keep_protected(self._table.protected_since(version=newest))
+        known = {holder.name for holder in promise.held.holders}
+        pins = [pin for pin in list_pins(self._store) if pin.is_in_force(now)]
+        new = [pin for pin in pins if pin.name not in known]
+        if new:
+            held = hold(self._table, new)
+            protection = self._table.protected(
+                since=now, pinned_versions=held.versions, from_version=held.from_version
+            )
+            self._garbage.keep_protected(protection)
+            self._garbage.keep_for_clones(held.names)
+
+    def _choose(self) -> None:
+        """Doom what may go now; what was set aside and may not yet is left alone."""
+        due = {entry.id for entry in self._due}
+        for entry in quarantines.list_quarantines(self._store):
+            for batch in quarantines.read_files(self._store, entry):
+                if entry.id in due:
+                    self._garbage.doom(pa.Table.from_batches([batch]))
+                elif entry.fate is None:
+                    self._waiting += self._garbage.keep(pa.chunked_array([batch["key"]]))
+        if not self._promise.grace and not self._asked.expire:
+            self._garbage.doom_all()
+        self._to_delete = self._garbage.totals("doomed")
+        self._to_set_aside = (0, 0) if self._asked.expire else self._garbage.totals("listed")
+        if self._dry_run:
+            tables = ("doomed",) if self._asked.expire else ("doomed", "listed")
+            batches = (batch for table in tables for batch in self._garbage.batches(table))
+            self._keys = tuple(sorted(key for batch in batches for key in batch["key"].to_pylist()))
+
+    # Doing it.
+
+    def _delete(self) -> None:
+        """Delete what is doomed, checking every batch against the table as it is by then."""
+        deletion = self._deletion()
+        if deletion.files:
+            self._table.begin_deletion(deletion)
+            reached(Step.VACUUM_ANNOUNCED)
+            self._delete_doomed(deletion.files)
+            reached(Step.VACUUM_DELETED)
+        if not self._deleter.errors:
+            for entry in self._due:
+                quarantines.drop(self._store, entry)
+        if deletion.files:
+            self._note_end(deletion)
+
+    def _delete_doomed(self, total: int) -> None:
+        done = 0
+        while True:
+            self._tell(Progress(phase="deleting", done=done, total=total, unit="files"))
+            self._look_again()
+            files = self._garbage.next_doomed()
+            if not files.num_rows:
+                return
+            self._deleter.delete(files, beside=self._garbage.checksums_of(files))
+            reached(Step.VACUUM_DELETING)
+            done += files.num_rows
+
+    def _deletion(self) -> Deletion:
+        files, size = self._to_delete
+        settings = self._promise.settings
+        return Deletion(
+            version=self._promise.protection.newest_version,
+            files=files,
+            bytes=size,
+            asked_retention=settings["retention"],
+            allows_short_retention=settings["allow_short_retention"],
+            entries=settings["vacuum_entries"],
+        )
+
+    def _note_end(self, deletion: Deletion) -> None:
+        """Close the entry in the history; that this fails brings no file back."""
+        deleter = self._deleter
+        outcome = DeletionOutcome(
+            files=deleter.files, directories=deleter.directories, is_complete=not deleter.errors
+        )
+        try:
+            self._table.end_deletion(deletion, outcome)
+        except LakehandError as error:
+            deleter.errors.append(error.to_json())
+
+    def _set_aside(self) -> None:
+        if self._to_set_aside[0]:
+            self._new = quarantines.start_quarantine(
+                self._store,
+                self._garbage.batches("listed"),
+                grace=self._promise.grace,
+                clock=self._promise.clock,
+            )
+
+    def _note(self) -> None:
+        """Remember for the next `lite` what is certainly gone; a listing makes it start over."""
+        if self._asked.expire:
+            return
+        if self._asked.mode == "full":
+            self._table.note_vacuumed(None)
+        elif self._last_version is not None and self._deleter.files >= self._forgotten:
+            self._table.note_vacuumed(self._last_version)
+
+    # Telling.
+
+    def report(self, undone: Quarantine | None, *, duration_ms: float) -> VacuumReport:
+        dry_run, deleter = self._dry_run, self._deleter
+        deleted = self._to_delete if dry_run else (deleter.files, deleter.bytes)
+        new, kept = undone or self._new, self._garbage.kept
+        protection = self._promise.protection
         return VacuumReport(
-            outcome="dry_run" if dry_run else changed,
-            table=table.store.url,
-            version=promise.protection.newest_version,
-            oldest_version=promise.protection.oldest_version,
-            retention_seconds=promise.retention.total_seconds(),
-            files_scanned=garbage.files_scanned,
-            files_retained=garbage.files_scanned - found,
-            files_quarantined=new.files if new else 0,
-            bytes_quarantined=new.bytes if new else 0,
-            files_deleted=deleter.files,
-            bytes_freed=deleter.bytes,
+            outcome=self._outcome(undone),
+            table=self._store.url,
+            version=protection.newest_version,
+            oldest_version=protection.oldest_version,
+            retention_seconds=self._promise.retention.total_seconds(),
+            mode=self._asked.mode,
+            files_scanned=self._garbage.files_scanned,
+            files_retained=kept.total,
+            kept=kept,
+            holders=self._promise.held.holders,
+            files_ignored=self._garbage.files_ignored,
+            files_waiting=self._waiting,
+            files_swept=self._swept,
+            files_quarantined=self._to_set_aside[0],
+            bytes_quarantined=self._to_set_aside[1],
+            files_deleted=deleted[0],
+            bytes_freed=deleted[1],
+            files_undone=undone.files if undone else 0,
+            directories_removed=deleter.directories,
             quarantine_id=new.id if new else None,
             dry_run=dry_run,
-            files_to_delete=listed,
+            files_to_delete=self._keys,
             errors=tuple(deleter.errors),
-            duration_ms=(clock.monotonic() - started) * 1000,
+            duration_ms=duration_ms,
         )
 
-
-def choose_retention(table: FormatTable, snapshot: Snapshot, settings: Settings) -> timedelta:
-    """Return how long files stay after their last version; ValidationError below what is safe."""
-    floor = max(DEFAULT_RETENTION, table.retention(snapshot))
-    asked: timedelta | None = settings["retention"]
-    if asked is None or asked >= floor:
-        return asked or floor
-    if not settings["allow_short_retention"]:
-        raise ValidationError(
-            f"a retention of {format_duration(asked)} is below the {format_duration(floor)} that "
-            "readers of this table may count on",
-            field="retention",
-            value=str(asked),
-            hint="leave it out, or allow it with --allow-short-retention if nobody reads that far",
-        )
-    if asked < _SHORTEST_RETENTION:
-        raise ValidationError(
-            f"a retention of {format_duration(asked)} would delete files of running writers; it "
-            f"must be at least {format_duration(_SHORTEST_RETENTION)}",
-            field="retention",
-            value=str(asked),
-        )
-    return asked
+    def _outcome(self, undone: Quarantine | None) -> Outcome:
+        if self._dry_run:
+            return "dry_run"
+        did_something = undone or self._new or self._deleter.files or self._swept
+        return "committed" if did_something else "nothing_to_do"
 
 
-def _read_promise(table: FormatTable, settings: Settings, clock: Clock) -> _Promise:
-    snapshot = table.snapshot()
-    table.require("vacuum", snapshot)
-    in_force = settings.with_properties(snapshot.properties)
-    retention = choose_retention(table, snapshot, in_force)
-    pins = pinned_versions(table.store, now=clock.now())
-    protection = table.protected(since=clock.now() - retention, pinned_versions=pins)
-    return _Promise(
-        table=table,
-        clock=clock,
-        retention=retention,
-        grace=in_force["grace"],
-        protection=protection,
-    )
-
-
-def _find(garbage: Garbage, promise: _Promise) -> None:
-    """List what is there, and keep all of it that is or may be needed."""
-    table = promise.table
-    garbage.list(table.store.list(), is_data=table.is_data)
-    garbage.keep_young(promise.clock.now() - promise.retention)
-    garbage.keep_protected(promise.protection)
-    # Tasks of runs that are under way commit later than any retention tells.
-    garbage.keep_starting_with([f"lakehand-{run}" for run in list_runs(table.store)])
-    _look_again(garbage, promise)
-
-
-def _look_again(garbage: Garbage, promise: _Promise) -> None:
-    """Keep what came into the table since its log was read."""
-    newest = promise.protection.newest_version
-    garbage.keep_protected(promise.table.protected_since(version=newest))
-
-
-def _sweep_quarantines(garbage: Garbage, promise: _Promise, deleter: Deleter) -> None:
-    """Delete what was set aside long enough ago, if it is still left over and as it was then."""
-    store, now = promise.table.store, promise.clock.now()
-    quarantines.drop_abandoned(store, clock=promise.clock)
-    for entry in quarantines.list_quarantines(store):
-        if entry.sweep_after > now and promise.grace and entry.fate is None:
-            _keep_set_aside(garbage, promise, entry)
-        elif quarantines.decide(store, entry, "sweeping") == "undone":
-            quarantines.drop(store, entry)
-        else:
-            _sweep(garbage, promise, deleter, entry)
-
-
-def _keep_set_aside(garbage: Garbage, promise: _Promise, entry: Quarantine) -> None:
-    for batch in quarantines.read_files(promise.table.store, entry):
-        garbage.keep(pa.chunked_array([batch["key"]]))
-
-
-def _sweep(garbage: Garbage, promise: _Promise, deleter: Deleter, entry: Quarantine) -> None:
-    store, failures_before = promise.table.store, len(deleter.errors)
-    _look_again(garbage, promise)
-    for batch in quarantines.read_files(store, entry):
-        deleter.delete(garbage.take(pa.Table.from_batches([batch])))
-    if len(deleter.errors) == failures_before:
-        quarantines.drop(store, entry)
-
-
-def _set_aside(garbage: Garbage, promise: _Promise, deleter: Deleter) -> Quarantine | None:
-    """Write down what is left over, or delete it where no grace is asked for."""
-    if promise.grace:
-        return quarantines.start_quarantine(
-            promise.table.store, garbage.batches(), grace=promise.grace, clock=promise.clock
-        )
-    _look_again(garbage, promise)
-    for batch in garbage.batches():
-        deleter.delete(pa.Table.from_batches([batch]))
-    return None
-
-
-def _keys(garbage: Garbage) -> tuple[str, ...]:
-    return tuple(key for batch in garbage.batches() for key in batch["key"].to_pylist())
+def _tell_nobody(_progress: Progress) -> None:
+    pass

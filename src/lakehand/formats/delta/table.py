@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,12 +28,15 @@ from lakehand.formats.delta.protocol.clustering import clustering_columns, clust
 from lakehand.formats.delta.protocol.features import require_read, require_write
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY
 from lakehand.formats.delta.protocol.schema import physical_name
-from lakehand.formats.delta.retention.names import is_data
+from lakehand.formats.delta.retention import entries
+from lakehand.formats.delta.retention.forgotten import forgotten_files, note_vacuumed
+from lakehand.formats.delta.retention.names import DataNames
 from lakehand.formats.delta.retention.protected import (
     file_retention,
     protected_files,
     protected_since,
 )
+from lakehand.formats.delta.retention.streams import oldest_streamed_version
 from lakehand.model.work import DataFile
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
@@ -46,7 +50,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.delta.protocol.features import Operation
     from lakehand.model.history import Difference, HistoryEntry
-    from lakehand.model.retention import Protection
+    from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Change, Group, Receipt
     from lakehand.observe.clock import Clock
@@ -124,9 +128,9 @@ class DeltaTable:
     def transactions(self) -> Mapping[str, int]:
         return Head.of(load_state_at(self.store)).transactions
 
-    def require(self, operation: Operation, snapshot: Snapshot) -> None:
+    def require(self, operation: Operation, snapshot: Snapshot, *, force: bool = False) -> None:
         state: DeltaState = snapshot.native
-        require_write(operation, state.protocol, state.metadata, table=self.store.url)
+        require_write(operation, state.protocol, state.metadata, table=self.store.url, force=force)
 
     def native_groups(
         self,
@@ -137,8 +141,7 @@ class DeltaTable:
 
     def partition_keys(self, snapshot: Snapshot) -> pa.Array:
         state: DeltaState = snapshot.native
-        found = (state.schema.find(name) for name in snapshot.partition_columns)
-        columns = [physical_name(column, mode=state.mapping_mode) for column in found if column]
+        columns = _physical_partition_columns(snapshot)
         native = snapshot.files["native"].combine_chunks()
         cubes = native.field("tags") if clustering_columns(state.domains) else None
         return partition_keys(native.field("partition_values"), columns, cubes=cubes)
@@ -200,11 +203,41 @@ class DeltaTable:
     def retention(self, snapshot: Snapshot) -> timedelta:
         return file_retention(snapshot.properties)
 
-    def is_data(self, keys: pa.Array) -> pa.BooleanArray:
-        return is_data(keys)
+    def data_names(self, snapshot: Snapshot) -> DataNames:
+        columns = (*snapshot.partition_columns, *_physical_partition_columns(snapshot))
+        return DataNames(partition_columns=tuple(dict.fromkeys(columns)))
 
-    def protected(self, *, since: datetime, pinned_versions: Collection[int] = ()) -> Protection:
-        return protected_files(self.store, since=since, pinned_versions=pinned_versions)
+    def protected(
+        self,
+        *,
+        since: datetime,
+        pinned_versions: Collection[int] = (),
+        from_version: int | None = None,
+    ) -> Protection:
+        return protected_files(
+            self.store, since=since, pinned_versions=pinned_versions, from_version=from_version
+        )
+
+    def forgotten(self, *, before: datetime) -> Forgotten:
+        return forgotten_files(self.store, before=before)
+
+    def note_vacuumed(self, version: int | None) -> None:
+        note_vacuumed(self.store, version)
+
+    def begin_deletion(self, deletion: Deletion) -> None:
+        if entries.is_wanted(deletion.entries, self.store):
+            properties = self._heads.at(deletion.version).metadata.configuration
+            entry = entries.start(deletion, table_retention=file_retention(properties))
+            self.commit(entry, token=f"lakehand-vacuum-{uuid.uuid4().hex}")
+
+    def end_deletion(self, deletion: Deletion, outcome: DeletionOutcome) -> None:
+        if entries.is_wanted(deletion.entries, self.store):
+            entry = entries.ending(deletion, outcome)
+            self.commit(entry, token=f"lakehand-vacuum-{uuid.uuid4().hex}")
+
+    def streamed_version(self, checkpoint: Store) -> int:
+        table_id = load_state_at(self.store).metadata.id
+        return oldest_streamed_version(checkpoint, table_id=table_id)
 
     def protected_since(self, *, version: int) -> Protection:
         return protected_since(self.store, version=version)
@@ -231,3 +264,8 @@ class DeltaTable:
 
     def checkpoint(self, *, version: int | None = None) -> Mapping[str, Any]:
         return write_checkpoint(self.store, version=version, clock=self._clock).to_json()
+
+def _physical_partition_columns(snapshot: Snapshot) -> list[str]:
+    state: DeltaState = snapshot.native
+    found = (state.schema.find(name) for name in snapshot.partition_columns)
+    return [physical_name(column, mode=state.mapping_mode) for column in found if column]

@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["is_data"]
+__all__ = ["DataNames"]
 
 #: Change data is the one hidden directory that vacuum looks into.
-_CHANGE_DATA = "_change_data/"
-#: A directory or file whose name starts so is hidden, unless it is that of a partition.
-_HIDDEN = r"(^|/)[_.][^/=]*(/|$)"
+_CHANGE_DATA = "_change_data"
+_HIDDEN = "(^|/)[_.]"
 _DATA_NAME = r"(\.parquet|(^|/)deletion_vector_[^/]*\.bin)$"
 
 
-def is_data(keys: pa.Array) -> pa.BooleanArray:
-    """Say of each key whether it can be a data file, a deletion vector or change data.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataNames:
+    """Tells data files, deletion vectors and change data by their keys.
 
-    Everything else in the root belongs to somebody else, or to the log, and is left alone.
+    A name that starts with `_` or `.` is hidden, unless it is that of a partition's directory.
+    Everything hidden belongs to somebody else, or to the log, and is left alone.
     """
-    is_change = pc.starts_with(keys, pattern=_CHANGE_DATA)
-    below = pc.if_else(is_change, pc.utf8_slice_codeunits(keys, len(_CHANGE_DATA)), keys)
-    hidden = pc.match_substring_regex(below, pattern=_HIDDEN)
-    named = pc.match_substring_regex(keys, pattern=_DATA_NAME)
-    return pc.and_(named, pc.invert(hidden))
+
+    #: As directories spell them: by logical and by physical name.
+    partition_columns: tuple[str, ...] = ()
+
+    def is_data(self, keys: pa.Array) -> pa.BooleanArray:
+        """Say of each key whether it can be a file of rows, or belongs to one."""
+        is_change = pc.starts_with(keys, pattern=f"{_CHANGE_DATA}/")
+        below = pc.if_else(is_change, pc.utf8_slice_codeunits(keys, len(_CHANGE_DATA) + 1), keys)
+        named = pc.match_substring_regex(keys, pattern=_DATA_NAME)
+        return pc.and_(named, pc.invert(self._is_hidden(below)))
+
+    def may_hold_data(self, directory: str) -> bool:
+        """Say whether a directory is worth a look."""
+        if directory == _CHANGE_DATA:
+            return True
+        name = directory.rpartition("/")[2]
+        return not name.startswith(("_", ".")) or name.startswith(self._partition_starts())
+
+    def _is_hidden(self, keys: pa.Array) -> pa.BooleanArray:
+        if not any(start[0] in "_." for start in self._partition_starts()):
+            return pc.match_substring_regex(keys, pattern=_HIDDEN)
+        starts = "|".join(re.escape(start) for start in self._partition_starts())
+        plain = pc.replace_substring_regex(keys, pattern=f"(^|/)({starts})", replacement=r"\1p=")
+        return pc.match_substring_regex(plain, pattern=_HIDDEN)
+
+    def _partition_starts(self) -> tuple[str, ...]:
+        return tuple(f"{column}=" for column in self.partition_columns)

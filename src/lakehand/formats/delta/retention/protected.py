@@ -10,10 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakehand.errors import RefusedError, VersionNotFoundError
-from lakehand.formats.delta.files.deletion_vectors import INLINE, DvDescriptor
 from lakehand.formats.delta.log.commit_times import version_at
 from lakehand.formats.delta.log.discovery import LogSegment, find_segment, require_dense
 from lakehand.formats.delta.log.file_members import decoded_path, line_types
@@ -23,23 +21,21 @@ from lakehand.formats.delta.log.replay import live_relation
 from lakehand.formats.delta.log.snapshot import load_state
 from lakehand.formats.delta.log.source import open_log_source
 from lakehand.formats.delta.protocol.intervals import interval_property
-from lakehand.formats.delta.protocol.paths import is_absolute
+from lakehand.formats.delta.retention.named import Named
 from lakehand.model.quantities import format_duration
 from lakehand.model.retention import Protection
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
     from datetime import timedelta
 
     from lakehand.formats.delta.log.listing import LogListing
-    from lakehand.formats.delta.log.source import LogSource
     from lakehand.storage import Store
 
 __all__ = ["file_retention", "protected_files", "protected_since"]
 
 _RETENTION_PROPERTY = "delta.deletedFileRetentionDuration"
 _DEFAULT_RETENTION = "interval 1 week"
-_LOOKS_ABSOLUTE = r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)"
 
 
 def file_retention(properties: Mapping[str, str]) -> timedelta:
@@ -48,30 +44,49 @@ def file_retention(properties: Mapping[str, str]) -> timedelta:
 
 
 def protected_files(
-    store: Store, *, since: datetime, pinned_versions: Collection[int] = ()
+    store: Store,
+    *,
+    since: datetime,
+    pinned_versions: Collection[int] = (),
+    from_version: int | None = None,
 ) -> Protection:
     """Return the files of every version that was in force at `since` or later, and of pinned ones.
 
-    RefusedError if the log does not reach back that far and tombstones do not make up for it.
+    `from_version` protects all later versions as well, where that goes back further. RefusedError
+    if the log does not reach back that far and tombstones do not make up for it.
     """
     listing = list_log(store)
     newest = find_segment(store).version if listing.last_version is None else listing.last_version
     oldest = _oldest_version(store, listing, since)
-    named = _Named(store)
-    for version in sorted({oldest, *pinned_versions}):
-        load_soundly(store, version, lambda segment: _take_live(named, store, segment))
+    if from_version is not None:
+        oldest = min(oldest, max(from_version, listing.earliest_version or 0))
+    named = Named(store)
+    load_soundly(store, oldest, lambda segment: _take_live(named, store, segment))
     _take_added(named, store, listing, after=oldest, newest=newest)
     load_soundly(store, newest, lambda segment: _take_tombstones(named, store, segment, since))
-    return named.protection(oldest=oldest, newest=newest)
+    pinned = Named(store)
+    for version in sorted(set(pinned_versions)):
+        load_soundly(store, version, lambda segment: _take_live(pinned, store, segment))
+    return _protection(named, pinned, oldest=oldest, newest=newest)
 
 
 def protected_since(store: Store, *, version: int) -> Protection:
     """Return the files that commits after `version` named, for a second look before deleting."""
     listing = list_log(store, start=version)
     newest = max(listing.last_version or version, version)
-    named = _Named(store)
+    named = Named(store)
     _take_added(named, store, listing, after=version, newest=newest)
-    return named.protection(oldest=version + 1, newest=newest)
+    return _protection(named, Named(store), oldest=version + 1, newest=newest)
+
+
+def _protection(named: Named, pinned: Named, *, oldest: int, newest: int) -> Protection:
+    return Protection(
+        oldest_version=oldest,
+        newest_version=newest,
+        keys=named.keys(),
+        pinned_keys=pinned.keys(),
+        names=pa.chunked_array([*named.names().chunks, *pinned.names().chunks], pa.string()),
+    )
 
 
 def _oldest_version(store: Store, listing: LogListing, since: datetime) -> int:
@@ -112,14 +127,14 @@ def _written_at(segment: LogSegment) -> datetime:
     return max(times)
 
 
-def _take_live(named: _Named, store: Store, segment: LogSegment) -> None:
+def _take_live(named: Named, store: Store, segment: LogSegment) -> None:
     with open_log_source(store, segment) as source:
         relation = live_relation(source, "add", ("deletionVector",))
         named.take(source, f"SELECT path_key, deletionVector FROM {relation}")
 
 
 def _take_added(
-    named: _Named, store: Store, listing: LogListing, *, after: int, newest: int
+    named: Named, store: Store, listing: LogListing, *, after: int, newest: int
 ) -> None:
     """Take what the commits after a version added, later removed or not, with their change data."""
     versions = tuple(version for version in sorted(listing.commits) if after < version <= newest)
@@ -138,7 +153,7 @@ def _take_added(
         )
 
 
-def _take_tombstones(named: _Named, store: Store, segment: LogSegment, since: datetime) -> None:
+def _take_tombstones(named: Named, store: Store, segment: LogSegment, since: datetime) -> None:
     """Take what was removed after `since` by the removal's own time, which may be another clock's.
 
     A removal without a time may have been at any time.
@@ -150,58 +165,4 @@ def _take_tombstones(named: _Named, store: Store, segment: LogSegment, since: da
             source,
             f"SELECT path_key, deletionVector FROM {relation} "
             f"WHERE coalesce(deletionTimestamp, {cutoff}) >= {cutoff}",
-        )
-
-
-class _Named:
-    """Gathers what actions name: keys below the root, and names of what is named from outside."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._keys: list[pa.ChunkedArray] = []
-        self._resolved: list[str] = []
-        self._names: set[str] = set()
-
-    def take(self, source: LogSource, query: str) -> None:
-        """Take the files of `query`, which has the columns path_key and deletionVector."""
-        source.run(f"CREATE OR REPLACE TEMP TABLE named AS {query}")
-        absolute = f"regexp_matches(path_key, '{_LOOKS_ABSOLUTE}')"
-        relative = source.stream(f"SELECT DISTINCT path_key FROM named WHERE NOT {absolute}")
-        self._keys.append(relative.read_all()["path_key"])
-        for (path,) in source.run(f"SELECT DISTINCT path_key FROM named WHERE {absolute}"):
-            self._take_path(path)
-        vectors = source.run(
-            "SELECT DISTINCT deletionVector.storageType, deletionVector.pathOrInlineDv FROM named "
-            f"WHERE deletionVector IS NOT NULL AND deletionVector.storageType <> '{INLINE}'"
-        )
-        self._take_vectors(vectors)
-        source.run("DROP TABLE named")
-
-    def _take_vectors(self, vectors: Iterable[tuple[str, str]]) -> None:
-        for storage_type, text in vectors:
-            path = DvDescriptor(
-                storage_type=storage_type, path_or_inline=text, size_bytes=0, cardinality=0
-            ).path
-            if path is not None and is_absolute(path):
-                self._take_path(path)
-            elif path is not None:
-                self._resolved.append(path)
-
-    def _take_path(self, path: str) -> None:
-        """Take an absolute path; one of a store that is unknown here is an error."""
-        store, key = self._store.resolve(path)
-        if store is self._store:
-            self._resolved.append(key)
-        self._names.add(key.rpartition("/")[2])
-
-    def protection(self, *, oldest: int, newest: int) -> Protection:
-        chunks = [chunk.cast(pa.string()) for keys in self._keys for chunk in keys.chunks]
-        chunks.append(pa.array(self._resolved, pa.string()))
-        keys = pc.unique(pa.chunked_array(chunks, pa.string()))
-        names = pa.array(sorted(self._names), pa.string())
-        return Protection(
-            oldest_version=oldest,
-            newest_version=newest,
-            keys=pa.chunked_array([keys]),
-            names=pa.chunked_array([names]),
         )

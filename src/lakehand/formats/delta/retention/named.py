@@ -1,0 +1,73 @@
+"""What actions name: keys below the root, and files that are named from outside of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehand.formats.delta.files.deletion_vectors import INLINE, DvDescriptor
+from lakehand.formats.delta.protocol.paths import is_absolute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakehand.formats.delta.log.source import LogSource
+    from lakehand.storage import Store
+
+__all__ = ["Named"]
+
+_LOOKS_ABSOLUTE = r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)"
+
+
+class Named:
+    """Gathers what actions name: keys below the root, and names of what is named from outside."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._keys: list[pa.ChunkedArray] = []
+        self._resolved: list[str] = []
+        self._names: set[str] = set()
+
+    def take(self, source: LogSource, query: str) -> None:
+        """Take the files of `query`, which has the columns path_key and deletionVector."""
+        source.run(f"CREATE OR REPLACE TEMP TABLE named AS {query}")
+        absolute = f"regexp_matches(path_key, '{_LOOKS_ABSOLUTE}')"
+        relative = source.stream(f"SELECT DISTINCT path_key FROM named WHERE NOT {absolute}")
+        self._keys.append(relative.read_all()["path_key"])
+        for (path,) in source.run(f"SELECT DISTINCT path_key FROM named WHERE {absolute}"):
+            self._take_path(path)
+        vectors = source.run(
+            "SELECT DISTINCT deletionVector.storageType, deletionVector.pathOrInlineDv FROM named "
+            f"WHERE deletionVector IS NOT NULL AND deletionVector.storageType <> '{INLINE}'"
+        )
+        self._take_vectors(vectors)
+        source.run("DROP TABLE named")
+
+    def _take_vectors(self, vectors: Iterable[tuple[str, str]]) -> None:
+        for storage_type, text in vectors:
+            path = DvDescriptor(
+                storage_type=storage_type, path_or_inline=text, size_bytes=0, cardinality=0
+            ).path
+            if path is not None and is_absolute(path):
+                self._take_path(path)
+            elif path is not None:
+                self._resolved.append(path)
+
+    def _take_path(self, path: str) -> None:
+        """Take an absolute path; one of a store that is unknown here is an error."""
+        store, key = self._store.resolve(path)
+        if store is self._store:
+            self._resolved.append(key)
+        self._names.add(key.rpartition("/")[2])
+
+    def keys(self) -> pa.ChunkedArray:
+        """Return the keys below the root, distinct."""
+        chunks = [chunk.cast(pa.string()) for keys in self._keys for chunk in keys.chunks]
+        chunks.append(pa.array(self._resolved, pa.string()))
+        return pa.chunked_array([pc.unique(pa.chunked_array(chunks, pa.string()))])
+
+    def names(self) -> pa.ChunkedArray:
+        """Return the bare names of files that are named from outside."""
+        return pa.chunked_array([pa.array(sorted(self._names), pa.string())])

@@ -1,0 +1,159 @@
+"""What vacuum promises to keep: by its retention, by pins, and for streams and clones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakehand.errors import LakehandError, RefusedError, ValidationError
+from lakehand.formats.registry import detect_format
+from lakehand.model.quantities import format_duration
+from lakehand.model.retention import Holder
+from lakehand.retention.pins import list_pins
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from lakehand.formats.base import FormatTable
+    from lakehand.formats.data_names import DataNames
+    from lakehand.model.retention import Protection
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.observe.clock import Clock
+    from lakehand.retention.pins import Pin
+    from lakehand.settings import Settings
+
+__all__ = ["DEFAULT_RETENTION", "Promise", "choose_retention", "hold", "read_promise"]
+
+DEFAULT_RETENTION = timedelta(hours=168)
+_SHORTEST_RETENTION = timedelta(hours=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Held:
+    """What pins ask for beyond the retention."""
+
+    versions: tuple[int, ...] = ()
+    #: All versions from this one on.
+    from_version: int | None = None
+    #: Bare names of files that clones refer to.
+    names: pa.ChunkedArray
+    holders: tuple[Holder, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Promise:
+    """What must stay, and for how long the rest does."""
+
+    table: FormatTable
+    settings: Settings
+    names: DataNames
+    clock: Clock
+    retention: timedelta
+    held: Held
+    protection: Protection
+
+    @property
+    def since(self) -> datetime:
+        return self.clock.now() - self.retention
+
+    @property
+    def grace(self) -> timedelta:
+        grace: timedelta = self.settings["grace"]
+        return grace
+
+
+def read_promise(table: FormatTable, settings: Settings, clock: Clock) -> Promise:
+    """Read what must stay; RefusedError if that is not known."""
+    snapshot = table.snapshot()
+    in_force = settings.with_properties(snapshot.properties)
+    table.require("vacuum", snapshot, force=in_force["vacuum_stale_metadata"])
+    retention = choose_retention(table, snapshot, in_force)
+    held = hold(table, [pin for pin in list_pins(table.store) if pin.is_in_force(clock.now())])
+    protection = table.protected(
+        since=clock.now() - retention,
+        pinned_versions=held.versions,
+        from_version=held.from_version,
+    )
+    return Promise(
+        table=table,
+        settings=in_force,
+        names=table.data_names(snapshot),
+        clock=clock,
+        retention=retention,
+        held=held,
+        protection=protection,
+    )
+
+
+def choose_retention(table: FormatTable, snapshot: Snapshot, settings: Settings) -> timedelta:
+    """Return how long files stay after their last version; ValidationError below what is safe."""
+    floor = max(DEFAULT_RETENTION, table.retention(snapshot))
+    asked: timedelta | None = settings["retention"]
+    if asked is None or asked >= floor:
+        return asked or floor
+    if not settings["allow_short_retention"]:
+        raise ValidationError(
+            f"a retention of {format_duration(asked)} is below the {format_duration(floor)} that "
+            "readers of this table may count on",
+            field="retention",
+            value=str(asked),
+            hint="leave it out, or allow it with --allow-short-retention if nobody reads that far",
+        )
+    if asked < _SHORTEST_RETENTION:
+        raise ValidationError(
+            f"a retention of {format_duration(asked)} would delete files of running writers; it "
+            f"must be at least {format_duration(_SHORTEST_RETENTION)}",
+            field="retention",
+            value=str(asked),
+        )
+    return asked
+
+
+def hold(table: FormatTable, pins: list[Pin]) -> Held:
+    """Return what `pins` hold back; RefusedError, which names the pin, if one cannot be read."""
+    holders: list[Holder] = []
+    names: list[pa.Array] = []
+    for pin in pins:
+        version = pin.version
+        try:
+            if pin.stream is not None:
+                version = table.streamed_version(table.store.open_other(pin.stream))
+            if pin.clone is not None:
+                names += _named_by_clone(table, pin.clone)
+        except LakehandError as error:
+            raise _unreadable(table, pin, error) from error
+        holders.append(Holder(name=pin.name, kind=pin.kind, version=version, uri=pin.uri))
+    streamed = [item.version for item in holders if item.kind == "stream"]
+    return Held(
+        versions=tuple(item.version or 0 for item in holders if item.kind == "version"),
+        from_version=min((version or 0 for version in streamed), default=None),
+        names=pa.chunked_array(names, pa.string()),
+        holders=tuple(holders),
+    )
+
+
+def _named_by_clone(table: FormatTable, uri: str) -> list[pa.Array]:
+    """Return the bare names of files outside of itself that a clone refers to in any version.
+
+    All of its history counts: how long its own readers look back is its owner's to say.
+    """
+    store = table.store.open_other(uri)
+    clone = detect_format(store).open(store)
+    chunks: list[pa.Array] = clone.protected(
+        since=clone.snapshot().at - DEFAULT_RETENTION, from_version=0
+    ).names.chunks
+    return chunks
+
+
+def _unreadable(table: FormatTable, pin: Pin, error: LakehandError) -> RefusedError:
+    return RefusedError(
+        f"what the {pin.kind} of pin {pin.name!r} still needs of {table.store.url} cannot be told: "
+        f"{error.message}",
+        table=table.store.url,
+        operation="vacuum",
+        hint=f"nothing was deleted; make {pin.uri or 'it'} readable, or remove the pin with"
+        f" `lakehand pin TABLE {pin.name} --remove`",
+    )
