@@ -16,7 +16,7 @@ import click
 
 import lakehand
 from lakehand import errors
-from lakehand.assess import health
+from lakehand.assess import checkup, health
 from lakehand.assess import inspect as inspection
 from lakehand.cli.main import cli
 from lakehand.formats.delta.protocol.features import BINDINGS, FEATURES
@@ -74,7 +74,7 @@ EXIT_CODES = (
     ("2", "bad usage: an argument, a setting or a missing part"),
     ("3", "lost to a concurrent writer; nothing was changed; try again"),
     ("4", "the proof failed; nothing was changed"),
-    ("5", "unhealthy (reserved for `health` and `verify`)"),
+    ("5", "unhealthy (`health` and `verify` only)"),
     ("130", "interrupted"),
 )
 
@@ -188,6 +188,8 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`inspect`: each of `sizes[]`", inspection, "SizeRange"),
     ("`inspect`: `health`", health, "Health"),
     ("`inspect`: each of `health.reasons[]`", health, "Reason"),
+    ("`health`", checkup, "HealthReport"),
+    ("`health`: each of `checks[]`", checkup, "Check"),
     ("`plan`", planning, "Plan"),
     ("`plan`: each of `groups[]`", planning, "PlannedGroup"),
     ("`plan`: `policy`", policy, "CompactionPolicy"),

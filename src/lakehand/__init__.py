@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakehand.settings import SETTINGS, Settings
     from lakehand.storage import Store, open_store
     from lakehand.storage.retry import RetryPolicy, with_retry
-    from lakehand.table import Table, create_table, open_table
+    from lakehand.table import Table, check_health, create_table, open_table
 
 __version__ = "0.1.0"
 
@@ -54,6 +54,7 @@ __all__ = [
     "Table",
     "TableError",
     "ValidationError",
+    "check_health",
     "create_table",
     "is_retryable",
     "open_store",
@@ -72,6 +73,7 @@ _HOMES = {
     "Snapshot": "model.snapshot",
     "Store": "storage",
     "Table": "table",
+    "check_health": "table",
     "create_table": "table",
     "open_store": "storage",
     "open_table": "table",

@@ -14,6 +14,7 @@ from lakehand.observe.clock import SystemClock
 from lakehand.rewrite.prepare import Request, make_plan
 from lakehand.settings import Settings
 from lakehand.storage import open_store
+from lakehand.storage.location import path_to_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakehand.assess.checkup import HealthReport
     from lakehand.formats.base import FormatTable
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.reports import OperationReport, StatisticsReport
@@ -29,9 +31,11 @@ if TYPE_CHECKING:
     from lakehand.observe import OnProgress
     from lakehand.planning.plan import Plan
     from lakehand.planning.restriction import FileFilter
+    from lakehand.retention.pins import Pin
+    from lakehand.retention.vacuum import Mode
     from lakehand.rewrite.prepare import Planned
 
-__all__ = ["Table", "create_table", "open_table"]
+__all__ = ["Table", "check_health", "create_table", "open_table"]
 
 
 def open_table(
@@ -72,6 +76,28 @@ def create_table(
         store, schema, partition_by=partition_by, properties=properties or {}, settings=chosen
     )
     return Table(handle, format_name=table_format.name, settings=chosen)
+
+
+def check_health(
+    uri: str | Path,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    orphans: bool = False,
+    **settings: Any,
+) -> HealthReport:
+    """Say how healthy the table at `uri` is; one that cannot be reached or read is not.
+
+    The arguments are those of `open_table` and `Table.health`.
+    """
+    from lakehand.assess.checkup import UNREADABLE, report_unreadable
+
+    clock = SystemClock()
+    started = clock.monotonic()
+    try:
+        table = open_table(uri, storage_options=storage_options, **settings)
+    except UNREADABLE as error:
+        return report_unreadable(path_to_url(uri), error, started=started, clock=clock)
+    return table.health(orphans=orphans)
 
 
 class Table:
@@ -150,6 +176,18 @@ class Table:
         """Say what is wrong with a snapshot of this table."""
         settings = self._settings.with_properties(snapshot.properties)
         return inspect_snapshot(snapshot, format_name=self.format, settings=settings)
+
+    def health(self, *, orphans: bool = False, **settings: Any) -> HealthReport:
+        """Hold the newest version against thresholds; a table that cannot be read is unhealthy.
+
+        `orphans` lists storage for files that no version needs. Further keywords are settings, for
+        this call only.
+        """
+        from lakehand.assess.checkup import check_health
+
+        return check_health(
+            self._handle, settings=self._settings.with_call(settings), orphans=orphans
+        )
 
     def history(self, *, limit: int | None = None) -> list[HistoryEntry]:
         """Return the commits, newest first."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
@@ -131,10 +132,13 @@ def test_the_score_stays_between_0_and_100(numbers):
             commits_since_checkpoint=commits,
             checkpoint_interval=10,
             small_file_bytes=MIB,
+            total_bytes=rows,
+            uncovered_age=timedelta(seconds=commits),
+            orphan_bytes=deleted,
         )
     )
     assert 0 <= health.score <= 100
-    assert health.score == 100 - sum(reason.points for reason in health.reasons)
+    assert health.score == max(0, 100 - sum(reason.points for reason in health.reasons))
 
 
 def test_the_document_has_every_promised_field():

@@ -1,21 +1,25 @@
-"""How healthy a table is: 100 points, minus what each finding costs.
+"""How healthy a table is: 100 points, minus what each finding costs, and never below 0.
 
 | finding | costs at most | full cost is reached when |
 |---|---|---|
 | small files | 50 | compaction would save every file |
 | deleted rows | 20 | a quarter of the rows in the files is deleted |
 | checkpoint overdue | 20 | ten intervals of commits have to be replayed |
+| checkpoint old | 10 | one is overdue, and the oldest commit to replay is 30 days old |
+| orphans | 10 | files that no version needs take as much space as those of the newest |
 | no row counts | 10 | no file says how many rows it has |
 
-Each cost grows in proportion. A finding that costs less than a point is not reported.
+Each cost grows in proportion. A finding that costs less than a point is not reported. The age of a
+checkpoint is looked at by `health` only, orphans only by `health --orphans`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lakehand.model.quantities import format_bytes, format_count
+from lakehand.model.quantities import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +32,9 @@ _DELETED_ROWS_COST = 20
 _DELETED_ROWS_WORST = 0.25
 _CHECKPOINT_COST = 20
 _CHECKPOINT_WORST_INTERVALS = 10
+_CHECKPOINT_AGE_COST = 10
+_CHECKPOINT_WORST_AGE = timedelta(days=30)
+_ORPHANS_COST = 10
 _NO_ROW_COUNTS_COST = 10
 
 
@@ -66,6 +73,27 @@ class Measures:
     commits_since_checkpoint: int
     checkpoint_interval: int
     small_file_bytes: int
+    total_bytes: int
+    #: Age of the oldest commit that no checkpoint covers; None: there is none, or nobody looked.
+    uncovered_age: timedelta | None = None
+    #: Size of files that no version needs; None: nobody looked.
+    orphan_bytes: int | None = None
+
+    @property
+    def excess_file_ratio(self) -> float:
+        """Part of the files that compaction would save."""
+        return self.excess_file_count / max(self.file_count, 1)
+
+    @property
+    def deleted_row_ratio(self) -> float:
+        """Part of the rows in the files that is deleted."""
+        return min(1.0, self.deleted_rows / max(self.physical_rows, 1))
+
+    @property
+    def overdue_age(self) -> timedelta:
+        """How long a checkpoint has been wanting; 0 as long as none is due."""
+        is_due = self.commits_since_checkpoint >= self.checkpoint_interval
+        return self.uncovered_age if is_due and self.uncovered_age else timedelta(0)
 
 
 def assess_health(measures: Measures) -> Health:
@@ -73,7 +101,7 @@ def assess_health(measures: Measures) -> Health:
     found = [reason for rule in RULES if (reason := rule(measures)) and reason.points >= 1]
     found.sort(key=lambda reason: -reason.points)
     return Health(
-        score=_FULL_SCORE - sum(reason.points for reason in found),
+        score=max(0, _FULL_SCORE - sum(reason.points for reason in found)),
         reasons=tuple(found),
     )
 
@@ -86,7 +114,7 @@ def _small_files(measures: Measures) -> Reason | None:
     verb = "is" if measures.small_file_count == 1 else "are"
     return Reason(
         code="small_files",
-        points=round(_SMALL_FILES_COST * measures.excess_file_count / measures.file_count),
+        points=round(_SMALL_FILES_COST * measures.excess_file_ratio),
         message=(
             f"{small} of {measures.file_count:,} {verb} smaller than {limit}; "
             f"compaction would save {measures.excess_file_count:,}"
@@ -97,7 +125,7 @@ def _small_files(measures: Measures) -> Reason | None:
 def _deleted_rows(measures: Measures) -> Reason | None:
     if not measures.deleted_rows or not measures.physical_rows:
         return None
-    part = measures.deleted_rows / measures.physical_rows
+    part = measures.deleted_row_ratio
     return Reason(
         code="deleted_rows",
         points=round(_DELETED_ROWS_COST * min(1, part / _DELETED_ROWS_WORST)),
@@ -123,6 +151,32 @@ def _checkpoint_overdue(measures: Measures) -> Reason | None:
     )
 
 
+def _checkpoint_old(measures: Measures) -> Reason | None:
+    if not measures.overdue_age:
+        return None
+    return Reason(
+        code="checkpoint_old",
+        points=round(_CHECKPOINT_AGE_COST * min(1, measures.overdue_age / _CHECKPOINT_WORST_AGE)),
+        message=(
+            f"commits of the last {format_duration(measures.overdue_age)} are in no checkpoint"
+        ),
+    )
+
+
+def _orphans(measures: Measures) -> Reason | None:
+    if not measures.orphan_bytes:
+        return None
+    part = measures.orphan_bytes / max(measures.total_bytes, 1)
+    return Reason(
+        code="orphans",
+        points=round(_ORPHANS_COST * min(1, part)),
+        message=(
+            f"{format_bytes(measures.orphan_bytes)} in files that no version needs, beside "
+            f"{format_bytes(measures.total_bytes)} in the newest"
+        ),
+    )
+
+
 def _no_row_counts(measures: Measures) -> Reason | None:
     if not measures.files_without_rows:
         return None
@@ -141,5 +195,7 @@ RULES: tuple[Callable[[Measures], Reason | None], ...] = (
     _small_files,
     _deleted_rows,
     _checkpoint_overdue,
+    _checkpoint_old,
+    _orphans,
     _no_row_counts,
 )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.settings import Settings
 
-__all__ = ["Inspection", "SizeRange", "inspect_snapshot"]
+__all__ = ["Inspection", "SizeRange", "inspect_snapshot", "measure"]
 
 #: Edges of the histogram as parts of the target size; one half is where files count as small.
 _EDGES = (0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 1, 2)
@@ -91,12 +91,40 @@ class Inspection:
 
 def inspect_snapshot(snapshot: Snapshot, *, format_name: str, settings: Settings) -> Inspection:
     """Count what is in `snapshot` and say what is wrong with it."""
-    files = snapshot.files
+    files, measures = snapshot.files, measure(snapshot, settings=settings)
+    target_bytes: int = settings["target_file_bytes"]
+    partitions = _partition_numbers(files["partition"])
+    return Inspection(
+        table=snapshot.table,
+        format=format_name,
+        version=snapshot.version,
+        at=snapshot.at,
+        file_count=measures.file_count,
+        total_bytes=measures.total_bytes,
+        average_file_bytes=measures.total_bytes // max(measures.file_count, 1),
+        row_count=_visible_rows(measures),
+        deleted_row_count=measures.deleted_rows,
+        small_file_count=measures.small_file_count,
+        small_file_bytes=measures.small_file_bytes,
+        target_file_bytes=target_bytes,
+        excess_file_count=measures.excess_file_count,
+        files_with_deleted_rows=_rewritable_for_deletes(files, settings["deleted_row_ratio"]),
+        partition_count=int(partitions.max()) + 1 if len(partitions) else 0,
+        partition_columns=snapshot.partition_columns,
+        checkpoint_version=snapshot.checkpoint_version,
+        commits_since_checkpoint=measures.commits_since_checkpoint,
+        sizes=_histogram(_sizes(files), target_bytes),
+        health=assess_health(measures),
+    )
+
+
+def measure(snapshot: Snapshot, *, settings: Settings) -> Measures:
+    """Return the numbers that the health of `snapshot` is computed from."""
+    files, sizes = snapshot.files, _sizes(snapshot.files)
     target_bytes: int = settings["target_file_bytes"]
     small_bytes = int(target_bytes * settings["small_file_ratio"])
-    sizes = _as_numpy(files["bytes"].combine_chunks())
     partitions = _partition_numbers(files["partition"])
-    measures = Measures(
+    return Measures(
         file_count=files.num_rows,
         small_file_count=int(np.count_nonzero(sizes < small_bytes)),
         excess_file_count=_excess_files(sizes, partitions, small_bytes, target_bytes),
@@ -106,29 +134,12 @@ def inspect_snapshot(snapshot: Snapshot, *, format_name: str, settings: Settings
         commits_since_checkpoint=_commits_since_checkpoint(snapshot),
         checkpoint_interval=settings["checkpoint_interval"],
         small_file_bytes=small_bytes,
-    )
-    return Inspection(
-        table=snapshot.table,
-        format=format_name,
-        version=snapshot.version,
-        at=snapshot.at,
-        file_count=measures.file_count,
         total_bytes=int(sizes.sum()),
-        average_file_bytes=int(sizes.sum()) // max(measures.file_count, 1),
-        row_count=_visible_rows(measures),
-        deleted_row_count=measures.deleted_rows,
-        small_file_count=measures.small_file_count,
-        small_file_bytes=small_bytes,
-        target_file_bytes=target_bytes,
-        excess_file_count=measures.excess_file_count,
-        files_with_deleted_rows=_rewritable_for_deletes(files, settings["deleted_row_ratio"]),
-        partition_count=int(partitions.max()) + 1 if len(partitions) else 0,
-        partition_columns=snapshot.partition_columns,
-        checkpoint_version=snapshot.checkpoint_version,
-        commits_since_checkpoint=measures.commits_since_checkpoint,
-        sizes=_histogram(sizes, target_bytes),
-        health=assess_health(measures),
     )
+
+
+def _sizes(files: pa.Table) -> np.ndarray:
+    return _as_numpy(files["bytes"].combine_chunks())
 
 
 def _as_numpy(numbers: pa.Array) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakehand.cli.commands.health import health
 from lakehand.cli.commands.log import checkpoint
 from lakehand.cli.commands.proving import statistics, verify
 from lakehand.cli.commands.reading import history, inspect, settings
@@ -17,6 +18,7 @@ __all__ = ["COMMANDS"]
 #: In the order in which `lakehand --help` lists them.
 COMMANDS: tuple[click.Command, ...] = (
     inspect,
+    health,
     history,
     plan,
     compact,

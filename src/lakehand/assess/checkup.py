@@ -1,0 +1,157 @@
+"""Health for monitoring: numbers against thresholds, and an answer even where no table answers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from lakehand.assess.health import Reason, assess_health
+from lakehand.assess.inspect import measure
+from lakehand.errors import StorageError, TableError
+from lakehand.observe.clock import SystemClock
+from lakehand.retention.vacuum import vacuum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import timedelta
+
+    from lakehand.assess.health import Measures
+    from lakehand.errors import LakehandError
+    from lakehand.formats.base import FormatTable
+    from lakehand.observe.clock import Clock
+    from lakehand.settings import Settings
+
+__all__ = ["UNREADABLE", "Check", "HealthReport", "check_health", "report_unreadable"]
+
+#: Errors that say something about the table, and nothing about the call.
+UNREADABLE = (StorageError, TableError)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One number and its threshold."""
+
+    #: What was measured: the name of the threshold's setting, without `max_`.
+    code: str
+    #: What it is.
+    value: float
+    #: What it may be at most.
+    limit: float
+    #: Whether it is no more than that.
+    passed: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HealthReport:
+    """How healthy a table is. Fields have the names of the JSON document."""
+
+    #: URL of the table, without credentials.
+    table: str
+    #: Whether the table can be read and every check has passed.
+    healthy: bool
+    #: The newest version; null if it cannot be read. Likewise the next.
+    version: int | None = None
+    #: Files that the version is made of.
+    file_count: int | None = None
+    #: From the call until the newest version was read, or could not be.
+    latency_ms: float
+    #: From 0 to 100; 0 if the table cannot be read.
+    score: int
+    #: What keeps the score from being 100, worst first.
+    reasons: tuple[Reason, ...]
+    #: Every threshold that was looked at.
+    checks: tuple[Check, ...] = ()
+    #: Why the table cannot be read; null if it can be.
+    error: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document that `lakehand health --json` prints."""
+        return asdict(self)
+
+
+def check_health(
+    table: FormatTable, *, settings: Settings, orphans: bool = False, clock: Clock | None = None
+) -> HealthReport:
+    """Read the newest version and hold it against the thresholds of `settings`.
+
+    `orphans` lists the whole root of the table for files that no version needs. A table that
+    cannot be read is an answer, and no error.
+    """
+    clock = clock or SystemClock()
+    started = clock.monotonic()
+    try:
+        snapshot = table.snapshot()
+        latency_ms = (clock.monotonic() - started) * 1000
+        in_force = settings.with_properties(snapshot.properties)
+        measures = measure(snapshot, settings=in_force)
+        measures = replace(
+            measures,
+            uncovered_age=_uncovered_age(table, measures, clock),
+            orphan_bytes=_orphan_bytes(table, settings, clock) if orphans else None,
+        )
+    except UNREADABLE as error:
+        return report_unreadable(table.store.url, error, started=started, clock=clock)
+    checks = tuple(_checks(measures, in_force))
+    health = assess_health(measures)
+    return HealthReport(
+        table=snapshot.table,
+        healthy=all(check.passed for check in checks),
+        version=snapshot.version,
+        file_count=measures.file_count,
+        latency_ms=latency_ms,
+        score=health.score,
+        reasons=health.reasons,
+        checks=checks,
+    )
+
+
+def report_unreadable(
+    url: str, error: LakehandError, *, started: float, clock: Clock
+) -> HealthReport:
+    """Say that the table at `url` cannot be read."""
+    return HealthReport(
+        table=url,
+        healthy=False,
+        latency_ms=(clock.monotonic() - started) * 1000,
+        score=0,
+        reasons=(Reason(code="unreadable", points=100, message=error.message),),
+        error=error.to_json(),
+    )
+
+
+def _uncovered_age(table: FormatTable, measures: Measures, clock: Clock) -> timedelta | None:
+    # Below the interval no checkpoint is due, and the age of commits says nothing.
+    if measures.commits_since_checkpoint < measures.checkpoint_interval:
+        return None
+    uncovered = table.history(limit=measures.commits_since_checkpoint)
+    return clock.now() - uncovered[-1].at
+
+
+def _orphan_bytes(table: FormatTable, settings: Settings, clock: Clock) -> int:
+    # Without grace a dry run counts what was set aside already, too.
+    at_once = settings.with_call({"grace": "0"})
+    report = vacuum(table, settings=at_once, dry_run=True, clock=clock)
+    return report.bytes_freed + report.bytes_quarantined
+
+
+def _checks(measures: Measures, settings: Settings) -> Iterator[Check]:
+    # Fewer files than this are left alone by compaction, too.
+    saves_enough = measures.excess_file_count >= settings["min_files"]
+    small = measures.excess_file_ratio if saves_enough else 0.0
+    yield _check("small_file_ratio", small, settings)
+    yield _check("deleted_row_ratio", measures.deleted_row_ratio, settings)
+    yield _check("commits_since_checkpoint", measures.commits_since_checkpoint, settings)
+    age, oldest = measures.overdue_age, settings["max_checkpoint_age"]
+    yield Check(
+        code="checkpoint_age",
+        value=age.total_seconds(),
+        limit=oldest.total_seconds(),
+        passed=age <= oldest,
+    )
+    if measures.orphan_bytes is not None:
+        yield _check("orphan_bytes", measures.orphan_bytes, settings)
+
+
+def _check(code: str, value: float, settings: Settings) -> Check:
+    limit = settings[f"max_{code}"]
+    return Check(code=code, value=value, limit=limit, passed=value <= limit)

@@ -1,0 +1,71 @@
+"""Health as a monitoring person wants it: the verdict first, then what it rests on."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
+
+from lakehand.model.quantities import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from rich.console import RenderableType
+
+    from lakehand.assess.checkup import Check, HealthReport
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.1%}"
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _age(value: float) -> str:
+    return format_duration(timedelta(seconds=value))
+
+
+#: How each number is called and written.
+_NUMBERS: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "small_file_ratio": ("files that compaction would save", _ratio),
+    "deleted_row_ratio": ("deleted rows", _ratio),
+    "commits_since_checkpoint": ("commits since the checkpoint", _count),
+    "checkpoint_age": ("checkpoint overdue for", _age),
+    "orphan_bytes": ("files that no version needs", format_bytes),
+}
+
+
+def health_screen(report: HealthReport) -> Iterable[RenderableType]:
+    """Show the verdict, every threshold, and what costs points."""
+    verdict, style = ("healthy", "green") if report.healthy else ("unhealthy", "red")
+    yield Text(report.table, style="bold", overflow="fold")
+    yield Text.assemble((verdict, f"bold {style}"), f", score {report.score}/100, {_facts(report)}")
+    yield Padding(_checks(report.checks), (0, 0, 0, 2))
+    for reason in report.reasons:
+        yield Text(f"  -{reason.points}  {reason.message}")
+
+
+def _facts(report: HealthReport) -> str:
+    latency = f"answered in {report.latency_ms:,.0f} ms"
+    if report.version is None or report.file_count is None:
+        return latency
+    return f"version {report.version:,}, files {report.file_count:,}, {latency}"
+
+
+def _checks(checks: Iterable[Check]) -> RenderableType:
+    grid = Grid.grid(padding=(0, 2))
+    grid.add_column()
+    grid.add_column(style="dim")
+    grid.add_column(justify="right")
+    grid.add_column()
+    for check in checks:
+        name, write = _NUMBERS[check.code]
+        verdict = "ok" if check.passed else "too much"
+        grid.add_row(verdict, name, write(check.value), f"at most {write(check.limit)}")
+    return grid

@@ -1,0 +1,141 @@
+"""Health: every threshold trips alone, and a table that cannot be read is an answer."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lakehand import check_health
+from lakehand.assess.checkup import check_health as check_handle
+from lakehand.cli.main import run
+from lakehand.errors import ValidationError
+from lakehand.formats.delta.table import DeltaTable
+from lakehand.observe.clock import ManualClock
+from lakehand.settings import Settings
+from lakehand.storage import MemoryStore
+from support.hand_written_logs import add, metadata, protocol, put_commit
+from support.small_tables import fingerprint, make_table
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+_names = itertools.count()
+
+
+def failing(report) -> list[str]:
+    return [check.code for check in report.checks if not check.passed]
+
+
+class Monitored:
+    """A table of one file for each action, one commit each, and the clock that dates them."""
+
+    def __init__(self, *actions: dict) -> None:
+        self.clock = ManualClock(START)
+        self.store = MemoryStore(f"monitored-{next(_names)}", clock=self.clock)
+        put_commit(self.store, 0, protocol(reader=["deletionVectors"]), metadata())
+        for version, action in enumerate(actions, start=1):
+            put_commit(self.store, version, action)
+
+    def check(self, *, orphans: bool = False, **settings):
+        table = DeltaTable(self.store, clock=self.clock)
+        chosen = Settings(settings, environment={})
+        return check_handle(table, settings=chosen, orphans=orphans, clock=self.clock)
+
+
+def large_files(count: int, **members) -> list[dict]:
+    return [add(f"{n}.parquet", size=128 * 2**20, **members) for n in range(count)]
+
+
+def test_a_table_of_large_files_is_healthy_and_says_what_it_looked_at():
+    report = Monitored(*large_files(3)).check()
+    assert (report.healthy, report.version, report.file_count, report.score) == (True, 3, 3, 100)
+    assert [check.code for check in report.checks] == [
+        "small_file_ratio", "deleted_row_ratio", "commits_since_checkpoint", "checkpoint_age",
+    ]  # fmt: skip
+
+
+def test_small_files_are_unhealthy_once_compaction_would_save_most_of_them():
+    table = Monitored(*(add(f"{n}.parquet") for n in range(5)))
+    assert failing(table.check()) == ["small_file_ratio"]
+    assert failing(table.check(max_small_file_ratio=0.8)) == []
+    assert failing(table.check(max_small_file_ratio=0.79)) == ["small_file_ratio"]
+
+
+def test_a_few_small_files_that_compaction_leaves_alone_are_no_reason_for_an_alarm():
+    assert Monitored(*(add(f"{n}.parquet") for n in range(4))).check().healthy
+
+
+def test_deleted_rows_are_unhealthy_above_their_threshold():
+    vector = {"storageType": "u", "pathOrInlineDv": "x" * 20, "offset": 1, "sizeInBytes": 40}
+    file = add("a.parquet", rows=10, size=2**27, deletionVector={**vector, "cardinality": 3})
+    table = Monitored(file)
+    assert failing(table.check()) == ["deleted_row_ratio"]
+    assert failing(table.check(max_deleted_row_ratio=0.3)) == []
+
+
+def test_a_long_log_is_unhealthy_above_its_threshold():
+    table = Monitored(*large_files(12))
+    assert failing(table.check(max_commits_since_checkpoint=13)) == []
+    assert failing(table.check(max_commits_since_checkpoint=12)) == ["commits_since_checkpoint"]
+
+
+def test_a_checkpoint_that_is_due_for_long_is_unhealthy_and_one_that_is_not_due_never():
+    due, early = Monitored(*large_files(12)), Monitored(*large_files(2))
+    for table in (due, early):
+        table.clock.advance(timedelta(days=8).total_seconds())
+    assert failing(due.check()) == ["checkpoint_age"]
+    assert failing(due.check(max_checkpoint_age="9d")) == []
+    assert failing(early.check()) == []
+
+
+def test_a_checkpoint_makes_log_length_and_age_healthy_again():
+    table = Monitored(*large_files(12))
+    table.clock.advance(timedelta(days=8).total_seconds())
+    DeltaTable(table.store, clock=table.clock).checkpoint()
+    report = table.check(max_commits_since_checkpoint=1)
+    assert (report.healthy, report.score) == (True, 100)
+
+
+def test_a_table_that_is_damaged_is_unhealthy_with_the_error_inside():
+    table = Monitored(*large_files(3))
+    table.store.delete(["_delta_log/00000000000000000002.json"])
+    report = table.check()
+    assert (report.healthy, report.version, report.score) == (False, None, 0)
+    assert report.error["code"] == "CORRUPT_LOG"
+    assert [reason.code for reason in report.reasons] == ["unreadable"]
+
+
+def test_a_place_without_a_table_is_unhealthy_and_a_wrong_setting_is_a_mistake(tmp_path):
+    report = check_health(tmp_path / "nowhere")
+    assert (report.healthy, report.error["code"]) == (False, "NOT_A_TABLE")
+    with pytest.raises(ValidationError, match="max_small_file_ratio"):
+        check_health(tmp_path / "nowhere", max_small_file_ratio=7)
+
+
+def test_a_store_that_does_not_answer_is_unhealthy():
+    options = {
+        "aws_endpoint": "http://127.0.0.1:1", "aws_allow_http": "true", "aws_region": "x",
+        "aws_access_key_id": "key", "aws_secret_access_key": "hidden-secret",
+    }  # fmt: skip
+    report = check_health("s3://lake/events", storage_options=options, max_retries=0)
+    assert (report.table, report.healthy, report.version) == ("s3://lake/events", False, None)
+    assert "hidden-secret" not in json.dumps(report.to_json())
+
+
+def test_the_command_prints_the_promised_fields_and_exits_with_5(tmp_path, capsys):
+    table = make_table(tmp_path / "events")
+    before = fingerprint(table)
+    assert run(["health", str(table), "--json"]) == 5
+    document = json.loads(capsys.readouterr().out)
+    promised = {"healthy", "version", "file_count", "latency_ms", "score", "reasons", "checks"}
+    assert document.keys() >= promised
+    assert (document["healthy"], document["version"], document["file_count"]) == (False, 5, 12)
+    assert run(["health", str(table), "--max-small-file-ratio", "1"]) == 0
+    assert "healthy, score" in capsys.readouterr().out
+    assert fingerprint(table) == before
+
+
+def test_the_command_calls_a_missing_table_unhealthy(tmp_path, capsys):
+    assert run(["health", str(tmp_path / "none")]) == 5
+    assert "no table" in capsys.readouterr().out.lower()
