@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.reports import OperationReport, StatisticsReport
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.upkeep import LogCleanupReport
     from lakehand.model.verification import Verification
     from lakehand.observe import OnProgress
     from lakehand.planning.plan import Plan
@@ -222,6 +223,31 @@ class Table:
             bytes=receipt["bytes"],
             action_count=receipt["action_count"],
             duration_ms=(clock.monotonic() - started) * 1000,
+        )
+
+    def clean_logs(
+        self,
+        *,
+        dry_run: bool = False,
+        keep_versions: int = 0,
+        keep_checkpoints: int = 0,
+        even_if_disabled: bool = False,
+    ) -> LogCleanupReport:
+        """Delete history that is older than the table's log retention.
+
+        What goes lies below a checkpoint that was read and compared first, so every version from
+        there on stays readable; pinned versions do, too. `keep_versions` and `keep_checkpoints`
+        keep more than the retention does, never less. A table that forbids the cleaning of its log
+        is left alone, unless `even_if_disabled`.
+        """
+        from lakehand.retention.log_upkeep import clean_logs
+
+        return clean_logs(
+            self._handle,
+            dry_run=dry_run,
+            keep_versions=keep_versions,
+            keep_checkpoints=keep_checkpoints,
+            even_if_disabled=even_if_disabled,
         )
 
     def plan(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.upkeep import KeepWishes, LogCleanup
     from lakehand.model.work import Change, DataFile, Group, Receipt, Refreshed, StagedFile
     from lakehand.parquet.copy import Copied
     from lakehand.prove.digest import Digester
@@ -260,6 +261,12 @@ class FormatTable(Protocol):
 
     def checkpoint(self, *, version: int | None = None) -> Mapping[str, Any] | None:
         """Write a checkpoint; None if the format has none."""
+        ...
+
+    def clean_logs(
+        self, wishes: KeepWishes, *, even_if_disabled: bool = False, dry_run: bool = False
+    ) -> LogCleanup | None:
+        """Delete history that the table no longer asks for; None if the format keeps none apart."""
         ...
 
 

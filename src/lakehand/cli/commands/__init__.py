@@ -8,6 +8,7 @@ from lakehand.cli.commands.health import health
 from lakehand.cli.commands.log import checkpoint
 from lakehand.cli.commands.proving import statistics, verify
 from lakehand.cli.commands.reading import history, inspect, settings
+from lakehand.cli.commands.repairing import clean_logs
 from lakehand.cli.commands.rewriting import compact, plan
 
 if TYPE_CHECKING:
@@ -25,5 +26,6 @@ COMMANDS: tuple[click.Command, ...] = (
     statistics,
     verify,
     checkpoint,
+    clean_logs,
     settings,
 )

@@ -37,6 +37,7 @@ from lakehand.formats.delta.retention.protected import (
     protected_since,
 )
 from lakehand.formats.delta.retention.streams import oldest_streamed_version
+from lakehand.formats.delta.upkeep.cleanup import clean_logs
 from lakehand.model.work import DataFile
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.upkeep import KeepWishes, LogCleanup
     from lakehand.model.work import Change, Group, Receipt
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
@@ -264,6 +266,18 @@ class DeltaTable:
 
     def checkpoint(self, *, version: int | None = None) -> Mapping[str, Any]:
         return write_checkpoint(self.store, version=version, clock=self._clock).to_json()
+
+    def clean_logs(
+        self, wishes: KeepWishes, *, even_if_disabled: bool = False, dry_run: bool = False
+    ) -> LogCleanup:
+        return clean_logs(
+            self.store,
+            now=self._clock.now(),
+            wishes=wishes,
+            even_if_disabled=even_if_disabled,
+            dry_run=dry_run,
+        )
+
 
 def _physical_partition_columns(snapshot: Snapshot) -> list[str]:
     state: DeltaState = snapshot.native

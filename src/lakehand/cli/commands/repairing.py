@@ -1,0 +1,53 @@
+"""Commands that tidy a table's history and bring it back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from lakehand.cli.opening import open_for_command
+from lakehand.cli.options import table_options
+from lakehand.cli.output import print_document, print_screen
+from lakehand.errors import EXIT_FAILED
+
+
+@click.command("clean-logs")
+@table_options
+@click.option("--dry-run", is_flag=True, help="List what would go; delete nothing.")
+@click.option(
+    "--keep-versions",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Keep at least the newest N versions readable.",
+)
+@click.option(
+    "--keep-checkpoints",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Keep at least the newest N checkpoints.",
+)
+@click.option(
+    "--even-if-disabled", is_flag=True, help="Also where the table forbids it by a property."
+)
+def clean_logs(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    **options: Any,
+) -> int:
+    """Delete history of TABLE that is older than its log retention.
+
+    Everything that goes lies below a checkpoint that is read and compared with the commits first.
+    Versions before it can no longer be read; pinned versions stay.
+    """
+    from lakehand.cli.screens.repairing import cleanup_screen
+
+    report = open_for_command(table, storage_options).clean_logs(**options)
+    if as_json:
+        print_document(report.to_json())
+    else:
+        print_screen(*cleanup_screen(report))
+    return EXIT_FAILED if report.errors else 0

@@ -1,0 +1,35 @@
+"""What became of a table's history."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from lakehand.model.quantities import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from lakehand.model.upkeep import LogCleanupReport
+
+
+def cleanup_screen(report: LogCleanupReport) -> Iterator[RenderableType]:
+    """Show what is gone, or what would go, file by file."""
+    if report.dry_run:
+        yield from (Text(file) for file in report.files)
+    files = format_count(report.files_deleted, "file")
+    verb = "would go" if report.dry_run else "deleted"
+    if report.files:
+        yield Text(
+            f"{files} of the log {verb}, {format_bytes(report.bytes_freed)};"
+            f" versions {report.oldest_version:,} to {report.version:,} stay readable"
+        )
+    else:
+        yield Text(f"nothing to do: versions {report.oldest_version:,} to {report.version:,} stay")
+    if report.reason:
+        yield Text(f"not more, because {report.reason}", style="dim")
+    for error in report.errors:
+        yield Text.assemble(("error: ", "bold red"), f"{error['path']}: {error['message']}")

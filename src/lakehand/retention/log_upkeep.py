@@ -1,0 +1,57 @@
+"""Cleaning the log of a table, with everybody heard who needs old versions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakehand.errors import RefusedError, ValidationError
+from lakehand.model.upkeep import KeepWishes, LogCleanupReport
+from lakehand.observe.clock import Clock, SystemClock
+from lakehand.retention.pins import list_pins
+from lakehand.retention.promise import hold
+
+if TYPE_CHECKING:
+    from lakehand.formats.base import FormatTable
+    from lakehand.model.reports import Outcome
+
+__all__ = ["clean_logs"]
+
+
+def clean_logs(
+    table: FormatTable,
+    *,
+    keep_versions: int = 0,
+    keep_checkpoints: int = 0,
+    even_if_disabled: bool = False,
+    dry_run: bool = False,
+    clock: Clock | None = None,
+) -> LogCleanupReport:
+    """Delete history that is older than the table's log retention and that nobody holds on to."""
+    clock = clock or SystemClock()
+    started = clock.monotonic()
+    for field, value in (("keep_versions", keep_versions), ("keep_checkpoints", keep_checkpoints)):
+        if value < 0:
+            raise ValidationError(f"{field} must not be negative", field=field, value=value)
+    in_force = [pin for pin in list_pins(table.store) if pin.is_in_force(clock.now())]
+    holders = hold(table, in_force).holders
+    pins = tuple(holder.version for holder in holders if holder.version is not None)
+    wishes = KeepWishes(versions=keep_versions, checkpoints=keep_checkpoints, pinned_versions=pins)
+    done = table.clean_logs(wishes, even_if_disabled=even_if_disabled, dry_run=dry_run)
+    if done is None:
+        message = f"the format of {table.store.url} has no log to clean"
+        raise RefusedError(message, table=table.store.url, operation="clean_logs")
+    changed: Outcome = "committed" if done.files else "nothing_to_do"
+    return LogCleanupReport(
+        outcome="dry_run" if dry_run else changed,
+        table=table.store.url,
+        version=done.version,
+        oldest_version=done.oldest_version,
+        cutoff=done.cutoff.isoformat(),
+        reason=done.reason,
+        files=done.files,
+        files_deleted=len(done.files),
+        bytes_freed=done.bytes,
+        dry_run=dry_run,
+        errors=done.errors,
+        duration_ms=(clock.monotonic() - started) * 1000,
+    )

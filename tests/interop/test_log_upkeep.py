@@ -1,0 +1,19 @@
+"""delta-spark and delta-rs read tables whose log lakehand has cleaned."""
+
+from __future__ import annotations
+
+from deltalake import DeltaTable
+
+from lakehand import open_table
+from support.aged_tables import commits_in, make_aged_table
+
+
+def test_other_engines_read_and_write_on_after_a_cleanup(oracle, tmp_path):
+    path = make_aged_table(tmp_path / "t")
+    before = oracle.rows(path)
+    report = open_table(path).clean_logs()
+    assert (report.oldest_version, commits_in(path)) == (8, [8, 9])
+    assert oracle.rows(path) == before
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 10
+    oracle.sql(f"INSERT INTO delta.`{path}` VALUES (10)")
+    assert sorted(open_table(path).to_arrow()["id"].to_pylist()) == list(range(11))
