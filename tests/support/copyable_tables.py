@@ -12,7 +12,7 @@ from lakehand.formats.base import WriteSpec
 from lakehand.formats.delta.files.deletion_vectors import write_deletion_vectors
 from lakehand.formats.delta.files.writer import WriteContext, write_files
 from lakehand.formats.delta.table import DeltaFormat, DeltaTable
-from lakehand.model.work import Change, Group, GroupResult
+from lakehand.model.work import Change, Group, GroupResult, Replacement
 from lakehand.rewrite.task import RewriteTask
 from lakehand.runs import Run
 from lakehand.storage import open_store
@@ -62,3 +62,17 @@ def copy_files(table: DeltaTable, *, recoded: Sequence[int] = (), **options: Any
     task = RewriteTask(worker=table.worker(snapshot), run=run, spec=spec)
     payload = json.loads(json.dumps({"group": group.to_json()}))
     return GroupResult.from_json(task(payload))
+
+
+def commit_copy(table: DeltaTable, result: GroupResult) -> None:
+    """Let what `copy_files` made take the place of all files."""
+    snapshot = table.snapshot()
+    inputs = table.data_files(snapshot, range(snapshot.file_count))
+    replacement = Replacement(group=0, removes=inputs, adds=result.outputs)
+    change = Change(
+        kind="rewrite",
+        base_version=snapshot.version,
+        operation="OPTIMIZE",
+        replacements=(replacement,),
+    )
+    table.commit(change, token=result.attempt)
