@@ -20,7 +20,7 @@ from lakehand.assess import checkup, health
 from lakehand.assess import inspect as inspection
 from lakehand.cli.main import cli
 from lakehand.formats.delta.protocol.features import BINDINGS, FEATURES
-from lakehand.model import history, reports, verification, work
+from lakehand.model import history, purging, reports, retention, upkeep, verification, work
 from lakehand.model.quantities import format_bytes, format_duration
 from lakehand.planning import plan as planning
 from lakehand.planning import policy
@@ -201,10 +201,17 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`compact`: `methods`", reports, "MethodCounts"),
     ("`compact`: `proof`", work, "Proof"),
     ("`statistics`; `compact`: `statistics`", reports, "StatisticsReport"),
+    ("`purge`", purging, "PurgeReport"),
+    ("`purge`: each of `remaining[]`", purging, "Remains"),
     ("`verify`", verification, "Verification"),
     ("`verify`: each of `proofs[]`", verification, "ProofCheck"),
     ("`verify`: `inputs`, `outputs`", verification, "RowsSeen"),
+    ("`vacuum`", retention, "VacuumReport"),
+    ("`vacuum`: each of `holders[]`", retention, "Holder"),
+    ("`vacuum`: `kept`", retention, "Kept"),
     ("`checkpoint`", reports, "CheckpointReport"),
+    ("`clean-logs`", upkeep, "LogCleanupReport"),
+    ("`restore`", upkeep, "RestoreReport"),
     ("`history`: each of `commits[]`", history, "HistoryEntry"),
 ]
 
@@ -345,7 +352,8 @@ def _parameter(parameter: inspect.Parameter) -> str:
 
 
 def _methods(kind: type) -> Iterator[tuple[str, Any]]:
-    for name, value in vars(kind).items():
+    members = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
+    for name, value in members.items():
         if inspect.isfunction(value) and not name.startswith("_"):
             yield name, value
 

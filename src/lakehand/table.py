@@ -11,6 +11,7 @@ from lakehand.formats.registry import detect_format, load_format
 from lakehand.formats.scan import scan
 from lakehand.model.reports import CheckpointReport
 from lakehand.observe.clock import SystemClock
+from lakehand.retention.verbs import RetentionVerbs
 from lakehand.rewrite.prepare import Request, make_plan
 from lakehand.settings import Settings
 from lakehand.storage import open_store
@@ -25,15 +26,14 @@ if TYPE_CHECKING:
     from lakehand.assess.checkup import HealthReport
     from lakehand.formats.base import FormatTable
     from lakehand.model.history import Difference, HistoryEntry
+    from lakehand.model.purging import PurgeReport
     from lakehand.model.reports import OperationReport, StatisticsReport
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.upkeep import LogCleanupReport
+    from lakehand.model.upkeep import LogCleanupReport, RestoreReport
     from lakehand.model.verification import Verification
     from lakehand.observe import OnProgress
     from lakehand.planning.plan import Plan
     from lakehand.planning.restriction import FileFilter
-    from lakehand.retention.pins import Pin
-    from lakehand.retention.vacuum import Mode
     from lakehand.rewrite.prepare import Planned
 
 __all__ = ["Table", "check_health", "create_table", "open_table"]
@@ -101,7 +101,7 @@ def check_health(
     return table.health(orphans=orphans)
 
 
-class Table:
+class Table(RetentionVerbs):
     """A table. It holds no version: each method reads the newest one, unless told another."""
 
     def __init__(
@@ -250,6 +250,30 @@ class Table:
             even_if_disabled=even_if_disabled,
         )
 
+    def restore(
+        self,
+        *,
+        version: int | None = None,
+        timestamp: datetime | str | None = None,
+        accept_missing: bool = False,
+        dry_run: bool = False,
+    ) -> RestoreReport:
+        """Give the table the content of an earlier version again, in a commit of its own.
+
+        Columns and properties come back as well; versions in between stay in the history. Any
+        commit of somebody else meanwhile fails it. Files of that version that storage no longer
+        has are a RefusedError, unless `accept_missing`.
+        """
+        from lakehand.retention.restoring import restore
+
+        return restore(
+            self._handle,
+            version=version,
+            timestamp=_one_moment(version, timestamp),
+            accept_missing=accept_missing,
+            dry_run=dry_run,
+        )
+
     def plan(
         self,
         *,
@@ -301,6 +325,24 @@ class Table:
             self._handle,
             settings=self._settings.with_call(settings),
             request=Request(where=where, file_filter=file_filter, plan=plan, automatic=automatic),
+            spark=self._spark,
+            dry_run=dry_run,
+            on_progress=on_progress,
+        )
+
+    def purge(
+        self, *, dry_run: bool = False, on_progress: OnProgress | None = None, **settings: Any
+    ) -> PurgeReport:
+        """Take rows that were deleted out of the files, then vacuum; for requests to erase.
+
+        The report says where those rows still are and when the last file with them can be gone.
+        Further keywords are settings, for this call only.
+        """
+        from lakehand.purge import purge
+
+        return purge(
+            self._handle,
+            settings=self._settings.with_call(settings),
             spark=self._spark,
             dry_run=dry_run,
             on_progress=on_progress,

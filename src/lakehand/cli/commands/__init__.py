@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from lakehand.cli.commands.health import health
 from lakehand.cli.commands.log import checkpoint
 from lakehand.cli.commands.proving import statistics, verify
+from lakehand.cli.commands.purging import purge
 from lakehand.cli.commands.reading import history, inspect, settings
-from lakehand.cli.commands.repairing import clean_logs
+from lakehand.cli.commands.repairing import clean_logs, restore
+from lakehand.cli.commands.retention import pin, vacuum
 from lakehand.cli.commands.rewriting import compact, plan
 
 if TYPE_CHECKING:
@@ -24,8 +26,11 @@ COMMANDS: tuple[click.Command, ...] = (
     plan,
     compact,
     statistics,
+    vacuum,
+    pin,
     verify,
     checkpoint,
     clean_logs,
+    restore,
     settings,
 )

@@ -1,0 +1,76 @@
+"""Making a pin: it is put first and checked then, so that no vacuum slips in between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+
+from lakehand.errors import LakehandError, RefusedError, ValidationError
+from lakehand.model.spellings import parse_duration
+from lakehand.observe.clock import SystemClock
+from lakehand.retention.pins import Pin, put_pin, unpin
+from lakehand.retention.promise import hold
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import timedelta
+    from typing import Any
+
+    from lakehand.formats.base import FormatTable
+    from lakehand.observe.clock import Clock
+
+__all__ = ["make_pin"]
+
+
+def make_pin(
+    table: FormatTable,
+    name: str,
+    wanted: Mapping[str, Any],
+    *,
+    expires: timedelta | str | None = None,
+    clock: Clock | None = None,
+) -> Pin:
+    """Pin one of a version, a stream or a clone; the newest version if none is wanted.
+
+    RefusedError if what is to be kept is not readable any more.
+    """
+    now = (clock or SystemClock()).now()
+    chosen = {kind: value for kind, value in wanted.items() if value is not None}
+    if len(chosen) > 1:
+        raise ValidationError(f"a pin is one of {', '.join(chosen)}", field="pin", value=name)
+    if not chosen:
+        chosen = {"version": table.snapshot().version}
+    expires_at = None if expires is None else now + parse_duration(expires)
+    pin = Pin(name=name, created_at=now, expires_at=expires_at, **chosen)
+    put_pin(table.store, pin)
+    try:
+        _check(table, pin)
+    except LakehandError:
+        unpin(table.store, name)
+        raise
+    return pin
+
+
+def _check(table: FormatTable, pin: Pin) -> None:
+    hold(table, [pin])
+    if pin.version is None:
+        return
+    pinned = pc.unique(table.snapshot(version=pin.version).files["path"])
+    live = table.snapshot().files["path"]
+    gone = pinned.filter(pc.invert(pc.is_in(pinned, value_set=live))).to_pylist()
+    missing = [path for path in gone if not _is_there(table, path)]
+    if missing:
+        raise RefusedError(
+            f"version {pin.version} of {table.store.url} cannot be read any more: {missing[0]} and"
+            f" {len(missing) - 1} other files of it are gone",
+            table=table.store.url,
+            operation="pin",
+            version=pin.version,
+            hint="nothing was pinned; choose a later version",
+        )
+
+
+def _is_there(table: FormatTable, path: str) -> bool:
+    store, key = table.store.resolve(path)
+    return store.exists(key)
