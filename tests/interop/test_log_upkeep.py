@@ -17,3 +17,22 @@ def test_other_engines_read_and_write_on_after_a_cleanup(oracle, tmp_path):
     assert DeltaTable(path).to_pyarrow_table().num_rows == 10
     oracle.sql(f"INSERT INTO delta.`{path}` VALUES (10)")
     assert sorted(open_table(path).to_arrow()["id"].to_pylist()) == list(range(11))
+
+
+def test_delta_spark_reads_a_restored_version_as_it_read_the_old_one(oracle, tmp_path):
+    path = tmp_path / "t"
+    oracle.sql(
+        f"CREATE TABLE delta.`{path}` (id BIGINT) USING delta TBLPROPERTIES "
+        "('delta.enableDeletionVectors' = 'true', 'delta.enableRowTracking' = 'true', "
+        "'delta.enableInCommitTimestamps' = 'true')"
+    )
+    oracle.sql(f"INSERT INTO delta.`{path}` SELECT id FROM range(20)")
+    oracle.sql(f"DELETE FROM delta.`{path}` WHERE id % 5 = 0")
+    before = oracle.rows(path)
+    oracle.sql(f"DELETE FROM delta.`{path}` WHERE id > 3")
+    oracle.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (note STRING)")
+    assert open_table(path).restore(version=2).metadata_restored
+    assert oracle.rows(path) == before
+    assert oracle.history(path)[0]["operation"] == "RESTORE"
+    oracle.sql(f"INSERT INTO delta.`{path}` VALUES (100)")
+    assert len(oracle.rows(path)) == len(before) + 1

@@ -194,6 +194,14 @@ class FormatTable(Protocol):
 
     def worker(self, snapshot: Snapshot) -> FormatWorker: ...
 
+    def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:
+        """Return the change that gives the table of `snapshot` the content of `wanted` again."""
+        ...
+
+    def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:
+        """Return what `files` need to be read and storage does not have, by path."""
+        ...
+
     def commit(self, change: Change, *, token: str) -> Receipt:
         """Commit `change`, rebasing over what others committed since `change.base_version`.
 

@@ -15,7 +15,9 @@ Method = Literal["copy", "recode", "sort"]
 ProofKind = Literal["digest", "ranges", "mixed", "counts"]
 #: What is asked of a proof: rows read back; rows read back by another decoder; counts alone.
 ProveMode = Literal["digest", "independent", "counts"]
-ChangeKind = Literal["rewrite", "statistics", "append", "overwrite", "delete", "update", "metadata"]
+ChangeKind = Literal[
+    "rewrite", "statistics", "append", "overwrite", "delete", "update", "restore", "metadata"
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,7 +187,8 @@ class Change:
     """What one commit does to a table.
 
     A rewrite is made of `replacements` and a change of statistics of `refreshed`, which a conflict
-    drops one by one. Other changes use `adds` and `removes`, which stand or fall together.
+    drops one by one. Other changes use `adds`, `removes` and `restored`, which stand or fall
+    together.
     """
 
     kind: ChangeKind
@@ -198,6 +201,10 @@ class Change:
     refreshed: tuple[Refreshed, ...] = ()
     adds: tuple[StagedFile, ...] = ()
     removes: tuple[DataFile, ...] = ()
+    #: Files that the table had before and that come back as they were.
+    restored: tuple[DataFile, ...] = ()
+    #: What the format stores of the table itself from this commit on, in its own words.
+    native: tuple[Mapping[str, Any], ...] = ()
     transaction: Transaction | None = None
     #: `Snapshot.table_id` of the table that the change is for; None: whatever is there.
     table_id: str | None = None

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from lakehand.cli.opening import open_for_command
-from lakehand.cli.options import table_options
+from lakehand.cli.options import table_options, timestamp_option, version_option
 from lakehand.cli.output import print_document, print_screen
 from lakehand.errors import EXIT_FAILED
 
@@ -51,3 +51,34 @@ def clean_logs(
     else:
         print_screen(*cleanup_screen(report))
     return EXIT_FAILED if report.errors else 0
+
+
+@click.command()
+@table_options
+@version_option
+@timestamp_option
+@click.option("--dry-run", is_flag=True, help="Say what would change; write nothing.")
+@click.option(
+    "--accept-missing",
+    is_flag=True,
+    help="Even if files of that version are gone; reading the table then fails.",
+)
+def restore(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    **options: Any,
+) -> None:
+    """Give TABLE the content of an earlier version again, in a commit of its own.
+
+    Nothing is lost: the versions in between stay in the history, and can be restored in turn.
+    """
+    from lakehand.cli.screens.repairing import restore_screen
+
+    if (options["version"] is None) == (options["timestamp"] is None):
+        raise click.UsageError("give either --version or --timestamp")
+    report = open_for_command(table, storage_options).restore(**options)
+    if as_json:
+        print_document(report.to_json())
+    else:
+        print_screen(*restore_screen(report))

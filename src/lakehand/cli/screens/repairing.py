@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lakehand.model.upkeep import LogCleanupReport
+    from lakehand.model.upkeep import LogCleanupReport, RestoreReport
 
 
 def cleanup_screen(report: LogCleanupReport) -> Iterator[RenderableType]:
@@ -33,3 +33,21 @@ def cleanup_screen(report: LogCleanupReport) -> Iterator[RenderableType]:
         yield Text(f"not more, because {report.reason}", style="dim")
     for error in report.errors:
         yield Text.assemble(("error: ", "bold red"), f"{error['path']}: {error['message']}")
+
+
+def restore_screen(report: RestoreReport) -> Iterator[RenderableType]:
+    """Show what came back and what left."""
+    if report.outcome == "nothing_to_do":
+        yield Text(f"nothing to do: the table is as version {report.restored_version:,} was")
+        return
+    back = format_count(report.files_restored, "file")
+    left = format_count(report.files_removed, "file")
+    verb = "would come back" if report.outcome == "dry_run" else "restored"
+    columns = ", with its columns and properties" if report.metadata_restored else ""
+    yield Text(
+        f"version {report.restored_version:,} {verb}{columns}:"
+        f" {back} ({format_bytes(report.bytes_restored)}) back,"
+        f" {left} ({format_bytes(report.bytes_removed)}) out"
+    )
+    if report.outcome == "committed":
+        yield Text(f"committed as version {report.version:,}")

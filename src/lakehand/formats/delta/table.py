@@ -38,6 +38,8 @@ from lakehand.formats.delta.retention.protected import (
 )
 from lakehand.formats.delta.retention.streams import oldest_streamed_version
 from lakehand.formats.delta.upkeep.cleanup import clean_logs
+from lakehand.formats.delta.upkeep.missing import missing_files
+from lakehand.formats.delta.upkeep.restoring import restoring_change
 from lakehand.model.work import DataFile
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
@@ -187,6 +189,12 @@ class DeltaTable:
 
         zone = self._settings["partition_time_zone"]
         return DeltaWorker.of(self.store, snapshot, time_zone=zone)
+
+    def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:
+        return restoring_change(self, snapshot, wanted)
+
+    def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:
+        return missing_files(self.store, files)
 
     def commit(self, change: Change, *, token: str) -> Receipt:
         head = self._heads.at(change.base_version)

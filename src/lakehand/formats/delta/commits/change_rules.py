@@ -29,11 +29,12 @@ _OPERATIONS: dict[ChangeKind, Operation] = {
     "overwrite": "append",
     "update": "append",
     "delete": "rewrite",
+    "restore": "append",
     "metadata": "checkpoint",
 }
 
 
-_PARTS = ("replacements", "refreshed", "adds", "removes")
+_PARTS = ("replacements", "refreshed", "adds", "removes", "restored", "native")
 _PARTS_OF: dict[ChangeKind, set[str]] = {
     "rewrite": {"replacements"},
     "statistics": {"refreshed"},
@@ -41,7 +42,8 @@ _PARTS_OF: dict[ChangeKind, set[str]] = {
     "overwrite": {"adds", "removes"},
     "update": {"adds", "removes"},
     "delete": {"adds", "removes"},
-    "metadata": set(),
+    "restore": {"removes", "restored", "native"},
+    "metadata": {"native"},
 }
 
 
@@ -74,7 +76,12 @@ def _fits_its_kind(change: Change, head: Head) -> None:
 
 def _names_every_file_once(change: Change, head: Head) -> None:
     refreshed = [item.file for item in change.refreshed]
-    roles = (("removes", change.all_removes), ("adds", change.all_adds), ("refreshes", refreshed))
+    roles = (
+        ("removes", change.all_removes),
+        ("adds", change.all_adds),
+        ("refreshes", refreshed),
+        ("restores", change.restored),
+    )
     for role, files in roles:
         path, count = next(iter(Counter(file.path for file in files).most_common(1)), ("", 0))
         if count > 1:

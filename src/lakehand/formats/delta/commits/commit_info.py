@@ -84,6 +84,8 @@ def _operation(change: Change) -> dict[str, Any]:
     elif name == "statistics":
         where = parameters.get("where")
         name, parameters = "COMPUTE STATS", {"predicate": [where] if where else []}
+    elif name == "restore":
+        name = "RESTORE"
     return {"operation": name, "operationParameters": encode_parameters(parameters)}
 
 
@@ -114,7 +116,7 @@ def operation_metrics(
         metrics = _rewrite_metrics(adds, removes)
     elif change.kind == "statistics":
         metrics = {"numRefreshedFiles": len(adds)}
-    elif change.kind == "metadata":
+    elif change.kind in {"metadata", "restore"}:
         metrics = {}
     else:
         metrics = _write_metrics(change, adds, removes)

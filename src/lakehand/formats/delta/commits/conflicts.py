@@ -56,6 +56,17 @@ def holds_transaction(change: Change, winner: Commit, head: Head) -> bool:
     )
 
 
+def _stop_restoring(change: Change, head: Head, winner: Commit) -> Change:
+    """Give way to anybody: what a restore takes away was chosen before this version was there."""
+    if change.kind != "restore":
+        return change
+    raise CommitConflictError(
+        f"version {winner.version} was committed to {head.table} while it was being restored",
+        **_versions(change, head, winner),
+        hint="nothing was written; look at that version, then restore again",
+    )
+
+
 def _stop_if_protocol_changed(change: Change, head: Head, winner: Commit) -> Change:
     if winner.protocol is None or winner.protocol == head.protocol:
         return change
@@ -168,6 +179,7 @@ def _stop_if_rows_read_may_have_changed(change: Change, head: Head, winner: Comm
 
 
 _RULES: tuple[Callable[[Change, Head, Commit], Change], ...] = (
+    _stop_restoring,
     _stop_if_protocol_changed,
     _stop_if_metadata_changed,
     _stop_clustering_if_columns_changed,

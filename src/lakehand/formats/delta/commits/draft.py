@@ -50,6 +50,7 @@ def draft_commit(change: Change, head: Head, *, token: str, now_ms: int) -> byte
         actions.append(("txn", _transaction(change, now_ms)))
     if mark != head.row_id_high_water_mark:
         actions.append(("domainMetadata", high_water_mark_action(mark)))
+    actions += [item for described in change.native for item in described.items()]
     actions += [("remove", remove) for remove in removes]
     actions += [("add", add) for add in adds]
     return encode_actions(actions)
@@ -76,6 +77,7 @@ def _adds(change: Change, head: Head, now_ms: int) -> tuple[list[dict[str, Any]]
         cubes.get(file.path, {}) | _add(file, change, live.get(file.path), now_ms)
         for file in change.all_adds
     ]
+    adds += [{**file.native["add"], "dataChange": True} for file in change.restored]
     mark = head.row_id_high_water_mark
     if not assigns_row_ids(head.protocol, head.metadata):
         return [_without_row_ids(add) for add in adds], mark

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 _SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "file added": (
         "numAddedFiles", "num_added_files", "numFiles", "numFilesAdded", "numTargetFilesAdded",
+        "numRestoredFiles",
     ),
     "file removed": (
         "numRemovedFiles", "num_removed_files", "numFilesRemoved", "numTargetFilesRemoved",
