@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -96,13 +96,13 @@ class EncodedGroup:
 
 
 class _Memory:
-    """Bytes of one object, which are not copied."""
+    """Bytes of one object. Ranges are copies: what keeps one must not keep all of them."""
 
     def __init__(self, content: pa.Buffer) -> None:
         self._view = memoryview(content).cast("B")
 
     def get_range(self, key: str, *, start: int, length: int) -> bytes:  # noqa: ARG002  one object
-        return cast("bytes", self._view[start : start + length])
+        return bytes(self._view[start : start + length])
 
 
 class RowGroupEncoder:

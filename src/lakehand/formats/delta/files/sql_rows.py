@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SqlRows", "sql_rows"]
 
-_BATCH_BYTES = 16 * 2**20
+_BATCH_BYTES = 8 * 2**20
 #: Deletion vectors that are fetched at once.
 _VECTORS_AHEAD = 8
-_MIN_BATCH_ROWS, _MAX_BATCH_ROWS = 2 * 1024, 120 * 1024
+_MIN_BATCH_ROWS, _MAX_BATCH_ROWS = 2 * 1024, 32 * 1024
 #: Columns that DuckDB adds, and that a file must therefore not have.
 _ADDED = frozenset({"filename", "file_row_number", "file_index"})
 
