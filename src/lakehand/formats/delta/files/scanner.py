@@ -98,8 +98,6 @@ class Scanner:
         # Old timestamps have no zone in the file, and are meant in UTC.
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET enable_progress_bar = false")
-        # Rows of files stream past the small tables, never the other way round.
-        connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
         ahead_bytes = min(_AHEAD_BYTES, memory_bytes // 8)
         connection.execute(f"SET streaming_buffer_size = '{ahead_bytes}B'")
         return connection
@@ -121,8 +119,8 @@ class Scanner:
             local = [paths[position] for position in positions]
             is_intact = not are_checked or all(pages_are_intact(path) for path in local)
             rows = sql_rows(connection, self.request, group, local) if is_intact else None
-            for name, table in (rows.tables if rows else {}).items():
-                connection.register(name, table)
+            if rows is not None:
+                rows.bind(connection)
             yield group, rows
 
     def _local_paths(self, files: Sequence[SourceFile]) -> list[Path] | None:

@@ -1,7 +1,8 @@
 """The visible rows of files with one schema, as one query of DuckDB.
 
 Whatever the files do not hold themselves (partition values, missing columns, ids of rows, which
-rows are deleted) stands in two small tables that the query joins by the number of the file.
+rows are deleted) stands in lists that the query looks up by the number of the file. It joins
+nothing: a join of DuckDB does not keep rows in their order, even in one thread.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import duckdb
+    import numpy.typing as npt
 
     from lakehand.formats.delta.files.file_plan import FilePlan
     from lakehand.formats.delta.files.reader import ReadRequest, SourceFile
@@ -42,17 +44,30 @@ _BATCH_BYTES = 8 * 2**20
 #: Deletion vectors that are fetched at once.
 _VECTORS_AHEAD = 8
 _MIN_BATCH_ROWS, _MAX_BATCH_ROWS = 2 * 1024, 32 * 1024
+#: The variable that has a bit for each row.
+_DELETED = "deleted"
 #: Columns that DuckDB adds, and that a file must therefore not have.
 _ADDED = frozenset({"filename", "file_row_number", "file_index"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SqlRows:
-    """A query, the tables that it joins, and how many of its rows make a batch."""
+    """A query, the variables that it reads, and how many of its rows make a batch."""
 
     text: str
-    tables: Mapping[str, pa.Table]
+    #: A value for each file.
+    variables: Mapping[str, pa.Array]
     batch_rows: int
+
+    def bind(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Set the variables of the query."""
+        for name, values in self.variables.items():
+            numbers = pa.array(range(len(values)), pa.int64())
+            connection.register("by_file", pa.table({"number": numbers, "value": values}))
+            value = "value::BIT" if name == _DELETED else "value"
+            listed = f"(SELECT list({value} ORDER BY number) FROM by_file)"
+            connection.execute(f"SET VARIABLE {name} = {listed}")
+            connection.unregister("by_file")
 
 
 def sql_rows(
@@ -88,24 +103,23 @@ class _Query:
 
     def rows(self, values: Sequence[str], paths: Sequence[Path]) -> SqlRows:
         source = f"read_parquet({quoted_list(paths)}, hive_partitioning=false) AS stored"
-        tables = {"given": self._given()}
-        if len(tables["given"].column_names) > 1:
-            source += " JOIN given ON stored.file_index = given.file_index"
-        deleted = self._deleted()
-        if deleted.num_rows:
-            tables["deleted"] = deleted
-            source += (
-                " ANTI JOIN deleted ON stored.file_index = deleted.file_index"
-                " AND stored.file_row_number = deleted.file_row_number"
-            )
         text = f"SELECT {', '.join(values)} FROM {source}"
-        return SqlRows(text=text, tables=tables, batch_rows=self._batch_rows())
+        variables = self._given()
+        if any(file.add.get("deletionVector") for file in self.files):
+            variables[_DELETED] = self._deleted()
+            gone = _of_file(_DELETED)
+            # Behind the last deleted row of a file there is no bit, and none at all without one.
+            text += (
+                f" WHERE CASE WHEN stored.file_row_number < bit_length({gone})"
+                f" THEN get_bit({gone}, stored.file_row_number::INTEGER) = 0 ELSE true END"
+            )
+        return SqlRows(text=text, variables=variables, batch_rows=self._batch_rows())
 
     def _value(self, position: int) -> str | None:
         column = self.request.columns[position]
         found = self._found(column)
         if found is None:
-            return f"given.c{position}"
+            return _of_file(f"given_{position}")
         return stored_value(column.type, found, self.seen, self.request.mode)
 
     def _found(self, column: StructField) -> FileColumn | None:
@@ -115,7 +129,8 @@ class _Query:
 
     def _identity(self) -> list[str | None]:
         long = PrimitiveType("long")
-        defaults = ("given.base_id + stored.file_row_number", "given.default_version")
+        base_id, version = _of_file("base_id"), _of_file("default_version")
+        defaults = (f"{base_id} + stored.file_row_number", version)
         columns = (self.plan.identity.id_column, self.plan.identity.version_column)
         values: list[str | None] = []
         for column, default in zip(columns, defaults, strict=True):
@@ -123,19 +138,18 @@ class _Query:
             values.append(None if held is None else f"coalesce({held}, {default})")
         return values
 
-    def _given(self) -> pa.Table:
+    def _given(self) -> dict[str, pa.Array]:
         """Return what is known of each file and not stored in it."""
-        given = {"file_index": pa.array(range(len(self.files)), pa.uint64())}
-        for position, column in enumerate(self.request.columns):
-            if self._found(column) is None:
-                given[f"c{position}"] = self._given_values(column)
+        given = {
+            f"given_{position}": self._given_values(column)
+            for position, column in enumerate(self.request.columns)
+            if self._found(column) is None
+        }
         if self.request.row_identity:
-            for name, key in (
-                ("base_id", "baseRowId"),
-                ("default_version", "defaultRowCommitVersion"),
-            ):
+            keys = {"base_id": "baseRowId", "default_version": "defaultRowCommitVersion"}
+            for name, key in keys.items():
                 given[name] = pa.array([file.add.get(key) for file in self.files], pa.int64())
-        return pa.table(given)
+        return given
 
     def _given_values(self, column: StructField) -> pa.Array | pa.ChunkedArray:
         if column.name not in self.plan.partition:
@@ -146,13 +160,12 @@ class _Query:
         zone = self.request.time_zone
         return parse_partition_values(texts, column.type, time_zone=zone)
 
-    def _deleted(self) -> pa.Table:
+    def _deleted(self) -> pa.Array:
+        """Return a bit for each row of each file, up to the last that is deleted."""
         fetched = fetch_ahead(
             self.files, lambda file: deleted_rows(self.request, file), window=_VECTORS_AHEAD
         )
-        positions = list(fetched)
-        numbers = np.repeat(np.arange(len(positions), dtype=np.uint64), [len(p) for p in positions])
-        return pa.table({"file_index": numbers, "file_row_number": np.concatenate(positions)})
+        return pa.array([_bits(positions) for positions in fetched], pa.binary())
 
     def _batch_rows(self) -> int:
         metadata = self.plan.file.metadata
@@ -160,6 +173,19 @@ class _Query:
         plain: int = sum(group.total_byte_size for group in groups)
         rows: int = _BATCH_BYTES * max(metadata.num_rows, 1) // max(plain, 1)
         return max(_MIN_BATCH_ROWS, min(rows, _MAX_BATCH_ROWS))
+
+
+def _of_file(variable: str) -> str:
+    """Return SQL for the value that a variable has for the file of a row."""
+    return f"list_extract(getvariable('{variable}'), stored.file_index::BIGINT + 1)"
+
+
+def _bits(positions: npt.NDArray[np.int64]) -> bytes | None:
+    if not len(positions):
+        return None
+    bits = np.zeros(int(positions[-1]) + 1, dtype=np.bool_)
+    bits[positions] = True
+    return np.packbits(bits).tobytes()
 
 
 def _holds_void(columns: Sequence[StructField]) -> bool:
