@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakehand.assess.inspect import Inspection, inspect_snapshot
 from lakehand.errors import RefusedError, ValidationError
 from lakehand.formats.registry import detect_format, load_format
 from lakehand.formats.scan import scan
+from lakehand.model.moments import one_moment
 from lakehand.model.reports import CheckpointReport
 from lakehand.observe.clock import SystemClock
+from lakehand.retention.upkeep_verbs import UpkeepVerbs
 from lakehand.retention.verbs import RetentionVerbs
 from lakehand.rewrite.prepare import Request, make_plan
 from lakehand.settings import Settings
@@ -19,6 +20,7 @@ from lakehand.storage.location import path_to_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     import pyarrow as pa
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from lakehand.model.purging import PurgeReport
     from lakehand.model.reports import OperationReport, StatisticsReport
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.upkeep import LogCleanupReport, RestoreReport
     from lakehand.model.verification import Verification
     from lakehand.observe import OnProgress
     from lakehand.planning.plan import Plan
@@ -101,7 +102,7 @@ def check_health(
     return table.health(orphans=orphans)
 
 
-class Table(RetentionVerbs):
+class Table(RetentionVerbs, UpkeepVerbs):
     """A table. It holds no version: each method reads the newest one, unless told another."""
 
     def __init__(
@@ -132,7 +133,7 @@ class Table(RetentionVerbs):
 
         `statistics` names the columns whose smallest and largest values are wanted by file.
         """
-        moment = _one_moment(version, timestamp)
+        moment = one_moment(version, timestamp)
         return self._handle.snapshot(version=version, timestamp=moment, statistics=statistics)
 
     def schema(self) -> pa.Schema:
@@ -164,7 +165,7 @@ class Table(RetentionVerbs):
         timestamp: datetime | str | None = None,
     ) -> pa.RecordBatchReader:
         """Stream what `to_arrow` returns, for tables that are larger than memory."""
-        moment = _one_moment(version, timestamp)
+        moment = one_moment(version, timestamp)
         return scan(self._handle, columns=columns, where=where, version=version, timestamp=moment)
 
     def inspect(
@@ -223,55 +224,6 @@ class Table(RetentionVerbs):
             bytes=receipt["bytes"],
             action_count=receipt["action_count"],
             duration_ms=(clock.monotonic() - started) * 1000,
-        )
-
-    def clean_logs(
-        self,
-        *,
-        dry_run: bool = False,
-        keep_versions: int = 0,
-        keep_checkpoints: int = 0,
-        even_if_disabled: bool = False,
-    ) -> LogCleanupReport:
-        """Delete history that is older than the table's log retention.
-
-        What goes lies below a checkpoint that was read and compared first, so every version from
-        there on stays readable; pinned versions do, too. `keep_versions` and `keep_checkpoints`
-        keep more than the retention does, never less. A table that forbids the cleaning of its log
-        is left alone, unless `even_if_disabled`.
-        """
-        from lakehand.retention.log_upkeep import clean_logs
-
-        return clean_logs(
-            self._handle,
-            dry_run=dry_run,
-            keep_versions=keep_versions,
-            keep_checkpoints=keep_checkpoints,
-            even_if_disabled=even_if_disabled,
-        )
-
-    def restore(
-        self,
-        *,
-        version: int | None = None,
-        timestamp: datetime | str | None = None,
-        accept_missing: bool = False,
-        dry_run: bool = False,
-    ) -> RestoreReport:
-        """Give the table the content of an earlier version again, in a commit of its own.
-
-        Columns and properties come back as well; versions in between stay in the history. Any
-        commit of somebody else meanwhile fails it. Files of that version that storage no longer
-        has are a RefusedError, unless `accept_missing`.
-        """
-        from lakehand.retention.restoring import restore
-
-        return restore(
-            self._handle,
-            version=version,
-            timestamp=_one_moment(version, timestamp),
-            accept_missing=accept_missing,
-            dry_run=dry_run,
         )
 
     def plan(
@@ -403,25 +355,3 @@ class Table(RetentionVerbs):
     def transactions(self) -> Mapping[str, int]:
         """Return the newest version of every application that writes exactly once."""
         return self._handle.transactions()
-
-
-def _one_moment(version: int | None, timestamp: datetime | str | None) -> datetime | None:
-    if version is not None and timestamp is not None:
-        raise ValidationError("give a version or a timestamp, not both", field="timestamp")
-    return _as_moment(timestamp)
-
-
-def _as_moment(timestamp: datetime | str | None) -> datetime | None:
-    """Read a time; one without a zone is UTC."""
-    if timestamp is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else timestamp
-    except ValueError as error:
-        raise ValidationError(
-            f"{timestamp!r} is not a time",
-            field="timestamp",
-            value=timestamp,
-            hint="write it as 2026-01-31, 2026-01-31T12:00:00 or 2026-01-31T12:00:00+02:00",
-        ) from error
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
+from lakehand.formats.upkeep import FormatUpkeep
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime, timedelta
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.upkeep import KeepWishes, LogCleanup
     from lakehand.model.work import Change, DataFile, Group, Receipt, Refreshed, StagedFile
     from lakehand.parquet.copy import Copied
     from lakehand.prove.digest import Digester
@@ -131,7 +132,7 @@ class Format(Protocol):
     ) -> FormatTable: ...
 
 
-class FormatTable(Protocol):
+class FormatTable(FormatUpkeep, Protocol):
     """A table as the driver sees it. Holds no version: every call reads what it needs."""
 
     store: Store
@@ -193,14 +194,6 @@ class FormatTable(Protocol):
         ...
 
     def worker(self, snapshot: Snapshot) -> FormatWorker: ...
-
-    def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:
-        """Return the change that gives the table of `snapshot` the content of `wanted` again."""
-        ...
-
-    def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:
-        """Return what `files` need to be read and storage does not have, by path."""
-        ...
 
     def commit(self, change: Change, *, token: str) -> Receipt:
         """Commit `change`, rebasing over what others committed since `change.base_version`.
@@ -269,12 +262,6 @@ class FormatTable(Protocol):
 
     def checkpoint(self, *, version: int | None = None) -> Mapping[str, Any] | None:
         """Write a checkpoint; None if the format has none."""
-        ...
-
-    def clean_logs(
-        self, wishes: KeepWishes, *, even_if_disabled: bool = False, dry_run: bool = False
-    ) -> LogCleanup | None:
-        """Delete history that the table no longer asks for; None if the format keeps none apart."""
         ...
 
 

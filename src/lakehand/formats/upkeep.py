@@ -1,0 +1,32 @@
+"""What a format does for its own history: clean it, and go back in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.model.upkeep import KeepWishes, LogCleanup
+    from lakehand.model.work import Change, DataFile
+
+__all__ = ["FormatUpkeep"]
+
+
+class FormatUpkeep(Protocol):
+    """The part of a table that looks after its history."""
+
+    def clean_logs(
+        self, wishes: KeepWishes, *, even_if_disabled: bool = False, dry_run: bool = False
+    ) -> LogCleanup | None:
+        """Delete history that the table no longer asks for; None if the format keeps none apart."""
+        ...
+
+    def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:
+        """Return the change that gives the table of `snapshot` the content of `wanted` again."""
+        ...
+
+    def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:
+        """Return what `files` need to be read and storage does not have, by path."""
+        ...
