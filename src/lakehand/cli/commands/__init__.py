@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lakehand.cli.commands.health import health
 from lakehand.cli.commands.log import checkpoint
 from lakehand.cli.commands.proving import statistics, verify
+from lakehand.cli.commands.purging import purge
 from lakehand.cli.commands.reading import history, inspect, settings
 from lakehand.cli.commands.repairing import clean_logs, restore
 from lakehand.cli.commands.retention import pin, vacuum
@@ -24,6 +25,7 @@ COMMANDS: tuple[click.Command, ...] = (
     history,
     plan,
     compact,
+    purge,
     statistics,
     vacuum,
     pin,

@@ -1,0 +1,48 @@
+"""The command for requests to erase."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from lakehand.cli.opening import open_for_command
+from lakehand.cli.options import engine_options, setting_option, table_options
+from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.progress import progress_bar
+from lakehand.errors import EXIT_FAILED
+
+
+@click.command()
+@table_options
+@click.option("--dry-run", is_flag=True, help="Say what would change; write nothing.")
+@setting_option("--retention", "retention", metavar="TIME")
+@setting_option("--grace", "grace", metavar="TIME")
+@click.option(
+    "--allow-short-retention",
+    is_flag=True,
+    default=None,
+    help="Allow a retention below what readers may count on.",
+)
+@engine_options
+def purge(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    **options: Any,
+) -> int:
+    """Take rows that were deleted out of the files of TABLE, then vacuum.
+
+    Says where the rows still are: versions within the retention keep their files, and run it (or
+    vacuum) again to delete those once nothing needs them. Exit code 1 if something failed.
+    """
+    from lakehand.cli.screens.purging import purge_screen
+
+    opened = open_for_command(table, storage_options)
+    with progress_bar() as on_progress:
+        report = opened.purge(on_progress=on_progress, **options)
+    if as_json:
+        print_document(report.to_json())
+    else:
+        print_screen(*purge_screen(report))
+    return EXIT_FAILED if report.errors else 0

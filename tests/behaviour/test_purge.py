@@ -1,0 +1,119 @@
+"""Purge: rows that were deleted leave the files, and the report says where they still are."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyroaring import BitMap64
+
+import lakehand
+from lakehand.cli.main import run
+from lakehand.formats.delta.table import DeltaTable
+from lakehand.observe.clock import ManualClock
+from lakehand.purge import purge
+from lakehand.retention.pins import Pin, put_pin
+from lakehand.settings import Settings
+from lakehand.storage import open_store
+from support.compactions import tasks_inline
+from support.hand_made_tables import add_by_hand, make_by_hand
+from support.hand_written_logs import field
+from support.small_tables import fingerprint
+
+SECRET = 7
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Return a table of two files, of which one still holds a row that was deleted."""
+    path = make_by_hand(tmp_path / "people", field("id", "long"))
+    add_by_hand(path, {"id": pa.array([1, 2, 3], pa.int64())})
+    add_by_hand(path, {"id": pa.array([4, SECRET, 6], pa.int64())}, deleted=BitMap64([1]))
+    return path
+
+
+def erase(path, *, days=0, dry_run=False, **settings):
+    """Purge `days` from now."""
+    clock = ManualClock(datetime.now(UTC) + timedelta(days=days))
+    opened = DeltaTable(open_store(path), clock=clock)
+    chosen = Settings(settings, environment={})
+    with tasks_inline():
+        return purge(opened, settings=chosen, dry_run=dry_run, clock=clock), clock.now()
+
+
+def codes(report):
+    return [place.code for place in report.remaining]
+
+
+def files_with_the_secret(path):
+    found = [
+        file for file in path.glob("**/*.parquet") if "_" not in file.relative_to(path).parts[0]
+    ]
+    return [file.name for file in found if SECRET in pq.read_table(file)["id"].to_pylist()]
+
+
+def visible(path):
+    return sorted(lakehand.open_table(path).to_arrow()["id"].to_pylist())
+
+
+def test_one_file_with_one_deleted_row_is_rewritten_and_no_other(table):
+    report, _ = erase(table)
+    assert (report.outcome, report.files_rewritten, report.deleted_row_count) == ("committed", 1, 0)
+    assert visible(table) == [1, 2, 3, 4, 6]
+    assert (table / "part-000.parquet").exists()
+    assert lakehand.open_table(table).inspect().file_count == 2
+
+
+def test_the_report_says_that_older_versions_still_hold_the_row_and_until_when(table):
+    report, now = erase(table)
+    assert files_with_the_secret(table) == ["part-001.parquet"]
+    assert codes(report) == ["older_versions", "log"]
+    assert report.gone_at == now + timedelta(days=7, hours=24)
+
+
+def test_the_row_is_gone_from_every_file_when_the_report_said_so(table):
+    first, _ = erase(table)
+    second, _ = erase(table, days=7.5)
+    assert (second.files_rewritten, second.files_quarantined) == (0, 2)
+    assert "set_aside" in codes(second)
+    third, now = erase(table, days=8.6)
+    assert first.gone_at <= now
+    assert files_with_the_secret(table) == []
+    assert (third.gone_at, visible(table)) == (None, [1, 2, 3, 4, 6])
+    assert "set_aside" not in codes(third)
+
+
+def test_a_pin_on_the_old_version_keeps_the_row_and_nobody_can_say_how_long(table):
+    now = datetime.now(UTC)
+    put_pin(open_store(table), Pin(name="audit", version=2, created_at=now, expires_at=None))
+    erase(table)
+    report, _ = erase(table, days=30, grace="0")
+    assert files_with_the_secret(table) == ["part-001.parquet"]
+    assert "pinned" in codes(report)
+    assert report.gone_at is None
+
+
+def test_a_dry_run_says_what_would_be_rewritten_and_changes_nothing(table):
+    before = fingerprint(table)
+    report, _ = erase(table, dry_run=True)
+    assert (report.outcome, report.files_rewritten, report.deleted_row_count) == ("dry_run", 1, 1)
+    assert codes(report)[0] == "not_rewritten"
+    assert fingerprint(table) == before
+
+
+def test_a_cap_that_leaves_deleted_rows_behind_is_told(table):
+    add_by_hand(table, {"id": pa.array([8, 9], pa.int64())}, deleted=BitMap64([0]))
+    report, _ = erase(table, max_groups_per_run=1, target_file_bytes=1)
+    assert (report.deleted_row_count, codes(report)[0]) == (1, "not_rewritten")
+
+
+def test_the_command_prints_what_is_still_there(table, capsys):
+    assert run(["purge", str(table), "--engine", "local", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["operation"], document["files_rewritten"]) == ("purge", 1)
+    assert [place["code"] for place in document["remaining"]] == ["older_versions", "log"]
+    assert run(["purge", str(table), "--engine", "local"]) == 0
+    assert "still there: versions from" in capsys.readouterr().out
