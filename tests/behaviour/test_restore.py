@@ -88,7 +88,7 @@ def test_any_commit_meanwhile_fails_a_restore():
     store = new_log([protocol(), metadata(), add("a")], [remove("a", at_ms=1), add("b")])
     table = Handle(store)
     change = restoring_change(table, table.snapshot(), table.snapshot(version=0))
-    put_commit(store, 2, add("c"))
+    put_commit(store, 2, add("c", dataChange=False))
     with pytest.raises(CommitConflictError, match="version 2"):
         table.commit(change, token="t")
     assert set(table.snapshot().files["path"].to_pylist()) == {"b", "c"}
