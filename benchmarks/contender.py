@@ -54,6 +54,11 @@ class LakehandLocal:
         table = open_table(order["table"], engine="local")
         return table.compact(target_file_bytes=order["target_file_bytes"]).to_json()
 
+    def vacuum(self, order: dict[str, Any]) -> dict[str, Any]:
+        from lakehand import open_table
+
+        return open_table(order["table"]).vacuum(grace=0).to_json()
+
 
 class DeltaSpark:
     """`OPTIMIZE` in a warm session."""
@@ -79,6 +84,10 @@ class DeltaSpark:
         self._spark.sql(f"OPTIMIZE delta.`{order['table']}`").collect()
         return {}
 
+    def vacuum(self, order: dict[str, Any]) -> dict[str, Any]:
+        self._spark.sql(f"VACUUM delta.`{order['table']}`").collect()
+        return {}
+
     def make_deleted(self, order: dict[str, Any]) -> dict[str, Any]:
         delete_with_spark(self._spark, order["sources"], order["table"])
         return {}
@@ -99,6 +108,11 @@ class DeltaRs:
         return DeltaTable(order["table"]).optimize.compact(
             target_size=order["target_file_bytes"], writer_properties=self._properties
         )
+
+    def vacuum(self, order: dict[str, Any]) -> dict[str, Any]:
+        from deltalake import DeltaTable
+
+        return {"deleted": len(DeltaTable(order["table"]).vacuum(dry_run=False, full=True))}
 
 
 class DuckDbCopy:

@@ -66,12 +66,12 @@ def scan_directory(root: str, directory: str, *, is_unfinished: Callable[[str], 
         for entry in entries:
             if not _is_text(entry.name):
                 continue
-            if entry.is_symlink():
-                _refuse_inside(root, entry.path)
+            if entry.is_file(follow_symlinks=False):
+                columns.take(entry)
             elif entry.is_dir(follow_symlinks=False):
                 directories.append(join_key(directory, entry.name))
-            elif entry.is_file(follow_symlinks=False):
-                columns.take(entry)
+            elif entry.is_symlink():
+                _refuse_inside(root, entry.path)
     return columns.scanned(directories)
 
 
