@@ -139,3 +139,13 @@ def test_the_command_prints_the_promised_fields_and_exits_with_5(tmp_path, capsy
 def test_the_command_calls_a_missing_table_unhealthy(tmp_path, capsys):
     assert run(["health", str(tmp_path / "none")]) == 5
     assert "no table" in capsys.readouterr().out.lower()
+
+
+def test_orphans_are_counted_only_where_asked_for_those_set_aside_included():
+    table = Monitored(*large_files(1))
+    table.store.put("left-over.parquet", b"x" * 1000)
+    table.clock.advance(timedelta(days=8).total_seconds())
+    assert failing(table.check(max_orphan_bytes=0)) == []
+    assert failing(table.check(max_orphan_bytes=999, orphans=True)) == ["orphan_bytes"]
+    assert failing(table.check(max_orphan_bytes=1000, orphans=True)) == []
+    assert table.store.exists("left-over.parquet")
