@@ -41,6 +41,7 @@ def test_concurrent_write_and_compact_for_minutes(oracle, tmp_path):
     for shape in figures.values():
         total.update(shape["totals"])
     document = {"seconds": SECONDS, "totals": dict(total), "shapes": figures}
+    RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(document, indent=2) + "\n")
     print(RESULTS.read_text())
     assert total["commits"] >= SECONDS / 3
@@ -63,8 +64,8 @@ def measure(oracle, folder, **shape):
     compaction = lakehand.figures()
     lost = compaction["groups_lost"] + compaction["runs_lost"]
     totals = {
-        "commits": beside["commits"],
-        "conflicts": lost + beside["attempts_lost_to_lakehand"],
+        "commits": sum(engine["commits"] for engine in beside.values()),
+        "conflicts": lost + sum(engine["attempts_lost_to_lakehand"] for engine in beside.values()),
         "salvages": compaction["salvages"],
         "overwritten_by_delta_spark": overwritten,
     }
@@ -84,7 +85,7 @@ def contest(oracle, place, *, partitioned, vectors):
         log = place / "_delta_log"
         yield [
             Author(
-                name=f"{name}-{number}",
+                engine=name,
                 writer=Writer(engine=engine, log=log),
                 number=number,
                 rest_seconds=rest,

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -82,7 +81,7 @@ def compact_until_told(place: Path, is_over: Callable[[], bool]) -> None:
 
 
 def _compact_once(place: Path) -> dict[str, int]:
-    table = open_table(place, engine="local", min_files=2, target_file_bytes=48 * 1024)
+    table = open_table(place, engine="local", min_files=2, target_file_bytes=16 * 1024)
     try:
         groups = table.compact().groups
     except CommitConflictError:
@@ -107,7 +106,7 @@ def _wait_for_winner(place: Path) -> Callable[[Step], None]:
 class Author:
     """Drives one writer with writes drawn at random, all to rows of its own."""
 
-    name: str
+    engine: str
     writer: Writer
     number: int
     #: Rest between two writes, so that a fast engine leaves room to a slow one.
@@ -141,7 +140,7 @@ class Author:
             last=first + _APPENDED_ROWS // (1 if kind == "append" else 3),
             value=self._written,
             part=self._random.choice(PARTITIONS) if kind in {"delete", "update"} else None,
-            mark=f"{self.name}-{self._written}",
+            mark=f"{self.number}-{self._written}",
         )
 
 
@@ -169,14 +168,20 @@ def write_for(authors: Sequence[Author], *, seconds: float) -> None:
 
 
 def figures_of(authors: Sequence[Author]) -> dict[str, Any]:
-    """Return what writing was like: seconds until a write was acknowledged, and what was lost."""
+    """Return what writing was like for the users of each engine."""
+    engines = sorted({author.engine for author in authors})
+    return {
+        engine: _figures([author for author in authors if author.engine == engine])
+        for engine in engines
+    }
+
+
+def _figures(authors: Sequence[Author]) -> dict[str, Any]:
+    """Return seconds until a write was acknowledged, tries included, and how often it was lost."""
     efforts = [effort for author in authors for effort in author.writer.efforts]
-    p50, p99 = np.percentile([effort.seconds for effort in efforts], [50, 99])
+    p50, p99 = np.percentile([effort.seconds for effort in efforts] or [0.0], [50, 99])
     return {
         "commits": len(efforts),
-        "commits_by_engine": dict(
-            Counter(author.name for author in authors for _ in author.writer.efforts)
-        ),
         "p50_seconds": round(float(p50), 3),
         "p99_seconds": round(float(p99), 3),
         "attempts_lost": sum(effort.lost for effort in efforts),
