@@ -81,7 +81,12 @@ EXIT_CODES = (
 
 def _command(command: click.Command, name: str) -> Iterator[str]:
     # A fixed width: the page must not depend on the terminal that it was written in.
-    context = click.Context(command, info_name=name, terminal_width=100)
+    # The names of the help option as the group gives them to its commands: click keeps the first
+    # option that it makes, so other names here would depend on what ran before.
+    names = cli.context_settings["help_option_names"]
+    context = click.Context(
+        command, info_name=name, terminal_width=100, help_option_names=list(names)
+    )
     usage = command.get_usage(context).removeprefix("Usage: ")
     yield f"```console\n$ {usage}\n```"
     yield inspect.cleandoc(command.help or "")
