@@ -16,13 +16,13 @@ from lakehand.storage import CountingStore, open_store
 pytestmark = pytest.mark.server
 
 MIB = 2**20
-GROUPS, ROWS_A_GROUP = 12, 8_192
+GROUPS, ROWS_A_GROUP = 20, 8_192
 BYTES = GROUPS * ROWS_A_GROUP * 1_024
 
 
 @pytest.fixture
 def file(tmp_path):
-    """Return a file of 96 MiB that no codec makes smaller."""
+    """Return a file of 160 MiB that no codec makes smaller."""
     noise = np.random.default_rng(1).bytes(BYTES)
     values = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(1_024), GROUPS * ROWS_A_GROUP, [None, pa.py_buffer(noise)]
@@ -45,7 +45,8 @@ def test_a_large_file_is_copied_and_proved_in_bounded_memory(s3_server, file, tm
     proof = prove_copied(store, "out.parquet", copied, expected_rows=GROUPS * ROWS_A_GROUP)
 
     peak, _ = tracemalloc.get_traced_memory()[1], tracemalloc.stop()
-    assert peak < 72 * MIB
+    # Five blocks that are read, and what an upload holds: eight parts of 8 MiB, and their copies.
+    assert peak < 96 * MIB
     assert proof.bytes == sum(piece.length for piece in copied.ranges) > BYTES
     # Twice the data in blocks of 4 MiB, and a few requests for footers and indexes.
     assert store.requests["get"] + store.requests["get_range"] < 2 * BYTES / (4 * MIB) + 12
