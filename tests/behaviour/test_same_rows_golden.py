@@ -61,15 +61,24 @@ def test_a_golden_table_merged_the_other_way_holds_the_same_rows(name, way, tmp_
     assert_merged_table_is_the_same(name, way, copy_golden(name, tmp_path))
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_a_golden_table_holds_the_same_rows_after_every_file_was_divided(name, tmp_path):
-    path = copy_golden(name, tmp_path)
+def assert_divided_table_is_the_same(name, path):
     old = set(delta_table(path).snapshot().files["path"].to_pylist())
 
     rewrite(path, "split")
 
     assert not old & set(delta_table(path).snapshot().files["path"].to_pylist())
     assert_expected_rows(path, name)
+
+
+@pytest.mark.parametrize("name", SMALL[::2])
+def test_a_golden_table_holds_the_same_rows_after_every_file_was_divided(name, tmp_path):
+    assert_divided_table_is_the_same(name, copy_golden(name, tmp_path))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", SMALL[1::2])
+def test_every_other_golden_table_holds_the_same_rows_after_it_was_divided(name, tmp_path):
+    assert_divided_table_is_the_same(name, copy_golden(name, tmp_path))
 
 
 @pytest.mark.parametrize("name", REFUSED)
