@@ -66,6 +66,6 @@ class Lake:
 
     @property
     def files(self) -> set[str]:
-        return {info.key for info in self.store.list() if info.key.endswith(".parquet")} - {
-            info.key for info in self.store.list("_lakehand")
-        }
+        """Keys of the data files."""
+        keys = {info.key for info in self.store.list()}
+        return {key for key in keys if key.endswith(".parquet") and not key.startswith("_")}
