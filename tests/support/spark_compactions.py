@@ -37,10 +37,11 @@ def compact_and_release(runner: SparkRunner, place: Path, board: Board) -> list[
 
 
 def compact_until_progress(runner: SparkRunner, place: Path, board: Board) -> None:
-    """Stop the compaction when progress tells of the first group."""
+    """Stop the compaction when one group is done and the other one waits."""
 
     def stop(progress: Progress) -> None:
         if progress.done == 1:
+            board.wait_for("held", count=1)
             raise InterruptedError(f"{progress.done} of {progress.total}")
 
     with watched_tasks(board):
