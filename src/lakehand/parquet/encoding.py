@@ -38,6 +38,8 @@ _MAX_PAGE_ROWS = 20_000
 _PAGE_BYTES = 2**20
 #: Rows are handed to the encoder in pieces of at most so many bytes of one column.
 _MIN_PIECE_ROWS = 64
+#: From here on memory is kept for the next row group rather than given back after each.
+_ROOMY_BYTES = 64 * 2**20
 #: A dictionary that takes more than this part of its chunk may not be worth its while.
 _LARGE_DICTIONARY = 0.2
 _PAGE_TYPE, _PAGE_ENCODING = 1, 2
@@ -157,6 +159,9 @@ class RowGroupEncoder:
             metadata_collector=found,
         ) as writer:
             writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+        if layout.group_memory_bytes < _ROOMY_BYTES:
+            # Else Arrow keeps what this thread has freed, and so more than it uses.
+            pa.default_memory_pool().release_unused()
         return EncodedGroup(content=sink.getvalue(), metadata=found[0])
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["GroupProgress", "rewrite_groups", "write_spec"]
 
 #: Parts of a task's memory that one row group may take: in a file, and as rows before.
-_ROW_GROUP_SHARE, _ROWS_SHARE = 16, 8
+_ROW_GROUP_SHARE, _ROWS_SHARE = 16, 10
 _MAX_ROW_GROUP_BYTES = 64 * 2**20
 
 

@@ -27,6 +27,9 @@ __all__ = ["RewriteTask"]
 
 _logger = get_logger(__name__)
 
+#: Memory that each thread needs for the rows that it decodes or encodes.
+_THREAD_BYTES = 512 * 2**20
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RewriteTask:
@@ -47,12 +50,16 @@ class RewriteTask:
 
     def granted_limits(self) -> TaskLimits:
         """Return the limits with the threads that the engine grants where this is called."""
-        return replace(self.limits, threads=granted_cores())
+        return replace(self.limits, threads=self._threads())
 
     def spec_of(self, group: Group) -> WriteSpec:
         """Return how the files of `group` are written: the plan says how large they are."""
         target = group.target_file_bytes
-        return replace(self.spec, target_file_bytes=target, threads=granted_cores())
+        return replace(self.spec, target_file_bytes=target, threads=self._threads())
+
+    def _threads(self) -> int:
+        """Return the threads that the engine grants, as far as there is memory for them."""
+        return max(1, min(granted_cores(), self.limits.memory_bytes // _THREAD_BYTES))
 
     def _rewrite(self, group: Group) -> GroupResult:
         if group.method != "copy":

@@ -98,7 +98,7 @@ class Scanner:
         # Old timestamps have no zone in the file, and are meant in UTC.
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET enable_progress_bar = false")
-        ahead_bytes = min(_AHEAD_BYTES, memory_bytes // 8)
+        ahead_bytes = min(_AHEAD_BYTES, memory_bytes // 64)
         connection.execute(f"SET streaming_buffer_size = '{ahead_bytes}B'")
         return connection
 

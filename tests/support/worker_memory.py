@@ -1,0 +1,81 @@
+"""How much memory worker processes have at their peak, and how much disk tasks use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Self
+
+_SAMPLE_SECONDS = 0.05
+#: A process that is ready for its first task.
+_IDLE = """
+import duckdb, lakehand.formats.delta.worker, lakehand.rewrite.task
+from pathlib import Path
+duckdb.connect(config={"threads": 1}).execute("SELECT 1")
+print(Path("/proc/self/status").read_text())
+"""
+
+
+def idle_worker_bytes() -> int:
+    """Return what a worker takes before it has done anything: interpreter and libraries."""
+    done = subprocess.run([sys.executable, "-c", _IDLE], capture_output=True, text=True, check=True)
+    return _peak_bytes(done.stdout)
+
+
+class WorkerWatch:
+    """Looks at the children of this process, and at a directory, while the block runs."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.peak_bytes = 0
+        self.peak_scratch_bytes = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(_SAMPLE_SECONDS):
+            self.peak_bytes = max([self.peak_bytes, *map(_peak_of, _children())])
+            self.peak_scratch_bytes = max(self.peak_scratch_bytes, _bytes_below(self._scratch))
+
+
+def _children() -> list[int]:
+    found = []
+    for thread in Path(f"/proc/{os.getpid()}/task").iterdir():
+        try:
+            found += [int(pid) for pid in (thread / "children").read_text().split()]
+        except OSError:
+            continue  # the thread has ended
+    return found
+
+
+def _peak_of(pid: int) -> int:
+    try:
+        return _peak_bytes(Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return 0  # the process has ended
+
+
+def _peak_bytes(status: str) -> int:
+    lines = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(lines[0].split()[1]) * 1024 if lines else 0
+
+
+def _bytes_below(directory: Path) -> int:
+    total = 0
+    for path in directory.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except OSError:
+            continue  # deleted since the listing
+    return total
