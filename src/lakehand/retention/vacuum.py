@@ -111,8 +111,8 @@ class _Vacuum:
         self._new: Quarantine | None = None
         self._to_delete = self._to_set_aside = (0, 0)
         self._keys: tuple[str, ...] = ()
-        #: Of what the history says was removed: what was found, and until which version it tells.
-        self._forgotten = 0
+        #: What the history says was removed, and until which version it tells.
+        self._forgotten: list[str] = []
         self._last_version: int | None = None
 
     def run(self) -> None:
@@ -179,8 +179,8 @@ class _Vacuum:
             for batch in quarantines.read_files(self._store, entry)
             for key in batch["key"].to_pylist()
         }
+        self._forgotten = sorted(removed)
         found = self._store.head_all(sorted(removed | set_aside))
-        self._forgotten = sum(info.key in removed for info in found)
         files = pa.Table.from_batches([batch_of_objects(found)])
         self._garbage.add(files, young_since=self._promise.since)
         self._tell(Progress(phase="scanning", done=len(found), total=len(found), unit="files"))
@@ -294,7 +294,7 @@ class _Vacuum:
             return
         if self._asked.mode == "full":
             self._table.note_vacuumed(None)
-        elif self._last_version is not None and self._deleter.files >= self._forgotten:
+        elif self._last_version is not None and not self._store.head_all(self._forgotten):
             self._table.note_vacuumed(self._last_version)
 
     # Telling.
