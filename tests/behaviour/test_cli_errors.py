@@ -171,7 +171,7 @@ def test_a_corrupt_deletion_vector_does_not_stop_other_partitions(capsys, table)
     report = json.loads(capsys.readouterr().out)
     assert code == 1
     assert [error["code"] for error in report["errors"]] == ["CORRUPT_FILE"]
-    assert report["groups"] == {"planned": 2, "committed": 1, "dropped": 0}
+    assert report["groups"] == {"planned": 2, "committed": 1, "dropped": 0, "adopted": 0}
 
 
 def test_a_failed_group_is_named_on_the_screen(capsys, table):
