@@ -34,9 +34,11 @@ _LAKEHAND = """
 sys.path.insert(0, {tests!r})
 import lakehand.formats.delta.worker
 from lakehand import maintain
+from lakehand.engine.cores import usable_cores
+from lakehand.rewrite import execute
 from lakehand.settings import Settings
 from support.compactions import InlineRunner, open_table
-maintain.open_runner = lambda *_, **__: InlineRunner()
+execute.open_runner = lambda *_, **__: InlineRunner(cores=usable_cores())
 settings = Settings({{"engine": "local", "target_file_bytes": "1GiB"}}, environment={{}})
 """
 # Its progress bar would stand between the results.

@@ -57,7 +57,7 @@ def test_a_task_of_256_mb_compacts_a_table_of_400_mb(tmp_path, columns, files, r
 
 @pytest.mark.soak
 def test_a_task_of_1_gb_compacts_a_table_of_4_gb(tmp_path):
-    table = make_large(tmp_path / "table", LINEITEM, files=500, rows_a_file=100_000)
+    table = make_large(tmp_path / "table", LINEITEM, files=4_000, rows_a_file=12_500)
     before = sums(table)
 
     report, watch = compact_watched(table, tmp_path / "scratch", memory="1GiB")

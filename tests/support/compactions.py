@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 class InlineRunner:
     """Runs one task after the other in the calling process."""
 
+    def __init__(self, *, cores: int = 1) -> None:
+        self._cores = cores
+
     def run(
         self,
         function: Callable[[Mapping[str, Any]], Mapping[str, Any]],
@@ -46,7 +49,8 @@ class InlineRunner:
         outcomes = []
         for index, payload in enumerate(payloads):
             cancel.raise_if_cancelled()
-            outcomes.append(TaskOutcome(index=index, **attempt(function, json.dumps(payload))))
+            done = attempt(function, json.dumps(payload), cores=self._cores)
+            outcomes.append(TaskOutcome(index=index, **done))
             on_result(outcomes[-1])
         return outcomes
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from decimal import Decimal
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +28,14 @@ def noise(rows: int, *, seed: int = 1) -> pa.Table:
 
 def write(store, table: pa.Table, *, batch_rows: int = 1000, **layout):
     layout = ParquetLayout(**{"target_file_bytes": MIB, **layout})
-    with RollingWriter(
-        store, table.schema, layout, name=lambda index: f"file-{index}.parquet"
-    ) as writer:
-        for batch in table.to_batches(max_chunksize=batch_rows):
+    batches = table.to_batches(max_chunksize=batch_rows)
+    return write_batches(store, batches, layout, schema=table.schema)
+
+
+def write_batches(store, batches, layout: ParquetLayout, *, schema: pa.Schema = SCHEMA):
+    name = "file-{}.parquet".format
+    with RollingWriter(store, schema, layout, name=name) as writer:
+        for batch in batches:
             writer.write(batch)
         return writer.close()
 
@@ -44,19 +49,21 @@ def read(store, file) -> pq.ParquetFile:
     return pq.ParquetFile(store.open_reader(file.key))
 
 
-def test_every_row_is_written_once_and_in_order(store):
+@pytest.mark.parametrize("threads", [1, 3])
+def test_every_row_is_written_once_and_in_order(store, threads):
     table = noise(200_000)
 
-    files = write(store, table)
+    files = write(store, table, threads=threads)
 
     assert pa.concat_tables([read(store, file).read() for file in files]).equals(table)
     assert [file.rows for file in files] == [read(store, f).metadata.num_rows for f in files]
     assert [file.bytes for file in files] == [store.head(file.key).bytes for file in files]
 
 
+@pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("known", [{}, {"expected_rows": 400_000, "expected_bytes_per_row": 30.0}])
-def test_files_roll_within_ten_percent_of_the_target(store, known):
-    files = write(store, noise(400_000), **known)
+def test_files_roll_within_ten_percent_of_the_target(store, known, threads):
+    files = write(store, noise(400_000), threads=threads, **known)
 
     assert len(files) >= 5
     assert all(0.9 <= file.bytes / MIB <= 1.1 for file in files[:-1])
@@ -160,13 +167,59 @@ def test_watchers_see_the_rows_of_each_file(store):
     rows=st.integers(0, 60_000),
     target=st.integers(50_000, 400_000),
     expected=st.one_of(st.none(), st.integers(0, 80_000)),
+    threads=st.integers(1, 3),
 )
-def test_no_row_is_lost_whatever_is_expected(tmp_path_factory, rows, target, expected):
+def test_no_row_is_lost_whatever_is_expected(tmp_path_factory, rows, target, expected, threads):
     store = open_store(tmp_path_factory.mktemp("rolling"))
     table = noise(rows)
+    known = {"target_file_bytes": target, "expected_rows": expected, "threads": threads}
 
-    files = write(store, table, target_file_bytes=target, expected_rows=expected, batch_rows=777)
+    files = write(store, table, batch_rows=777, **known)
 
     assert sum(file.rows for file in files) == rows
     tables = [SCHEMA.empty_table(), *(read(store, file).read() for file in files)]
     assert pa.concat_tables(tables).equals(table)
+
+
+def growing(rows: int) -> pa.Table:
+    """Rows of 16 bytes at first and of 200 at the end."""
+    ends = np.cumsum(np.linspace(16, 200, rows).astype(int))
+    data = np.random.default_rng(1).bytes(ends[-1])
+    return pa.table({"bytes": [data[start:end] for start, end in pairwise(ends)]})
+
+
+def test_files_roll_at_the_target_although_rows_grow(store):
+    files = write(store, growing(100_000), batch_rows=500, threads=3, row_group_rows=1000)
+
+    assert len(files) >= 5
+    assert all(0.9 <= file.bytes / MIB <= 1.1 for file in files[:-1])
+
+
+def fail_after(batches):
+    yield from batches
+    raise RuntimeError("no more rows")
+
+
+def test_a_failure_while_row_groups_are_encoded_leaves_no_file(store):
+    layout = ParquetLayout(target_file_bytes=MIB, row_group_rows=1000, threads=3, codec="none")
+    batches = fail_after(noise(20_000).to_batches(max_chunksize=500))
+
+    with pytest.raises(RuntimeError, match="no more rows"):
+        write_batches(store, batches, layout)
+    gc.collect()
+
+    assert list(store.list()) == []
+
+
+def test_dictionaries_that_are_no_gain_are_given_up_after_the_first_row_group(store):
+    words = np.random.default_rng(1).choice(["red", "green", "blue"], size=300_000)
+    table = noise(300_000).append_column("word", pa.array(words))
+    big = {"target_file_bytes": 64 * MIB, "row_group_rows": 100_000, "codec": "snappy"}
+
+    [file] = write(store, table, **big)
+
+    groups = [read(store, file).metadata.row_group(n) for n in range(3)]
+    encodings = [["DICTIONARY" in str(g.column(n).encodings) for n in range(3)] for g in groups]
+    assert encodings == [[True, True, True], [False, False, True], [False, False, True]]
+    assert groups[1].total_byte_size < groups[0].total_byte_size
+    assert read(store, file).read().equals(table)

@@ -116,12 +116,17 @@ class RowGroupEncoder:
         #: Leaves that get dictionaries, as Arrow wants to be told.
         self._dictionaries: bool | list[str] = True
 
-    def encode(self, rows: pa.Table) -> EncodedGroup:
-        """Return all of `rows` as one row group."""
-        return self._encode(rows, self._dictionaries)
+    def encode(self, rows: pa.Table, *, learns: bool = False) -> EncodedGroup:
+        """Return all of `rows` as one row group.
 
-    def learn(self, rows: pa.Table, encoded: EncodedGroup) -> None:
-        """Find out from one row group in which columns dictionaries only cost room and time."""
+        If it `learns`, those after it do without dictionaries that would only cost room and time.
+        """
+        encoded = self._encode(rows, self._dictionaries)
+        if learns:
+            self._learn(rows, encoded)
+        return encoded
+
+    def _learn(self, rows: pa.Table, encoded: EncodedGroup) -> None:
         leaves = _leaves(encoded)
         doubtful = [
             name

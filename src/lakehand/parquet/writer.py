@@ -30,7 +30,7 @@ _FULL = 0.92
 _MIN_GROUPS_A_FILE = 4
 #: Arrow memory of rows in relation to their bytes in the file: more is not believed in advance.
 _MAX_EXPANSION = 8
-#: Row groups whose bytes a row differ by less tell the size of those that are still encoded.
+#: Two row groups whose bytes a row differ by less tell the size of those that are still encoded.
 _STEADY = 0.05
 
 
@@ -72,7 +72,7 @@ class RollingWriter:
         self._gathered_rows = 0
         self._gathered_bytes = 0
         self._bytes_per_row: float | None = None
-        self._is_steady = True
+        self._is_steady = False
         self._rows = 0
         self._encoder = RowGroupEncoder(schema, layout)
         self._pool = ThreadPoolExecutor(layout.threads, thread_name_prefix="encode")
@@ -107,12 +107,14 @@ class RollingWriter:
         self._gathered_rows += batch.num_rows
         self._gathered_bytes += batch.nbytes
         while self._gathered_rows >= (rows := self._next_group_rows()):
-            self._write_group(rows)
+            if not self._settle_first():
+                self._write_group(rows)
 
     def close(self) -> tuple[WrittenFile, ...]:
         """Write what is left and return the files."""
         while self._gathered_rows:
-            self._write_group(min(self._gathered_rows, self._next_group_rows()))
+            if not self._settle_first():
+                self._write_group(min(self._gathered_rows, self._next_group_rows()))
         self._append(all_but=0)
         self._end_file()
         return tuple(self._files)
@@ -157,23 +159,35 @@ class RollingWriter:
         self._watch(self._opened - 1, group)
         self._rows += rows
         self._encode(group)
-        per_row = self._bytes_per_row or 0
+        self._end_if_full()
+
+    def _end_if_full(self) -> None:
         is_full = self._position() >= _FULL * self._layout.target_file_bytes
-        if is_full and not self._rest_fits(per_row):
+        if is_full and not self._rest_fits(self._bytes_per_row or 0):
             self._end_file()
 
     def _encode(self, group: pa.Table) -> None:
         """Have the row group encoded, now or by a thread while more rows are gathered."""
         assert self._open is not None  # noqa: S101  opened by the caller
-        is_first = self._bytes_per_row is None
         self._open.rows_in_works += group.num_rows
-        future = self._pool.submit(self._encoder.encode, group)
+        learns = self._bytes_per_row is None and self._rows != self._layout.expected_rows
+        future = self._pool.submit(self._encoder.encode, group, learns=learns)
         self._encoding.append((self._open, future))
-        if is_first and self._rows != self._layout.expected_rows:
-            self._encoder.learn(group, future.result())
-        waits = is_first or not self._is_steady or self._layout.threads == 1
         del group
-        self._append(all_but=0 if waits else self._layout.threads)
+        self._append(all_but=0 if self._must_wait() else self._layout.threads)
+
+    def _must_wait(self) -> bool:
+        """Say whether nothing can be done before the row groups in the works are encoded."""
+        is_near_end = self._position() > self._layout.target_file_bytes / 2
+        return self._layout.threads == 1 or (is_near_end and not self._is_steady)
+
+    def _settle_first(self) -> bool:
+        """Wait for the first row group, which tells the size of others; False: no need to."""
+        if self._bytes_per_row is not None or not self._encoding:
+            return False
+        self._append(all_but=0)
+        self._end_if_full()
+        return True
 
     def _append(self, *, all_but: int) -> None:
         """Append row groups to their files, in order, until no more than some are in the works."""
@@ -182,8 +196,8 @@ class RollingWriter:
             group = future.result()
             file.append(group)
             self._encoding.popleft()
-            found = max(file.bytes / file.rows, 1e-3)
-            self._is_steady = abs(group.data_bytes / group.rows / found - 1) < _STEADY
+            found = max(group.data_bytes / group.rows, 1e-3)
+            self._is_steady = abs(found / (self._bytes_per_row or found / 2) - 1) < _STEADY
             self._bytes_per_row = found
             self._close_ended()
 

@@ -23,7 +23,7 @@ from lakehand.formats.delta.files.writer import WriteContext, output_directory, 
 from lakehand.formats.delta.protocol.schema import to_arrow
 from lakehand.formats.delta.protocol.type_changes import check_type_changes
 from lakehand.model.work import DataFile, Refreshed
-from lakehand.parquet.facts import dominant_codec, read_many_facts
+from lakehand.parquet.facts import dominant_codec
 from lakehand.storage import open_store
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class DeltaWorker:
 
     def count_rows(self, inputs: Sequence[DataFile]) -> int:
         """Count the visible rows of `inputs` by what the files say of themselves, unread."""
-        facts = read_many_facts(self.store.resolve(file.path) for file in inputs)
+        facts = self.context.footers.of(self.store, inputs)
         return sum(file.rows for file in facts) - sum(file.deleted_rows for file in inputs)
 
     def output_directory(self, like: Sequence[DataFile]) -> str | None:
@@ -229,7 +229,7 @@ class DeltaWorker:
 
     def codec_of(self, inputs: Sequence[DataFile]) -> str | None:
         """Return the codec of most bytes of `inputs`; None if nothing is compressed."""
-        facts = read_many_facts(self.store.resolve(file.path) for file in inputs)
+        facts = self.context.footers.of(self.store, inputs)
         return dominant_codec(facts)
 
     def run_native(self, group: Group, *, stem: str) -> tuple[StagedFile, ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import SchemaMismatchError
 from lakehand.formats.delta.files.file_schema import file_schema
+from lakehand.formats.delta.files.known_facts import KnownFacts
 from lakehand.formats.delta.files.placement import partition_directory
 from lakehand.formats.delta.files.statistics_rules import statistics_rules
 from lakehand.formats.delta.files.written_statistics import WrittenStatistics
@@ -23,7 +24,7 @@ from lakehand.formats.delta.protocol.type_changes import has_dates_made_timestam
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.work import StagedFile
 from lakehand.parquet.calendar import calendar_class
-from lakehand.parquet.facts import dominant_codec, read_many_facts
+from lakehand.parquet.facts import dominant_codec
 from lakehand.parquet.recoded_calendar import RecodedCalendar, refuse_ancient_values
 from lakehand.parquet.writer import ParquetLayout, RollingWriter
 
@@ -63,6 +64,7 @@ class WriteContext:
     writer_features: frozenset[str]
     #: Physical paths.
     clustering_columns: tuple[tuple[str, ...], ...] = ()
+    footers: KnownFacts = field(default_factory=KnownFacts, compare=False, repr=False)
 
     @classmethod
     def of(cls, state: DeltaState) -> Self:
@@ -128,7 +130,7 @@ def write_files(
     `into` takes the files in place of the table's store.
     """
     values = partition_values_of(context, like, partition_values)
-    facts = read_many_facts(context.store.resolve(file.path) for file in like)
+    facts = context.footers.of(context.store, like)
     calendar = RecodedCalendar.of(facts)
     layout = replace(_layout(context, spec, like, facts), key_values=dict(calendar.key_values))
     rows = _with_one_calendar(context, batches, calendar)
