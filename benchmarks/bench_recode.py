@@ -38,7 +38,8 @@ from lakehand.engine.cores import usable_cores
 from lakehand.rewrite import execute
 from lakehand.settings import Settings
 from support.compactions import InlineRunner, open_table
-execute.open_runner = lambda *_, **__: InlineRunner(cores=usable_cores())
+InlineRunner.cores = usable_cores()
+execute.open_runner = lambda *_, **__: InlineRunner()
 settings = Settings({{"engine": "local", "target_file_bytes": "1GiB"}}, environment={{}})
 """
 # Its progress bar would stand between the results.

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class InlineRunner:
     """Runs one task after the other in the calling process."""
 
-    def __init__(self, *, cores: int = 1) -> None:
-        self._cores = cores
+    #: Cores that a task may use.
+    cores = 1
 
     def run(
         self,
@@ -49,7 +49,7 @@ class InlineRunner:
         outcomes = []
         for index, payload in enumerate(payloads):
             cancel.raise_if_cancelled()
-            done = attempt(function, json.dumps(payload), cores=self._cores)
+            done = attempt(function, json.dumps(payload), cores=self.cores)
             outcomes.append(TaskOutcome(index=index, **done))
             on_result(outcomes[-1])
         return outcomes
