@@ -100,7 +100,7 @@ def test_every_number_of_the_report_is_computed(table):
         output.stat().st_size,
     )
     assert (document["rows_read"], document["rows_written"]) == (100, 100)
-    assert document["groups"] == {"planned": 1, "committed": 1, "dropped": 0}
+    assert document["groups"] == {"planned": 1, "committed": 1, "dropped": 0, "adopted": 0}
     assert document["proof"]["bytes"] == output.stat().st_size
     assert all(
         document[f"{stage}_ms"] > 0 for stage in ("plan", "read", "write", "prove", "commit")
