@@ -159,6 +159,24 @@ def test_remote_files_are_read_by_duckdb_from_scratch_that_is_left_empty(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_remote_files_are_fetched_ahead_and_deleted_after_use(tmp_path, without_arrow):
+    store = fresh_store()
+    files = [put_file(store, {"a": [n]}, name=f"{n}.parquet") for n in range(9)]
+    worker = worker_of(store, column("a", "long"))
+    # Half of the scratch is for inputs: two portions of two files each.
+    limits = TaskLimits(scratch_directory=str(tmp_path), scratch_bytes=9 * files[0].bytes)
+
+    with Digester(worker.moved_rows) as digester:
+        rows, copies = [], []
+        for batch in worker.read_digested(files, digester, limits=limits):
+            rows += batch.column(0).to_pylist()
+            copies.append(len(list(tmp_path.rglob("inputs/*"))))
+
+    assert rows == list(range(9))
+    assert max(copies) <= 4
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_remote_files_beyond_the_scratch_are_streamed():
     store = fresh_store()
     file = put_file(store, {"a": list(range(1000))})

@@ -3,36 +3,77 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakehand.errors import StoreQuotaError
+from lakehand.storage.prefetch import fetch_ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from lakehand.storage.store import Store
 
-__all__ = ["local_files"]
+__all__ = ["Portion", "local_portions"]
 
 _PARALLEL_DOWNLOADS = 8
+#: Portions that are there at most: one in use, one on its way.
+_PORTIONS = 2
+_PORTION_BYTES = 256 * 2**20
 # DuckDB reads these as wildcards, so a path that holds one is reached through a link.
 _WILDCARDS = frozenset("*?[]{}")
 
 
-def local_files(
-    objects: Sequence[tuple[Store, str, int]], scratch: Path, *, max_copied_bytes: int
-) -> list[Path] | None:
-    """Return a local path of each object (store, key, bytes): its own, or of a copy in `scratch`.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Portion:
+    """Some of the objects, as local files."""
 
-    None, and nothing is copied, if the copies would take more than `max_copied_bytes`.
+    #: Where they stand among all objects.
+    positions: range
+    #: None: they are too large to be copied.
+    paths: list[Path] | None
+
+
+def local_portions(
+    objects: Sequence[tuple[Store, str, int]], scratch: Path, *, max_copied_bytes: int
+) -> Iterator[Portion]:
+    """Yield the objects (store, key, bytes) in their order, with a local path of each.
+
+    Objects that are no local files are copied into `scratch`, portion by portion: the next one
+    while one is used, and each is deleted after its use. All copies together stay below
+    `max_copied_bytes`.
     """
-    remote = [size for store, key, size in objects if store.local_path(key) is None]
-    if sum(remote) > max_copied_bytes:
-        return None
-    numbered = enumerate(objects)
-    with ThreadPoolExecutor(_PARALLEL_DOWNLOADS) as pool:
-        return list(pool.map(lambda item: _local_file(item[1], scratch, item[0]), numbered))
+    largest = max_copied_bytes // _PORTIONS
+    copies = [0 if store.local_path(key) is not None else size for store, key, size in objects]
+    if max(copies, default=0) > largest:
+        yield Portion(positions=range(len(objects)), paths=None)
+        return
+
+    def fetch(positions: range) -> Portion:
+        numbered = ((objects[number], scratch, number) for number in positions)
+        with ThreadPoolExecutor(_PARALLEL_DOWNLOADS) as pool:
+            paths = list(pool.map(lambda item: _local_file(*item), numbered))
+        return Portion(positions=positions, paths=paths)
+
+    portions = _divided(copies, max_bytes=min(largest, _PORTION_BYTES))
+    for portion in fetch_ahead(portions, fetch, window=_PORTIONS):
+        yield portion
+        for path in portion.paths or ():
+            if path.parent == scratch:
+                path.unlink()
+
+
+def _divided(sizes: Sequence[int], *, max_bytes: int) -> Iterator[range]:
+    """Divide numbers into runs of so many bytes; a larger one is a run of its own."""
+    start = total = 0
+    for number, size in enumerate(sizes):
+        if total and total + size > max_bytes:
+            yield range(start, number)
+            start, total = number, 0
+        total += size
+    if sizes:
+        yield range(start, len(sizes))
 
 
 def _local_file(object_: tuple[Store, str, int], scratch: Path, number: int) -> Path:

@@ -20,7 +20,7 @@ from lakehand.formats.delta.files.sql_rows import sql_rows
 from lakehand.parquet.checksums import pages_are_intact
 from lakehand.parquet.duckdb_view import by_schema
 from lakehand.prove.row_hash import digest_query, query_with_lanes
-from lakehand.storage.scratch import local_files
+from lakehand.storage.scratch import local_portions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.files.reader import ReadRequest, SourceFile
     from lakehand.formats.delta.files.sql_rows import SqlRows
     from lakehand.prove.digest import Digester
+    from lakehand.storage.scratch import Portion
 
 __all__ = ["Scanner", "open_scanner"]
 
@@ -110,10 +111,24 @@ class Scanner:
         are_checked: bool,
     ) -> Iterator[tuple[list[SourceFile], SqlRows | None]]:
         """Sort files by schema, each group with its query; None where Arrow has to read."""
-        paths = self._local_paths(files) if self.decoder != "arrow" and files else None
-        if paths is None:
+        if self.decoder == "arrow":
             yield list(files), None
             return
+        for portion in self._local_portions(files):
+            group = [files[position] for position in portion.positions]
+            if portion.paths is None:
+                yield group, None
+            else:
+                yield from self._queries(connection, group, portion.paths, are_checked=are_checked)
+
+    def _queries(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        files: Sequence[SourceFile],
+        paths: Sequence[Path],
+        *,
+        are_checked: bool,
+    ) -> Iterator[tuple[list[SourceFile], SqlRows | None]]:
         for positions in by_schema(connection, paths):
             group = [files[position] for position in positions]
             local = [paths[position] for position in positions]
@@ -123,10 +138,10 @@ class Scanner:
                 rows.bind(connection)
             yield group, rows
 
-    def _local_paths(self, files: Sequence[SourceFile]) -> list[Path] | None:
+    def _local_portions(self, files: Sequence[SourceFile]) -> Iterator[Portion]:
         resolved = [(*self.request.store.resolve(file.path), file.size_bytes) for file in files]
         room = self.limits.scratch_bytes // 2
-        return local_files(resolved, self.scratch / "inputs", max_copied_bytes=room)
+        return local_portions(resolved, self.scratch / "inputs", max_copied_bytes=room)
 
     def _read_by_duckdb(
         self, connection: duckdb.DuckDBPyConnection, rows: SqlRows, digester: Digester
