@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import duckdb
+import pyarrow as pa
 
 from lakehand.formats.base import NotDecodable
 from lakehand.formats.delta.files.file_schema import relabel
@@ -24,8 +25,6 @@ from lakehand.storage.scratch import local_portions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
 
     from lakehand.formats.base import Decoder, TaskLimits
     from lakehand.formats.delta.files.reader import ReadRequest, SourceFile
@@ -147,7 +146,7 @@ class Scanner:
         self, connection: duckdb.DuckDBPyConnection, rows: SqlRows, digester: Digester
     ) -> Iterator[pa.RecordBatch]:
         query = query_with_lanes(rows.text, self.request.output)
-        for batch in connection.sql(query).to_arrow_reader(rows.batch_rows):
+        for batch in _fetch(connection.sql(query).to_arrow_reader(rows.batch_rows)):
             if batch.num_rows:
                 yield relabel(digester.add_hashed(batch), self.request.output)
 
@@ -159,3 +158,15 @@ class Scanner:
         for batch in read_rows(self.request, files):
             digester.add(batch)
             yield batch
+
+
+def _fetch(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """Stream a result; what DuckDB finds wrong by then reaches us as an error of Arrow's."""
+    while True:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        except (OSError, pa.ArrowException) as error:
+            raise NotDecodable(str(error).partition("\n")[0]) from error
+        yield batch
