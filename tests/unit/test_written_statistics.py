@@ -26,7 +26,7 @@ def rules_of(schema: pa.Schema):
     return statistics_rules(from_arrow(schema), {}, mode=MappingMode.NONE, partition_columns=())
 
 
-def written_statistics(table: pa.Table, *, group_rows: int = 2, **options) -> str:
+def written_statistics(table: pa.Table, *, group_rows: int = 2, watched=True, **options) -> str:
     """Return the statistics that come of writing `table` in small row groups."""
     statistics = WrittenStatistics(rules_of(table.schema), table.schema, **options)
     with RollingWriter(
@@ -34,7 +34,7 @@ def written_statistics(table: pa.Table, *, group_rows: int = 2, **options) -> st
         table.schema,
         ParquetLayout(target_file_bytes=2**30, row_group_rows=group_rows),
         name=str,
-        watch=lambda _, rows: statistics.watch(rows),
+        watch=lambda _, rows: statistics.watch(rows) if watched else None,
     ) as writer:
         for batch in table.to_batches():
             writer.write(batch)
@@ -119,6 +119,15 @@ def test_texts_too_long_for_a_footer_have_bounds_all_the_same():
 
     assert statistics["minValues"]["t"] == "b" + "y" * 31
     assert statistics["maxValues"]["t"] == "x" + "y" * 31 + "\x7f"
+
+
+def test_a_row_group_of_unknown_bounds_leaves_the_file_without_any():
+    table = pa.table({"t": ["m", "n", "b" + LONG, "x" + LONG]})
+
+    statistics = json.loads(written_statistics(table, watched=False))
+
+    assert statistics["minValues"] == statistics["maxValues"] == {}
+    assert statistics["nullCount"] == {"t": 0}
 
 
 def test_bytes_that_are_no_text_are_no_bounds():
