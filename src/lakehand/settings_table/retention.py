@@ -1,0 +1,48 @@
+"""What vacuum keeps, and for how long."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from lakehand.model.spellings import one_of, parse_bool, parse_duration
+from lakehand.settings_table.setting import Setting
+
+__all__ = ["RETENTION"]
+
+RETENTION: tuple[Setting, ...] = (
+    Setting(
+        name="retention",
+        parse=parse_duration,
+        default=None,
+        help="How long vacuum keeps files after the last version that needs them; not set: what "
+        "the table asks for, and at least 7 days.",
+        aliases=("vacuum.retention", "retentionDuration"),
+    ),
+    Setting(
+        name="allow_short_retention",
+        parse=parse_bool,
+        default=False,
+        help="Let vacuum keep files for a shorter time than the table's readers may count on.",
+    ),
+    Setting(
+        name="grace",
+        parse=parse_duration,
+        default=timedelta(hours=24),
+        help="How long vacuum leaves files in place that it has set aside; 0 deletes at once.",
+        minimum=timedelta(0),
+    ),
+    Setting(
+        name="vacuum_entries",
+        parse=one_of("auto", "always", "never"),
+        default="auto",
+        help="Whether vacuum notes in the table's history when it starts and ends deleting; auto:"
+        " as delta-spark does, everywhere but on S3.",
+    ),
+    Setting(
+        name="vacuum_stale_metadata",
+        parse=parse_bool,
+        default=False,
+        help="Let vacuum delete files that Iceberg, Hudi or symlink metadata beside the table may"
+        " still name.",
+    ),
+)

@@ -1,0 +1,147 @@
+"""Commits, stores, tasks and logs: what all verbs share."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from lakehand.model.spellings import one_of, parse_bytes, parse_duration
+from lakehand.settings_table.setting import Setting
+
+__all__ = ["RUNNING"]
+
+_MIB, _GIB = 2**20, 2**30
+
+RUNNING: tuple[Setting, ...] = (
+    Setting(
+        name="checkpoint_interval",
+        parse=int,
+        default=10,
+        help="A checkpoint is due when the newest complete one is this many commits behind.",
+        aliases=("checkpoint.interval", "checkpointInterval"),
+        table_property="delta.checkpointInterval",
+        minimum=1,
+    ),
+    Setting(
+        name="max_retries",
+        parse=int,
+        default=3,
+        help="How often a store error that may pass is tried again.",
+        aliases=("max.commit.retries", "maxRetries"),
+        minimum=0,
+    ),
+    Setting(
+        name="retry_base_delay",
+        parse=parse_duration,
+        default=timedelta(milliseconds=100),
+        help="Wait before the first retry; doubles with each further one.",
+        aliases=("baseDelay",),
+        minimum=timedelta(0),
+    ),
+    Setting(
+        name="retry_max_delay",
+        parse=parse_duration,
+        default=timedelta(seconds=10),
+        help="Longest wait between two retries.",
+        aliases=("maxDelay",),
+        minimum=timedelta(0),
+    ),
+    Setting(
+        name="commit_attempts",
+        parse=int,
+        default=100,
+        help="How often a commit is rebased over other writers' commits before it gives up.",
+        minimum=1,
+    ),
+    Setting(
+        name="commit_timeout",
+        parse=parse_duration,
+        default=timedelta(minutes=5),
+        help="How long a commit is rebased over other writers' commits before it gives up.",
+        minimum=timedelta(0),
+    ),
+    Setting(
+        name="commit_every_groups",
+        parse=int,
+        default=None,
+        help="A long run commits whenever this many groups are proved; not set: once, at its end.",
+        aliases=("commitEveryGroups", "compaction.commit-every-groups"),
+        minimum=1,
+    ),
+    Setting(
+        name="commit_every",
+        parse=parse_duration,
+        default=None,
+        help="A long run commits proved groups when its last commit is this long ago; not set:"
+        " once, at its end.",
+        aliases=("commitEvery", "compaction.commit-every"),
+        minimum=timedelta(0),
+    ),
+    Setting(
+        name="engine",
+        parse=one_of("spark", "local"),
+        default="spark",
+        help="Where tasks run: on Spark, or in processes of this machine without Java.",
+    ),
+    Setting(
+        name="master",
+        parse=str,
+        default=None,
+        help="Spark master URL; not set: the session's own, else local[*,3].",
+    ),
+    Setting(
+        name="remote",
+        parse=str,
+        default=None,
+        help="Spark Connect URL (sc://host:port); not set: no Spark Connect.",
+    ),
+    Setting(
+        name="task_memory_bytes",
+        parse=parse_bytes,
+        default=2 * _GIB,
+        help="Memory that one task may use; DuckDB gets half of it.",
+        minimum=64 * _MIB,
+    ),
+    Setting(
+        name="scratch_bytes",
+        parse=parse_bytes,
+        default=64 * _GIB,
+        help="Local disk that one task may use for inputs, spill and outputs.",
+        minimum=64 * _MIB,
+    ),
+    Setting(
+        name="scratch_directory",
+        parse=str,
+        default=None,
+        help="Directory for scratch files; not set: the system's directory for temporary files.",
+    ),
+    Setting(
+        name="heartbeat_interval",
+        parse=parse_duration,
+        default=timedelta(seconds=15),
+        help="How often a run says in its ledger that it is alive.",
+    ),
+    Setting(
+        name="takeover_after",
+        parse=parse_duration,
+        default=timedelta(minutes=2),
+        help="How long a run must be silent before another may take over its files.",
+    ),
+    Setting(
+        name="partition_time_zone",
+        parse=str,
+        default="UTC",
+        help="Zone of partition timestamps that carry none.",
+    ),
+    Setting(
+        name="log_level",
+        parse=one_of("debug", "info", "warning", "error"),
+        default="warning",
+        help="Least severe log records shown by the command.",
+    ),
+    Setting(
+        name="log_format",
+        parse=one_of("text", "json"),
+        default="text",
+        help="Form of the log records shown by the command.",
+    ),
+)

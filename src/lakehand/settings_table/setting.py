@@ -1,0 +1,51 @@
+"""What a setting is: name, type, default, help, aliases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakehand.errors import ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Setting"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """One thing that a user can set."""
+
+    name: str
+    parse: Callable[[Any], Any]
+    #: None: not set; what happens then is said in `help`.
+    default: Any
+    help: str
+    #: Spellings that users bring along: dotted options, camelCase, SQL options.
+    aliases: tuple[str, ...] = ()
+    #: Property of the table that gives the value when neither call nor environment does.
+    table_property: str | None = None
+    #: Smallest value allowed.
+    minimum: Any = None
+    #: Largest value allowed.
+    maximum: Any = None
+
+    @property
+    def environment(self) -> str:
+        return f"LAKEHAND_{self.name.upper()}"
+
+    def read(self, value: Any, source: str) -> Any:
+        """Parse and check `value`; `source` says where it came from."""
+        try:
+            parsed = self.parse(value)
+        except (ValueError, TypeError) as error:
+            message = f"{source}: {self.name} cannot be set to {value!r}: {error}"
+            raise ValidationError(message, field=self.name, value=value) from error
+        if self.minimum is not None and parsed < self.minimum:
+            message = f"{source}: {self.name} is {value!r}, but must be at least {self.minimum}"
+            raise ValidationError(message, field=self.name, value=value)
+        if self.maximum is not None and parsed > self.maximum:
+            message = f"{source}: {self.name} is {value!r}, but must be at most {self.maximum}"
+            raise ValidationError(message, field=self.name, value=value)
+        return parsed
