@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pytest
 
 from lakehand.errors import CorruptFileError, ProofError, ReplanError
-from lakehand.formats.base import WriteSpec
 from lakehand.formats.delta.table import DeltaTable
+from lakehand.formats.worker import WriteSpec
 from lakehand.maintain import compact
 from lakehand.rewrite.prepare import plan_work
 from lakehand.rewrite.task import RewriteTask

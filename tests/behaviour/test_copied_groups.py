@@ -14,10 +14,10 @@ import pytest
 from deltalake import WriterProperties, write_deltalake
 
 from lakehand.errors import CorruptFileError, ProofError
-from lakehand.formats.base import WriteSpec
 from lakehand.formats.delta.files import copier
 from lakehand.formats.delta.files.copier import why_not_of_class
 from lakehand.formats.delta.files.writer import WriteContext
+from lakehand.formats.worker import WriteSpec
 from lakehand.maintain import compact
 from lakehand.model.work import Change, GroupResult, Replacement
 from lakehand.parquet.copy import copy_row_groups

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.errors import ProofError
-from lakehand.formats.base import TaskLimits, WriteSpec
 from lakehand.formats.delta.files import scanner
 from lakehand.formats.delta.worker import DeltaWorker
+from lakehand.formats.worker import TaskLimits, WriteSpec
 from lakehand.model.work import DataFile, Group, GroupResult
 from lakehand.rewrite.task import RewriteTask
 from lakehand.runs import Run, list_runs

@@ -15,12 +15,12 @@ from pyroaring import BitMap64
 
 from lakehand import open_table
 from lakehand.errors import SchemaMismatchError
-from lakehand.formats.base import NotCopyable, WriteSpec
 from lakehand.formats.delta.checkpoints.checkpoint import write_checkpoint
 from lakehand.formats.delta.files.deletion_vectors import write_deletion_vectors
 from lakehand.formats.delta.protocol.names import commit_key
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.scan import scan
+from lakehand.formats.worker import NotCopyable, WriteSpec
 from lakehand.observe.clock import ManualClock
 from lakehand.rewrite.prepare import plan_work
 from lakehand.runs import Run, sweep

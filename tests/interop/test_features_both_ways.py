@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakehand.errors import RefusedError
-from lakehand.formats.base import WriteSpec
+from lakehand.formats.worker import WriteSpec
 from lakehand.maintain import compact
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.work import Change

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.errors import CorruptFileError, RefusedError, SchemaMismatchError
-from lakehand.formats.base import WriteSpec
 from lakehand.formats.delta.files.file_schema import file_schema, relabel
 from lakehand.formats.delta.files.writer import WriteContext, output_directory, write_files
 from lakehand.formats.delta.protocol.schema import (
@@ -21,6 +20,7 @@ from lakehand.formats.delta.protocol.schema import (
     from_arrow,
     parse_type,
 )
+from lakehand.formats.worker import WriteSpec
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.work import DataFile
 from lakehand.parquet.facts import read_facts

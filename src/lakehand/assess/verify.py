@@ -20,7 +20,7 @@ from lakehand.errors import (
     VersionNotFoundError,
     error_from_json,
 )
-from lakehand.formats.base import NotDecodable, TaskLimits
+from lakehand.formats.worker import NotDecodable, TaskLimits
 from lakehand.model.verification import ProofCheck, RowsSeen, Verification
 from lakehand.model.work import DataFile, Digest
 from lakehand.observe.clock import SystemClock
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from lakehand.engine import Runner, TaskOutcome
     from lakehand.errors import LakehandError
-    from lakehand.formats.base import Decoder, FormatTable, FormatWorker, ProvedCommit
+    from lakehand.formats.base import FormatTable, ProvedCommit
+    from lakehand.formats.worker import Decoder, FormatWorker
     from lakehand.model.verification import Agreement
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock

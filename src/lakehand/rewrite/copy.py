@@ -17,7 +17,7 @@ from lakehand.rewrite.stopwatch import Stopwatch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lakehand.formats.base import CopiedFile
+    from lakehand.formats.worker import CopiedFile
     from lakehand.model.work import DataFile, Proof
     from lakehand.rewrite.task import RewriteTask
 

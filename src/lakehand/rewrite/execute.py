@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import open_runner
-from lakehand.formats.base import TaskLimits, WriteSpec
+from lakehand.formats.worker import TaskLimits, WriteSpec
 from lakehand.observe import Progress
 from lakehand.rewrite.task import RewriteTask
 

@@ -12,7 +12,7 @@ from lakehand.prove.evidence import check_footers, check_same_reading, prove_cou
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakehand.formats.base import Decoder
+    from lakehand.formats.worker import Decoder
     from lakehand.model.work import Digest, Group, Proof, ProveMode, StagedFile
     from lakehand.rewrite.task import RewriteTask
 

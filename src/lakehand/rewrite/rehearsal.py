@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakehand.errors import LakehandError
-from lakehand.formats.base import NotDecodable
+from lakehand.formats.worker import NotDecodable
 from lakehand.planning.plan import locate_inputs
 from lakehand.rewrite.execute import write_spec
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakehand.engine import TaskOutcome
-    from lakehand.formats.base import FormatTable, FormatWorker
+    from lakehand.formats.base import FormatTable
+    from lakehand.formats.worker import FormatWorker
     from lakehand.model.reports import Outcome
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Receipt

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.engine.cores import granted_cores
 from lakehand.errors import ProofError
-from lakehand.formats.base import NotCopyable, NotDecodable, TaskLimits
+from lakehand.formats.worker import NotCopyable, NotDecodable, TaskLimits
 from lakehand.model.work import Group
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.steps import Step, reached
@@ -19,7 +19,7 @@ from lakehand.rewrite.recode import recode_group
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakehand.formats.base import FormatWorker, WriteSpec
+    from lakehand.formats.worker import FormatWorker, WriteSpec
     from lakehand.model.work import GroupResult, ProveMode
     from lakehand.runs import Run
 

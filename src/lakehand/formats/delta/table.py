@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime, timedelta
 
-    from lakehand.formats.base import FormatWorker
     from lakehand.formats.delta.log.file_table import FileKey
     from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.delta.protocol.features import Operation
+    from lakehand.formats.worker import FormatWorker
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot

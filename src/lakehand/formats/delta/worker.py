@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakehand.formats.base import CopiedFile, Decoder, TaskLimits, WriteSpec
     from lakehand.formats.delta.protocol.schema import StructField
+    from lakehand.formats.worker import CopiedFile, Decoder, TaskLimits, WriteSpec
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Group, StagedFile
     from lakehand.prove.digest import Digester

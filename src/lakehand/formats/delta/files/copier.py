@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import lakehand
-from lakehand.formats.base import CopiedFile, NotCopyable
 from lakehand.formats.delta.files.merged_statistics import merge_statistics
 from lakehand.formats.delta.files.row_identity import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.files.slice_statistics import slice_statistics
 from lakehand.formats.delta.files.writer import output_directory, partition_values_of
+from lakehand.formats.worker import CopiedFile, NotCopyable
 from lakehand.model.work import StagedFile
 from lakehand.parquet.bounds import leaf_bounds
 from lakehand.parquet.copy import Source, copy_row_groups

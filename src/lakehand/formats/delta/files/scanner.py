@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from lakehand.formats.base import NotDecodable
 from lakehand.formats.delta.files.file_schema import relabel
 from lakehand.formats.delta.files.reader import read_rows
 from lakehand.formats.delta.files.sql_rows import sql_rows
+from lakehand.formats.worker import NotDecodable
 from lakehand.parquet.checksums import pages_are_intact
 from lakehand.parquet.duckdb_view import by_schema
 from lakehand.prove.row_hash import digest_query, query_with_lanes
@@ -26,9 +26,9 @@ from lakehand.storage.scratch import local_portions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakehand.formats.base import Decoder, TaskLimits
     from lakehand.formats.delta.files.reader import ReadRequest, SourceFile
     from lakehand.formats.delta.files.sql_rows import SqlRows
+    from lakehand.formats.worker import Decoder, TaskLimits
     from lakehand.prove.digest import Digester
     from lakehand.storage.scratch import Portion
 

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakehand.formats.base import WriteSpec
     from lakehand.formats.delta.files.statistics_rules import StatisticsRules
     from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.delta.protocol.schema import StructField
+    from lakehand.formats.worker import WriteSpec
     from lakehand.model.work import DataFile
     from lakehand.parquet.facts import FileFacts
     from lakehand.storage import Store

@@ -1,0 +1,204 @@
+"""What lakehand asks of a format where tasks run: rows read, files written and read back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from lakehand.errors import LakehandError
+    from lakehand.model.work import DataFile, Group, Refreshed, StagedFile
+    from lakehand.parquet.copy import Copied
+    from lakehand.prove.digest import Digester
+    from lakehand.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WriteSpec:
+    """How files are written."""
+
+    target_file_bytes: int
+    #: None: the format decides (table property, else that of most inputs, else zstd 1).
+    codec: str | None = None
+    row_group_bytes: int = 64 * 2**20
+    row_group_rows: int = 512 * 1024
+    #: Memory that the rows of one row group may take before they are encoded.
+    group_memory_bytes: int = 256 * 2**20
+    #: Row groups that may be encoded at once.
+    threads: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskLimits:
+    """What a task may use of the machine it runs on."""
+
+    memory_bytes: int = 2 * 2**30
+    threads: int = 1
+    #: Local disk for copies of remote files and for spill.
+    scratch_bytes: int = 64 * 2**30
+    #: None: the system's directory for temporary files.
+    scratch_directory: str | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return what `settings` grant; how many threads there are is said where a task runs."""
+        return cls(
+            memory_bytes=settings["task_memory_bytes"],
+            scratch_bytes=settings["scratch_bytes"],
+            scratch_directory=settings["scratch_directory"],
+        )
+
+
+#: Who decodes files: DuckDB, and Arrow what DuckDB is not trusted with; or one of them alone.
+Decoder = Literal["duckdb", "arrow", "only-duckdb"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CopiedFile:
+    """A file made of row groups of other files, byte for byte, with what its proof compares."""
+
+    staged: StagedFile
+    copied: Copied
+
+
+class NotCopyable(Exception):  # noqa: N818  no failure: the group is recoded instead
+    """The row groups of these files cannot be moved into one file; the message says why."""
+
+
+class NotDecodable(Exception):  # noqa: N818  no failure: the group is read by Arrow instead
+    """DuckDB gave up on a file, possibly after rows were handed out; the message says why."""
+
+
+class FormatWorker(Protocol):
+    """A table as a task sees it: picklable, and bound to the snapshot it was made from."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def tracks_rows(self) -> bool:
+        """Whether rows have an identity that must survive when they move to another file."""
+        ...
+
+    def read(
+        self,
+        inputs: Sequence[DataFile],
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        row_identity: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Stream the visible rows of `inputs` under their logical names and current types."""
+        ...
+
+    @property
+    def moved_rows(self) -> pa.Schema:
+        """Columns of rows that move to other files: those of the table, and their identity."""
+        ...
+
+    def read_digested(
+        self,
+        inputs: Sequence[DataFile],
+        digester: Digester,
+        *,
+        limits: TaskLimits,
+        decoder: Decoder = "duckdb",
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream the visible rows of `inputs` with their identity, each counted in `digester`.
+
+        Raises NotDecodable where only Arrow can read a file.
+        """
+        ...
+
+    def digest_rows(
+        self,
+        inputs: Sequence[DataFile],
+        digester: Digester,
+        *,
+        limits: TaskLimits,
+        decoder: Decoder = "duckdb",
+    ) -> None:
+        """Count the visible rows of `inputs`, with their identity, in `digester`."""
+        ...
+
+    def digest_staged(
+        self,
+        files: Sequence[StagedFile],
+        digester: Digester,
+        *,
+        limits: TaskLimits,
+        decoder: Decoder = "duckdb",
+    ) -> None:
+        """Count the rows of written files in `digester`, as storage gives them back."""
+        ...
+
+    def refresh(self, files: Sequence[DataFile]) -> Iterator[Refreshed | LakehandError]:
+        """Compute the statistics of files anew from their visible rows, one after the other.
+
+        A file that cannot be read yields its error, and the others theirs.
+        """
+        ...
+
+    def staged_difference(
+        self, inputs: Sequence[DataFile], outputs: Sequence[StagedFile]
+    ) -> str | None:
+        """Return what readers find otherwise in `outputs`, though rows are equal; None: nothing."""
+        ...
+
+    def count_rows(self, inputs: Sequence[DataFile]) -> int:
+        """Count the visible rows of `inputs` by what the files say of themselves, unread."""
+        ...
+
+    def output_directory(self, like: Sequence[DataFile]) -> str | None:
+        """Return the directory that `write` writes into; None: it may be any."""
+        ...
+
+    def write(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        spec: WriteSpec,
+        *,
+        like: Sequence[DataFile],
+        stem: str,
+    ) -> tuple[StagedFile, ...]:
+        """Write rows into new files whose names start with `stem`, in the partition of `like`."""
+        ...
+
+    def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec) -> int:
+        """Return the size that the rows of `inputs` have when they are written anew.
+
+        They are written to a temporary directory, which is gone afterwards.
+        """
+        ...
+
+    def copy(
+        self,
+        inputs: Sequence[DataFile],
+        spec: WriteSpec,
+        *,
+        stem: str,
+        beside: Sequence[StagedFile] = (),
+    ) -> tuple[CopiedFile, ...]:
+        """Move row groups of `inputs`, and of staged files, into new files byte for byte.
+
+        Raises NotCopyable, before anything is written, if their bytes would not mean the same.
+        """
+        ...
+
+    def codec_of(self, inputs: Sequence[DataFile]) -> str | None:
+        """Return the codec of most bytes of `inputs`; None if nothing is compressed."""
+        ...
+
+    def run_native(self, group: Group, *, stem: str) -> tuple[StagedFile, ...]:
+        """Run a group that the format planned itself."""
+        ...
+
+    def read_staged(
+        self, files: Sequence[StagedFile], *, row_identity: bool = False
+    ) -> pa.RecordBatchReader:
+        """Read files back from storage exactly as a reader of the committed table would."""
+        ...
