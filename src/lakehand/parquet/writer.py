@@ -112,12 +112,21 @@ class RollingWriter:
 
     def close(self) -> tuple[WrittenFile, ...]:
         """Write what is left and return the files."""
+        self.flush()
+        self._end_file()
+        return tuple(self._files)
+
+    @property
+    def gathered_bytes(self) -> int:
+        """Memory of the rows that wait for their row group to be full."""
+        return self._gathered_bytes
+
+    def flush(self) -> None:
+        """Write the rows gathered so far, be their row group full or not, and free their memory."""
         while self._gathered_rows:
             if not self._settle_first():
                 self._write_group(min(self._gathered_rows, self._next_group_rows()))
         self._append(all_but=0)
-        self._end_file()
-        return tuple(self._files)
 
     def _next_group_rows(self) -> int:
         per_row = self._bytes_per_row or self._first_guess()

@@ -30,6 +30,7 @@ from lakehand.parquet.writer import ParquetLayout, RollingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from types import TracebackType
 
     import pyarrow as pa
 
@@ -41,7 +42,14 @@ if TYPE_CHECKING:
     from lakehand.parquet.facts import FileFacts
     from lakehand.storage import Store
 
-__all__ = ["WriteContext", "output_directory", "partition_values_of", "write_files"]
+__all__ = [
+    "FileSeries",
+    "WriteContext",
+    "layout_of",
+    "output_directory",
+    "partition_values_of",
+    "write_files",
+]
 
 _ROW_TRACKING = "delta.enableRowTracking"
 _ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
@@ -132,7 +140,7 @@ def write_files(
     values = partition_values_of(context, like, partition_values)
     facts = context.footers.of(context.store, like)
     calendar = RecodedCalendar.of(facts)
-    layout = replace(_layout(context, spec, like, facts), key_values=dict(calendar.key_values))
+    layout = replace(layout_of(context, spec, like, facts), key_values=dict(calendar.key_values))
     rows = _with_one_calendar(context, batches, calendar)
     directory = output_directory(context, like, partition_values)
     prefix = f"{directory}/{stem}" if directory else stem
@@ -189,12 +197,13 @@ def partition_values_of(
     return values
 
 
-def _layout(
+def layout_of(
     context: WriteContext,
     spec: WriteSpec,
     like: Sequence[DataFile],
     facts: Sequence[FileFacts],
 ) -> ParquetLayout:
+    """Return how files are laid out, whose rows are those of `like`, of which `facts` tell."""
     codec = _codec(context, spec, facts)
     physical_rows = sum(file.rows for file in facts)
     deleted_rows = sum(file.deleted_rows for file in like)
@@ -234,33 +243,94 @@ def _write(
     first = next(rows, None)
     if first is None:
         return ()
-    extras = _identity_columns(context, first.schema.names)
-    schema = file_schema(context.data_fields(), mode=context.mode, extras=extras)
-    rules = context.statistics_rules()
-    is_legacy = calendar_class(layout.key_values).datetime == "legacy"
-    statistics = defaultdict[int, WrittenStatistics](
-        lambda: WrittenStatistics(rules, schema.arrow, is_legacy=is_legacy)
-    )
-    with RollingWriter(
-        store,
-        schema.arrow,
-        layout,
-        name=lambda index: f"{prefix}-{index:05d}.{layout.codec}.parquet",
-        watch=lambda index, group: statistics[index].watch(group),
-    ) as writer:
+    names = first.schema.names
+    with FileSeries(
+        context, layout, store=store, prefix=prefix, values=values, names=names
+    ) as series:
         for batch in chain([first], rows):
-            writer.write(schema.to_file(batch))
-        files = writer.close()
-    texts = [statistics[index].finish(file.row_groups) for index, file in enumerate(files)]
-    return tuple(
-        StagedFile(
-            path=file.key,
-            bytes=file.bytes,
-            rows=file.rows,
-            native={"partitionValues": dict(values), "stats": text},
+            series.write(batch)
+        return series.close()
+
+
+class FileSeries:
+    """Rows of one partition on their way into files whose names start alike.
+
+    Leaving the block by an exception makes files vanish that were open; those before them stay.
+    """
+
+    def __init__(
+        self,
+        context: WriteContext,
+        layout: ParquetLayout,
+        *,
+        store: Store,
+        prefix: str,
+        values: Mapping[str, str | None],
+        names: Sequence[str],
+    ) -> None:
+        """`values` are the raw partition values, `names` the columns of the batches to come."""
+        extras = _identity_columns(context, names)
+        self._schema = file_schema(context.data_fields(), mode=context.mode, extras=extras)
+        self._values = dict(values)
+        self._prefix = f"{prefix}-"
+        self._suffix = f".{layout.codec}.parquet"
+        #: Names that were handed out: what may be in storage, whatever becomes of the series.
+        self.keys: list[str] = []
+        rules = context.statistics_rules()
+        is_legacy = calendar_class(layout.key_values).datetime == "legacy"
+        self._statistics = defaultdict[int, WrittenStatistics](
+            lambda: WrittenStatistics(rules, self._schema.arrow, is_legacy=is_legacy)
         )
-        for file, text in zip(files, texts, strict=True)
-    )
+        self._writer = RollingWriter(
+            store,
+            self._schema.arrow,
+            layout,
+            name=self._name,
+            watch=lambda index, group: self._statistics[index].watch(group),
+        )
+
+    def _name(self, index: int) -> str:
+        self.keys.append(f"{self._prefix}{index:05d}{self._suffix}")
+        return self.keys[-1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._writer.__exit__(kind, error, traceback)
+
+    @property
+    def gathered_bytes(self) -> int:
+        """Memory of the rows that wait for their row group to be full."""
+        return self._writer.gathered_bytes
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write(self._schema.to_file(batch))
+
+    def flush(self) -> None:
+        """Write the rows gathered so far, and free their memory."""
+        self._writer.flush()
+
+    def close(self) -> tuple[StagedFile, ...]:
+        """Write what is left and return the files with their statistics."""
+        files = self._writer.close()
+        return tuple(
+            StagedFile(
+                path=file.key,
+                bytes=file.bytes,
+                rows=file.rows,
+                native={
+                    "partitionValues": dict(self._values),
+                    "stats": self._statistics[index].finish(file.row_groups),
+                },
+            )
+            for index, file in enumerate(files)
+        )
 
 
 def _identity_columns(context: WriteContext, names: Sequence[str]) -> list[tuple[str, str]]:
