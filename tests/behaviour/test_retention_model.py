@@ -1,111 +1,121 @@
-"""Vacuum against a model: whatever happened, every promised version has all of its files."""
+"""Everything that deletes, against a model: every promised version keeps its rows, and no more."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from random import Random
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from lakehand.retention.pins import Pin, put_pin, unpin
-from lakehand.retention.quarantine import list_quarantines
-from support.hand_written_logs import add
-from support.lakes import Lake
+from support.modelled_tables import ModelledTable
 
-RETENTION = timedelta(days=7)
+chances = st.integers(0, 2**16).map(Random)
+graces = st.sampled_from(["24h", "0"])
 
 
 class Retention(RuleBasedStateMachine):
-    """A table over time; the model knows the files of every version, and when it ended."""
+    """Every step is one call of the model; steps that delete nothing only touch the newest."""
+
+    #: Whether all promised versions are read after every step, not only after those that delete.
+    reads_all_always = False
 
     def __init__(self) -> None:
         super().__init__()
-        self.lake = Lake("0.parquet")
-        self.contents = [{"0.parquet"}]
-        self.ended: list = []
-        self.pins: dict[str, int] = {}
-        self.written = 1
+        self.model = ModelledTable()
+        self.may_have_deleted = False
 
-    def _committed(self, files: set[str]) -> None:
-        self.ended.append(self.lake.clock.now())
-        self.contents.append(files)
+    @rule(chance=chances)
+    def append(self, chance) -> None:
+        self.model.append(chance)
+
+    @rule(chance=chances)
+    def begin_append(self, chance) -> None:
+        self.model.begin_append(chance)
+
+    @rule(chance=chances)
+    def end_append(self, chance) -> None:
+        self.model.end_append(chance)
+
+    @rule(chance=chances)
+    def delete(self, chance) -> None:
+        self.model.delete(chance)
 
     @rule()
-    def append(self) -> None:
-        name = f"{self.written}.parquet"
-        self.written += 1
-        self.lake.put(name)
-        self.lake.commit(add(name))
-        self._committed(self.contents[-1] | {name})
+    def compact(self) -> None:
+        self.model.compact()
 
-    @rule(data=st.data())
-    def remove(self, data) -> None:
-        if self.contents[-1]:
-            name = data.draw(st.sampled_from(sorted(self.contents[-1])))
-            self.lake.remove(name)
-            self._committed(self.contents[-1] - {name})
+    @rule(chance=chances)
+    def restore(self, chance) -> None:
+        self.model.restore(chance)
 
     @rule(hours=st.sampled_from([1, 23, 25, 100, 169, 400]))
     def wait(self, hours) -> None:
-        self.lake.wait(hours=hours)
+        self.model.wait(hours)
 
-    @rule(grace=st.sampled_from(["24h", "0"]), expire=st.booleans())
-    def vacuum(self, grace, expire) -> None:
-        self.lake.vacuum(grace=grace, expire=expire, vacuum_entries="never")
+    @rule(grace=graces, expire=st.booleans(), entries=st.sampled_from(["never", "always"]))
+    def vacuum(self, grace, expire, entries) -> None:
+        self.may_have_deleted = True
+        self.model.vacuum(grace=grace, expire=expire, entries=entries)
 
-    @rule(grace=st.sampled_from(["24h", "0"]))
+    @rule(grace=graces)
     def vacuum_lite(self, grace) -> None:
-        self.lake.vacuum(grace=grace, mode="lite", vacuum_entries="never")
+        self.may_have_deleted = True
+        self.model.vacuum(grace=grace, mode="lite")
 
-    @rule()
-    def undo(self) -> None:
-        for entry in list_quarantines(self.lake.store)[:1]:
-            self.lake.vacuum(undo=entry.id)
+    @rule(chance=chances)
+    def undo(self, chance) -> None:
+        self.model.undo(chance)
 
     @rule()
     def checkpoint(self) -> None:
-        self.lake.table.checkpoint()
+        self.model.checkpoint()
 
-    @rule(data=st.data())
-    def pin(self, data) -> None:
-        version = data.draw(st.sampled_from(sorted(self._promised())))
-        name = f"pin-{version}"
-        if name not in self.pins:
-            now = self.lake.clock.now()
-            put_pin(self.lake.store, Pin(name=name, version=version, created_at=now))
-            self.pins[name] = version
+    @rule()
+    def clean_logs(self) -> None:
+        self.may_have_deleted = True
+        self.model.clean_logs()
+
+    @rule(chance=chances)
+    def pin(self, chance) -> None:
+        self.model.pin(chance)
 
     @rule()
     def drop_a_pin(self) -> None:
-        if self.pins:
-            unpin(self.lake.store, self.pins.popitem()[0])
-
-    def _promised(self) -> set[int]:
-        since = self.lake.clock.now() - RETENTION
-        young = {version for version, end in enumerate(self.ended) if end >= since}
-        return young | {len(self.contents) - 1} | set(self.pins.values())
+        self.model.drop_a_pin()
 
     @invariant()
-    def every_promised_version_has_its_files(self) -> None:
-        for version in self._promised():
-            found = set(self.lake.table.snapshot(version=version).files["path"].to_pylist())
-            assert found == self.contents[version]
-            assert found <= self.lake.files
+    def every_promised_version_has_its_rows(self) -> None:
+        newest = [len(self.model.rows) - 1]
+        reads_all = self.reads_all_always or self.may_have_deleted
+        self.model.check(None if reads_all else newest)
+        self.may_have_deleted = False
 
     def teardown(self) -> None:
-        """In the end nothing is left that is not promised."""
-        while self.pins:
-            self.drop_a_pin()
-        self.lake.wait(days=8)
-        self.lake.vacuum(grace="0", vacuum_entries="never")
-        assert self.lake.files == self.contents[-1]
+        self.model.expire()
 
 
-TestRetention = Retention.TestCase
-TestRetention.settings = settings(
-    max_examples=8,
-    stateful_step_count=10,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+class RetentionForLong(Retention):
+    reads_all_always = True
+
+
+def run(machine: type[Retention], *, examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_every_promised_version_keeps_its_rows_and_nothing_else_is_kept():
+    run(Retention, examples=6, steps=14)
+
+
+@pytest.mark.soak
+def test_every_promised_version_keeps_its_rows_for_long():
+    run(RetentionForLong, examples=300, steps=40)
