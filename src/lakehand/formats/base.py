@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.data_names import DataNames
     from lakehand.formats.worker import FormatWorker
+    from lakehand.model.head import TableHead
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
@@ -98,7 +99,13 @@ class FormatTable(FormatUpkeep, Protocol):
         """Return the newest version of every application that writes exactly once."""
         ...
 
-    def require(self, operation: Operation, snapshot: Snapshot, *, force: bool = False) -> None:
+    def head(self) -> TableHead:
+        """Return the newest version without its files, for writers that read none."""
+        ...
+
+    def require(
+        self, operation: Operation, snapshot: Snapshot | TableHead, *, force: bool = False
+    ) -> None:
         """Raise RefusedError, which names the feature, if `operation` is not safe on this table.
 
         `force` accepts that metadata of other formats beside the table goes stale.
@@ -135,7 +142,7 @@ class FormatTable(FormatUpkeep, Protocol):
         """Turn chosen rows of `snapshot.files` into values that can be sent to tasks."""
         ...
 
-    def worker(self, snapshot: Snapshot) -> FormatWorker: ...
+    def worker(self, snapshot: Snapshot | TableHead) -> FormatWorker: ...
 
     def commit(self, change: Change, *, token: str) -> Receipt:
         """Commit `change`, rebasing over what others committed since `change.base_version`.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from types import TracebackType
 
     import pyarrow as pa
 
@@ -71,6 +72,35 @@ class NotCopyable(Exception):  # noqa: N818  no failure: the group is recoded in
 
 class NotDecodable(Exception):  # noqa: N818  no failure: the group is read by Arrow instead
     """DuckDB gave up on a file, possibly after rows were handed out; the message says why."""
+
+
+class NewFiles(Protocol):
+    """Files that rows come to piece by piece. Their names start with the stem they were given.
+
+    Leaving the block by an exception makes files vanish that were open; those before them stay.
+    """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+    @property
+    def keys(self) -> list[str]:
+        """What may be in storage by now: names of complete files and of those that are open."""
+        ...
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take rows, which have the columns and types of the table in its order."""
+        ...
+
+    def close(self) -> tuple[StagedFile, ...]:
+        """Write what is left and return the files."""
+        ...
 
 
 class FormatWorker(Protocol):
@@ -166,6 +196,10 @@ class FormatWorker(Protocol):
         stem: str,
     ) -> tuple[StagedFile, ...]:
         """Write rows into new files whose names start with `stem`, in the partition of `like`."""
+        ...
+
+    def open_files(self, spec: WriteSpec, *, stem: str) -> NewFiles:
+        """Open files for rows that are new to the table, whatever their partitions."""
         ...
 
     def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec) -> int:

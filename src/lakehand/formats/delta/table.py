@@ -21,7 +21,7 @@ from lakehand.formats.delta.log import history
 from lakehand.formats.delta.log.file_table import file_keys
 from lakehand.formats.delta.log.live_actions import live_actions
 from lakehand.formats.delta.log.proved import files_of, proof_of, proved_commit
-from lakehand.formats.delta.log.snapshot import load_snapshot, load_state_at
+from lakehand.formats.delta.log.snapshot import load_snapshot, load_state_at, table_head
 from lakehand.formats.delta.log.statistics_gaps import paths_lacking_statistics
 from lakehand.formats.delta.protocol.actions import file_key
 from lakehand.formats.delta.protocol.clustering import clustering_columns, clustering_names
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.delta.protocol.features import Operation
     from lakehand.formats.worker import FormatWorker
+    from lakehand.model.head import TableHead
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
@@ -132,7 +133,12 @@ class DeltaTable:
     def transactions(self) -> Mapping[str, int]:
         return Head.of(load_state_at(self.store)).transactions
 
-    def require(self, operation: Operation, snapshot: Snapshot, *, force: bool = False) -> None:
+    def head(self) -> TableHead:
+        return table_head(load_state_at(self.store))
+
+    def require(
+        self, operation: Operation, snapshot: Snapshot | TableHead, *, force: bool = False
+    ) -> None:
         state: DeltaState = snapshot.native
         require_write(operation, state.protocol, state.metadata, table=self.store.url, force=force)
 
@@ -184,7 +190,7 @@ class DeltaTable:
             raise CorruptLogError(message, table=self.store.url, version=snapshot.version)
         return adds
 
-    def worker(self, snapshot: Snapshot) -> FormatWorker:
+    def worker(self, snapshot: Snapshot | TableHead) -> FormatWorker:
         from lakehand.formats.delta.worker import DeltaWorker
 
         zone = self._settings["partition_time_zone"]

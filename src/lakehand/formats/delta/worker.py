@@ -15,6 +15,7 @@ from lakehand.errors import (
 )
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.delta.files.copier import copy_files
+from lakehand.formats.delta.files.new_rows import NewFiles
 from lakehand.formats.delta.files.reader import ReadRequest, SourceFile, read_rows
 from lakehand.formats.delta.files.refresh import Refresher
 from lakehand.formats.delta.files.scanner import open_scanner
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.protocol.schema import StructField
     from lakehand.formats.worker import CopiedFile, Decoder, TaskLimits, WriteSpec
+    from lakehand.model.head import TableHead
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Group, StagedFile
     from lakehand.prove.digest import Digester
@@ -51,7 +53,7 @@ class DeltaWorker:
     time_zone: str = "UTC"
 
     @classmethod
-    def of(cls, store: Store, snapshot: Snapshot, *, time_zone: str = "UTC") -> Self:
+    def of(cls, store: Store, snapshot: Snapshot | TableHead, *, time_zone: str = "UTC") -> Self:
         return cls(store=store, context=WriteContext.of(snapshot.native), time_zone=time_zone)
 
     @property
@@ -205,6 +207,10 @@ class DeltaWorker:
     ) -> tuple[StagedFile, ...]:
         """Write rows into new files whose names start with `stem`, in the partition of `like`."""
         return write_files(self.context, batches, spec, like=like, stem=stem)
+
+    def open_files(self, spec: WriteSpec, *, stem: str) -> NewFiles:
+        """Open files for rows that are new to the table, whatever their partitions."""
+        return NewFiles(self.context, spec, stem=stem)
 
     def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec) -> int:
         """Return the size that the rows of `inputs` have when they are written anew."""

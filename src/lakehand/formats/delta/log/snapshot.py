@@ -15,6 +15,7 @@ from lakehand.formats.delta.log.source import open_log_source
 from lakehand.formats.delta.log.state import fold
 from lakehand.formats.delta.protocol.features import require_read
 from lakehand.formats.delta.protocol.schema import mapping_mode, parse_schema, to_arrow
+from lakehand.model.head import TableHead
 from lakehand.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.schema import MappingMode, StructType
     from lakehand.storage import Store
 
-__all__ = ["DeltaState", "load_snapshot", "load_state", "load_state_at"]
+__all__ = ["DeltaState", "load_snapshot", "load_state", "load_state_at", "table_head"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,9 +99,28 @@ def _load(store: Store, segment: LogSegment, statistics: Sequence[str], time_zon
         properties=state.metadata.configuration,
         native=state,
         table_id=state.metadata.id,
-        rules=json.dumps([state.protocol.to_json(), state.metadata.lasting_schema()]),
+        rules=_rules(state),
         checkpoint_version=segment.checkpoint_version,
     )
+
+
+def table_head(state: DeltaState) -> TableHead:
+    """Return what writers must know of the version of `state`."""
+    return TableHead(
+        table=state.store.url,
+        version=state.segment.version,
+        schema=to_arrow(state.schema),
+        partition_columns=tuple(state.metadata.partition_columns),
+        properties=state.metadata.configuration,
+        table_id=state.metadata.id,
+        rules=_rules(state),
+        transactions={name: int(txn["version"]) for name, txn in state.transactions.items()},
+        native=state,
+    )
+
+
+def _rules(state: DeltaState) -> str:
+    return json.dumps([state.protocol.to_json(), state.metadata.lasting_schema()])
 
 
 def load_state(store: Store, segment: LogSegment) -> DeltaState:
