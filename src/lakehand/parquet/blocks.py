@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from lakehand.errors import CorruptFileError
+from lakehand.storage import Store
+from lakehand.storage.local_files import read_file_blocks
 from lakehand.storage.prefetch import fetch_ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
-    from lakehand.storage import Store
-
-__all__ = ["Ranges", "is_remote", "read_blocks", "read_places"]
+__all__ = ["Ranges", "read_blocks", "read_places"]
 
 #: What a processor's cache holds from the reading of a block to its writing.
 _LOCAL_BLOCK_BYTES = 512 * 1024
@@ -29,34 +31,47 @@ class Ranges(Protocol):
     def get_range(self, key: str, *, start: int, length: int) -> bytes: ...
 
 
-def is_remote(store: Store, key: str) -> bool:
-    """Say whether reading a file means to wait for it."""
-    return store.local_path(key) is None
-
-
 def read_blocks(
-    store: Ranges, key: str, ranges: Iterable[tuple[int, int]], *, is_remote: bool
-) -> Iterator[bytes]:
+    store: Ranges, key: str, ranges: Iterable[tuple[int, int]]
+) -> Iterator[bytes | memoryview]:
     """Yield the bytes of `ranges` (start and length) in order; no block reaches into two of them.
 
-    CorruptFileError if the file ends before a range does.
+    A block is gone when the next is asked for. CorruptFileError if the file ends before a range
+    does.
     """
-
-    def read(block: tuple[int, int]) -> bytes:
-        start, length = block
-        data = store.get_range(key, start=start, length=length)
-        if len(data) < length:
-            raise CorruptFileError(
-                f"{key} ends at {start + len(data)}, in the middle of a chunk",
-                path=key,
-                hint="it was cut off since its footer was read; restore it from a copy",
-            )
-        return data
-
-    if is_remote:
+    path = store.local_path(key) if isinstance(store, Store) else None
+    if path is not None:
+        yield from _blocks_of_file(path, key, list(ranges))
+    elif isinstance(store, Store):
+        read = partial(_read, store, key)
         yield from fetch_ahead(_cut(ranges, _REMOTE_BLOCK_BYTES), read, window=_REMOTE_WINDOW)
     else:
-        yield from map(read, _cut(ranges, _LOCAL_BLOCK_BYTES))
+        yield from (_read(store, key, place) for place in _cut(ranges, _LOCAL_BLOCK_BYTES))
+
+
+def _blocks_of_file(
+    path: Path, key: str, ranges: Sequence[tuple[int, int]]
+) -> Iterator[memoryview]:
+    for block in read_file_blocks(path, ranges, block_bytes=_LOCAL_BLOCK_BYTES):
+        if not block:
+            raise _cut_off(key)
+        yield block
+
+
+def _read(store: Ranges, key: str, place: tuple[int, int]) -> bytes:
+    start, length = place
+    data = store.get_range(key, start=start, length=length)
+    if len(data) < length:
+        raise _cut_off(key)
+    return data
+
+
+def _cut_off(key: str) -> CorruptFileError:
+    return CorruptFileError(
+        f"{key} ends in the middle of a chunk",
+        path=key,
+        hint="it was cut off since its footer was read; restore it from a copy",
+    )
 
 
 def _cut(ranges: Iterable[tuple[int, int]], block_bytes: int) -> Iterator[tuple[int, int]]:

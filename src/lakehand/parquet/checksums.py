@@ -40,7 +40,7 @@ class PageChecker:
         self._is_first = True
         self._is_on = is_on
 
-    def feed(self, block: bytes) -> None:
+    def feed(self, block: bytes | memoryview) -> None:
         """Take the next bytes; CorruptFileError if a page that ends in them was changed."""
         if not self._is_on:
             return

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self
 from zlib import crc32
 
-from lakehand.parquet.blocks import is_remote, read_blocks
+from lakehand.parquet.blocks import read_blocks
 from lakehand.parquet.checksums import PageChecker
 from lakehand.parquet.footer import (
     MAGIC,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class Sink(Protocol):
     """Where the new file goes."""
 
-    def write(self, data: bytes, /) -> object: ...
+    def write(self, data: bytes | memoryview, /) -> object: ...
 
     def tell(self) -> int: ...
 
@@ -52,8 +52,6 @@ class Source:
     footer: Footer
     #: Numbers of the row groups that are copied.
     chosen: tuple[int, ...]
-    #: Whether reading means to wait: then several requests are in flight.
-    is_remote: bool = False
     #: Whether pages are compared with their checksums; not worth it where they were just encoded.
     is_checked: bool = False
 
@@ -68,7 +66,7 @@ class Source:
     def stored(cls, store: Store, key: str, footer: Footer | None = None) -> Self:
         """Return a file of `store` as a source; its footer is read unless it is given."""
         source = cls.of(store, key, footer or read_footer(store, key))
-        return replace(source, is_remote=is_remote(store, key), is_checked=True)
+        return replace(source, is_checked=True)
 
     def part(self, first: int, end: int) -> Self:
         """Return a source of some of these row groups."""
@@ -83,9 +81,9 @@ class Source:
     def rows(self) -> int:
         return sum(field(group, RowGroupField.ROWS) for group in self.row_groups)
 
-    def read(self, ranges: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-        """Yield the bytes of `ranges` in blocks."""
-        return read_blocks(self.store, self.key, ranges, is_remote=self.is_remote)
+    def read(self, ranges: Iterable[tuple[int, int]]) -> Iterator[bytes | memoryview]:
+        """Yield the bytes of `ranges` in blocks, each gone when the next is asked for."""
+        return read_blocks(self.store, self.key, ranges)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,7 @@ from zlib import crc32
 
 from lakehand.errors import CorruptFileError, ProofError
 from lakehand.model.work import Proof
-from lakehand.parquet.blocks import is_remote, read_blocks, read_places
+from lakehand.parquet.blocks import read_blocks, read_places
 from lakehand.parquet.footer import (
     ChunkField,
     ColumnField,
@@ -69,7 +69,7 @@ def _prove(store: Store, key: str, copied: Copied, expected_rows: int) -> Proof:
 def _check_bytes(store: Store, key: str, pieces: Sequence[CopiedRange]) -> None:
     """Compare what storage holds with checksums that were taken before it was written."""
     places = [(piece.start, piece.length) for piece in pieces]
-    blocks = read_blocks(store, key, places, is_remote=is_remote(store, key))
+    blocks = read_blocks(store, key, places)
     for piece in pieces:
         crc, left = 0, piece.length
         while left:

@@ -4,82 +4,39 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
-import uuid
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakehand.errors import (
-    AccessDeniedError,
     ConditionalPutError,
     ObjectExistsError,
-    ObjectNotFoundError,
     StorageError,
-    StoreQuotaError,
     StoreUnreachableError,
     UnsafePathError,
 )
 from lakehand.storage.keys import join_key
+from lakehand.storage.local_files import (
+    TEMPORARY_NAME,
+    TemporaryFile,
+    is_temporary,
+    sync_directory,
+    translated,
+)
 from lakehand.storage.local_trees import remove_empty_directories, scan_directory, unlink_all
 from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from io import FileIO
 
     from lakehand.storage.scanning import Scanned
 
 __all__ = ["LocalBackend"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Hidden from listings. A crash may leave such a file behind; it holds nothing that is visible. It
-# begins as its target does, so that whoever owns the target's name can find and delete it.
-_TEMPORARY_NAME = re.compile(r"\.(?P<target>.+)\.lakehand-[0-9a-f]{32}\.tmp", re.DOTALL)
-_MAX_TARGET_BYTES = 160
-
-_MISSING = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
-_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-
-
-@contextmanager
-def _translated(operation: str, path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        kind: type[StorageError] = StorageError
-        if error.errno in _MISSING and not operation.startswith("put"):
-            kind = ObjectNotFoundError
-        elif error.errno in _DENIED:
-            kind = AccessDeniedError
-        elif error.errno in _FULL:
-            kind = StoreQuotaError
-        code = errno.errorcode.get(error.errno or 0)
-        message = f"{operation} failed on {path}: {error.strerror}"
-        raise kind(message, path=path, operation=operation, store_code=code) from error
-
-
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _make_directory(path: str) -> None:
-    """Create `path` and its parents; each new name is made durable in its parent."""
-    if os.path.isdir(path):
-        return
-    parent = os.path.dirname(path)
-    _make_directory(parent)
-    with suppress(FileExistsError):
-        os.mkdir(path)
-    _sync_directory(parent)
 
 
 def _info(key: str, status: os.stat_result) -> ObjectInfo:
@@ -91,56 +48,18 @@ def _info(key: str, status: os.stat_result) -> ObjectInfo:
     )
 
 
-class _TemporaryFile:
-    """A hidden file beside its target, which becomes the target or vanishes."""
-
-    def __init__(self, target: str) -> None:
-        self.target = target
-        self.directory = os.path.dirname(target)
-        self.path = os.path.join(self.directory, _temporary_name(os.path.basename(target)))
-        self._file = self._create()
-
-    def _create(self) -> FileIO:
-        _make_directory(self.directory)
-        try:
-            return open(self.path, "xb", buffering=0)
-        except FileNotFoundError:
-            # Vacuum has removed the directory since, because it was empty; once is bad luck.
-            _make_directory(self.directory)
-            return open(self.path, "xb", buffering=0)
-
-    def write(self, view: memoryview) -> None:
-        while view.nbytes:
-            view = view[self._file.write(view) :]
-
-    def seal(self) -> None:
-        """Make the bytes durable. The file still has its hidden name."""
-        os.fsync(self._file.fileno())
-        self._file.close()
-
-    def replace_target(self) -> None:
-        self.seal()
-        os.replace(self.path, self.target)
-        _sync_directory(self.directory)
-
-    def remove(self) -> None:
-        self._file.close()
-        with suppress(FileNotFoundError):
-            os.unlink(self.path)
-
-
 class _LocalWriter(ObjectWriter):
     def __init__(self, key: str, path: str) -> None:
-        with _translated("put", path):
-            self._file = _TemporaryFile(path)
+        with translated("put", path):
+            self._file = TemporaryFile(path)
         super().__init__(key)
 
     def _write(self, view: memoryview) -> None:
-        with _translated("put", self._file.target):
+        with translated("put", self._file.target):
             self._file.write(view)
 
     def _commit(self) -> None:
-        with _translated("put", self._file.target):
+        with translated("put", self._file.target):
             self._file.replace_target()
 
     def _discard(self) -> None:
@@ -178,7 +97,7 @@ class LocalBackend:
 
     def get(self, key: str) -> bytes:
         path = self._path(key)
-        with _translated("get", path), open(path, "rb") as file:
+        with translated("get", path), open(path, "rb") as file:
             return file.read()
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -186,19 +105,19 @@ class LocalBackend:
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         path = self._path(key)
-        with _translated("get", path), open(path, "rb", buffering=0) as file:
+        with translated("get", path), open(path, "rb", buffering=0) as file:
             return [_read_at(file.fileno(), start, length) for start, length in ranges]
 
     def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
         path = self._path(key)
-        with _translated("get", path), open(path, "rb", buffering=0) as file:
+        with translated("get", path), open(path, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             start = max(size - length, 0)
             return _read_at(file.fileno(), start, size - start), size
 
     def head(self, key: str) -> ObjectInfo:
         path = self._path(key)
-        with _translated("head", path):
+        with translated("head", path):
             status = os.stat(path)
             if not stat.S_ISREG(status.st_mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -223,7 +142,7 @@ class LocalBackend:
     def _entries(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """Yield files under their names, directories under their names and a slash."""
         path = self._path(prefix)
-        with _translated("list", path):
+        with translated("list", path):
             try:
                 entries = os.scandir(path)
             except (FileNotFoundError, NotADirectoryError):
@@ -234,7 +153,7 @@ class LocalBackend:
                         self._require_inside(entry.path)
                     if entry.is_dir(follow_symlinks=False):
                         yield entry.name + "/", entry
-                    elif entry.is_file() and not _is_temporary(entry.name):
+                    elif entry.is_file() and not is_temporary(entry.name):
                         yield entry.name, entry
 
     def list_directory(self, prefix: str) -> tuple[list[str], list[ObjectInfo]]:
@@ -255,8 +174,8 @@ class LocalBackend:
 
     def put_if_absent(self, key: str, data: bytes) -> None:
         path = self._path(key)
-        with _translated("put-if-absent", path):
-            file = _TemporaryFile(path)
+        with translated("put-if-absent", path):
+            file = TemporaryFile(path)
             try:
                 file.write(memoryview(data))
                 file.seal()
@@ -264,7 +183,7 @@ class LocalBackend:
             finally:
                 file.remove()
         try:
-            _sync_directory(file.directory)
+            sync_directory(file.directory)
         except OSError as error:
             raise StoreUnreachableError(
                 f"{path} was written, but it is not known whether it is durable",
@@ -277,8 +196,8 @@ class LocalBackend:
 
     def scan(self, directory: str) -> Scanned:
         path = self._path(directory)
-        with _translated("list", path):
-            return scan_directory(self.root, directory, is_unfinished=_is_temporary)
+        with translated("list", path):
+            return scan_directory(self.root, directory, is_unfinished=is_temporary)
 
     def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
         failures = unlink_all(keys, self._open_directory)
@@ -289,9 +208,9 @@ class LocalBackend:
 
     def delete_unfinished(self, prefix: str, names: tuple[str, ...]) -> None:
         path = self._path(prefix)
-        with _translated("delete", path), suppress(FileNotFoundError, NotADirectoryError):
+        with translated("delete", path), suppress(FileNotFoundError, NotADirectoryError):
             for name in os.listdir(path):
-                match = _TEMPORARY_NAME.fullmatch(name)
+                match = TEMPORARY_NAME.fullmatch(name)
                 if match and match["target"].startswith(names):
                     with suppress(FileNotFoundError):
                         os.unlink(os.path.join(path, name))
@@ -301,20 +220,10 @@ class LocalBackend:
 
     def _failure(self, key: str, error: OSError | StorageError) -> DeleteFailure:
         try:
-            with _translated("delete", os.path.join(self.root, key)):
+            with translated("delete", os.path.join(self.root, key)):
                 raise error
-        except StorageError as translated:
-            return DeleteFailure(key=key, error=translated)
-
-
-def _temporary_name(target: str) -> str:
-    # A file name has at most 255 bytes.
-    start = os.fsdecode(os.fsencode(target)[:_MAX_TARGET_BYTES])
-    return f".{start}.lakehand-{uuid.uuid4().hex}.tmp"
-
-
-def _is_temporary(name: str) -> bool:
-    return _TEMPORARY_NAME.fullmatch(name) is not None
+        except StorageError as typed:
+            return DeleteFailure(key=key, error=typed)
 
 
 def _read_at(descriptor: int, start: int, length: int) -> bytes:
@@ -329,7 +238,7 @@ def _read_at(descriptor: int, start: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _link(file: _TemporaryFile) -> None:
+def _link(file: TemporaryFile) -> None:
     """Give the file its target's name, too, unless that is taken."""
     try:
         os.link(file.path, file.target)
