@@ -41,4 +41,4 @@ def test_a_failure_on_the_way_is_told_and_leaves_no_file(tmp_path, monkeypatch):
     store = open_store(tmp_path)
     with pytest.raises(StorageError, match="Input/output error"):
         _write(store, 3)
-    assert os.listdir(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
