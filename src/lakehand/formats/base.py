@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from lakehand.formats.rows import FormatRows
 from lakehand.formats.upkeep import FormatUpkeep
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Format(Protocol):
     ) -> FormatTable: ...
 
 
-class FormatTable(FormatUpkeep, Protocol):
+class FormatTable(FormatRows, FormatUpkeep, Protocol):
     """A table as the driver sees it. Holds no version: every call reads what it needs."""
 
     store: Store

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
+from lakehand.formats.rows import FormatRowWorker
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from types import TracebackType
@@ -103,7 +105,7 @@ class NewFiles(Protocol):
         ...
 
 
-class FormatWorker(Protocol):
+class FormatWorker(FormatRowWorker, Protocol):
     """A table as a task sees it: picklable, and bound to the snapshot it was made from."""
 
     @property

@@ -27,6 +27,11 @@ FILE_COLUMNS: Mapping[str, pa.DataType] = {
 ROW_ID = "__lakehand_row_id"
 ROW_VERSION = "__lakehand_row_version"
 
+#: Names under which a reader hands out where a row lies: the number of its file among those that
+#: are read, and its position there, deleted rows counted.
+FILE_NUMBER = "__lakehand_file"
+POSITION = "__lakehand_position"
+
 # In a path of names, a dot leads into a struct and backticks hold a name together.
 _SPECIAL = re.compile(r"[.`]")
 

@@ -201,6 +201,8 @@ class Change:
     refreshed: tuple[Refreshed, ...] = ()
     adds: tuple[StagedFile, ...] = ()
     removes: tuple[DataFile, ...] = ()
+    #: Files of rows that went or came, for readers of changes; no version has them among its files.
+    changes: tuple[StagedFile, ...] = ()
     #: Files that the table had before and that come back as they were.
     restored: tuple[DataFile, ...] = ()
     #: What the format stores of the table itself from this commit on, in its own words.

@@ -15,10 +15,12 @@ from lakehand.formats.delta.commits import commit, create
 from lakehand.formats.delta.commits.head import Head
 from lakehand.formats.delta.commits.heads import Heads
 from lakehand.formats.delta.files.grouping import partition_keys
+from lakehand.formats.delta.files.row_rules import require_deletion
 from lakehand.formats.delta.files.survey import survey_files
 from lakehand.formats.delta.files.writer import WriteContext
 from lakehand.formats.delta.log import history
 from lakehand.formats.delta.log.file_table import file_keys
+from lakehand.formats.delta.log.file_versions import file_versions
 from lakehand.formats.delta.log.live_actions import live_actions
 from lakehand.formats.delta.log.proved import files_of, proof_of, proved_commit
 from lakehand.formats.delta.log.snapshot import load_snapshot, load_state_at, table_head
@@ -195,6 +197,12 @@ class DeltaTable:
 
         zone = self._settings["partition_time_zone"]
         return DeltaWorker.of(self.store, snapshot, time_zone=zone)
+
+    def require_deletion(self, snapshot: Snapshot, *, keys: Sequence[str] = ()) -> None:
+        require_deletion(snapshot.native, table=self.store.url, keys=keys)
+
+    def file_versions(self, snapshot: Snapshot) -> pa.Array:
+        return file_versions(self.store, snapshot.files["path"], until=snapshot.version)
 
     def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:
         return restoring_change(self, snapshot, wanted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
@@ -14,6 +14,12 @@ from lakehand.errors import (
     ValidationError,
 )
 from lakehand.expressions.predicate import parse_predicate
+from lakehand.formats.delta.files import row_deletion
+from lakehand.formats.delta.files.change_data import (
+    CHANGE_DIRECTORY,
+    feeds_changes,
+    write_deleted,
+)
 from lakehand.formats.delta.files.copier import copy_files
 from lakehand.formats.delta.files.new_rows import NewFiles
 from lakehand.formats.delta.files.reader import ReadRequest, SourceFile, read_rows
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.formats.delta.protocol.schema import StructField
+    from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions
     from lakehand.formats.worker import CopiedFile, Decoder, TaskLimits, WriteSpec
     from lakehand.model.head import TableHead
     from lakehand.model.snapshot import Snapshot
@@ -169,6 +176,58 @@ class DeltaWorker:
             raise ValidationError("no column is asked for", field="columns", value=list(names))
         return tuple(column for column in found.values() if column is not None)
 
+    @property
+    def hides_rows(self) -> bool:
+        """Whether the table wants rows to be deleted without their file being written anew."""
+        return row_deletion.marks_rows(self.context)
+
+    @property
+    def feeds_changes(self) -> bool:
+        """Whether readers of changes must be told which rows went when a file is written anew."""
+        return feeds_changes(self.context)
+
+    def read_placed(
+        self,
+        inputs: Sequence[DataFile],
+        wanted: PlacedColumns,
+        *,
+        limits: TaskLimits,
+        decoder: Decoder = "duckdb",
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream visible rows with the number of their file and their position there."""
+        request = self._request(
+            columns=wanted.columns, where=wanted.where, row_identity=wanted.row_identity
+        )
+        files = [replace(file, number=number) for number, file in enumerate(_live(inputs))]
+        # DuckDB would bring whole files here, where Arrow asks for single columns of them.
+        is_far = any(self.store.local_path(file.path) is None for file in inputs)
+        chosen = "arrow" if is_far or wanted.where is not None else decoder
+        with open_scanner(replace(request, places=True), limits=limits, decoder=chosen) as scanner:
+            yield from scanner.read_uncounted(files)
+
+    def without_rows(self, file: DataFile, positions: Positions) -> DataFile:
+        """Return `file` as a reader should see it without some of its rows."""
+        return row_deletion.without_rows(self.context, file, positions)
+
+    def only_rows(self, file: DataFile, positions: Positions) -> DataFile:
+        """Return `file` as a reader should see it with no other rows."""
+        return row_deletion.only_rows(self.context, file, positions)
+
+    def hide_rows(self, files: Sequence[tuple[DataFile, Positions]], *, stem: str) -> HiddenRows:
+        """Delete rows of files by deletion vectors."""
+        return row_deletion.hide_rows(self.context, files, stem=stem)
+
+    def change_directory(self, like: DataFile) -> str:  # noqa: ARG002  one for all partitions
+        """Return the directory that `write_changes` writes into."""
+        return CHANGE_DIRECTORY
+
+    def write_changes(
+        self, deleted: DataFile, spec: WriteSpec, *, stem: str
+    ) -> tuple[StagedFile, ...]:
+        """Write the visible rows of `deleted` for readers of changes, as rows that are gone."""
+        rows = self.read([deleted])
+        return write_deleted(self.context, rows, spec, like=deleted, stem=stem)
+
     def refresh(self, files: Sequence[DataFile]) -> Iterator[Refreshed | LakehandError]:
         """Compute the statistics of files anew from their visible rows, one after the other."""
 
@@ -251,7 +310,13 @@ def _as_data_file(staged: StagedFile) -> DataFile:
 
 def _live(files: Sequence[DataFile]) -> list[SourceFile]:
     return [
-        SourceFile(path=file.path, size_bytes=file.bytes, add=file.native["add"]) for file in files
+        SourceFile(
+            path=file.path,
+            size_bytes=file.bytes,
+            add=file.native["add"],
+            hidden=file.native.get(row_deletion.HIDDEN),
+        )
+        for file in files
     ]
 
 

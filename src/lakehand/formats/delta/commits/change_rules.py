@@ -34,14 +34,14 @@ _OPERATIONS: dict[ChangeKind, Operation] = {
 }
 
 
-_PARTS = ("replacements", "refreshed", "adds", "removes", "restored", "native")
+_PARTS = ("replacements", "refreshed", "adds", "removes", "changes", "restored", "native")
 _PARTS_OF: dict[ChangeKind, set[str]] = {
     "rewrite": {"replacements"},
     "statistics": {"refreshed"},
     "append": {"adds"},
     "overwrite": {"adds", "removes"},
     "update": {"adds", "removes"},
-    "delete": {"adds", "removes"},
+    "delete": {"adds", "removes", "changes"},
     "restore": {"removes", "restored", "native"},
     "metadata": {"native"},
 }

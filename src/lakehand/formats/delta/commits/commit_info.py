@@ -61,7 +61,7 @@ def commit_info(
         "engineInfo": ENGINE_INFO,
         "txnId": token,
     }
-    if change.kind == "rewrite" and preserves_row_ids(head.protocol, head.metadata):
+    if change.kind in {"rewrite", "delete"} and preserves_row_ids(head.protocol, head.metadata):
         info["tags"] = _ROW_IDS_PRESERVED
     own = _own_part(change)
     return {**info, "lakehand": own} if own else info
@@ -84,8 +84,11 @@ def _operation(change: Change) -> dict[str, Any]:
     elif name == "statistics":
         where = parameters.get("where")
         name, parameters = "COMPUTE STATS", {"predicate": [where] if where else []}
-    elif name == "restore":
-        name = "RESTORE"
+    elif name in {"restore", "deduplicate"}:
+        name = name.upper()
+    elif name == "delete":
+        where = parameters.get("where")
+        name, parameters = "DELETE", {"predicate": [where] if where else []}
     return {"operation": name, "operationParameters": encode_parameters(parameters)}
 
 
@@ -118,6 +121,8 @@ def operation_metrics(
         metrics = {"numRefreshedFiles": len(adds)}
     elif change.kind in {"metadata", "restore"}:
         metrics = {}
+    elif change.kind == "delete":
+        metrics = _delete_metrics(change, adds, removes)
     else:
         metrics = _write_metrics(change, adds, removes)
     return {name: str(value) for name, value in {**metrics, **change.metrics}.items()}
@@ -162,6 +167,27 @@ def _write_metrics(
     if not removes:
         return written
     return {**written, "numRemovedFiles": len(removes), "numRemovedBytes": _total_bytes(removes)}
+
+
+def _delete_metrics(
+    change: Change, adds: Sequence[Mapping[str, Any]], removes: Sequence[Mapping[str, Any]]
+) -> dict[str, int]:
+    """Count files that came and went; one that only lost rows to a vector did neither."""
+    marked = {add["path"] for add in adds} & {remove["path"] for remove in removes}
+    came = [add for add in adds if add["path"] not in marked]
+    went = [remove for remove in removes if remove["path"] not in marked]
+    before = [remove for remove in removes if remove.get("deletionVector")]
+    updated = sum(1 for remove in before if remove["path"] in marked)
+    return {
+        "numRemovedFiles": len(went),
+        "numRemovedBytes": _total_bytes(went),
+        "numAddedFiles": len(came),
+        "numAddedBytes": _total_bytes(came),
+        "numDeletionVectorsAdded": len(marked),
+        "numDeletionVectorsRemoved": len(before),
+        "numDeletionVectorsUpdated": updated,
+        "numAddedChangeFiles": len(change.changes),
+    }
 
 
 def _total_bytes(actions: Sequence[Mapping[str, Any]]) -> int:

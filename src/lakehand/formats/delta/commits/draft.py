@@ -53,6 +53,7 @@ def draft_commit(change: Change, head: Head, *, token: str, now_ms: int) -> byte
     actions += [item for described in change.native for item in described.items()]
     actions += [("remove", remove) for remove in removes]
     actions += [("add", add) for add in adds]
+    actions += [("cdc", _change_file(file)) for file in change.changes]
     return encode_actions(actions)
 
 
@@ -107,6 +108,16 @@ def _add(
         **_present(file.native, _TAKEN_FROM_STAGED),
     }
     return add if live is None else {**add, **_present(live, _KEPT_BY_RE_ADD)}
+
+
+def _change_file(file: StagedFile) -> dict[str, Any]:
+    """Return the action for a file of changes, which changes nothing itself."""
+    return {
+        "path": encode_path(file.path),
+        "partitionValues": dict(file.native["partitionValues"]),
+        "size": file.bytes,
+        "dataChange": False,
+    }
 
 
 def _refreshed(refreshed: Refreshed) -> dict[str, Any]:

@@ -113,13 +113,16 @@ def read_deletion_vector(
     return bitmap
 
 
-def write_deletion_vectors(store: Store, bitmaps: Sequence[BitMap64]) -> list[DvDescriptor]:
+def write_deletion_vectors(
+    store: Store, bitmaps: Sequence[BitMap64], *, directory: str = ""
+) -> list[DvDescriptor]:
     """Write all of `bitmaps` into one new file and return how the log names each of them.
 
-    The file is named relative to the table, because other engines' vacuum protects only those.
+    The file is named relative to the table, because other engines' vacuum protects only those. It
+    lies in the root or in `directory` below it.
     """
     identifier = uuid.uuid4()
-    name = z85.encode(identifier.bytes)
+    name = directory + z85.encode(identifier.bytes)
     content = bytearray([_FILE_VERSION])
     descriptors = []
     for bitmap in bitmaps:
@@ -134,7 +137,7 @@ def write_deletion_vectors(store: Store, bitmaps: Sequence[BitMap64]) -> list[Dv
         descriptors.append(descriptor)
         content += _LENGTH.pack(len(data)) + data + _CHECKSUM.pack(zlib.crc32(data))
     if descriptors:
-        store.put(_file_key(identifier), bytes(content))
+        store.put(_file_key(identifier, prefix=directory), bytes(content))
     return descriptors
 
 

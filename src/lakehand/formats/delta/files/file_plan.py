@@ -13,7 +13,7 @@ from lakehand.expressions.pruning import may_match
 from lakehand.formats.delta.files.deletion_vectors import DvDescriptor, read_deletion_vector
 from lakehand.formats.delta.files.projection import project_rows
 from lakehand.formats.delta.files.row_group_bounds import row_group_facts
-from lakehand.formats.delta.files.row_identity import RowIdentity
+from lakehand.formats.delta.files.row_identity import RowIdentity, places
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
 from lakehand.formats.delta.protocol.schema import physical_name
 from lakehand.parquet.columns import file_columns
@@ -51,6 +51,8 @@ class FilePlan:
     deleted: npt.NDArray[np.int64]
     #: What the file holds.
     stored: tuple[FileColumn, ...]
+    #: Among the files that are read.
+    number: int
 
     @property
     def leaves(self) -> tuple[int, ...]:
@@ -96,6 +98,8 @@ class FilePlan:
         ]
         if self.request.row_identity:
             arrays += self.identity.columns(stored, first_position=position)
+        if self.request.places:
+            arrays += places(self.number, stored.num_rows, first_position=position)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _is_visible(self, position: int, rows: int) -> pa.BooleanArray:
@@ -127,6 +131,7 @@ def plan_file(request: ReadRequest, source: SourceFile) -> FilePlan:
         identity=RowIdentity.of(source.add, request.properties, stored),
         deleted=deleted_rows(request, source, rows=file.rows),
         stored=stored,
+        number=source.number,
     )
 
 
@@ -153,6 +158,8 @@ def deleted_rows(
     request: ReadRequest, source: SourceFile, *, rows: int | None = None
 ) -> npt.NDArray[np.int64]:
     """Return the positions of deleted rows, ascending."""
+    if source.hidden is not None:
+        return source.hidden
     described = source.add.get("deletionVector")
     if not described:
         return np.empty(0, dtype=np.int64)

@@ -9,12 +9,15 @@ import pyarrow as pa
 
 from lakehand.expressions.evaluate import keep_true
 from lakehand.formats.delta.files.file_plan import FilePlan, plan_file
-from lakehand.formats.delta.files.row_identity import IDENTITY_FIELDS
+from lakehand.formats.delta.files.row_identity import IDENTITY_FIELDS, PLACE_FIELDS
 from lakehand.formats.delta.protocol.schema import StructType, to_arrow
 from lakehand.storage.prefetch import fetch_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.delta.protocol.schema import MappingMode, StructField
@@ -38,6 +41,15 @@ class SourceFile:
     path: str
     size_bytes: int
     add: Mapping[str, Any]
+    #: Among the files that are read, where somebody asks for places.
+    number: int = 0
+    #: Positions of rows to be left out; None: those that the table says are deleted.
+    hidden: npt.NDArray[np.int64] | None = None
+
+    @property
+    def hides_rows(self) -> bool:
+        """Whether some rows may have to be left out."""
+        return self.hidden is not None or bool(self.add.get("deletionVector"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +67,8 @@ class ReadRequest:
     columns: tuple[StructField, ...]
     predicate: Predicate | None = None
     row_identity: bool = False
+    #: Whether rows come with the number of their file and their position in it.
+    places: bool = False
 
     @property
     def output(self) -> pa.Schema:
@@ -62,9 +76,10 @@ class ReadRequest:
         return self.rows_with(self.columns)
 
     def rows_with(self, columns: tuple[StructField, ...]) -> pa.Schema:
-        """Return `columns` as Arrow fields, then the identity of rows if it is wanted."""
+        """Return `columns` as Arrow fields, then identity and place of rows where wanted."""
         identity = IDENTITY_FIELDS if self.row_identity else ()
-        return pa.schema([*to_arrow(StructType(columns)), *identity])
+        places = PLACE_FIELDS if self.places else ()
+        return pa.schema([*to_arrow(StructType(columns)), *identity, *places])
 
     @property
     def needed(self) -> tuple[StructField, ...]:

@@ -10,19 +10,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.formats.delta.files.projection import named
-from lakehand.model.snapshot import ROW_ID, ROW_VERSION
+from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakehand.parquet.columns import FileColumn
 
-__all__ = ["IDENTITY_FIELDS", "RowIdentity"]
+__all__ = ["IDENTITY_FIELDS", "PLACE_FIELDS", "RowIdentity", "places"]
 
 ROW_ID_PROPERTY = "delta.rowTracking.materializedRowIdColumnName"
 ROW_VERSION_PROPERTY = "delta.rowTracking.materializedRowCommitVersionColumnName"
 
 IDENTITY_FIELDS = (pa.field(ROW_ID, pa.int64()), pa.field(ROW_VERSION, pa.int64()))
+PLACE_FIELDS = (pa.field(FILE_NUMBER, pa.int32()), pa.field(POSITION, pa.int64()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +62,12 @@ class RowIdentity:
         if self.default_version is not None:
             versions = pa.repeat(pa.scalar(self.default_version, pa.int64()), rows)
         return [_first(batch, self.id_column, ids), _first(batch, self.version_column, versions)]
+
+
+def places(number: int, rows: int, *, first_position: int) -> list[pa.Array]:
+    """Return where rows that follow each other in a file lie."""
+    positions = np.arange(first_position, first_position + rows, dtype=np.int64)
+    return [pa.repeat(pa.scalar(number, pa.int32()), rows), pa.array(positions)]
 
 
 def _column(name: str | None, columns: Sequence[FileColumn]) -> FileColumn | None:

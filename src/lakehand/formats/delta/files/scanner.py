@@ -72,6 +72,17 @@ class Scanner:
                 else:
                     yield from self._read_by_duckdb(connection, rows, digester)
 
+    def read_uncounted(self, files: Sequence[SourceFile]) -> Iterator[pa.RecordBatch]:
+        """Stream the visible rows of `files`, for those who prove nothing by them."""
+        with self._connect() as connection:
+            for group, rows in self._groups(connection, files, are_checked=True):
+                if rows is None:
+                    yield from read_rows(self.request, group)
+                    continue
+                reader = connection.sql(rows.text).to_arrow_reader(rows.batch_rows)
+                for batch in _fetch(reader):
+                    yield relabel(batch, self.request.output)
+
     def digest(self, files: Sequence[SourceFile], digester: Digester) -> None:
         """Count the visible rows of `files` in `digester`."""
         with self._connect() as connection:

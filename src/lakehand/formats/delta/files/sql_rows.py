@@ -99,13 +99,15 @@ class _Query:
         values = [self._value(position) for position in range(len(self.request.columns))]
         if self.request.row_identity:
             values += self._identity()
+        if self.request.places:
+            values += [_of_file("number"), "stored.file_row_number"]
         return [value for value in values if value is not None] if all(values) else None
 
     def rows(self, values: Sequence[str], paths: Sequence[Path]) -> SqlRows:
         source = f"read_parquet({quoted_list(paths)}, hive_partitioning=false) AS stored"
         text = f"SELECT {', '.join(values)} FROM {source}"
         variables = self._given()
-        if any(file.add.get("deletionVector") for file in self.files):
+        if any(file.hides_rows for file in self.files):
             variables[_DELETED] = self._deleted()
             gone = _of_file(_DELETED)
             # Behind the last deleted row of a file there is no bit, and none at all without one.
@@ -149,6 +151,8 @@ class _Query:
             keys = {"base_id": "baseRowId", "default_version": "defaultRowCommitVersion"}
             for name, key in keys.items():
                 given[name] = pa.array([file.add.get(key) for file in self.files], pa.int64())
+        if self.request.places:
+            given["number"] = pa.array([file.number for file in self.files], pa.int32())
         return given
 
     def _given_values(self, column: StructField) -> pa.Array | pa.ChunkedArray:

@@ -130,19 +130,21 @@ def write_files(
     stem: str,
     partition_values: Mapping[str, str | None] | None = None,
     into: Store | None = None,
+    directory: str | None = None,
 ) -> tuple[StagedFile, ...]:
     """Write logical rows into files whose names start with `stem`.
 
     They go into the partition of `like`, the files whose rows these are, or else into the one of
     `partition_values` (raw, by physical name). Columns of row identity in the batches are kept.
-    `into` takes the files in place of the table's store.
+    `into` takes the files in place of the table's store, `directory` in place of the partition's.
     """
     values = partition_values_of(context, like, partition_values)
     facts = context.footers.of(context.store, like)
     calendar = RecodedCalendar.of(facts)
     layout = replace(layout_of(context, spec, like, facts), key_values=dict(calendar.key_values))
     rows = _with_one_calendar(context, batches, calendar)
-    directory = output_directory(context, like, partition_values)
+    if directory is None:
+        directory = output_directory(context, like, partition_values)
     prefix = f"{directory}/{stem}" if directory else stem
     store = into or context.store
     return _write(context, rows, layout, store=store, prefix=prefix, values=values)

@@ -1,0 +1,116 @@
+"""Rows taken out of files: by a deletion vector beside the file, or by a view without them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pyroaring import BitMap64
+
+from lakehand.errors import CorruptFileError, ValidationError
+from lakehand.formats.delta.files.deletion_vectors import (
+    DvDescriptor,
+    read_deletion_vector,
+    write_deletion_vectors,
+)
+from lakehand.formats.delta.files.loose_statistics import loosen_statistics
+from lakehand.formats.rows import HiddenRows
+from lakehand.model.work import StagedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakehand.formats.delta.files.writer import WriteContext
+    from lakehand.formats.rows import Positions
+    from lakehand.model.work import DataFile
+
+__all__ = ["HIDDEN", "hide_rows", "marks_rows", "only_rows", "without_rows"]
+
+#: Where a view of a file, which never leaves its process, says which rows it leaves out.
+HIDDEN = "hidden"
+
+_FEATURE, _ENABLED = "deletionVectors", "delta.enableDeletionVectors"
+_KEPT = ("partitionValues", "tags", "clusteringProvider")
+
+
+def marks_rows(context: WriteContext) -> bool:
+    """Say whether the table wants rows to be deleted by vectors: it may only be able to."""
+    is_on = context.configuration.get(_ENABLED, "false").lower() == "true"
+    return is_on and _FEATURE in context.writer_features
+
+
+def without_rows(context: WriteContext, file: DataFile, positions: Positions) -> DataFile:
+    """Return a view of `file` that lacks some of its visible rows."""
+    deleted = _deleted(context, file, rows=_rows(context, file))
+    return _view(file, np.union1d(deleted, _checked(file, positions, deleted)))
+
+
+def only_rows(context: WriteContext, file: DataFile, positions: Positions) -> DataFile:
+    """Return a view of `file` that has some of its visible rows and no others."""
+    rows = _rows(context, file)
+    wanted = _checked(file, positions, _deleted(context, file, rows=rows))
+    return _view(file, np.delete(np.arange(rows, dtype=np.int64), wanted))
+
+
+def hide_rows(
+    context: WriteContext, files: Sequence[tuple[DataFile, Positions]], *, stem: str
+) -> HiddenRows:
+    """Write the vectors of all `files`, old deletions among them, into one object."""
+    bitmaps, entries = [], []
+    for file, positions in files:
+        rows = _rows(context, file)
+        deleted = _deleted(context, file, rows=rows)
+        bitmaps.append(BitMap64(np.union1d(deleted, _checked(file, positions, deleted))))
+        text = file.native["add"].get("stats")
+        entries.append({"stats": loosen_statistics(text, rows=rows, visible=rows - len(deleted))})
+    vectors = write_deletion_vectors(context.store, bitmaps, directory=stem)
+    staged = tuple(
+        _marked(file, entry, vector)
+        for (file, _), entry, vector in zip(files, entries, vectors, strict=True)
+    )
+    return HiddenRows(files=staged, objects=_objects(context, vectors))
+
+
+def _marked(file: DataFile, entry: Mapping[str, Any], vector: DvDescriptor) -> StagedFile:
+    kept = {name: file.native["add"][name] for name in _KEPT if name in file.native["add"]}
+    native = {**kept, **entry, "deletionVector": vector.to_json()}
+    rows = (file.rows or 0) - vector.cardinality
+    return StagedFile(path=file.path, bytes=file.bytes, rows=rows, native=native)
+
+
+def _objects(context: WriteContext, vectors: Sequence[DvDescriptor]) -> tuple[StagedFile, ...]:
+    paths = dict.fromkeys(vector.path for vector in vectors if vector.path is not None)
+    return tuple(
+        StagedFile(path=path, bytes=context.store.head(path).bytes, rows=0) for path in paths
+    )
+
+
+def _rows(context: WriteContext, file: DataFile) -> int:
+    """Return the physical rows of a file, by its footer."""
+    [facts] = context.footers.of(context.store, [file])
+    if file.rows is not None and file.rows != facts.rows:
+        message = f"{file.path} holds {facts.rows} rows, and the table says {file.rows}"
+        raise CorruptFileError(message, path=file.path)
+    return facts.rows
+
+
+def _deleted(context: WriteContext, file: DataFile, *, rows: int) -> Positions:
+    described = file.native["add"].get("deletionVector")
+    if not described:
+        return np.empty(0, dtype=np.int64)
+    vector = DvDescriptor.from_json(described)
+    bitmap = read_deletion_vector(context.store, vector, rows=rows)
+    return np.asarray(bitmap.to_array(), dtype=np.int64)
+
+
+def _checked(file: DataFile, positions: Positions, deleted: Positions) -> Positions:
+    """Refuse to delete a row twice, or one that is not there: the caller has lost its way."""
+    if len(np.intersect1d(positions, deleted)) or len(np.unique(positions)) != len(positions):
+        message = f"a row of {file.path} would be deleted that is gone already"
+        raise ValidationError(message, field="positions", value=file.path)
+    return positions
+
+
+def _view(file: DataFile, hidden: Positions) -> DataFile:
+    return replace(file, deleted_rows=len(hidden), native={**file.native, HIDDEN: hidden})

@@ -1,0 +1,108 @@
+"""What a format does for operations on single rows: find, hide and take out, and tell who listens.
+
+A row is named by its place: its file and its position there, deleted rows counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.model.work import DataFile, StagedFile
+
+    #: Ascending, each once.
+    Positions = npt.NDArray[np.int64]
+
+__all__ = ["FormatRowWorker", "FormatRows", "HiddenRows", "PlacedColumns", "Positions"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlacedColumns:
+    """What is read of rows beside their places."""
+
+    columns: tuple[str, ...]
+    #: Only rows for which this condition is true.
+    where: str | None = None
+    #: With the identity of rows, where the table tracks it.
+    row_identity: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HiddenRows:
+    """Files that stay where they are, with more of their rows deleted."""
+
+    #: The entries of the same files from now on.
+    files: tuple[StagedFile, ...]
+    #: What was written to say which rows are deleted.
+    objects: tuple[StagedFile, ...]
+
+
+class FormatRows(Protocol):
+    """The part of a table that knows which rows came when, and whether they may go."""
+
+    def require_deletion(self, snapshot: Snapshot, *, keys: Sequence[str] = ()) -> None:
+        """Raise RefusedError where rows may not be deleted, or not be compared by `keys`."""
+        ...
+
+    def file_versions(self, snapshot: Snapshot) -> pa.Array:
+        """Return which version brought each row of `snapshot.files`; null where nobody knows."""
+        ...
+
+
+class FormatRowWorker(Protocol):
+    """The part of a worker that deals with single rows."""
+
+    @property
+    def hides_rows(self) -> bool:
+        """Whether the table wants rows to be deleted without their file being written anew."""
+        ...
+
+    @property
+    def feeds_changes(self) -> bool:
+        """Whether readers of changes must be told which rows went when a file is written anew."""
+        ...
+
+    def read_placed(
+        self,
+        inputs: Sequence[DataFile],
+        wanted: PlacedColumns,
+        *,
+        limits: TaskLimits,
+        decoder: Decoder = "duckdb",
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream visible rows with FILE_NUMBER, which counts `inputs`, and POSITION.
+
+        Raises NotDecodable where only Arrow can read a file.
+        """
+        ...
+
+    def without_rows(self, file: DataFile, positions: Positions) -> DataFile:
+        """Return `file` as a reader should see it without some of its rows. Writes nothing."""
+        ...
+
+    def only_rows(self, file: DataFile, positions: Positions) -> DataFile:
+        """Return `file` as a reader should see it with no other rows. Writes nothing."""
+        ...
+
+    def hide_rows(self, files: Sequence[tuple[DataFile, Positions]], *, stem: str) -> HiddenRows:
+        """Delete rows of files without writing the files anew."""
+        ...
+
+    def change_directory(self, like: DataFile) -> str:
+        """Return the directory that `write_changes` writes into."""
+        ...
+
+    def write_changes(
+        self, deleted: DataFile, spec: WriteSpec, *, stem: str
+    ) -> tuple[StagedFile, ...]:
+        """Write the visible rows of `deleted` for readers of changes, as rows that are gone."""
+        ...
