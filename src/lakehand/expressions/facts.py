@@ -15,7 +15,15 @@ from lakehand.model.snapshot import column_text
 if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
 
-__all__ = ["Column", "Facts", "Family", "Knowledge", "family_of", "gather_facts"]
+__all__ = [
+    "Column",
+    "Facts",
+    "Family",
+    "Knowledge",
+    "comparable_bounds",
+    "family_of",
+    "gather_facts",
+]
 
 #: Bounds of timestamps are cut to milliseconds in logs, so the true maximum may be that much later.
 _TIMESTAMP_SLACK_MICROSECONDS = 1000
@@ -114,13 +122,19 @@ def _member(files: pa.Table, struct: str, name: str) -> pa.ChunkedArray | None:
 
 
 def _bound_columns(column: Column, bounds: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
+    low, high = comparable_bounds(bounds)
+    nulls = pc.struct_field(bounds, "nulls")
+    return {column.min: low, column.max: high, f"{column.name}_nulls": nulls}
+
+
+def comparable_bounds(bounds: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """Return the ends between which all values lie; null where an end is not known."""
     low, high = pc.struct_field(bounds, "min"), pc.struct_field(bounds, "max")
-    if column.family is Family.FLOAT:
+    if pa.types.is_floating(low.type):
         low, high = _without_nan(low), _without_nan(high)
     if pa.types.is_timestamp(high.type):
         high = _with_slack(high)
-    nulls = pc.struct_field(bounds, "nulls")
-    return {column.min: low, column.max: high, f"{column.name}_nulls": nulls}
+    return low, high
 
 
 def _without_nan(values: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -1,0 +1,136 @@
+"""Between which values the rows of each file lie in a column, as far as the table says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehand.expressions.facts import comparable_bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Ranks = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+__all__ = ["Extent", "ValueBounds", "dense_ranks", "extents_of", "place", "value_bounds"]
+
+#: Writers may have cut a greatest text that is this long without saying so.
+_CUT_TEXT_BYTES = 32
+#: Behind a text that was cut, this reaches all that the text may have gone on with.
+_LAST_CHARACTER = "\U0010ffff"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ValueBounds:
+    """The least and the greatest value of one column, file by file.
+
+    Ends may be wider than the values, never narrower; an end that is not known is null.
+    """
+
+    low: pa.Array
+    high: pa.Array
+    #: Files without a value in this column: all their rows are null, or they have none.
+    is_empty: Flags
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Extent:
+    """Where files lie in one column, as ranks of the ends: equal values have equal ranks.
+
+    An end that is not known lies at the outermost rank. A file without values has `low > high`.
+    """
+
+    low: Ranks
+    high: Ranks
+    #: Ranks go from 0 to one below this.
+    rank_count: int
+
+    @property
+    def has_values(self) -> Flags:
+        holds: Flags = self.low <= self.high
+        return holds
+
+
+def value_bounds(files: pa.Table, column: str) -> ValueBounds:
+    """Return the bounds of `column` in a table with `rows`, `partition` and `bounds`.
+
+    The table is that of a snapshot which was asked for statistics of `column`; partition columns
+    need none.
+    """
+    if _has_member(files, "partition", column):
+        value = pc.struct_field(files["partition"], column).combine_chunks()
+        return ValueBounds(low=value, high=value, is_empty=_flags(value.is_null()))
+    bounds = pc.struct_field(files["bounds"], [column])
+    low, high = (side.combine_chunks() for side in comparable_bounds(bounds))
+    nulls = pc.struct_field(bounds, "nulls")
+    only_nulls = pc.fill_null(pc.greater_equal(nulls, files["rows"]), False)  # noqa: FBT003
+    return ValueBounds(low=low, high=_past_cut(high), is_empty=_flags(only_nulls.combine_chunks()))
+
+
+def extents_of(files: pa.Table, columns: Sequence[str]) -> list[Extent]:
+    """Return where the files lie in each of `columns`."""
+    return [_extent(value_bounds(files, column)) for column in columns]
+
+
+def dense_ranks(values: pa.Array) -> tuple[Ranks, int]:
+    """Return the rank of each value from 0 on, -1 for nulls, and how many ranks there are."""
+    ranks = np.full(len(values), -1, np.int64)
+    ranks[_flags(values.is_valid())] = _ranked(values.drop_null())
+    return ranks, int(ranks.max(initial=-1)) + 1
+
+
+def _ranked(values: pa.Array) -> Ranks:
+    ranks: Ranks
+    if pa.types.is_temporal(values.type):
+        values = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())  # noqa: PLR2004
+    if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+        # NumPy takes half of Arrow's time for numbers.
+        _, ranks = np.unique(np.from_dlpack(values), return_inverse=True)
+    else:
+        ranks = np.from_dlpack(pc.rank(values, tiebreaker="dense")).astype(np.int64) - 1
+    return ranks
+
+
+def _extent(bounds: ValueBounds) -> Extent:
+    ranks, count = dense_ranks(pa.concat_arrays([bounds.low, bounds.high]))
+    return place(bounds, ranks, rank_count=max(count, 1))
+
+
+def place(bounds: ValueBounds, ranks: Ranks, *, rank_count: int) -> Extent:
+    """Make an extent of the ranks of all low ends, followed by those of all high ends."""
+    files = len(bounds.is_empty)
+    low, high = np.maximum(ranks[:files], 0), ranks[files : 2 * files].copy()
+    last = rank_count - 1
+    high[high < 0] = last
+    # Ends in the wrong order say nothing, and what says nothing keeps a file.
+    is_broken = low > high
+    low[is_broken], high[is_broken] = 0, last
+    low[bounds.is_empty], high[bounds.is_empty] = 1, 0
+    return Extent(low=low, high=high, rank_count=rank_count)
+
+
+def _past_cut(high: pa.Array) -> pa.Array:
+    if not (pa.types.is_string(high.type) or pa.types.is_large_string(high.type)):
+        return high
+    may_be_cut = pc.greater_equal(pc.binary_length(high), _CUT_TEXT_BYTES)
+    last, nothing = pa.scalar(_LAST_CHARACTER, high.type), pa.scalar("", high.type)
+    beyond = pc.binary_join_element_wise(high, last, nothing)
+    return pc.if_else(may_be_cut, beyond, high)
+
+
+def _has_member(files: pa.Table, struct: str, name: str) -> bool:
+    if struct not in files.schema.names:
+        return False
+    return bool(files.schema.field(struct).type.get_field_index(name) >= 0)
+
+
+def _flags(values: pa.Array) -> Flags:
+    # By way of numbers, because Arrow's own conversion of booleans loads pandas.
+    return np.from_dlpack(values.cast(pa.uint8())).astype(np.bool_)

@@ -1,0 +1,155 @@
+"""How many files lie over one another: the sweep line, in as many columns as there are.
+
+The depth of a file is the number of files that hold the middle of its range, itself among them:
+what a query for a value there has to open. In one column a sweep line counts them: those that have
+started by then, minus those that have ended before. In several columns a few thousand files are
+held against one another; more are counted on a grid, where a file adds one to the corner at its
+start, takes one away behind each side, and sums along every column give the files over each cell.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from lakehand.planning.file_bounds import Extent
+
+    Numbers = NDArray[np.int64]
+
+__all__ = ["Depth", "overlap_depth", "overlapping_files"]
+
+#: Up to so many files, those of several columns are compared pair by pair.
+_MOST_PAIRED_FILES = 4096
+#: Files at a time that are held against all others.
+_PAIRED_CHUNK = 256
+#: Cells of the grid for more files.
+_MOST_CELLS = 2**20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Depth:
+    """How deep files lie over one another; 1 is a file whose middle no other file holds."""
+
+    #: The mean over the files that hold values; 0 if none does.
+    average: float
+    #: That of the deepest file.
+    maximum: int
+    #: For each file, how many files hold the middle of its range; 0 for a file without values.
+    by_file: Numbers
+
+
+def overlap_depth(extents: Sequence[Extent]) -> Depth:
+    """Return how deep files lie over one another in all columns of `extents` together.
+
+    Exact for one column, and for several up to 4,096 files. Beyond that the files are counted over
+    the middle of the nearest cell of a grid, though never more than lie there in one column alone.
+    """
+    has_values = np.logical_and.reduce([extent.has_values for extent in extents])
+    by_file = np.zeros(len(has_values), np.int64)
+    if not has_values.any():
+        return Depth(average=0.0, maximum=0, by_file=by_file)
+    by_file[has_values] = _depths([_only(extent, has_values) for extent in extents])
+    average = float(by_file[has_values].mean())
+    return Depth(average=average, maximum=int(by_file.max()), by_file=by_file)
+
+
+def overlapping_files(extent: Extent) -> Numbers:
+    """Return for each file how many others share values with it, as far as one column tells."""
+    # All but those that start behind its end and those that end before its start.
+    begun, ended = _begun_and_ended(_only(extent, extent.has_values))
+    counts = begun[extent.high + 1] - ended[extent.low] - 1
+    return np.where(extent.has_values, counts, 0)
+
+
+def _begun_and_ended(extent: Extent) -> tuple[Numbers, Numbers]:
+    """Return how many files start, and how many end, below each rank."""
+    counts = (np.bincount(ends, minlength=extent.rank_count) for ends in (extent.low, extent.high))
+    begun, ended = (np.concatenate([[0], np.cumsum(count)]) for count in counts)
+    return begun, ended
+
+
+def _only(extent: Extent, chosen: NDArray[np.bool_]) -> Extent:
+    return replace(extent, low=extent.low[chosen], high=extent.high[chosen])
+
+
+def _depths(extents: Sequence[Extent]) -> Numbers:
+    if len(extents) == 1:
+        return _swept(extents[0])
+    if len(extents[0].low) <= _MOST_PAIRED_FILES:
+        return _paired(extents)
+    most = np.min([_swept(extent) for extent in extents], axis=0)
+    depths: Numbers = np.clip(_gridded(extents), 1, most)
+    return depths
+
+
+def _swept(extent: Extent) -> Numbers:
+    begun, ended = _begun_and_ended(extent)
+    # The middle of a range may lie between two ranks.
+    doubled = extent.low + extent.high
+    depths: Numbers = begun[doubled // 2 + 1] - ended[(doubled + 1) // 2]
+    return depths
+
+
+def _paired(extents: Sequence[Extent]) -> Numbers:
+    starts = range(0, len(extents[0].low), _PAIRED_CHUNK)
+    chunks = (slice(start, start + _PAIRED_CHUNK) for start in starts)
+    return np.concatenate([_held_against_all(extents, chunk) for chunk in chunks])
+
+
+def _held_against_all(extents: Sequence[Extent], chunk: slice) -> Numbers:
+    holds = np.ones((1, 1), np.bool_)
+    for each in extents:
+        middles = (each.low + each.high)[chunk, None]
+        holds = holds & (2 * each.low <= middles) & (middles <= 2 * each.high)
+    depths: Numbers = np.count_nonzero(holds, axis=1)
+    return depths
+
+
+def _gridded(extents: Sequence[Extent]) -> Numbers:
+    """Return how many files lie over the cell that the middle of each file is in."""
+    shape = _grid_shape([extent.rank_count for extent in extents])
+    # One cell more on each side takes what files at the rim take away behind their end.
+    padded = tuple(side + 1 for side in shape)
+    steps = np.zeros(math.prod(padded), np.int64)
+    sides = [_side(each, side) for each, side in zip(extents, shape, strict=True)]
+    for ends in product((0, 1), repeat=len(shape)):
+        corner = tuple(side[end] for side, end in zip(sides, ends, strict=True))
+        counts = np.bincount(np.ravel_multi_index(corner, padded), minlength=len(steps))
+        steps += (-1) ** sum(ends) * counts
+    depths = steps.reshape(padded)
+    for axis in range(len(shape)):
+        np.cumsum(depths, axis=axis, out=depths)
+    pairs = zip(extents, shape, strict=True)
+    middles = tuple(
+        (each.low + each.high + 1) * side // (2 * each.rank_count) for each, side in pairs
+    )
+    found: Numbers = depths[middles]
+    return found
+
+
+def _side(extent: Extent, cells: int) -> tuple[Numbers, Numbers]:
+    """Return the first cell whose middle a file reaches, and the first behind those it covers."""
+    scale = cells / extent.rank_count
+    start = np.ceil((extent.low + 0.5) * scale - 0.5).astype(np.int64)
+    end = np.floor((extent.high + 0.5) * scale - 0.5).astype(np.int64) + 1
+    return start, np.maximum(end, start)
+
+
+def _grid_shape(rank_counts: Sequence[int]) -> tuple[int, ...]:
+    """Share the cells among the columns; what one with few ranks leaves goes to the others."""
+    sides = dict.fromkeys(range(len(rank_counts)), 1)
+    left = float(_MOST_CELLS)
+    for done, column in enumerate(sorted(sides, key=lambda column: rank_counts[column])):
+        fair = max(1, math.floor(left ** (1 / (len(sides) - done)) + 1e-9))
+        sides[column] = min(rank_counts[column], fair)
+        left /= sides[column]
+    return tuple(sides.values())
