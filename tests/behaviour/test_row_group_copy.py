@@ -12,7 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.parquet.copy import Source, copy_row_groups
-from lakehand.parquet.footer import TRAILER_BYTES
+from lakehand.parquet.footer import (
+    TRAILER_BYTES,
+    ChunkField,
+    ColumnField,
+    StatisticsField,
+    chunks,
+    field,
+    read_footer,
+)
 from lakehand.parquet.thrift import decode, encode
 from lakehand.storage import open_store
 
@@ -91,6 +99,21 @@ def test_copied_ranges_carry_the_checksum_of_their_bytes(inputs):
     for piece in copied.ranges:
         data = inputs.get_range("out.parquet", start=piece.start, length=piece.length)
         assert crc32(data) == piece.crc
+
+
+def test_bounds_are_kept_once_and_readers_find_them(inputs):
+    footers = [
+        read_footer(inputs, key) for key in ("in-0.parquet", _copy(inputs) and "out.parquet")
+    ]
+    before, after = (
+        field(field(chunks(footer.row_groups[0])[0], ChunkField.METADATA), ColumnField.STATISTICS)
+        for footer in footers
+    )
+    old = {StatisticsField.OLD_MIN, StatisticsField.OLD_MAX}
+    assert old <= before.keys()
+    assert after == {key: before[key] for key in before.keys() - old}
+    statistics = pq.ParquetFile(inputs.local_path("out.parquet")).metadata.row_group(3).column(0)
+    assert (statistics.statistics.min, statistics.statistics.max) == (4_000, 4_999)
 
 
 def test_footers_encode_back_to_their_own_bytes(inputs):

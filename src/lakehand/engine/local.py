@@ -86,7 +86,9 @@ class LocalRunner:
 
     def close(self) -> None:
         for worker in self._workers:
-            worker.stop()
+            worker.tell_to_stop()
+        for worker in self._workers:
+            worker.wait_for_end()
         self._workers.clear()
 
     def _kill_workers(self) -> None:
@@ -186,11 +188,16 @@ class _Worker:
         code = self._process.wait()
         return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
-    def stop(self) -> None:
+    def tell_to_stop(self) -> None:
         try:
             self.connection.send_bytes(STOP)
+        except OSError:
+            self._process.kill()
+
+    def wait_for_end(self) -> None:
+        try:
             self._process.wait(_STOP_SECONDS)
-        except (OSError, subprocess.TimeoutExpired):
+        except subprocess.TimeoutExpired:
             self._process.kill()
         self._process.wait()
         self.connection.close()

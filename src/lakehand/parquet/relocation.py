@@ -129,11 +129,12 @@ def shift_offset_index(data: bytes, delta: int) -> bytes:
 
 
 def _drop_old_bounds(column: Struct) -> None:
-    """Drop deprecated bounds of undefined order: readers trust them by the name of the writer."""
-    if field(column, ColumnField.TYPE) not in _UNORDERED_TYPES:
+    """Drop deprecated bounds that say nothing new, or that readers trust by the writer's name."""
+    if ColumnField.STATISTICS not in column:
         return
-    if ColumnField.STATISTICS in column:
-        kind, statistics = column[ColumnField.STATISTICS]
+    kind, statistics = column[ColumnField.STATISTICS]
+    is_unordered = field(column, ColumnField.TYPE) in _UNORDERED_TYPES
+    if is_unordered or {StatisticsField.MIN, StatisticsField.MAX} <= statistics.keys():
         old = (StatisticsField.OLD_MAX, StatisticsField.OLD_MIN)
         column[ColumnField.STATISTICS] = (
             kind,
