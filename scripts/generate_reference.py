@@ -127,8 +127,9 @@ def _setting_rows(setting: Setting) -> Iterator[tuple[str, str]]:
     yield "environment", code(setting.environment)
     if setting.table_property:
         yield "table property", code(setting.table_property)
-    if setting.aliases:
-        yield "also known as", ", ".join(code(alias) for alias in setting.aliases)
+    aliases = (*setting.aliases, *(alias for alias, _ in setting.aliases_by_unit))
+    if aliases:
+        yield "also known as", ", ".join(code(alias) for alias in aliases)
 
 
 def _value(value: Any, name: str) -> str:

@@ -29,6 +29,11 @@ LakehandError
 │   ├── CommitConflictError         another writer changed what this commit had read (exit 3)
 │   ├── ReplanError                 the plan no longer fits the table; plan again (exit 3)
 │   └── CommitUnknownError          no answer whether the commit landed: keep every file
+├── SinkError                       a sink cannot do this now
+│   ├── SinkStateError              a call out of order, or on a closed sink
+│   ├── BackpressureError           more rows wait than may; nothing of the batch was taken (retry)
+│   ├── WriterCollisionError        another process writes under the same writer id
+│   └── EpochGapError               an epoch is missing before this one
 ├── ProofError                      rows are not proved equal; nothing was changed (exit 4)
 ├── EngineError                     tasks could not be run
 │   ├── JavaMissingError
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessDeniedError",
+    "BackpressureError",
     "CancelledError",
     "CommitConflictError",
     "CommitError",
@@ -56,6 +62,7 @@ __all__ = [
     "CorruptFileError",
     "CorruptLogError",
     "EngineError",
+    "EpochGapError",
     "JavaMissingError",
     "LakehandError",
     "NotATableError",
@@ -69,6 +76,8 @@ __all__ = [
     "RunError",
     "RunTakenError",
     "SchemaMismatchError",
+    "SinkError",
+    "SinkStateError",
     "StorageError",
     "StoreQuotaError",
     "StoreUnreachableError",
@@ -81,6 +90,7 @@ __all__ = [
     "ValidationError",
     "VersionNotFoundError",
     "WorkerMismatchError",
+    "WriterCollisionError",
     "error_from_json",
     "is_retryable",
 ]
@@ -98,12 +108,14 @@ class LakehandError(Exception):
     code: ClassVar[str] = "LAKEHAND_ERROR"
     exit_code: ClassVar[int] = EXIT_FAILED
     retryable: bool = False
+    #: Attributes that every error of the class has, None where nobody knew better.
+    _attributes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, message: str, *, hint: str | None = None, **attributes: Any) -> None:
         self.message = message
         self.hint = hint
-        self.attributes: Mapping[str, Any] = attributes
-        for name, value in attributes.items():
+        self.attributes: Mapping[str, Any] = {**dict.fromkeys(self._attributes), **attributes}
+        for name, value in self.attributes.items():
             setattr(self, name, value)
         super().__init__(message)
 
@@ -208,27 +220,7 @@ class StorageError(LakehandError):
     """The object store failed. Attributes: `path`, `operation`, `store_code`, `status`."""
 
     code = "STORAGE_ERROR"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        path: str | None = None,
-        operation: str | None = None,
-        store_code: str | None = None,
-        status: int | None = None,
-        hint: str | None = None,
-        **attributes: Any,
-    ) -> None:
-        super().__init__(
-            message,
-            hint=hint,
-            path=path,
-            operation=operation,
-            store_code=store_code,
-            status=status,
-            **attributes,
-        )
+    _attributes = ("path", "operation", "store_code", "status")
 
 
 class ObjectNotFoundError(StorageError):
@@ -338,25 +330,7 @@ class CommitError(LakehandError):
     """The commit did not succeed. Attributes: `table`, `expected_version`, `actual_version`."""
 
     code = "COMMIT_FAILED"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        table: str | None = None,
-        expected_version: int | None = None,
-        actual_version: int | None = None,
-        hint: str | None = None,
-        **attributes: Any,
-    ) -> None:
-        super().__init__(
-            message,
-            hint=hint,
-            table=table,
-            expected_version=expected_version,
-            actual_version=actual_version,
-            **attributes,
-        )
+    _attributes = ("table", "expected_version", "actual_version")
 
 
 class CommitConflictError(CommitError):
@@ -379,6 +353,38 @@ class CommitUnknownError(CommitError):
     """The store did not say whether the commit landed. Keep every file; look before retrying."""
 
     code = "COMMIT_UNKNOWN"
+
+
+class SinkError(LakehandError):
+    """A sink cannot do this now. Attributes: `table`, `writer_id`, `epoch`."""
+
+    code = "SINK_ERROR"
+    _attributes = ("table", "writer_id", "epoch")
+
+
+class SinkStateError(SinkError):
+    """A call out of order, or on a closed sink."""
+
+    code = "SINK_STATE"
+
+
+class BackpressureError(SinkError):
+    """More rows wait for storage than may. Nothing of the batch was taken; try again later."""
+
+    code = "BACKPRESSURE"
+    retryable = True
+
+
+class WriterCollisionError(SinkError):
+    """Another process writes under the same writer id. Nothing of this epoch was committed."""
+
+    code = "WRITER_COLLISION"
+
+
+class EpochGapError(SinkError):
+    """An epoch is missing before this one. Nothing was written."""
+
+    code = "EPOCH_GAP"
 
 
 class ProofError(LakehandError):

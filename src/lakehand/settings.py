@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["SETTINGS", "Setting", "Settings", "find_setting"]
 
 _BY_SPELLING: dict[str, Setting] = {
-    spelling.lower(): setting
-    for setting in SETTINGS
-    for spelling in (setting.name, setting.name.replace("_", "-"), *setting.aliases)
+    spelling.lower(): setting for setting in SETTINGS for spelling in setting.spellings
 }
 
 
@@ -34,6 +32,16 @@ def find_setting(name: str) -> Setting:
     raise UnknownSettingError(f"no setting named {name!r}", field=name, hint=hint)
 
 
+def _given(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a call sets, by the names of the settings."""
+    found = ((find_setting(name), name, value) for name, value in call.items())
+    return {
+        setting.name: setting.in_its_unit(spelling, value)
+        for setting, spelling, value in found
+        if value is not None
+    }
+
+
 class Settings:
     """The values in force for one call, each with the place it came from."""
 
@@ -44,8 +52,7 @@ class Settings:
         properties: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        given = {find_setting(name).name: value for name, value in (call or {}).items()}
-        self._call = {name: value for name, value in given.items() if value is not None}
+        self._call = _given(call or {})
         self._environment = os.environ if environment is None else environment
         self._values: dict[str, Any] = {}
         self.sources: dict[str, str] = {}
@@ -67,9 +74,7 @@ class Settings:
 
     def with_call(self, call: Mapping[str, Any]) -> Settings:
         """Return the same settings, with further ones of a call above all others."""
-        given = {find_setting(name).name: value for name, value in call.items()}
-        chosen = {name: value for name, value in given.items() if value is not None}
-        return Settings({**self._call, **chosen}, environment=self._environment)
+        return Settings({**self._call, **_given(call)}, environment=self._environment)
 
     def with_properties(self, properties: Mapping[str, str]) -> Settings:
         """Return the same settings, with a table's properties below call and environment."""

@@ -7,9 +7,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["one_of", "parse_auto", "parse_bool", "parse_bytes", "parse_duration"]
+__all__ = [
+    "one_of",
+    "parse_auto",
+    "parse_bool",
+    "parse_bytes",
+    "parse_duration",
+    "parse_names",
+    "parse_part",
+]
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 _BYTE_UNITS = {
@@ -78,6 +86,28 @@ def parse_auto(value: str | bool) -> bool:  # noqa: FBT001  what a user gave
     (True, False)
     """
     return str(value).strip().lower() in {"auto", "legacy"} or parse_bool(value)
+
+
+def parse_names(value: str | Sequence[str]) -> tuple[str, ...]:
+    """Read names, in a list or separated by commas; empty ones are left out.
+
+    >>> parse_names("a, b,"), parse_names(["a,b"])
+    (('a', 'b'), ('a,b',))
+    """
+    names = value.split(",") if isinstance(value, str) else value
+    return tuple(name.strip() for name in names if name.strip())
+
+
+def parse_part(value: str | float) -> float:
+    """Read a number between 0 and 1, both excluded.
+
+    >>> parse_part("0.01")
+    0.01
+    """
+    number = float(value)
+    if not 0 < number < 1:
+        raise ValueError(f"{value!r} is not between 0 and 1")
+    return number
 
 
 def one_of(*choices: str) -> Callable[[str], str]:

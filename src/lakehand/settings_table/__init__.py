@@ -7,7 +7,8 @@ from lakehand.settings_table.health import HEALTH
 from lakehand.settings_table.retention import RETENTION
 from lakehand.settings_table.running import RUNNING
 from lakehand.settings_table.setting import Setting
+from lakehand.settings_table.sink import SINK
 
 __all__ = ["SETTINGS", "Setting"]
 
-SETTINGS: tuple[Setting, ...] = (*COMPACTION, *RUNNING, *RETENTION, *HEALTH)
+SETTINGS: tuple[Setting, ...] = (*COMPACTION, *RUNNING, *RETENTION, *HEALTH, *SINK)

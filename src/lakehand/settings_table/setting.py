@@ -24,6 +24,8 @@ class Setting:
     help: str
     #: Spellings that users bring along: dotted options, camelCase, SQL options.
     aliases: tuple[str, ...] = ()
+    #: Spellings whose plain numbers count in a unit of their own: ("write.timeout.ms", "ms").
+    aliases_by_unit: tuple[tuple[str, str], ...] = ()
     #: Property of the table that gives the value when neither call nor environment does.
     table_property: str | None = None
     #: Smallest value allowed.
@@ -34,6 +36,25 @@ class Setting:
     @property
     def environment(self) -> str:
         return f"LAKEHAND_{self.name.upper()}"
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """All names of the setting, the main one first."""
+        with_units = (alias for alias, _ in self.aliases_by_unit)
+        return (self.name, self.name.replace("_", "-"), *self.aliases, *with_units)
+
+    def in_its_unit(self, spelling: str, value: Any) -> Any:
+        """Return a plain number with the unit that `spelling` gives it; other values as they are.
+
+        >>> setting = Setting(
+        ...     name="wait", parse=str, default=None, help="", aliases_by_unit=(("wait.ms", "ms"),)
+        ... )
+        >>> setting.in_its_unit("wait.ms", 500), setting.in_its_unit("wait", 500)
+        ('500ms', 500)
+        """
+        unit = dict(self.aliases_by_unit).get(spelling.lower())
+        is_plain = isinstance(value, int | float) or str(value).strip().isdecimal()
+        return f"{value}{unit}" if unit is not None and is_plain else value
 
     def read(self, value: Any, source: str) -> Any:
         """Parse and check `value`; `source` says where it came from."""

@@ -1,0 +1,152 @@
+"""How rows are written: sinks, `append` and `overwrite`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from lakehand.model.spellings import (
+    one_of,
+    parse_bool,
+    parse_bytes,
+    parse_duration,
+    parse_names,
+    parse_part,
+)
+from lakehand.settings_table.setting import Setting
+
+__all__ = ["SINK"]
+
+_MIB = 2**20
+
+SINK: tuple[Setting, ...] = (
+    Setting(
+        name="writer_id",
+        parse=str,
+        default=None,
+        help="Name of a writer, by which a table knows what it has of it; needed for exactly-once.",
+        aliases=("writer.id", "writerId", "txnAppId"),
+    ),
+    Setting(
+        name="delivery",
+        parse=one_of("exactly-once", "at-least-once"),
+        default=None,
+        help="What a sink promises; not set: exactly-once if it has a writer id, else"
+        " at-least-once.",
+        aliases=("delivery.guarantee", "deliveryGuarantee"),
+    ),
+    Setting(
+        name="write_mode",
+        parse=one_of("append", "overwrite", "upsert", "merge"),
+        default="append",
+        help="Whether the rows of an epoch are added to the table or take the place of what is"
+        " there. upsert (or merge) is not there yet.",
+        aliases=("write.mode", "writeMode"),
+    ),
+    Setting(
+        name="partition_by",
+        parse=parse_names,
+        default=(),
+        help="Columns that a table is partitioned by if a sink creates it; one that exists must be"
+        " partitioned so.",
+        aliases=("partition.columns", "partitionColumns"),
+    ),
+    Setting(
+        name="schema_evolution",
+        parse=parse_bool,
+        default=False,
+        help="Whether rows may bring columns that the table does not have. true is not there yet.",
+        aliases=("schema.evolution", "schemaEvolution", "mergeSchema"),
+    ),
+    Setting(
+        name="catalog_type",
+        parse=one_of("none", "glue", "unity"),
+        default="none",
+        help="Where the table is registered; only none is there.",
+        aliases=("catalog.type",),
+    ),
+    Setting(
+        name="max_buffer_records",
+        parse=int,
+        default=100_000,
+        help="Rows that a sink gathers before it writes them; four times as many may wait.",
+        aliases=("max.buffer.records", "maxBufferRecords"),
+        minimum=1,
+    ),
+    Setting(
+        name="max_buffer_age",
+        parse=parse_duration,
+        default=timedelta(minutes=1),
+        help="How long rows wait in an at-least-once sink before they are committed.",
+        aliases=("max.buffer.duration", "maxBufferDuration"),
+        aliases_by_unit=(("max.buffer.duration.ms", "ms"),),
+        minimum=timedelta(milliseconds=1),
+    ),
+    Setting(
+        name="write_timeout",
+        parse=parse_duration,
+        default=timedelta(seconds=30),
+        help="How long a call of a sink waits for storage before it gives up waiting.",
+        aliases=("write.timeout", "writeTimeout"),
+        aliases_by_unit=(("write.timeout.ms", "ms"),),
+        minimum=timedelta(seconds=5),
+    ),
+    Setting(
+        name="on_backpressure",
+        parse=one_of("error", "wait"),
+        default="error",
+        help="What a sink does with a batch when too many rows wait: refuse it, or make the caller"
+        " wait, at most for `write_timeout`.",
+        aliases=("on.backpressure",),
+    ),
+    Setting(
+        name="epoch_gaps",
+        parse=one_of("warn", "refuse", "allow"),
+        default="warn",
+        help="What a sink does when epochs are missing between the last one in the table and the"
+        " next. With refuse, an epoch without rows leaves its mark in the table, too.",
+        aliases=("epoch.gaps",),
+    ),
+    Setting(
+        name="codec",
+        parse=one_of("zstd", "snappy", "gzip", "lz4", "none"),
+        default=None,
+        help="Codec of new files; not set: what the table's property says, else zstd, level 1.",
+        aliases=("parquet.compression", "parquet.codec"),
+    ),
+    Setting(
+        name="row_group_rows",
+        parse=int,
+        default=1_000_000,
+        help="Rows of a row group at most, in files that sinks write.",
+        aliases=("parquet.row.group.rows", "parquet.max.row.group.size"),
+        minimum=1,
+    ),
+    Setting(
+        name="bloom_columns",
+        parse=parse_names,
+        default=(),
+        help="Columns for which new files get Bloom filters.",
+        aliases=("parquet.bloom.columns", "parquet.bloom.filter.columns"),
+    ),
+    Setting(
+        name="bloom_fpp",
+        parse=parse_part,
+        default=0.01,
+        help="How often a Bloom filter may say perhaps where the answer is no.",
+        aliases=("parquet.bloom.fpp", "parquet.bloom.filter.fpp"),
+    ),
+    Setting(
+        name="write_memory_bytes",
+        parse=parse_bytes,
+        default=256 * _MIB,
+        help="Memory for rows that wait for their row groups to be full, over all partitions.",
+        minimum=_MIB,
+    ),
+    Setting(
+        name="write_threads",
+        parse=int,
+        default=2,
+        help="Row groups that a sink encodes at once.",
+        minimum=1,
+    ),
+)

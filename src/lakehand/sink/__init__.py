@@ -1,0 +1,3 @@
+"""Exactly-once writes into tables."""
+
+from __future__ import annotations

@@ -1,0 +1,55 @@
+"""Nulls where a table forbids them, at any depth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow.types as pat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+__all__ = ["forbidden_null", "may_forbid_nulls"]
+
+
+def may_forbid_nulls(column: pa.Field) -> bool:
+    """Say whether a column, or anything inside it, must not be null."""
+    return not column.nullable or any(map(may_forbid_nulls, _members(column.type)))
+
+
+def forbidden_null(values: pa.Array, column: pa.Field) -> str | None:
+    """Return the path of a null that `column` forbids; None if there is none.
+
+    What is inside a null is not there, and so is no null.
+    """
+    if not column.nullable and values.null_count:
+        return str(column.name)
+    for member, inner in zip(_members(column.type), _inner(values), strict=True):
+        if may_forbid_nulls(member):
+            path = forbidden_null(inner, member)
+            if path is not None:
+                return f"{column.name}.{path}"
+    return None
+
+
+def _members(type_: pa.DataType) -> list[pa.Field]:
+    if pat.is_struct(type_):
+        return list(type_)
+    if pat.is_list(type_):
+        return [type_.value_field]
+    if pat.is_map(type_):
+        return [type_.item_field]
+    return []
+
+
+def _inner(values: pa.Array) -> Iterator[pa.Array]:
+    """Yield the values of each member, without those inside nulls."""
+    present = values.drop_null() if values.null_count else values
+    if pat.is_struct(values.type):
+        yield from (present.field(index) for index in range(values.type.num_fields))
+    elif pat.is_list(values.type):
+        yield present.flatten()
+    elif pat.is_map(values.type):
+        yield present.flatten().field(1)
