@@ -32,7 +32,7 @@ def rewrite_groups(
         worker=work.table.worker(work.snapshot),
         run=run,
         spec=write_spec(work.settings),
-        limits=_limits(work),
+        limits=TaskLimits.of(work.settings),
         prove=work.settings["prove"],
     )
     payloads = [{"group": group.to_json()} for group in work.groups]
@@ -47,14 +47,6 @@ def write_spec(settings: Settings) -> WriteSpec:
         target_file_bytes=settings["target_file_bytes"],
         row_group_bytes=min(memory_bytes // _ROW_GROUP_SHARE, _MAX_ROW_GROUP_BYTES),
         group_memory_bytes=memory_bytes // _ROWS_SHARE,
-    )
-
-
-def _limits(work: Work) -> TaskLimits:
-    return TaskLimits(
-        memory_bytes=work.settings["task_memory_bytes"],
-        scratch_bytes=work.settings["scratch_bytes"],
-        scratch_directory=work.settings["scratch_directory"],
     )
 
 
