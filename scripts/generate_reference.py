@@ -20,6 +20,7 @@ from lakehand.assess import checkup, health
 from lakehand.assess import inspect as inspection
 from lakehand.cli.main import cli
 from lakehand.formats.delta.protocol.features import BINDINGS, FEATURES
+from lakehand.formats.delta.upkeep.findings import FINDINGS
 from lakehand.model import history, purging, reports, retention, upkeep, verification, work
 from lakehand.model.quantities import format_bytes, format_duration
 from lakehand.planning import plan as planning
@@ -185,8 +186,15 @@ def json_page() -> Iterator[str]:
     for heading, module, kind in DOCUMENTS:
         yield f"## {heading}"
         yield table(("field", "type", "meaning"), _fields(module, kind))
+    yield "## `verify`, `repair`: names of findings"
+    yield table(("name", "meaning", "what to do"), _finding_rows())
     yield "## How the health score is computed"
     yield inspect.cleandoc(health.__doc__ or "").split("\n\n", 1)[1]
+
+
+def _finding_rows() -> Iterator[tuple[str, ...]]:
+    for kind in FINDINGS.values():
+        yield code(kind.name), kind.meaning, kind.hint
 
 
 DOCUMENTS: list[tuple[str, ModuleType, str]] = [
@@ -210,6 +218,7 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`purge`", purging, "PurgeReport"),
     ("`purge`: each of `remaining[]`", purging, "Remains"),
     ("`verify`", verification, "Verification"),
+    ("`verify`, `repair`: each of `findings[]`", verification, "Finding"),
     ("`verify`: each of `proofs[]`", verification, "ProofCheck"),
     ("`verify`: `inputs`, `outputs`", verification, "RowsSeen"),
     ("`vacuum`", retention, "VacuumReport"),
@@ -249,6 +258,7 @@ JSON_TYPES = {
     "Method": "string",
     "Outcome": "string",
     "ProofKind": "string",
+    "Soundness": "string",
     "Strategy": "string",
 }
 

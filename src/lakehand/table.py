@@ -332,22 +332,26 @@ class Table(RetentionVerbs, UpkeepVerbs):
         *,
         version: int | None = None,
         every: bool = False,
+        proofs: bool = True,
+        deep: bool = False,
         on_progress: OnProgress | None = None,
         **settings: Any,
     ) -> Verification:
-        """Check again that the files of a rewrite hold the rows of those that they replaced.
+        """Check that the table is whole, and again that a rewrite kept every row. Writes nothing.
 
-        By default that is the newest commit that carries a proof; `version` names another, `every`
-        checks all that are in the log. Writes nothing. Where files are gone the answer is
-        `cannot_compare`. Further keywords are settings, for this call only.
+        Looked at are all commits and checkpoints, and every file: whether it is there, its size,
+        its footer, its number of rows and its deleted rows; with `deep` also its rows, against its
+        statistics. A table that cannot be opened by its history is diagnosed, too. Then the files
+        of the newest commit that carries a proof are compared with those that they replaced;
+        `version` names another commit, `every` takes all, `proofs=False` none. Further keywords
+        are settings, for this call only.
         """
-        from lakehand.assess.verify import verify_proofs
+        from lakehand.assess.verify import VerifyRequest, verify
 
-        return verify_proofs(
+        return verify(
             self._handle,
             settings=self._settings.with_call(settings),
-            version=version,
-            every=every,
+            request=VerifyRequest(version=version, every=every, proofs=proofs, deep=deep),
             spark=self._spark,
             on_progress=on_progress,
         )

@@ -44,7 +44,7 @@ def path(compacted, tmp_path):
 def check(path, **options):
     report = open_table(path, engine="local").verify(**options)
     [found] = report.proofs
-    assert report.outcome == found.outcome
+    assert report.proof_outcome == found.outcome
     return found
 
 
@@ -182,7 +182,7 @@ def test_a_commit_without_proof_cannot_be_compared(path):
 
 def test_a_table_without_any_proof(tmp_path):
     report = open_table(make_table(tmp_path / "t", commits=1), engine="local").verify()
-    assert (report.outcome, report.proofs) == ("cannot_compare", ())
+    assert (report.outcome, report.proof_outcome, report.proofs) == ("sound", "cannot_compare", ())
 
 
 def test_a_version_that_is_not_there_is_an_error(path):
@@ -205,7 +205,7 @@ def test_all_commits_with_a_proof(path):
     report = open_table(path, engine="local").verify(every=True)
 
     assert [found.version for found in report.proofs] == [9, 4]
-    assert report.outcome == "equal"
+    assert (report.outcome, report.proof_outcome) == ("sound", "equal")
 
 
 def test_rows_of_a_table_that_changed_since(path):
@@ -238,11 +238,17 @@ def test_the_command_says_it_by_its_exit_code(path, damage, code, capsys):
     if damage == "input":
         inputs(path)[0].unlink()
 
-    assert run(["verify", str(path), "--engine", "local", "--json"]) == code
+    assert run(["verify", str(path), "--all", "--engine", "local", "--json"]) == code
     document = json.loads(capsys.readouterr().out)
     assert document["operation"] == "verify"
     assert (document["algorithm"], document["engine"]) == (ALGORITHM, ENGINE)
-    assert document["outcome"] == {0: "equal", 5: "differs", 1: "cannot_compare"}[code]
+    assert document["proof_outcome"] == {0: "equal", 5: "differs", 1: "cannot_compare"}[code]
+    assert document["outcome"] == ("damaged" if code == 5 else "sound")
+
+
+def test_proofs_that_nobody_asked_for_may_be_impossible_to_compare(path):
+    inputs(path)[0].unlink()
+    assert run(["verify", str(path), "--engine", "local"]) == 0
 
 
 def test_the_screen_names_version_and_verdict(path, capsys):

@@ -1,4 +1,4 @@
-"""Whether the files that a rewrite left behind still hold the rows that it was proved on.
+"""Whether a table is whole, and whether rewrites left the rows behind that they were proved on.
 
 The proof of a commit is checked again by reading what it replaced and what took its place. Both
 sides are read now, under one engine, so they compare whatever the proof was made with. The digest
@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from lakehand.assess.structure import check_structure
 from lakehand.engine import CancelToken, open_runner
 from lakehand.engine.cores import granted_cores
 from lakehand.errors import (
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
     from lakehand.errors import LakehandError
     from lakehand.formats.base import FormatTable, ProvedCommit
     from lakehand.formats.worker import Decoder, FormatWorker
-    from lakehand.model.verification import Agreement
+    from lakehand.model.verification import Agreement, LogCheck
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
-__all__ = ["DigestTask", "verify_proofs"]
+__all__ = ["DigestTask", "VerifyRequest", "verify"]
 
 #: Commits that are looked at for a proof before all of them are.
 _NEWEST_COMMITS = 100
@@ -49,36 +50,76 @@ _NEWEST_COMMITS = 100
 _UNREADABLE = (CorruptFileError, SchemaMismatchError)
 
 
-def verify_proofs(
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifyRequest:
+    """What is checked beside the structure of the table: by default the newest proof."""
+
+    #: The proof of this version's commit.
+    version: int | None = None
+    #: Every proof in the log.
+    every: bool = False
+    #: Whether proofs are checked at all.
+    proofs: bool = True
+    #: Whether the rows of every file are decoded.
+    deep: bool = False
+
+
+def verify(
     table: FormatTable,
     *,
     settings: Settings,
-    version: int | None = None,
-    every: bool = False,
+    request: VerifyRequest | None = None,
     spark: Any = None,
     on_progress: OnProgress | None = None,
     clock: Clock | None = None,
 ) -> Verification:
-    """Check again the proof of the commit of `version`: by default the newest one that has any.
-
-    `every` checks all commits in the log that carry a proof.
-    """
+    """Check that the table is whole, then again the proofs that `request` asks for."""
     clock = clock or SystemClock()
     started = clock.monotonic()
-    snapshot = table.snapshot()
-    versions = [version] if version is not None else _proved_versions(table, every=every)
-    with open_runner(settings, spark=spark) as runner:
-        reading = _Reading(runner=runner, limits=TaskLimits.of(settings), on_progress=on_progress)
-        checks = tuple(_check(table, number, reading) for number in versions)
+    request = request or VerifyRequest()
+    structure = check_structure(
+        table, settings=settings, deep=request.deep, spark=spark, on_progress=on_progress
+    )
+    checks = _check_proofs(
+        table, structure.log, request, settings=settings, spark=spark, on_progress=on_progress
+    )
+    proof_outcome = _total_outcome(checks)
+    is_sound = not structure.findings and proof_outcome != "differs"
     return Verification(
-        outcome=_total_outcome(checks),
-        table=snapshot.table,
-        version=snapshot.version,
+        outcome="sound" if is_sound else "damaged",
+        table=table.store.url,
+        version=structure.log.version,
+        readable_version=structure.log.readable_version,
+        findings=structure.findings,
+        deep=request.deep,
+        commits_checked=structure.log.commits,
+        checkpoints_checked=structure.log.checkpoints,
+        files_checked=structure.files,
         proofs=checks,
+        proof_outcome=proof_outcome,
         algorithm=ALGORITHM,
         engine=ENGINE,
         duration_ms=(clock.monotonic() - started) * 1000,
     )
+
+
+def _check_proofs(
+    table: FormatTable,
+    log: LogCheck,
+    request: VerifyRequest,
+    *,
+    settings: Settings,
+    spark: Any,
+    on_progress: OnProgress | None,
+) -> tuple[ProofCheck, ...]:
+    if not request.proofs or log.readable_version != log.version or log.version is None:
+        return ()
+    versions = [request.version]
+    if request.version is None:
+        versions = [*_proved_versions(table, every=request.every)]
+    with open_runner(settings, spark=spark) as runner:
+        reading = _Reading(runner=runner, limits=TaskLimits.of(settings), on_progress=on_progress)
+        return tuple(_check(table, number, reading) for number in versions if number is not None)
 
 
 def _proved_versions(table: FormatTable, *, every: bool) -> list[int]:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.upkeep import KeepWishes, LogCleanup
+    from lakehand.model.verification import Finding, LogCheck
     from lakehand.model.work import Change, DataFile
 
 __all__ = ["FormatUpkeep"]
@@ -25,6 +26,14 @@ class FormatUpkeep(Protocol):
 
     def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:
         """Return the change that gives the table of `snapshot` the content of `wanted` again."""
+        ...
+
+    def check_log(self) -> LogCheck:
+        """Say what is wrong with the history; also where the table cannot be opened by it."""
+        ...
+
+    def check_entries(self, snapshot: Snapshot) -> tuple[Finding, ...]:
+        """Say what is wrong with the table of files itself, without looking at the files."""
         ...
 
     def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:

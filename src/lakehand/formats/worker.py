@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.errors import LakehandError
+    from lakehand.model.verification import Finding
+    from lakehand.model.order import Order, Term
     from lakehand.model.work import DataFile, Group, Refreshed, StagedFile
     from lakehand.parquet.copy import Copied
     from lakehand.prove.digest import Digester
@@ -173,6 +175,14 @@ class FormatWorker(FormatRowWorker, Protocol):
 
         A file that cannot be read yields its error, and the others theirs.
         """
+        ...
+
+    def check_files(self, files: pa.Table) -> list[Finding]:
+        """Look at files, rows of `Snapshot.files`, as storage has them, without reading rows."""
+        ...
+
+    def check_rows(self, files: Sequence[DataFile]) -> Iterator[Finding]:
+        """Decode all rows of files, and hold them against what the table says of them."""
         ...
 
     def staged_difference(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = ["FileFacts", "dominant_codec", "read_facts", "read_many_facts"]
+__all__ = ["FileFacts", "dominant_codec", "read_facts", "read_facts_and_size", "read_many_facts"]
 
 _PARALLEL_READS = 16
 # Codecs that new files keep; an uncompressed file is no wish for more of them.
@@ -40,6 +40,14 @@ class FileFacts:
 
 def read_facts(store: Store, key: str) -> FileFacts:
     """Read the footer of one file; CorruptFileError if there is none."""
+    facts, _ = read_facts_and_size(store, key)
+    if isinstance(facts, CorruptFileError):
+        raise facts
+    return facts
+
+
+def read_facts_and_size(store: Store, key: str) -> tuple[FileFacts | CorruptFileError, int]:
+    """Read the footer of one file, or why it cannot be read, and the size of the file."""
     tail, size = store.get_tail(key, TAIL_BYTES)
     footer_bytes = (
         struct.unpack("<I", tail[-TRAILER_BYTES:-4])[0] if len(tail) > TRAILER_BYTES else 0
@@ -49,13 +57,15 @@ def read_facts(store: Store, key: str) -> FileFacts:
     # Arrow wants a file: magic and footer alone are one, as far as its metadata goes.
     file = pa.BufferReader(MAGIC + tail[-footer_bytes - TRAILER_BYTES :])
     try:
-        return _facts(pq.read_metadata(file))
+        return _facts(pq.read_metadata(file)), size
     except (pa.ArrowException, OSError) as error:
-        raise CorruptFileError(
+        corrupt = CorruptFileError(
             f"{key} has no footer that can be read: {error}",
             path=key,
             hint="compare its size with the log, and restore it from a copy",
-        ) from error
+        )
+        corrupt.__cause__ = error
+        return corrupt, size
 
 
 def read_many_facts(files: Iterable[tuple[Store, str]]) -> list[FileFacts]:

@@ -12,8 +12,6 @@ from lakehand.cli.output import print_document, print_screen
 from lakehand.cli.progress import progress_bar
 from lakehand.errors import EXIT_FAILED, EXIT_UNHEALTHY
 
-_EXIT_CODES = {"equal": 0, "cannot_compare": EXIT_FAILED, "differs": EXIT_UNHEALTHY}
-
 
 @click.command()
 @table_options
@@ -54,29 +52,35 @@ def statistics(
 @table_options
 @version_option
 @click.option("--all", "every", is_flag=True, help="Every commit in the log that carries a proof.")
+@click.option("--no-proofs", is_flag=True, help="Check that the table is whole, and no proof.")
+@click.option("--deep", is_flag=True, help="Decode the rows of every file, too.")
 @engine_options
 def verify(
     table: str,
     storage_options: dict[str, str],
     as_json: bool,  # noqa: FBT001
-    version: int | None,
-    every: bool,  # noqa: FBT001
-    **settings: Any,
+    no_proofs: bool,  # noqa: FBT001
+    **options: Any,
 ) -> int:
-    """Check again that a rewrite of TABLE kept every row. Reads only.
+    """Check that TABLE is whole, and that a rewrite of it kept every row. Reads only.
 
-    Reads the files that a commit replaced and those that took their place: the newest commit with a
-    proof, or that of --version. Exit code 5 if rows differ, 1 if nothing can be compared any more.
+    Looks at all commits and checkpoints and at every file, whether or not the table can be opened.
+    Then reads the files that a commit replaced and those that took their place: the newest commit
+    with a proof, or that of --version. Exit code 5 if anything is wrong, 1 if the proofs that were
+    asked for cannot be compared any more.
     """
     from lakehand.cli.screens.proving import verification_screen
 
-    if every and version is not None:
-        raise click.UsageError("--all and --version exclude each other")
+    if sum((options["every"], options["version"] is not None, no_proofs)) > 1:
+        raise click.UsageError("--all, --version and --no-proofs exclude each other")
     opened = open_for_command(table, storage_options)
     with progress_bar() as on_progress:
-        report = opened.verify(version=version, every=every, on_progress=on_progress, **settings)
+        report = opened.verify(proofs=not no_proofs, on_progress=on_progress, **options)
     if as_json:
         print_document(report.to_json())
     else:
         print_screen(*verification_screen(report))
-    return _EXIT_CODES[report.outcome]
+    if report.outcome == "damaged":
+        return EXIT_UNHEALTHY
+    is_asked = options["every"] or options["version"] is not None
+    return EXIT_FAILED if is_asked and report.proof_outcome == "cannot_compare" else 0

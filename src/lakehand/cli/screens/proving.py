@@ -11,12 +11,12 @@ from lakehand.cli.screens.reasons import figures_grid
 from lakehand.model.quantities import format_count, format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import RenderableType
 
     from lakehand.model.reports import StatisticsReport
-    from lakehand.model.verification import ProofCheck, Verification
+    from lakehand.model.verification import Finding, ProofCheck, Verification
 
 
 def statistics_screen(report: StatisticsReport) -> Iterable[RenderableType]:
@@ -59,13 +59,46 @@ _AGREEMENT_WORDS = {
 
 
 def verification_screen(report: Verification) -> Iterable[RenderableType]:
-    """Show every commit that was checked, and what came of it."""
-    yield Text(f"{report.operation}: {_AGREEMENT_WORDS[report.outcome]}", style="bold")
-    if not report.proofs:
-        yield Text("  no commit in the log carries a proof")
+    """Show what is wrong, every commit whose proof was checked, and what came of it."""
+    yield Text(f"{report.operation}: {_soundness_words(report)}", style="bold")
+    yield figures_grid(_structure_figures(report))
+    yield from findings_list(report.findings)
     for check in report.proofs:
         yield figures_grid(_check_figures(check))
     yield Text(f"  took {format_duration(timedelta(milliseconds=report.duration_ms))}")
+
+
+def _soundness_words(report: Verification) -> str:
+    if report.outcome == "sound":
+        return "the table is sound"
+    count = len(report.findings)
+    return format_count(count, "finding") if count else _AGREEMENT_WORDS[report.proof_outcome]
+
+
+def _structure_figures(report: Verification) -> Iterator[tuple[str, str]]:
+    if report.version is not None:
+        is_old = report.readable_version != report.version
+        newest = report.readable_version
+        can = f"; version {newest:,} can be read" if newest is not None else "; none can be read"
+        yield "newest version", f"{report.version:,}{can if is_old else ''}"
+    looked = [
+        format_count(report.commits_checked, "commit"),
+        format_count(report.checkpoints_checked, "checkpoint"),
+        format_count(report.files_checked, "file") + (" with all rows" if report.deep else ""),
+    ]
+    yield "checked", ", ".join(looked)
+    if not report.proofs:
+        yield "proofs", "none was checked"
+
+
+def findings_list(findings: Sequence[Finding]) -> Iterator[RenderableType]:
+    """Show what is wrong, and once a kind what to do about it."""
+    told: set[str] = set()
+    for finding in findings:
+        yield Text.assemble(("  " + finding.name, "bold red"), f": {finding.message}")
+        if finding.name not in told:
+            yield Text.assemble(("    hint: ", "bold cyan"), finding.hint)
+            told.add(finding.name)
 
 
 def _check_figures(check: ProofCheck) -> Iterator[tuple[str, str]]:

@@ -26,7 +26,11 @@ from lakehand.formats.delta.log.proved import files_of, proof_of, proved_commit
 from lakehand.formats.delta.log.snapshot import load_snapshot, load_state_at, table_head
 from lakehand.formats.delta.log.statistics_gaps import paths_lacking_statistics
 from lakehand.formats.delta.protocol.actions import file_key
-from lakehand.formats.delta.protocol.clustering import clustering_columns, clustering_names
+from lakehand.formats.delta.protocol.clustering import (
+    clustering_columns,
+    clustering_names,
+    order_marks,
+)
 from lakehand.formats.delta.protocol.features import require_read, require_write
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY
 from lakehand.formats.delta.protocol.schema import physical_name
@@ -39,9 +43,8 @@ from lakehand.formats.delta.retention.protected import (
     protected_since,
 )
 from lakehand.formats.delta.retention.streams import oldest_streamed_version
-from lakehand.formats.delta.upkeep.cleanup import clean_logs
-from lakehand.formats.delta.upkeep.missing import missing_files
 from lakehand.formats.delta.upkeep.restoring import restoring_change
+from lakehand.formats.delta.upkeep.verbs import DeltaUpkeep
 from lakehand.model.work import DataFile
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
@@ -57,8 +60,8 @@ if TYPE_CHECKING:
     from lakehand.model.head import TableHead
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
+    from lakehand.model.order import Order
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.upkeep import KeepWishes, LogCleanup
     from lakehand.model.work import Change, Group, Receipt
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
@@ -98,7 +101,7 @@ class DeltaFormat:
         return DeltaTable(store, settings=settings)
 
 
-class DeltaTable:
+class DeltaTable(DeltaUpkeep):
     """A Delta table. Holds no version: every call reads what it needs."""
 
     capabilities = Capabilities(checkpoints=True, plans_itself=False, copies_bytes=True)
@@ -162,6 +165,11 @@ class DeltaTable:
         state: DeltaState = snapshot.native
         return clustering_names(state.domains, state.schema, mode=state.mapping_mode)
 
+    def order_marks(self, snapshot: Snapshot, order: Order) -> pa.Table:
+        state: DeltaState = snapshot.native
+        tags = snapshot.files["native"].combine_chunks().field("tags")
+        return order_marks(tags, order, state.schema, mode=state.mapping_mode)
+
     def survey(self, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
         return survey_files(WriteContext.of(snapshot.native), paths)
 
@@ -206,9 +214,6 @@ class DeltaTable:
 
     def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:
         return restoring_change(self, snapshot, wanted)
-
-    def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:
-        return missing_files(self.store, files)
 
     def commit(self, change: Change, *, token: str) -> Receipt:
         head = self._heads.at(change.base_version)
@@ -288,17 +293,6 @@ class DeltaTable:
 
     def checkpoint(self, *, version: int | None = None) -> Mapping[str, Any]:
         return write_checkpoint(self.store, version=version, clock=self._clock).to_json()
-
-    def clean_logs(
-        self, wishes: KeepWishes, *, even_if_disabled: bool = False, dry_run: bool = False
-    ) -> LogCleanup:
-        return clean_logs(
-            self.store,
-            now=self._clock.now(),
-            wishes=wishes,
-            even_if_disabled=even_if_disabled,
-            dry_run=dry_run,
-        )
 
 
 def _physical_partition_columns(snapshot: Snapshot) -> list[str]:

@@ -27,8 +27,11 @@ from lakehand.formats.delta.files.refresh import Refresher
 from lakehand.formats.delta.files.scanner import open_scanner
 from lakehand.formats.delta.files.staged_footers import staged_difference
 from lakehand.formats.delta.files.writer import WriteContext, output_directory, write_files
+from lakehand.formats.delta.protocol.clustering import order_mark
 from lakehand.formats.delta.protocol.schema import to_arrow
 from lakehand.formats.delta.protocol.type_changes import check_type_changes
+from lakehand.formats.delta.upkeep.file_check import check_files
+from lakehand.formats.delta.upkeep.row_check import RowChecker
 from lakehand.model.work import DataFile, Refreshed
 from lakehand.parquet.facts import dominant_codec
 from lakehand.storage import open_store
@@ -42,7 +45,9 @@ if TYPE_CHECKING:
     from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions
     from lakehand.formats.worker import CopiedFile, Decoder, TaskLimits, WriteSpec
     from lakehand.model.head import TableHead
+    from lakehand.model.order import Order
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.verification import Finding
     from lakehand.model.work import Group, StagedFile
     from lakehand.prove.digest import Digester
     from lakehand.storage import Store
@@ -241,6 +246,16 @@ class DeltaWorker:
                 except LakehandError as error:
                     yield error
 
+    def check_files(self, files: pa.Table) -> list[Finding]:
+        """Look at files as storage has them, without reading their rows."""
+        return check_files(self.store, files)
+
+    def check_rows(self, files: Sequence[DataFile]) -> Iterator[Finding]:
+        """Decode all rows of files, and hold them against what the table says of them."""
+        with RowChecker(self.context, lambda file: self.read([file])) as checker:
+            for file in files:
+                yield from checker.check(file)
+
     def staged_difference(
         self, inputs: Sequence[DataFile], outputs: Sequence[StagedFile]
     ) -> str | None:
@@ -270,6 +285,16 @@ class DeltaWorker:
     def open_files(self, spec: WriteSpec, *, stem: str) -> NewFiles:
         """Open files for rows that are new to the table, whatever their partitions."""
         return NewFiles(self.context, spec, stem=stem)
+
+    def mark_ordered(
+        self, files: Sequence[StagedFile], order: Order, *, unit: str
+    ) -> tuple[StagedFile, ...]:
+        """Note on files that their rows were put into `order` together."""
+        context = self.context
+        mark = order_mark(
+            order, unit, context.schema, mode=context.mode, declared=context.clustering_columns
+        )
+        return tuple(replace(file, native={**file.native, **mark}) for file in files)
 
     def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec) -> int:
         """Return the size that the rows of `inputs` have when they are written anew."""

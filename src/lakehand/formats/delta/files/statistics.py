@@ -122,6 +122,12 @@ class StatisticsCollector:
 
         `stored_rows` is how many rows the file has, where deleted ones did not go by.
         """
+        rows, facts = self.facts()
+        counted = rows if stored_rows is None else stored_rows
+        return statistics_text(self._rules, facts, rows=counted, is_legacy=self._is_legacy)
+
+    def facts(self) -> tuple[int, dict[tuple[str, ...], LeafFacts]]:
+        """Return the number of rows, and what is known of each leaf, and begin the next file."""
         totals = self._totals()
         rows = totals["rows"].as_py()
         facts = {
@@ -132,8 +138,7 @@ class StatisticsCollector:
             )
             for position, leaf in enumerate(self._rules.leaves)
         }
-        counted = rows if stored_rows is None else stored_rows
-        return statistics_text(self._rules, facts, rows=counted, is_legacy=self._is_legacy)
+        return rows, facts
 
     def _totals(self) -> dict[str, pa.Scalar]:
         """Fold the aggregates of all row groups into one row."""

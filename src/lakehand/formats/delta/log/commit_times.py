@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.state import LogState
     from lakehand.storage import Store
 
-__all__ = ["from_milliseconds", "storage_times", "version_at"]
+__all__ = ["first_with_own_time", "from_milliseconds", "storage_times", "version_at"]
 
 _ENABLEMENT_PROPERTY = "delta.inCommitTimestampEnablementVersion"
 _TICK = timedelta(milliseconds=1)
@@ -45,7 +45,7 @@ def version_at(store: Store, timestamp: datetime) -> int:
     wanted = timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
     listing = list_log(store)
     times = storage_times(listing)
-    boundary = _first_with_own_time(store)
+    boundary = first_with_own_time(_newest_state(store))
     timed = [version for version in times if boundary is not None and version >= boundary]
     version = _search_own_times(store, timed, wanted)
     if version is None:
@@ -56,10 +56,13 @@ def version_at(store: Store, timestamp: datetime) -> int:
     return version
 
 
-def _first_with_own_time(store: Store) -> int | None:
+def first_with_own_time(state: LogState) -> int | None:
     """Return from which version on commits carry their time; None if they do not."""
-    state = load_soundly(store, None, lambda segment: _state(store, segment))
     return _boundary(state) if state.keeps_time else None
+
+
+def _newest_state(store: Store) -> LogState:
+    return load_soundly(store, None, lambda segment: _state(store, segment))
 
 
 def _state(store: Store, segment: LogSegment) -> LogState:

@@ -1,0 +1,191 @@
+"""Whether a table is whole: its history, and every file that it is made of.
+
+What is wrong is a list of values and no error, so that a table which nobody can open is diagnosed
+like any other. Files are looked at by threads of this process, or in tasks where they are many;
+rows are decoded in tasks.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehand.engine import CancelToken, open_runner
+from lakehand.errors import error_from_json
+from lakehand.model.verification import Finding
+from lakehand.model.work import DataFile
+from lakehand.observe import Progress
+from lakehand.rewrite.portions import FileProgress, portions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lakehand.engine import TaskOutcome
+    from lakehand.formats.base import FormatTable
+    from lakehand.formats.worker import FormatWorker
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.model.verification import LogCheck
+    from lakehand.observe import OnProgress
+    from lakehand.settings import Settings
+
+__all__ = ["FileTask", "RowTask", "Structure", "check_structure"]
+
+#: Up to so many files are looked at here; starting tasks would take longer.
+_FILES_HERE = 5_000
+_FILES_A_TASK = 1_000
+#: Files whose entries are in memory as values at a time, while rows are decoded.
+_FILES_A_ROUND = 10_000
+_COLUMNS = ("path", "bytes", "rows", "deleted_rows", "native")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Structure:
+    """What was looked at, and what is wrong with it."""
+
+    log: LogCheck
+    files: int
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileTask:
+    """A function from entries of files to what is wrong with the files. Picklable."""
+
+    worker: FormatWorker
+
+    def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        found = self.worker.check_files(_unpacked(payload["files"]))
+        return {"findings": [finding.to_json() for finding in found]}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowTask:
+    """A function from files to what is wrong with their rows. Picklable."""
+
+    worker: FormatWorker
+
+    def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        files = [DataFile.from_json(file) for file in payload["files"]]
+        return {"findings": [finding.to_json() for finding in self.worker.check_rows(files)]}
+
+
+def check_structure(
+    table: FormatTable,
+    *,
+    settings: Settings,
+    deep: bool = False,
+    spark: Any = None,
+    on_progress: OnProgress | None = None,
+) -> Structure:
+    """Check the history, and the files of the newest version that can be read; `deep`: rows too."""
+    log = table.check_log()
+    if log.readable_version is None:
+        return Structure(log=log, files=0, findings=log.findings)
+    snapshot = table.snapshot(version=log.readable_version)
+    check = _FileCheck(table, snapshot, settings=settings, spark=spark, on_progress=on_progress)
+    findings = [*log.findings, *table.check_entries(snapshot), *check.files()]
+    if deep:
+        findings += check.rows(skip={finding.path for finding in findings if finding.path})
+    return Structure(log=log, files=snapshot.file_count, findings=tuple(findings))
+
+
+class _FileCheck:
+    """Looks at the files of one snapshot."""
+
+    def __init__(
+        self,
+        table: FormatTable,
+        snapshot: Snapshot,
+        *,
+        settings: Settings,
+        spark: Any,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self._table = table
+        self._snapshot = snapshot
+        self._settings = settings
+        self._spark = spark
+        self._on_progress = on_progress
+        self._worker = table.worker(snapshot)
+
+    def files(self) -> list[Finding]:
+        """Look at every file as storage has it."""
+        files = self._snapshot.files.select(_COLUMNS)
+        if files.num_rows > _FILES_HERE:
+            return self._files_in_tasks(files)
+        found: list[Finding] = []
+        for portion in _sliced(files):
+            found += self._worker.check_files(portion)
+            self._tell(portion.num_rows, files.num_rows)
+        return found
+
+    def _files_in_tasks(self, files: pa.Table) -> list[Finding]:
+        payloads = [{"files": _packed(portion)} for portion in _sliced(files)]
+        task = FileTask(worker=self._worker)
+        with open_runner(self._settings, spark=self._spark) as runner:
+            outcomes = runner.run(
+                task,
+                payloads,
+                on_result=lambda _: self._tell(_FILES_A_TASK, files.num_rows),
+                cancel=CancelToken(),
+            )
+        return _gathered(outcomes)
+
+    def rows(self, *, skip: set[str]) -> list[Finding]:
+        """Decode the rows of all files but those in `skip`, which are known to be damaged."""
+        damaged = pc.is_in(self._snapshot.files["path"], pa.array(sorted(skip), pa.string()))
+        chosen = np.flatnonzero(~damaged.to_numpy(zero_copy_only=False))
+        found: list[Finding] = []
+        with open_runner(self._settings, spark=self._spark) as runner:
+            for start in range(0, len(chosen), _FILES_A_ROUND):
+                rows = chosen[start : start + _FILES_A_ROUND].tolist()
+                divided = list(portions(self._table.data_files(self._snapshot, rows)))
+                payloads = [{"files": [asdict(file) for file in portion]} for portion in divided]
+                progress = FileProgress(divided, self._on_progress, phase="verify")
+                outcomes = runner.run(
+                    RowTask(worker=self._worker),
+                    payloads,
+                    on_result=progress.count,
+                    cancel=CancelToken(),
+                )
+                found += _gathered(outcomes)
+        return found
+
+    def _tell(self, done: int, total: int) -> None:
+        if self._on_progress is not None:
+            progress = Progress(phase="verify", done=min(done, total), total=total, unit="files")
+            self._on_progress(progress)
+
+
+def _gathered(outcomes: Sequence[TaskOutcome]) -> list[Finding]:
+    """Return what tasks found; an error says nothing about the files, and is raised."""
+    found: list[Finding] = []
+    for outcome in outcomes:
+        if outcome.failure is not None:
+            raise error_from_json(outcome.failure)
+        found += [Finding.from_json(item) for item in (outcome.result or {}).get("findings", ())]
+    return found
+
+
+def _sliced(files: pa.Table) -> Iterator[pa.Table]:
+    for start in range(0, files.num_rows, _FILES_A_TASK):
+        yield files.slice(start, _FILES_A_TASK)
+
+
+def _packed(files: pa.Table) -> str:
+    """Return entries of files as text: a tenth of what they would take as JSON values."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, files.schema, options=options) as writer:
+        writer.write_table(files.combine_chunks())
+    return base64.b64encode(sink.getvalue()).decode("ascii")
+
+
+def _unpacked(text: str) -> pa.Table:
+    with pa.ipc.open_stream(base64.b64decode(text)) as reader:
+        return reader.read_all()

@@ -1,0 +1,206 @@
+"""A log looked at piece by piece, so that a broken one is diagnosed and not merely refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakehand.errors import (
+    CorruptFileError,
+    CorruptLogError,
+    ObjectNotFoundError,
+    RefusedError,
+    VersionNotFoundError,
+)
+from lakehand.formats.delta.checkpoints.check import check_checkpoint
+from lakehand.formats.delta.log.listing import list_log
+from lakehand.formats.delta.log.snapshot import load_state_at
+from lakehand.formats.delta.protocol.names import LOG_DIRECTORY, CheckpointName, parse_log_name
+from lakehand.formats.delta.upkeep.commits import examine_commits
+from lakehand.formats.delta.upkeep.comparison import checkpoint_difference
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from lakehand.formats.delta.checkpoints.check import CheckpointCheck
+    from lakehand.formats.delta.log.listing import CheckpointFiles, LogListing
+    from lakehand.formats.delta.log.snapshot import DeltaState
+    from lakehand.formats.delta.upkeep.commits import CommitFacts
+    from lakehand.storage import ObjectInfo, Store
+
+__all__ = ["BadCheckpoint", "LogExamination", "examine_log"]
+
+_UNLOADABLE = (CorruptFileError, CorruptLogError, ObjectNotFoundError, VersionNotFoundError)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BadCheckpoint:
+    """A checkpoint that must not be used."""
+
+    files: CheckpointFiles
+    reason: str
+    #: Whether it can be read, and says something else than the commits.
+    differs: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogExamination:
+    """What is in a log, and what of it can be used."""
+
+    #: All that lies directly in the log, hidden files included.
+    objects: tuple[ObjectInfo, ...]
+    listing: LogListing
+    commits: Mapping[int, CommitFacts]
+    #: Versions below the newest that have no commit, though the log claims to have them.
+    missing: tuple[int, ...]
+    sound: tuple[CheckpointCheck, ...]
+    bad: tuple[BadCheckpoint, ...]
+    #: Files of checkpoints that are not complete; readers pass them by.
+    fragments: tuple[ObjectInfo, ...]
+    #: The newest version that loads as any reader would load it; None if none does.
+    state: DeltaState | None = None
+    #: Why the newest version, or any, cannot be used, where a feature is the reason.
+    refusal: RefusedError | None = None
+    #: Why the newest version does not load; None if it does.
+    failure: str | None = None
+    #: By version: whether it can be put together from sound commits and checkpoints.
+    buildable: Mapping[int, bool] = field(default_factory=dict)
+
+    @property
+    def version(self) -> int | None:
+        """The newest version, readable or not."""
+        return self.listing.last_version
+
+    @property
+    def corrupt(self) -> tuple[CommitFacts, ...]:
+        return tuple(facts for facts in self.commits.values() if facts.problem)
+
+    @property
+    def bad_versions(self) -> tuple[int, ...]:
+        """Versions whose commits are missing or of no use, ascending."""
+        return tuple(sorted({*self.missing, *(facts.version for facts in self.corrupt)}))
+
+    @property
+    def newest_buildable(self) -> int | None:
+        """The newest version that could be read if nothing but sound objects were in the log."""
+        return max((version for version, can in self.buildable.items() if can), default=None)
+
+
+def examine_log(store: Store) -> LogExamination:
+    """Look at every commit and every checkpoint. Nothing but an unreachable store raises."""
+    objects = tuple(i for i in store.list(f"{LOG_DIRECTORY}/") if i.key.count("/") == 1)
+    listing = list_log(store)
+    commits = {facts.version: facts for facts in examine_commits(store, listing.commit_bytes)}
+    sound, bad = _checkpoints(store, listing)
+    missing = tuple(_missing(listing, commits))
+    buildable = _buildable(listing, commits, [check.version for check in sound])
+    newest, refusal, failure = _newest_state(store, listing, commits, bad, buildable)
+    return LogExamination(
+        objects=objects,
+        listing=listing,
+        commits=commits,
+        missing=missing,
+        sound=tuple(sound),
+        bad=tuple(bad),
+        fragments=tuple(_fragments(objects, listing)),
+        state=newest,
+        refusal=refusal,
+        failure=failure,
+        buildable=buildable,
+    )
+
+
+def _checkpoints(
+    store: Store, listing: LogListing
+) -> tuple[list[CheckpointCheck], list[BadCheckpoint]]:
+    """Read every checkpoint, oldest first, each compared with a replay from a sound one."""
+    sound: list[CheckpointCheck] = []
+    bad: list[BadCheckpoint] = []
+    for files in sorted(listing.checkpoints, key=lambda checkpoint: checkpoint.rank):
+        check = check_checkpoint(store, files)
+        if check.problem is not None:
+            bad.append(BadCheckpoint(files=files, reason=check.problem))
+            continue
+        distrusted = {key for other in bad for key in other.files.keys}
+        difference = _difference(store, files, distrusted)
+        if difference is None:
+            sound.append(check)
+        else:
+            bad.append(difference)
+    return sound, bad
+
+
+def _difference(
+    store: Store, files: CheckpointFiles, distrusted: Collection[str]
+) -> BadCheckpoint | None:
+    try:
+        reason = checkpoint_difference(store, files, distrusted=distrusted)
+    except (CorruptFileError, CorruptLogError, ObjectNotFoundError) as error:
+        return BadCheckpoint(files=files, reason=error.message)
+    return None if reason is None else BadCheckpoint(files=files, reason=reason, differs=True)
+
+
+def _missing(listing: LogListing, commits: Mapping[int, CommitFacts]) -> Iterator[int]:
+    """Yield versions that the log claims and has no commit of.
+
+    What lies below the oldest checkpoint was cleaned away, or is about to be; and the commit of
+    that checkpoint itself is missed by nobody, unless no newer one is there.
+    """
+    first, last = listing.earliest_version, listing.last_version
+    if last is None:
+        return
+    start = min(commits, default=last) if first is None else first
+    for version in range(start, last + 1):
+        is_expendable = version == start and version < last
+        if version not in commits and not is_expendable:
+            yield version
+
+
+def _buildable(
+    listing: LogListing, commits: Mapping[int, CommitFacts], folded: Collection[int]
+) -> dict[int, bool]:
+    """Say of each version whether a sound base and all commits since are there."""
+    last = listing.last_version
+    found: dict[int, bool] = {}
+    can = False
+    for version in range(min([*commits, *folded], default=0), -1 if last is None else last + 1):
+        facts = commits.get(version)
+        has_commit = facts is not None and facts.problem is None
+        can = version in folded or (has_commit and (can or version == 0))
+        found[version] = can
+    return found
+
+
+def _newest_state(
+    store: Store,
+    listing: LogListing,
+    commits: Mapping[int, CommitFacts],
+    bad: Collection[BadCheckpoint],
+    buildable: Mapping[int, bool],
+) -> tuple[DeltaState | None, RefusedError | None, str | None]:
+    """Load the newest version that loads: the newest of all, else one below what is broken."""
+    if listing.last_version is None:
+        return None, None, "the log holds neither a commit nor a complete checkpoint"
+    broken = {facts.version for facts in commits.values() if facts.problem}
+    broken |= {checkpoint.files.version for checkpoint in bad}
+    broken |= {version for version, can in buildable.items() if not can}
+    candidates = [listing.last_version]
+    for limit in sorted(broken, reverse=True):
+        below = (version for version, can in buildable.items() if can and version < limit)
+        candidates.append(max(below, default=-1))
+    failure = None
+    for version in dict.fromkeys(number for number in candidates if number >= 0):
+        try:
+            return load_state_at(store, version=version), None, failure
+        except RefusedError as error:
+            return None, error, failure
+        except _UNLOADABLE as error:
+            failure = failure or error.message
+    return None, None, failure
+
+
+def _fragments(objects: Collection[ObjectInfo], listing: LogListing) -> Iterator[ObjectInfo]:
+    complete = {key for checkpoint in listing.checkpoints for key in checkpoint.keys}
+    for info in objects:
+        if isinstance(parse_log_name(info.key), CheckpointName) and info.key not in complete:
+            yield info

@@ -1,0 +1,264 @@
+"""What an examined log says is wrong, as findings."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from lakehand.formats.delta.checkpoints.last_checkpoint import read_last_checkpoint
+from lakehand.formats.delta.log.commit_times import first_with_own_time
+from lakehand.formats.delta.log.snapshot import load_snapshot
+from lakehand.formats.delta.log.state import LogState
+from lakehand.formats.delta.protocol.actions import Metadata, Protocol
+from lakehand.formats.delta.protocol.features import FEATURES, supported_features
+from lakehand.formats.delta.protocol.names import (
+    LAST_CHECKPOINT_KEY,
+    LOG_DIRECTORY,
+    commit_key,
+    version_prefix,
+)
+from lakehand.formats.delta.upkeep.examination import examine_log
+from lakehand.formats.delta.upkeep.findings import finding
+from lakehand.formats.delta.upkeep.hadoop_sums import stale_sums, summed_key
+from lakehand.model.verification import LogCheck
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakehand.formats.delta.upkeep.examination import LogExamination
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.model.verification import Finding
+    from lakehand.storage import Store
+
+__all__ = ["check_log", "log_findings"]
+
+_READER_LIST, _WRITER_LIST = 3, 7
+
+
+def check_log(store: Store) -> LogCheck:
+    """Say what is wrong with the log of a table, also where the table cannot be opened."""
+    log = examine_log(store)
+    return LogCheck(
+        version=log.version,
+        readable_version=None if log.state is None else log.state.segment.version,
+        commits=len(log.commits),
+        checkpoints=len(log.sound) + len(log.bad),
+        findings=tuple(log_findings(store, log)),
+    )
+
+
+def log_findings(store: Store, log: LogExamination) -> Iterator[Finding]:
+    """Yield what is wrong: commits first, then what stands for them."""
+    yield from chain(
+        _commit_findings(log),
+        _time_findings(log),
+        _feature_findings(log),
+        _checkpoint_findings(log),
+        _pointer_findings(store, log),
+        _checksum_findings(store, log),
+        _sum_findings(store, log),
+    )
+
+
+def _commit_findings(log: LogExamination) -> Iterator[Finding]:
+    for version in log.missing:
+        yield finding(
+            "missing_commit",
+            f"version {version} has no commit{_harm(log, version)}",
+            path=commit_key(version),
+            version=version,
+        )
+    for facts in log.corrupt:
+        yield finding(
+            "corrupt_commit",
+            f"the commit of version {facts.version} cannot be used: {facts.problem}"
+            f"{_harm(log, facts.version)}",
+            path=commit_key(facts.version),
+            version=facts.version,
+            found=facts.problem,
+        )
+    for facts in log.commits.values():
+        for flaw in facts.flaws:
+            message = f"the commit of version {facts.version} breaks a rule: {flaw}"
+            path = commit_key(facts.version)
+            yield finding("malformed_commit", message, path=path, version=facts.version, found=flaw)
+    if log.failure is not None and not log.bad_versions and not log.bad:
+        yield finding("incomplete_log", log.failure, path=LOG_DIRECTORY, version=log.version)
+
+
+def _harm(log: LogExamination, version: int) -> str:
+    """Say which versions a bad commit makes unreadable."""
+    after = [check.version for check in log.sound if check.version >= version]
+    if after:
+        return f"; versions {version} to {min(after) - 1} cannot be read, later ones can be"
+    return f"; no version from {version} on can be read"
+
+
+def _time_findings(log: LogExamination) -> Iterator[Finding]:
+    if log.state is None:
+        return
+    newest = LogState(protocol=log.state.protocol, metadata=log.state.metadata)
+    first = first_with_own_time(newest)
+    if first is None:
+        return
+    previous: int | None = None
+    for facts in log.commits.values():
+        if facts.version < first or facts.problem:
+            continue
+        time = facts.in_commit_timestamp
+        if time is None or (previous is not None and time <= previous):
+            rule = "some time" if previous is None else f"a time after {previous}"
+            yield finding(
+                "wrong_commit_time",
+                f"the commit of version {facts.version} must carry {rule}, and carries {time}",
+                path=commit_key(facts.version),
+                version=facts.version,
+                expected=rule,
+                found=time,
+            )
+        previous = previous if time is None else time
+
+
+def _feature_findings(log: LogExamination) -> Iterator[Finding]:
+    if log.state is None:
+        if log.refusal is not None:
+            yield finding("unknown_feature", log.refusal.message, version=log.version)
+        return
+    protocol, version = log.state.protocol, log.state.segment.version
+    for name in supported_features(protocol):
+        if name not in FEATURES:
+            message = f"the table lists the feature {name}, which lakehand does not know"
+            yield finding("unknown_feature", message, version=version, found=name)
+    for what in _contradictions(protocol, log.state.metadata):
+        yield finding("wrong_feature", what, version=version, found=protocol.to_json())
+
+
+def _contradictions(protocol: Protocol, metadata: Metadata) -> Iterator[str]:
+    reader_only = set(protocol.reader_features or ()) - set(protocol.writer_features or ())
+    for name in sorted(reader_only):
+        yield f"the feature {name} is listed for readers and not for writers"
+    listed = (
+        (protocol.reader_features, protocol.min_reader_version, _READER_LIST, "reader"),
+        (protocol.writer_features, protocol.min_writer_version, _WRITER_LIST, "writer"),
+    )
+    for features, version, list_version, side in listed:
+        if (features is not None) != (version >= list_version):
+            owes = "must list its features" if features is None else "must list no features"
+            yield f"a table of {side} version {version} {owes}"
+    if protocol.min_writer_version >= _WRITER_LIST:
+        # What was a preview once is the same feature.
+        supported = {_final(name) for name in supported_features(protocol)}
+        for feature in FEATURES.values():
+            if _is_used(feature.name, metadata) and _final(feature.name) not in supported:
+                yield f"the table uses the feature {feature.name}, which it does not list"
+
+
+def _final(name: str) -> str:
+    return name.removesuffix("-preview")
+
+
+def _is_used(name: str, metadata: Metadata) -> bool:
+    # Only what a property or the schema shows; a feature that is always active shows nothing.
+    feature = FEATURES[name]
+    empty = Metadata(id="", schema_string=None)
+    return feature.is_active(metadata) and not feature.is_active(empty)
+
+
+def _checkpoint_findings(log: LogExamination) -> Iterator[Finding]:
+    for checkpoint in log.bad:
+        version = checkpoint.files.version
+        yield finding(
+            "checkpoint_differs" if checkpoint.differs else "broken_checkpoint",
+            f"the checkpoint of version {version} cannot be used: {checkpoint.reason}",
+            path=checkpoint.files.keys[0],
+            version=version,
+            found=checkpoint.reason,
+        )
+    for info in log.fragments:
+        state = "empty" if not info.bytes else "without its other parts"
+        message = f"{info.key} is {state}, so readers pass it by"
+        yield finding("incomplete_checkpoint", message, path=info.key, found=state)
+
+
+def _pointer_findings(store: Store, log: LogExamination) -> Iterator[Finding]:
+    newest = max((check.version for check in log.sound), default=None)
+    is_there = any(info.key == LAST_CHECKPOINT_KEY for info in log.objects)
+    pointer = read_last_checkpoint(store)
+    expected = None if newest is None else f"version {newest}"
+    if pointer is None:
+        if is_there:
+            message = "the pointer to the newest checkpoint cannot be read"
+            yield finding(
+                "corrupt_last_checkpoint", message, path=LAST_CHECKPOINT_KEY, expected=expected
+            )
+        elif newest is not None:
+            message = f"nothing points to the checkpoint of version {newest}"
+            yield finding(
+                "missing_last_checkpoint", message, path=LAST_CHECKPOINT_KEY, expected=expected
+            )
+    elif pointer.version != newest:
+        yield finding(
+            "stale_last_checkpoint",
+            f"the pointer to the newest checkpoint names version {pointer.version}, and"
+            f" {'there is none' if newest is None else f'version {newest} is the newest'}",
+            path=LAST_CHECKPOINT_KEY,
+            expected=expected or "none",
+            found=f"version {pointer.version}",
+        )
+
+
+def _checksum_findings(store: Store, log: LogExamination) -> Iterator[Finding]:
+    """Hold the checksum file of the newest version, if it has one, against that version."""
+    if log.state is None or log.state.segment.version != log.version:
+        return
+    key = f"{version_prefix(log.state.segment.version)}.crc"
+    if not any(info.key == key for info in log.objects):
+        return
+    snapshot = load_snapshot(store, version=log.version)
+    for what, expected, found in _checksum_differences(_stated(store, key), snapshot):
+        yield finding(
+            "wrong_checksum_file",
+            f"{key} says {found} for {what}, and the version has {expected}",
+            path=key,
+            version=log.version,
+            expected=expected,
+            found=found,
+        )
+        return
+
+
+def _stated(store: Store, key: str) -> dict[str, Any]:
+    try:
+        stated = json.loads(store.get(key))
+    except ValueError:
+        return {}
+    return stated if isinstance(stated, dict) else {}
+
+
+def _checksum_differences(
+    stated: dict[str, Any], snapshot: Snapshot
+) -> Iterator[tuple[str, object, object]]:
+    if not stated:
+        yield "everything", "a JSON object", "no JSON object"
+        return
+    total_bytes = pc.sum(snapshot.files["bytes"]).as_py() or 0
+    known = {"numFiles": snapshot.file_count, "tableSizeBytes": total_bytes}
+    for name, expected in known.items():
+        if name in stated and stated[name] != expected:
+            yield name, expected, stated[name]
+    state = snapshot.native
+    for name, kind, expected in (
+        ("protocol", Protocol, state.protocol),
+        ("metadata", Metadata, state.metadata),
+    ):
+        if stated.get(name) and kind.from_json(stated[name]) != expected:
+            yield name, "what its commits say", "something else"
+
+
+def _sum_findings(store: Store, log: LogExamination) -> Iterator[Finding]:
+    for key in stale_sums(store, log.objects):
+        message = f"{key} is the checksum of other bytes than {summed_key(key)} has"
+        yield finding("stale_hadoop_sum", message, path=key)

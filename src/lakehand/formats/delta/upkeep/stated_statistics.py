@@ -1,0 +1,120 @@
+"""Statistics as the table states them, held against the values of a file.
+
+Bounds may be wider than the values, and cut where they are long; they must not leave a value out.
+What cannot be read as a bound bounds nothing, and readers pass it by.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lakehand.parquet.ancient import FIRST_MODERN_DAY, FIRST_MODERN_SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lakehand.formats.delta.files.statistics import LeafFacts
+    from lakehand.formats.delta.protocol.schema import Leaf
+
+__all__ = ["wrong_statistics"]
+
+_FIRST_DAY = date(1970, 1, 1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Bounds of times are cut to the millisecond, upper ones too, and readers know that.
+_TICK_MICROSECONDS = 1000
+
+
+def wrong_statistics(
+    stated: Mapping[str, Any],
+    leaves: Sequence[Leaf],
+    facts: Mapping[tuple[str, ...], LeafFacts],
+    *,
+    counts_nulls: bool,
+) -> Iterator[str]:
+    """Yield in words every bound that leaves a value out, and every wrong count of nulls.
+
+    `counts_nulls` says whether the stated counts are those of the rows that were seen.
+    """
+    for leaf in leaves:
+        found = facts[leaf.physical_path]
+        name = ".".join(leaf.path)
+        nulls = _member(stated.get("nullCount"), leaf.physical_path)
+        if counts_nulls and isinstance(nulls, int) and nulls != found.nulls:
+            yield f"{name} has {found.nulls:,} nulls, and {nulls:,} by its statistics"
+        for side, actual in (("minValues", found.minimum), ("maxValues", found.maximum)):
+            bound = _member(stated.get(side), leaf.physical_path)
+            if bound is None or actual is None or not actual.is_valid:
+                continue
+            if _leaves_out(bound, actual, is_upper=side == "maxValues"):
+                word = "greatest" if side == "maxValues" else "least"
+                yield f"{name} has {_text(actual)}, and {bound} as its {word} value"
+
+
+def _member(tree: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        if not isinstance(tree, dict):
+            return None
+        tree = tree.get(name)
+    return tree
+
+
+def _leaves_out(bound: Any, actual: pa.Scalar, *, is_upper: bool) -> bool:
+    try:
+        stated, seen = _ranks(bound, actual)
+    except (ValueError, TypeError, OverflowError, InvalidOperation, UnicodeError):
+        return False
+    if _is_ancient(actual):
+        # Engines disagree on the calendar of such dates, so no bound of them can be judged.
+        return False
+    if not is_upper:
+        return bool(seen < stated)
+    slack = _TICK_MICROSECONDS - 1 if pat.is_timestamp(actual.type) else 0
+    return bool(seen > stated + slack) if slack else bool(seen > stated)
+
+
+def _ranks(bound: Any, actual: pa.Scalar) -> tuple[Any, Any]:
+    """Return a bound and a value as things that compare as the values of the column do."""
+    kind = actual.type
+    if pat.is_string(kind):
+        return str(bound).encode(), actual.as_buffer().to_pybytes()
+    if pat.is_floating(kind):
+        # As wide as the column: the text of a narrow number is another number when read wide.
+        return _float_rank(pa.scalar(float(bound), kind).as_py()), _float_rank(actual.as_py())
+    if pat.is_date(kind):
+        return (date.fromisoformat(str(bound)[:10]) - _FIRST_DAY).days, actual.value
+    if pat.is_timestamp(kind):
+        return _microseconds(str(bound)), actual.cast(pa.timestamp("us", kind.tz)).value
+    return Decimal(str(bound)), Decimal(str(actual.as_py()))
+
+
+def _is_ancient(value: pa.Scalar) -> bool:
+    if pat.is_date(value.type):
+        return bool(value.value < FIRST_MODERN_DAY)
+    return pat.is_timestamp(value.type) and bool(
+        value.cast(pa.timestamp("us", value.type.tz)).value < FIRST_MODERN_SECOND * 10**6
+    )
+
+
+def _float_rank(value: float) -> tuple[bool, float]:
+    """Return what sorts NaN above everything, as Spark does."""
+    is_nan = math.isnan(value)
+    return is_nan, 0.0 if is_nan else value
+
+
+def _microseconds(text: str) -> int:
+    at = datetime.fromisoformat(text)
+    aware = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // timedelta(microseconds=1)
+
+
+def _text(value: pa.Scalar) -> str:
+    try:
+        return str(value.as_py())
+    except (ValueError, OverflowError, UnicodeError):
+        return "a value beyond it"

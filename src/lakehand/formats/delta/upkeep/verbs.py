@@ -1,0 +1,49 @@
+"""What a Delta table does for its own history: clean it, check it, repair it, go back in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakehand.formats.delta.upkeep.cleanup import clean_logs
+from lakehand.formats.delta.upkeep.file_check import duplicate_files
+from lakehand.formats.delta.upkeep.log_findings import check_log
+from lakehand.formats.delta.upkeep.missing import missing_files
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.model.upkeep import KeepWishes, LogCleanup
+    from lakehand.model.verification import Finding, LogCheck
+    from lakehand.model.work import DataFile
+    from lakehand.observe.clock import Clock
+    from lakehand.storage import Store
+
+__all__ = ["DeltaUpkeep"]
+
+
+class DeltaUpkeep:
+    """The part of a Delta table that looks after its log."""
+
+    store: Store
+    _clock: Clock
+
+    def clean_logs(
+        self, wishes: KeepWishes, *, even_if_disabled: bool = False, dry_run: bool = False
+    ) -> LogCleanup:
+        return clean_logs(
+            self.store,
+            now=self._clock.now(),
+            wishes=wishes,
+            even_if_disabled=even_if_disabled,
+            dry_run=dry_run,
+        )
+
+    def check_log(self) -> LogCheck:
+        return check_log(self.store)
+
+    def check_entries(self, snapshot: Snapshot) -> tuple[Finding, ...]:
+        return tuple(duplicate_files(snapshot.files, version=snapshot.version))
+
+    def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:
+        return missing_files(self.store, files)
