@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
-    from lakehand.storage.scanning import Scanned
+    from lakehand.storage.scanning import Scanner
 
 __all__ = ["Backend"]
 
@@ -45,11 +46,8 @@ class Backend(Protocol):
 
     def open_writer(self, key: str) -> ObjectWriter: ...
 
-    def scan(self, directory: str) -> Scanned:
-        """Return objects below `directory`, and the directories whose objects are not among them.
-
-        How deep one call goes is what suits the store.
-        """
+    def scanner(self) -> AbstractContextManager[Scanner]:
+        """Open what lists whole trees."""
         ...
 
     def delete(self, keys: Sequence[str]) -> list[DeleteFailure]: ...

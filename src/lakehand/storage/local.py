@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,10 @@ from lakehand.storage.local_files import (
     sync_directory,
     translated,
 )
-from lakehand.storage.local_trees import remove_empty_directories, scan_directory, unlink_all
+from lakehand.storage.local_trees import remove_empty_directories, scanned, unlink_all
 from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
+from lakehand.storage.scanning import Scanner
+from lakehand.storage.tree_processes import TreeProcesses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,6 +39,10 @@ if TYPE_CHECKING:
 __all__ = ["LocalBackend"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Large enough that a request to another process is worth it, small enough for all to have work.
+_DIRECTORIES_AT_ONCE = 64
+#: More than cores: where directories are not in memory, most of the time is waiting for the disk.
+_SCANS_AT_ONCE = 4
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -194,10 +201,16 @@ class LocalBackend:
     def open_writer(self, key: str) -> ObjectWriter:
         return _LocalWriter(key, self._path(key))
 
-    def scan(self, directory: str) -> Scanned:
-        path = self._path(directory)
-        with translated("list", path):
-            return scan_directory(self.root, directory, is_unfinished=is_temporary)
+    @contextmanager
+    def scanner(self) -> Iterator[Scanner]:
+        with TreeProcesses(self.root) as processes:
+            scan = partial(self._scan, processes)
+            yield Scanner(scan=scan, width=_DIRECTORIES_AT_ONCE, parallel=_SCANS_AT_ONCE)
+
+    def _scan(self, processes: TreeProcesses, directories: Sequence[str]) -> Scanned:
+        with translated("list", self.root):
+            found = processes.list(directories)
+        return scanned(self.root, found, is_unfinished=is_temporary)
 
     def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
         failures = unlink_all(keys, self._open_directory)

@@ -8,76 +8,52 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+
 from lakehand.errors import StorageError, UnsafePathError
-from lakehand.storage.keys import join_key
-from lakehand.storage.scanning import Scanned, batch_of_columns
+from lakehand.storage.scanning import SCAN_SCHEMA, Scanned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Refusal", "remove_empty_directories", "scan_directory", "unlink_all"]
+    from lakehand.storage.tree_listing import Listing
+
+__all__ = ["Refusal", "remove_empty_directories", "scanned", "unlink_all"]
 
 #: A file that would not go, and why.
 Refusal = tuple[str, OSError | StorageError]
 #: System calls let other threads run; more of them than this only wait for the same disk.
 _THREADS = 4
-_NANOSECONDS = 1000
 
 
-class _Columns:
-    """The files of one directory, column by column."""
-
-    def __init__(self, directory: str, is_unfinished: Callable[[str], bool]) -> None:
-        self._prefix = join_key(directory, "")
-        self._is_unfinished = is_unfinished
-        self._keys: list[str] = []
-        self._sizes: list[int] = []
-        self._modified_us: list[int] = []
-        self._unfinished: list[bool] = []
-
-    def take(self, entry: os.DirEntry[str]) -> None:
-        try:
-            status = entry.stat(follow_symlinks=False)
-        except FileNotFoundError:
-            # A file that vanishes while the listing runs is not there.
-            return
-        self._keys.append(self._prefix + entry.name)
-        self._sizes.append(status.st_size)
-        self._modified_us.append(status.st_mtime_ns // _NANOSECONDS)
-        self._unfinished.append(entry.name[0] == "." and self._is_unfinished(entry.name))
-
-    def scanned(self, directories: Sequence[str]) -> Scanned:
-        objects = batch_of_columns(self._keys, self._sizes, self._modified_us, self._unfinished)
-        return Scanned(objects=objects, directories=tuple(directories))
-
-
-def scan_directory(root: str, directory: str, *, is_unfinished: Callable[[str], bool]) -> Scanned:
-    """Return the files right in `directory` and the directories below it.
+def scanned(root: str, found: Listing, *, is_unfinished: Callable[[str], bool]) -> Scanned:
+    """Return a listing as columns of Arrow.
 
     Links that leave the root are no part of it. One that stays inside gives a file two names, of
-    which others may know the other: UnsafePathError. A name that is no text names no object.
+    which others may know the other: UnsafePathError.
     """
-    columns, directories = _Columns(directory, is_unfinished), []
-    try:
-        entries = os.scandir(f"{root}/{directory}")
-    except (FileNotFoundError, NotADirectoryError):
-        return columns.scanned(())
-    with entries:
-        for entry in entries:
-            if not _is_text(entry.name):
-                continue
-            if entry.is_file(follow_symlinks=False):
-                columns.take(entry)
-            elif entry.is_dir(follow_symlinks=False):
-                directories.append(join_key(directory, entry.name))
-            elif entry.is_symlink():
-                _refuse_inside(root, entry.path)
-    return columns.scanned(directories)
+    for link in found.links:
+        _refuse_inside(root, link)
+    count = len(found)
+    ends, keys = pa.py_buffer(found.ends.tobytes()), pa.py_buffer(bytes(found.keys))
+    modified_at = SCAN_SCHEMA.field("modified_at").type
+    columns = [
+        pa.StringArray.from_buffers(count, ends, keys),
+        pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(found.sizes.tobytes())]),
+        pa.Array.from_buffers(modified_at, count, [None, pa.py_buffer(found.modified.tobytes())]),
+        _unfinished(found, is_unfinished),
+    ]
+    objects = pa.RecordBatch.from_arrays(columns, schema=SCAN_SCHEMA)
+    return Scanned(objects=objects, directories=tuple(found.directories))
 
 
-def _is_text(name: str) -> bool:
-    """Say whether a name is valid UTF-8: Python keeps other bytes as lone surrogates."""
-    return name.isascii() or not any("\udc80" <= letter <= "\udcff" for letter in name)
+def _unfinished(found: Listing, is_unfinished: Callable[[str], bool]) -> pa.Array:
+    flags = np.zeros(len(found), bool)
+    for place in found.hidden:
+        key = found.keys[found.ends[place] : found.ends[place + 1]].decode()
+        flags[place] = is_unfinished(key.rpartition("/")[2])
+    return pa.array(flags)
 
 
 def _refuse_inside(root: str, link: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from lakehand.observe.clock import Clock, SystemClock
 from lakehand.storage.keys import join_key
 from lakehand.storage.location import parse_location
 from lakehand.storage.objects import ObjectInfo, ObjectWriter
-from lakehand.storage.scanning import Scanned, batch_of_objects
+from lakehand.storage.scanning import Scanned, Scanner, batch_of_objects
 from lakehand.storage.store import Store
 
 if TYPE_CHECKING:
@@ -158,7 +159,11 @@ class MemoryBackend:
                 objects.append(info)
         return sorted(directories), objects
 
-    def scan(self, directory: str) -> Scanned:
+    def scanner(self) -> AbstractContextManager[Scanner]:
+        return nullcontext(Scanner(scan=self._scan, parallel=1))
+
+    def _scan(self, directories: Sequence[str]) -> Scanned:
+        (directory,) = directories
         return Scanned(objects=batch_of_objects(self.walk(directory, None)))
 
     def remove_empty_directories(self, directories: Sequence[str]) -> int:  # noqa: ARG002

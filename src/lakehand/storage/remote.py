@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from lakehand.storage.clients import open_client, require_own_process
 from lakehand.storage.conditional import require_conditional_put
 from lakehand.storage.keys import join_key
 from lakehand.storage.objects import DeleteFailure, ObjectInfo
-from lakehand.storage.scanning import SCAN_SCHEMA, Scanned, batch_of_objects
+from lakehand.storage.scanning import SCAN_SCHEMA, Scanned, Scanner, batch_of_objects
 from lakehand.storage.streaming import StreamingWriter
 from lakehand.storage.translate import Failure, translated
 
@@ -168,8 +169,12 @@ class RemoteBackend:
         directories = sorted(path[skip:] for path in found["common_prefixes"])
         return directories, sorted(map(self._info, found["objects"]), key=lambda info: info.key)
 
-    def scan(self, directory: str) -> Scanned:
+    def scanner(self) -> AbstractContextManager[Scanner]:
+        return nullcontext(Scanner(scan=self._scan, parallel=self.parallel_requests))
+
+    def _scan(self, directories: Sequence[str]) -> Scanned:
         """List the root by its directories, which are then listed in parallel, each whole."""
+        (directory,) = directories
         with translated("list", self._url(directory)):
             if directory:
                 chunks = obstore.list(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lakehand.storage.objects import ObjectInfo
 
-__all__ = ["SCAN_SCHEMA", "Scanned", "batch_of_columns", "batch_of_objects", "scan_tree"]
+__all__ = ["SCAN_SCHEMA", "Scanned", "Scanner", "batch_of_objects", "scan_tree"]
 
 SCAN_SCHEMA = pa.schema(
     [
@@ -25,8 +25,8 @@ SCAN_SCHEMA = pa.schema(
         pa.field("unfinished", pa.bool_(), nullable=False),
     ]
 )
-#: Directories that are asked for ahead of the one that is looked at.
-_AHEAD = 64
+#: Calls that are made ahead of the one that is looked at.
+_AHEAD = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -39,20 +39,27 @@ class Scanned:
     directories: tuple[str, ...] = ()
 
 
-def scan_tree(
-    directory: str,
-    scan: Callable[[str], Scanned],
-    *,
-    enter: Callable[[str], bool],
-    workers: int,
-) -> Iterator[pa.RecordBatch]:
-    """Stream the objects below `directory`, in no order, several directories at a time."""
-    pending, asked = [directory], deque[Future[Scanned]]()
-    with ThreadPoolExecutor(workers) as pool:
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Scanner:
+    """How a store lists directories."""
+
+    #: Returns what is in some directories. How deep one call goes is what suits the store.
+    scan: Callable[[Sequence[str]], Scanned]
+    #: How many directories one call takes.
+    width: int = 1
+    #: How many calls are worth making at the same time.
+    parallel: int
+
+
+def scan_tree(scanner: Scanner, *, enter: Callable[[str], bool]) -> Iterator[pa.RecordBatch]:
+    """Stream all objects, in no order, several directories at a time."""
+    pending, asked = [""], deque[Future[Scanned]]()
+    with ThreadPoolExecutor(scanner.parallel) as pool:
         try:
             while pending or asked:
                 while pending and len(asked) < _AHEAD:
-                    asked.append(pool.submit(scan, pending.pop()))
+                    asked.append(pool.submit(scanner.scan, pending[-scanner.width :]))
+                    del pending[-scanner.width :]
                 found = asked.popleft().result()
                 pending += filter(enter, found.directories)
                 if found.objects.num_rows:
@@ -60,22 +67,6 @@ def scan_tree(
         finally:
             for future in asked:
                 future.cancel()
-
-
-def batch_of_columns(
-    keys: Sequence[str],
-    sizes: Sequence[int],
-    modified_us: Sequence[int],
-    unfinished: Sequence[bool],
-) -> pa.RecordBatch:
-    """Make a batch of columns, of which `modified_us` counts microseconds since 1970."""
-    columns = [
-        pa.array(keys, pa.string()),
-        pa.array(sizes, pa.int64()),
-        pa.array(modified_us, pa.int64()).cast(SCAN_SCHEMA.field("modified_at").type),
-        pa.array(unfinished, pa.bool_()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCAN_SCHEMA)
 
 
 def batch_of_objects(objects: Iterable[ObjectInfo]) -> pa.RecordBatch:

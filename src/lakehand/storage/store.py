@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from lakehand.errors import (
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from lakehand.storage.backend import Backend
     from lakehand.storage.location import Location
     from lakehand.storage.objects import ObjectInfo, ObjectWriter
+    from lakehand.storage.scanning import Scanned, Scanner
 
 __all__ = ["Store", "open_store"]
 
@@ -39,8 +42,6 @@ R = TypeVar("R")
 
 _COPY_BYTES = 4 * 2**20
 _DELETE_BATCH = 10_000
-#: System calls of several threads overlap on a local disk, too.
-_SCAN_THREADS = 4
 
 
 def open_store(uri: str | Path, options: Mapping[str, str] | None = None) -> Store:
@@ -186,12 +187,12 @@ class Store:
         A directory that `enter` says no to is left out where the store has directories; elsewhere
         its objects may be among the others.
         """
-        return scan_tree(
-            "",
-            lambda directory: self._try(lambda: self._backend.scan(directory)),
-            enter=enter,
-            workers=max(self._backend.parallel_requests, _SCAN_THREADS),
-        )
+        with self._backend.scanner() as scanner:
+            attempt = partial(self._scan, scanner)
+            yield from scan_tree(replace(scanner, scan=attempt), enter=enter)
+
+    def _scan(self, scanner: Scanner, directories: Sequence[str]) -> Scanned:
+        return self._try(lambda: scanner.scan(directories))
 
     def list_directory(
         self, prefix: str = ""

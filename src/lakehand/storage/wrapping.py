@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from lakehand.storage.objects import ObjectWriter
@@ -11,7 +14,7 @@ if TYPE_CHECKING:
 
     from lakehand.storage.backend import Backend
     from lakehand.storage.objects import DeleteFailure, ObjectInfo
-    from lakehand.storage.scanning import Scanned
+    from lakehand.storage.scanning import Scanned, Scanner
 
 __all__ = ["WrappingBackend"]
 
@@ -63,8 +66,13 @@ class WrappingBackend:
     def list_directory(self, prefix: str) -> tuple[list[str], list[ObjectInfo]]:
         return self.request("list_directory", prefix, lambda: self.inner.list_directory(prefix))
 
-    def scan(self, directory: str) -> Scanned:
-        return self.request("list", directory, lambda: self.inner.scan(directory))
+    @contextmanager
+    def scanner(self) -> Iterator[Scanner]:
+        with self.inner.scanner() as scanner:
+            yield replace(scanner, scan=partial(self._scan, scanner))
+
+    def _scan(self, scanner: Scanner, directories: Sequence[str]) -> Scanned:
+        return self.request("list", directories[0], lambda: scanner.scan(directories))
 
     def remove_empty_directories(self, directories: Sequence[str]) -> int:
         return self.inner.remove_empty_directories(directories)
