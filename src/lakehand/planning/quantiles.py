@@ -1,0 +1,195 @@
+"""Where the values of a column lie, as a thousand steps from the least to the greatest."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_FLOOR, Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lakehand.planning.file_bounds import ValueBounds
+
+    Numbers = NDArray[np.float64]
+
+__all__ = ["STEPS", "quantiles_of_bounds", "quantiles_of_values"]
+
+#: Steps between the least and the greatest value.
+STEPS = 1000
+#: Places that stand for all rows.
+_PLACES = 64 * 1024
+#: Multiples of it, without their whole parts, fill the way from 0 to 1 evenly at any number.
+_GOLDEN_RATIO = (5**0.5 - 1) / 2
+#: Bytes of texts that are told apart, as far as their numbers stay exact.
+_MOST_TEXT_BYTES = 16
+_EXACT_BITS = 52
+
+
+def quantiles_of_values(values: pa.Array) -> pa.Array:
+    """Return the quantiles of rows that were read; empty if none has a value."""
+    known = values.drop_null()
+    if pa.types.is_floating(known.type):
+        known = known.filter(pc.invert(pc.is_nan(known)))
+    return _at_steps(known.take(pc.sort_indices(known)))
+
+
+def quantiles_of_bounds(bounds: ValueBounds, rows: NDArray[np.int64]) -> pa.Array:
+    """Return the quantiles as far as bounds tell: the rows of a file spread evenly between its own.
+
+    Empty where nothing is known.
+    """
+    known = np.flatnonzero(_both_known(bounds) & (rows > 0))
+    if not len(known):
+        return bounds.low.slice(0, 0)
+    steps = np.arange(_PLACES)
+    rows_until = np.cumsum(rows[known])
+    files = known[np.searchsorted(rows_until, (steps + 0.5) / _PLACES * rows_until[-1])]
+    low, high = bounds.low.take(pa.array(files)), bounds.high.take(pa.array(files))
+    scale = _scale_of(low, high)
+    starts, ends = scale.numbers(low), scale.numbers(high)
+    return scale.values(
+        _at_numbers(np.sort(starts + (ends - starts) * (steps * _GOLDEN_RATIO % 1)))
+    )
+
+
+def _at_steps(ascending: pa.Array) -> pa.Array:
+    return ascending.take(pa.array(_steps(len(ascending)), pa.int64()))
+
+
+def _at_numbers(ascending: Numbers) -> Numbers:
+    return ascending[_steps(len(ascending))]
+
+
+def _steps(count: int) -> NDArray[np.int64]:
+    places = np.linspace(0, count - 1, STEPS + 1) if count else np.zeros(0)
+    return np.round(places).astype(np.int64)
+
+
+def _both_known(bounds: ValueBounds) -> NDArray[np.bool_]:
+    valid = pc.and_(bounds.low.is_valid(), bounds.high.is_valid()).cast(pa.uint8())
+    return np.from_dlpack(valid).astype(np.bool_) & ~bounds.is_empty
+
+
+def _scale_of(low: pa.Array, high: pa.Array) -> _NumberScale | _TextScale:
+    type_ = low.type
+    if pa.types.is_decimal(type_):
+        return _DecimalScale(type_)
+    if _is_text(type_) or pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
+        return _TextScale(low, high)
+    return _NumberScale(type_)
+
+
+class _NumberScale:
+    """Values that are numbers, or count something: days, microseconds, false and true."""
+
+    def __init__(self, type_: pa.DataType) -> None:
+        self._type = type_
+        self._stored = _stored_type(type_)
+
+    def numbers(self, values: pa.Array) -> Numbers:
+        plain = values.cast(self._stored) if pa.types.is_boolean(self._type) else values
+        numbers = np.from_dlpack(plain.view(self._stored)).astype(np.float64)
+        return np.nan_to_num(numbers)
+
+    def values(self, numbers: Numbers) -> pa.Array:
+        target = self._stored.to_pandas_dtype()
+        if pa.types.is_integer(self._stored):
+            limits = np.iinfo(target)
+            # The largest long is no double; the next one below is.
+            numbers = np.clip(np.floor(numbers), limits.min, np.nextafter(float(limits.max), 0))
+        stored = pa.array(numbers.astype(target))
+        is_boolean = pa.types.is_boolean(self._type)
+        return stored.cast(self._type) if is_boolean else stored.view(self._type)
+
+
+class _DecimalScale(_NumberScale):
+    def numbers(self, values: pa.Array) -> Numbers:
+        numbers: Numbers = np.from_dlpack(values.cast(pa.float64())).astype(np.float64)
+        return numbers
+
+    def values(self, numbers: Numbers) -> pa.Array:
+        step = Decimal(1).scaleb(-self._type.scale)
+        most = (Decimal(10) ** self._type.precision - 1) * step
+        texts = (Decimal(float(number)).quantize(step, ROUND_FLOOR) for number in numbers)
+        return pa.array([max(-most, min(most, text)) for text in texts], self._type)
+
+
+class _TextScale:
+    """Texts as numbers: the bytes behind those that all begin with, as digits.
+
+    There are as many digits as different bytes, so what lies between two texts looks like them.
+    """
+
+    def __init__(self, low: pa.Array, high: pa.Array) -> None:
+        self._type = low.type
+        ends = [pc.min(_as_bytes(low)).as_py(), pc.max(_as_bytes(high)).as_py()]
+        self._prefix = _common_prefix(*ends)
+        tails = np.concatenate([self._tails(low), self._tails(high)])
+        longest = max(1, int(np.count_nonzero(tails.any(axis=0))))
+        self._alphabet = np.unique(tails[:, :longest])
+        self._base = max(2, len(self._alphabet))
+        self._length = min(longest, math.floor(_EXACT_BITS / math.log2(self._base)))
+
+    def numbers(self, values: pa.Array) -> Numbers:
+        digits = np.searchsorted(self._alphabet, self._tails(values)[:, : self._length])
+        weights = float(self._base) ** np.arange(self._length - 1, -1, -1)
+        numbers: Numbers = digits @ weights
+        return numbers
+
+    def values(self, numbers: Numbers) -> pa.Array:
+        texts = pa.array([self._value(int(number)) for number in numbers], self._type)
+        return texts.take(pc.sort_indices(texts))
+
+    def _tails(self, values: pa.Array) -> NDArray[np.uint8]:
+        """Return the bytes behind the common ones, one row a value, zeros behind its end."""
+        content = pa.concat_arrays([_as_bytes(values)])
+        ends = np.frombuffer(content.buffers()[1], np.int64, len(content) + 1)
+        data = np.frombuffer(content.buffers()[2] or b"\0", np.uint8)
+        places = ends[:-1, None] + len(self._prefix) + np.arange(_MOST_TEXT_BYTES)
+        is_inside = places < ends[1:, None]
+        return np.where(is_inside, data[np.where(is_inside, places, 0)], np.uint8(0))
+
+    def _value(self, number: int) -> Any:
+        digits = []
+        for _ in range(self._length):
+            number, digit = divmod(number, self._base)
+            digits.append(int(self._alphabet[min(digit, len(self._alphabet) - 1)]))
+        tail = bytes(reversed(digits)).rstrip(b"\0")
+        # A zero stands for the end of a text.
+        is_text = _is_text(self._type)
+        return _valid_text(self._prefix + tail.split(b"\0")[0]) if is_text else self._prefix + tail
+
+
+def _valid_text(whole: bytes) -> str:
+    try:
+        return whole.decode()
+    except UnicodeDecodeError as error:
+        return whole[: error.start].decode()
+
+
+def _common_prefix(first: bytes, second: bytes) -> bytes:
+    pairs = zip(first, second, strict=False)
+    length = next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
+    return first[:length]
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+
+def _as_bytes(values: pa.Array) -> pa.Array:
+    return values.cast(pa.large_binary())
+
+
+def _stored_type(type_: pa.DataType) -> pa.DataType:
+    """Return the type of the number that a value is stored as."""
+    if pa.types.is_boolean(type_):
+        return pa.uint8()
+    if pa.types.is_temporal(type_):
+        return pa.int32() if type_.bit_width == 32 else pa.int64()  # noqa: PLR2004
+    return type_
