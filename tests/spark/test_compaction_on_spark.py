@@ -77,6 +77,20 @@ def test_a_session_passed_in_is_used_and_left_as_it_was(host, place):
     assert after["tags"] == ["of-the-user"]
 
 
+@pytest.mark.only_on("spark", "cluster")
+def test_a_stored_plan_its_proof_and_statistics_are_tasks_like_others(host, place):
+    rows, files = read_sorted(place), data_files(place)
+
+    plan, compacted, verified, refreshed = host.call(spark_compactions.carry_out_stored_plan, place)
+
+    planned = {path for group in plan["groups"] for path in group["paths"]}
+    assert planned == files
+    assert compacted["files_removed"] == len(planned)
+    assert [proof["outcome"] for proof in verified["proofs"]] == ["equal"]
+    assert (refreshed["files_chosen"], refreshed["rows_read"]) == (2, rows.num_rows)
+    assert_compacted(place, rows=rows, files=files)
+
+
 @pytest.mark.only_on("spark", "connect")
 def test_progress_is_told_group_by_group_while_the_job_runs(host, place, board):
     rows, files = read_sorted(place), data_files(place)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from lakehand.planning.plan import Plan
 from lakehand.table import open_table
 from support.watched_tasks import Board, watched_tasks
 
@@ -75,3 +77,13 @@ def _describe(session: Any) -> dict[str, Any]:
         "is_active": SparkSession.getActiveSession() is session,
         "answer": session.range(5).count(),
     }
+
+
+def carry_out_stored_plan(runner: SparkRunner, place: Path) -> list[dict[str, Any]]:
+    """Compact by a plan that was text in between, verify it, refresh statistics: all as tasks."""
+    table = open_table(place, spark=runner._session())
+    plan = Plan.from_json(json.loads(json.dumps(table.plan().to_json())))
+    compacted = table.compact(plan=plan)
+    verified = table.verify(version=compacted.version)
+    refreshed = table.statistics(full=True)
+    return [report.to_json() for report in (plan, compacted, verified, refreshed)]
