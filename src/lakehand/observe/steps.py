@@ -74,6 +74,12 @@ _listener: Callable[[Step], None] | None = None
 
 
 def reached(step: Step) -> None:
+    #: A sink: some rows of an epoch are on their way into files.
+    SINK_WRITING = "sink-writing"
+    #: A sink: all rows of an epoch are in files; no commit was tried.
+    SINK_STAGED = "sink-staged"
+    #: A sink: an epoch is in the table, which its caller does not know yet.
+    SINK_COMMITTED = "sink-committed"
     """Say that the work has come to `step`."""
     if _listener is not None:
         _listener(step)

@@ -86,6 +86,8 @@ def _operation(change: Change) -> dict[str, Any]:
         name, parameters = "COMPUTE STATS", {"predicate": [where] if where else []}
     elif name in {"restore", "deduplicate"}:
         name = name.upper()
+    elif name in {"append", "overwrite"}:
+        name, parameters = _write_operation(name, parameters)
     elif name == "delete":
         where = parameters.get("where")
         name, parameters = "DELETE", {"predicate": [where] if where else []}
@@ -94,6 +96,18 @@ def _operation(change: Change) -> dict[str, Any]:
 
 def encode_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Encode operation parameters as delta-spark does: lists and objects as JSON in a string.
+def _write_operation(name: str, parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Name a write as delta-spark names batches, or micro-batches of streams."""
+    mode = name.capitalize()
+    if "epoch" in parameters:
+        output = "Append" if name == "append" else "Complete"
+        epoch, writer = str(parameters["epoch"]), parameters["writer"]
+        return "STREAMING UPDATE", {"outputMode": output, "queryId": writer, "epochId": epoch}
+    where = parameters.get("where")
+    columns = parameters.get("partitionBy", ())
+    return "WRITE", {"mode": mode, "partitionBy": list(columns), "predicate": where}
+
+
 
     >>> encode_parameters({"zOrderBy": ["a"], "auto": False, "mode": "Append", "predicate": None})
     {'zOrderBy': '["a"]', 'auto': False, 'mode': 'Append'}

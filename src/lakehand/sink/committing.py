@@ -1,0 +1,163 @@
+"""Files become a version: once, whatever gets lost or comes first."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from lakehand.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    ReplanError,
+    WriterCollisionError,
+)
+from lakehand.model.work import Change, Receipt
+from lakehand.sink.replaced import replaced_files
+from lakehand.storage.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakehand.model.work import StagedFile, Transaction
+    from lakehand.observe.clock import Clock
+    from lakehand.sink.target import Target
+
+__all__ = ["Commission", "commit_files", "find_commission"]
+
+
+@dataclass(kw_only=True, slots=True)
+class Commission:
+    """What is to be committed, and how far that has come."""
+
+    #: By which it is found again in the table. It stays the same over all tries.
+    token: str
+    files: tuple[StagedFile, ...]
+    #: Version that it is made from. It moves on only when it is proved that no try has landed.
+    base_version: int
+    transaction: Transaction | None = None
+    overwrites: bool = False
+    where: str | None = None
+    #: Kept in the table's history.
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    #: Of earlier commissions for the same transaction, of which nobody knows what became.
+    earlier_tokens: tuple[str, ...] = ()
+    #: None of the tokens is in this version or below; None: `base_version` as it is at first.
+    since_version: int | None = None
+    #: Whether the last try got no answer: it may be in the table, or get there yet.
+    is_unknown: bool = False
+
+    def __post_init__(self) -> None:
+        if self.since_version is None:
+            self.since_version = self.base_version
+
+
+def commit_files(
+    target: Target, commission: Commission, *, max_retries: int, clock: Clock
+) -> Receipt:
+    """Commit files to `target` and return what was committed; again and again, if need be.
+
+    Raises WriterCollisionError, CommitConflictError or ReplanError (nothing was committed) or
+    CommitUnknownError (keep every file, and try the same commission again).
+    """
+    receipt = find_commission(target, commission) if commission.is_unknown else None
+    policy = RetryPolicy(
+        max_retries=max_retries,
+        base_delay=timedelta(milliseconds=100),
+        multiplier=5,
+        jitter=0.25,
+    )
+    losses = 0
+    while receipt is None:
+        try:
+            receipt = _try(target, commission)
+        except (CommitConflictError, ReplanError) as error:
+            losses += 1
+            if losses > max_retries or not _fits_what_is_there_now(target, commission, error):
+                raise
+            clock.sleep(policy.delay_seconds(losses, chance=random.random()))  # noqa: S311
+    target.base_version = max(target.base_version, receipt.version)
+    return receipt
+
+
+def find_commission(target: Target, commission: Commission) -> Receipt | None:
+    """Return the receipt of a try that landed without an answer, or of an earlier commission."""
+    after = (
+        commission.base_version if commission.since_version is None else commission.since_version
+    )
+    for token in (commission.token, *commission.earlier_tokens):
+        version = target.handle.find_commit(token, after=after)
+        if version is not None:
+            return Receipt(version=version, already_committed=True)
+    return None
+
+
+def _try(target: Target, commission: Commission) -> Receipt:
+    change = _change(target, commission)
+    try:
+        receipt = target.handle.commit(change, token=commission.token)
+    except CommitUnknownError:
+        commission.is_unknown = True
+        raise
+    except CommitConflictError as error:
+        commission.is_unknown = False
+        if error.retryable:
+            raise
+        raise _collision(target, commission) from error
+    commission.is_unknown = False
+    if not receipt.already_committed:
+        return receipt
+    found = find_commission(target, commission)
+    if found is None:
+        raise _collision(target, commission)
+    return found
+
+
+def _change(target: Target, commission: Commission) -> Change:
+    common: dict[str, Any] = {
+        "adds": commission.files,
+        "parameters": {**commission.parameters, "partitionBy": target.head.partition_columns},
+        "transaction": commission.transaction,
+        "table_id": target.head.table_id,
+    }
+    if not commission.overwrites:
+        base = commission.base_version
+        return Change(kind="append", base_version=base, operation="append", **common)
+    # From the newest version: what others added since the rows were written is overwritten, too.
+    commission.base_version, removes = replaced_files(target.handle, commission.where)
+    return Change(
+        kind="overwrite" if removes else "append",
+        base_version=commission.base_version,
+        operation="overwrite",
+        removes=removes,
+        reads_rows=True,
+        **common,
+    )
+
+
+def _fits_what_is_there_now(
+    target: Target, commission: Commission, error: CommitConflictError | ReplanError
+) -> bool:
+    """Look at the newest version, and say whether the files are right for it, too."""
+    if isinstance(error, ReplanError):
+        before = target.head
+        target.refresh()
+        commission.base_version = target.base_version
+        return (before.table_id, before.rules) == (target.head.table_id, target.head.rules)
+    return commission.overwrites
+
+
+def _collision(target: Target, commission: Commission) -> WriterCollisionError:
+    mark = commission.transaction
+    name, epoch = (mark.application, mark.version) if mark else (None, None)
+    return WriterCollisionError(
+        f"another process has committed to {target.store.url} under the writer id {name!r} while"
+        f" epoch {epoch} was written",
+        table=target.store.url,
+        writer_id=name,
+        epoch=epoch,
+        hint="nothing of this epoch was committed by this process; if the other one has the same"
+        " source, open the sink again, and it goes on after what is there; else give each writer a"
+        " name of its own",
+    )

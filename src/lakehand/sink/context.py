@@ -1,0 +1,116 @@
+"""What the parts of one sink share."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lakehand.observe.steps import Step, reached
+from lakehand.sink.committing import Commission, commit_files
+from lakehand.sink.staging import Staging
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakehand.formats.worker import WriteSpec
+    from lakehand.model.work import Receipt, StagedFile
+    from lakehand.observe.clock import Clock
+    from lakehand.sink.background import Background
+    from lakehand.sink.buffer import Buffer
+    from lakehand.sink.options import SinkOptions
+    from lakehand.sink.target import Target
+
+__all__ = ["SinkContext", "SinkMetrics"]
+
+
+@dataclass(kw_only=True, slots=True)
+class SinkMetrics:
+    """What a sink has done since it was opened."""
+
+    #: Rows in committed files.
+    rows_committed: int = 0
+    #: Size of committed files.
+    bytes_written: int = 0
+    #: Committed files.
+    files_written: int = 0
+    #: Commits that landed.
+    commits: int = 0
+    #: Attempts of commits beyond the first: clean rebases over other writers.
+    retries: int = 0
+    #: Epochs that were in the table already.
+    epochs_skipped: int = 0
+    epochs_rolled_back: int = 0
+    #: Epochs that were missing before one that began.
+    epoch_gaps: int = 0
+    #: Pieces of work that failed.
+    errors: int = 0
+    #: Time of the last commit, and the longest.
+    commit_ms: float = 0.0
+    slowest_commit_ms: float = 0.0
+    #: Newest version that this sink made; None if none.
+    last_version: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SinkContext:
+    """The table, the thread and the rules of one sink."""
+
+    target: Target
+    options: SinkOptions
+    spec: WriteSpec
+    background: Background
+    buffer: Buffer
+    clock: Clock
+    max_retries: int
+    metrics: SinkMetrics = field(default_factory=SinkMetrics)
+    #: Tells this sink from every other one, also under the same writer id.
+    session: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Take in rows that fit the table; BackpressureError if too many wait."""
+        wait = self.options.timeout_seconds if self.options.waits_under_pressure else 0
+        self.buffer.put(batch, wait_seconds=wait)
+
+    def is_flush_due(self) -> bool:
+        """Whether so many rows wait that they should be written."""
+        rows, size = self.buffer.rows, self.buffer.bytes
+        return rows >= self.options.max_buffer_records or size >= self.options.max_buffer_bytes
+
+    def new_staging(self, label: str) -> Staging:
+        """Return files to write rows into; no other ones are ever named so."""
+        stem = f"lakehand-{self.session}-{label}-{uuid.uuid4().hex[:12]}"
+        return Staging(self.target, self.spec, stem=stem)
+
+    def new_commission(self, label: str, files: tuple[StagedFile, ...]) -> Commission:
+        return Commission(
+            token=f"lakehand-{self.session}-{label}-{uuid.uuid4().hex[:12]}",
+            files=files,
+            base_version=self.target.base_version,
+            overwrites=self.options.overwrites,
+            where=self.options.where,
+        )
+
+    def commit(self, commission: Commission) -> Receipt:
+        """Commit, and count what was committed."""
+        started = self.clock.monotonic()
+        receipt = commit_files(
+            self.target, commission, max_retries=self.max_retries, clock=self.clock
+        )
+        reached(Step.SINK_COMMITTED)
+        self._count(commission, receipt, (self.clock.monotonic() - started) * 1000)
+        return receipt
+
+    def _count(self, commission: Commission, receipt: Receipt, commit_ms: float) -> None:
+        metrics = self.metrics
+        metrics.commits += 1
+        metrics.retries += receipt.attempts - 1
+        metrics.rows_committed += sum(file.rows for file in commission.files)
+        metrics.bytes_written += sum(file.bytes for file in commission.files)
+        metrics.files_written += len(commission.files)
+        metrics.commit_ms = commit_ms
+        metrics.slowest_commit_ms = max(commit_ms, metrics.slowest_commit_ms)
+        metrics.last_version = receipt.version
+
+    def snapshot_of_metrics(self) -> SinkMetrics:
+        return replace(self.metrics)

@@ -1,0 +1,255 @@
+"""Epochs that are in the table once, however often they are written.
+
+Rows go into files as they come; nobody sees them before the one commit of their epoch, which
+carries the writer's id and the number of the epoch. So whoever writes the epoch again finds it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, TypeVar
+
+from lakehand.errors import CommitUnknownError, LakehandError, SinkStateError
+from lakehand.model.work import Transaction
+from lakehand.observe.logs import get_logger, log_event
+from lakehand.sink.committing import find_commission
+from lakehand.sink.epochs import Epoch, Epochs, EpochState
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    import pyarrow as pa
+
+    from lakehand.model.work import Receipt, StagedFile
+    from lakehand.sink.committing import Commission
+    from lakehand.sink.context import SinkContext
+
+__all__ = ["ExactlyOnce"]
+
+T = TypeVar("T")
+_logger = get_logger(__name__)
+
+
+class ExactlyOnce:
+    """The epochs of one writer."""
+
+    def __init__(self, context: SinkContext) -> None:
+        self._context = context
+        self._writer_id = context.options.writer_id or ""
+        self._epochs = Epochs(
+            self._last_in_table(),
+            gaps=context.options.epoch_gaps,
+            table=context.target.store.url,
+            writer_id=self._writer_id,
+        )
+        self._epoch: Epoch | None = None
+        self._skipped: int | None = None
+        #: Commissions of epochs that were rolled back while nobody knew whether they landed.
+        self._doubtful: dict[int, list[Commission]] = {}
+        #: Whether the table may be another than the one that is known.
+        self._is_stale = False
+
+    @property
+    def last_committed(self) -> int | None:
+        return self._epochs.last
+
+    @property
+    def state(self) -> EpochState | None:
+        """How far the current epoch has come; None between epochs."""
+        if self._skipped is not None:
+            return EpochState.SKIPPED
+        return self._epoch.state if self._epoch is not None else None
+
+    def begin(self, epoch: int) -> bool:
+        """Begin an epoch; False if it is in the table, so that its rows are dropped."""
+        self._require_between_epochs(epoch)
+        if self._is_stale:
+            self._context.background.wait(self._context.background.start(self._look_again))
+        if self._epochs.is_committed(epoch):
+            self._skipped = epoch
+            self._context.metrics.epochs_skipped += 1
+            return False
+        self._epochs.check_next(epoch)
+        self._context.metrics.epoch_gaps = self._epochs.gaps_seen
+        self._epoch = Epoch(epoch, self._context.new_staging(f"{epoch:010d}"))
+        return True
+
+    def _require_between_epochs(self, epoch: int) -> None:
+        current = self._epoch.number if self._epoch is not None else self._skipped
+        if current is not None:
+            raise self._out_of_order(f"epoch {epoch} cannot begin before epoch {current} is over")
+
+    def _look_again(self) -> None:
+        self._context.target.refresh()
+        self._epochs.last = self._last_in_table()
+        self._is_stale = False
+
+    def _last_in_table(self) -> int | None:
+        target = self._context.target
+        return target.head.transactions.get(self._writer_id) if target.is_known else None
+
+    def write(self, batch: pa.RecordBatch) -> int:
+        """Take rows of the current epoch; 0 if they are dropped."""
+        if self._skipped is not None:
+            return 0
+        epoch = self._require(EpochState.OPEN)
+        if epoch.failure is not None:
+            raise epoch.failure
+        self._context.put(batch)
+        if self._context.is_flush_due():
+            self._context.background.start(lambda: self._write_waiting(epoch))
+        return int(batch.num_rows)
+
+    def _write_waiting(self, epoch: Epoch) -> None:
+        batches = self._context.buffer.take()
+        try:
+            if epoch.failure is None:
+                for batch in batches:
+                    epoch.staging.write(batch)
+        except BaseException as error:  # noqa: BLE001  kept, and raised for whoever waits
+            # Whatever it is, rows are missing from the files from here on.
+            epoch.failure = error
+            self._context.metrics.errors += 1
+        finally:
+            self._context.buffer.release(batches)
+
+    def flush(self) -> None:
+        """Wait until all rows that were taken are written, as far as files allow it."""
+        if self._skipped is None:
+            epoch = self._require(EpochState.OPEN)
+            self._wait_for(self._context.background.start(lambda: self._write_waiting(epoch)))
+            if epoch.failure is not None:
+                raise epoch.failure
+
+    def stage(self) -> tuple[StagedFile, ...]:
+        """Write all rows of the epoch and return their files."""
+        if self._skipped is not None:
+            return ()
+        epoch = self._require(EpochState.OPEN, EpochState.STAGED, EpochState.UNKNOWN)
+        if epoch.writing is None:
+            epoch.writing = self._context.background.start(lambda: self._finish(epoch))
+        files = self._wait_for(epoch.writing)
+        if epoch.state is EpochState.OPEN:
+            epoch.state = EpochState.STAGED
+        return files
+
+    def _finish(self, epoch: Epoch) -> tuple[StagedFile, ...]:
+        self._write_waiting(epoch)
+        if epoch.failure is None:
+            try:
+                return epoch.staging.finish()
+            except BaseException as error:  # noqa: BLE001  kept, and raised for whoever waits
+                epoch.failure = error
+                self._context.metrics.errors += 1
+        raise epoch.failure
+
+    def commit(self) -> Receipt | None:
+        """Commit the epoch; None if there is nothing to commit."""
+        if self._skipped is not None:
+            self._skipped = None
+            return None
+        files = self.stage()
+        epoch = self._require(EpochState.STAGED, EpochState.UNKNOWN)
+        if not files and not self._leaves_a_mark():
+            self._epochs.ended_without_rows(epoch.number)
+            self._epoch = None
+            return None
+        receipt = self._commit(epoch, files)
+        self._epochs.committed(epoch.number)
+        self._doubtful.clear()
+        self._epoch = None
+        return receipt
+
+    def _leaves_a_mark(self) -> bool:
+        """Whether an epoch without rows is told to the table, too."""
+        options = self._context.options
+        return self._context.target.is_known and (
+            options.epoch_gaps == "refuse" or options.overwrites
+        )
+
+    def _commit(self, epoch: Epoch, files: tuple[StagedFile, ...]) -> Receipt:
+        if epoch.commission is None:
+            epoch.commission = self._commission(epoch, files)
+        commission = epoch.commission
+        if epoch.committing is None:
+            work = self._context.background.start(lambda: self._context.commit(commission))
+            epoch.committing = work
+        work = epoch.committing
+        try:
+            return self._wait_for(work)
+        except LakehandError as error:
+            if work.done():
+                # What is known now is known; the next call tries again.
+                epoch.committing = None
+                self._is_stale = True
+                is_unknown = isinstance(error, CommitUnknownError)
+                epoch.state = EpochState.UNKNOWN if is_unknown else EpochState.STAGED
+            raise
+
+    def _commission(self, epoch: Epoch, files: tuple[StagedFile, ...]) -> Commission:
+        commission = self._context.new_commission(f"{epoch.number:010d}", files)
+        commission.transaction = Transaction(application=self._writer_id, version=epoch.number)
+        commission.parameters = {"epoch": epoch.number, "writer": self._writer_id}
+        doubtful = self._doubtful.get(epoch.number, [])
+        commission.earlier_tokens = tuple(earlier.token for earlier in doubtful)
+        bases = [commission.base_version, *(earlier.base_version for earlier in doubtful)]
+        commission.since_version = min(bases)
+        return commission
+
+    def rollback(self) -> None:
+        """Give the epoch up: its rows are forgotten, its files deleted.
+
+        Where nobody knows whether it was committed, the table is asked. If it was, it stays; if
+        nobody can tell, its files stay, and whoever writes the epoch again finds out.
+        """
+        if self._skipped is not None:
+            self._skipped = None
+            return
+        epoch = self._epoch
+        if epoch is None:
+            raise self._out_of_order("there is no epoch to roll back")
+        self._wait_for(self._context.background.start(lambda: self._give_up(epoch)))
+        self._epoch = None
+        self._context.metrics.epochs_rolled_back += 1
+
+    def _give_up(self, epoch: Epoch) -> None:
+        self._context.buffer.release(self._context.buffer.take())
+        commission = epoch.commission
+        if commission is None or not commission.is_unknown:
+            epoch.staging.discard()
+            return
+        found = find_commission(self._context.target, commission)
+        if found is not None:
+            self._epochs.committed(epoch.number)
+            message = "Epoch %d was committed as version %d before it was rolled back"
+            log_event(
+                _logger, logging.WARNING, "epoch_landed", message, epoch.number, found.version
+            )
+        else:
+            self._doubtful.setdefault(epoch.number, []).append(commission)
+
+    def close(self) -> None:
+        """Roll back what was not committed."""
+        if self._skipped is not None or self._epoch is not None:
+            self.rollback()
+
+    def _wait_for(self, work: Future[T]) -> T:
+        return self._context.background.wait(work)
+
+    def _require(self, *states: EpochState) -> Epoch:
+        if self._epoch is None:
+            raise self._out_of_order("no epoch has begun")
+        if self._epoch.state not in states:
+            raise self._out_of_order(
+                f"epoch {self._epoch.number} is {self._epoch.state}, and takes no rows any more"
+            )
+        return self._epoch
+
+    def _out_of_order(self, message: str) -> SinkStateError:
+        return SinkStateError(
+            message,
+            table=self._context.target.store.url,
+            writer_id=self._writer_id,
+            epoch=self._epoch.number if self._epoch is not None else None,
+            hint="begin_epoch -> write -> [pre_commit] -> commit_epoch, or rollback_epoch",
+        )

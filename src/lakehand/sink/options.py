@@ -1,0 +1,116 @@
+"""What a sink was asked for, checked as a whole before anything is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from lakehand.errors import RefusedError, ValidationError
+from lakehand.formats.worker import WriteSpec
+
+if TYPE_CHECKING:
+    from lakehand.settings import Settings
+
+__all__ = ["SinkOptions", "write_spec"]
+
+#: So many times what is gathered before it is written may wait.
+_PATIENCE = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SinkOptions:
+    """The settings of one sink."""
+
+    #: By this name a table knows what it has of this writer; None: it does not.
+    writer_id: str | None
+    #: Whether epochs are committed once however often they are written; else rows at least once.
+    exactly_once: bool
+    #: Whether an epoch takes the place of what is there.
+    overwrites: bool
+    #: Condition on partition columns: which part of the table is overwritten; None: all of it.
+    where: str | None
+    #: Columns to partition a new table by; if any are given, one that exists must have the same.
+    partition_by: tuple[str, ...]
+    #: Rows, bytes and age that make a flush due.
+    max_buffer_records: int
+    max_buffer_bytes: int
+    max_buffer_age_seconds: float
+    #: How long a call waits for storage.
+    timeout_seconds: float
+    #: Whether a call waits, too, while too many rows do.
+    waits_under_pressure: bool
+    #: What to do about missing epochs: warn, refuse or allow.
+    epoch_gaps: str
+
+    @classmethod
+    def of(cls, settings: Settings, *, where: str | None = None) -> Self:
+        """Return what `settings` ask for; ValidationError or RefusedError if it cannot be."""
+        _refuse_what_is_not_there(settings)
+        writer_id, overwrites = _writer_id(settings), settings["write_mode"] == "overwrite"
+        delivery = settings["delivery"] or ("exactly-once" if writer_id else "at-least-once")
+        if delivery == "exactly-once" and writer_id is None:
+            raise ValidationError(
+                "exactly-once needs a writer id: without one nobody knows what was written before",
+                field="writer_id",
+                hint="give each writer a name of its own, the same one after every restart",
+            )
+        if where is not None and not overwrites:
+            message = "where says what is overwritten, and write_mode is append"
+            raise ValidationError(message, field="where", value=where)
+        return cls(
+            writer_id=writer_id,
+            exactly_once=delivery == "exactly-once",
+            overwrites=overwrites,
+            where=where,
+            partition_by=settings["partition_by"],
+            max_buffer_records=settings["max_buffer_records"],
+            max_buffer_bytes=settings["target_file_bytes"],
+            max_buffer_age_seconds=settings["max_buffer_age"].total_seconds(),
+            timeout_seconds=settings["write_timeout"].total_seconds(),
+            waits_under_pressure=settings["on_backpressure"] == "wait",
+            epoch_gaps=settings["epoch_gaps"],
+        )
+
+    @property
+    def max_waiting_records(self) -> int:
+        return _PATIENCE * self.max_buffer_records
+
+    @property
+    def max_waiting_bytes(self) -> int:
+        return _PATIENCE * self.max_buffer_bytes
+
+
+def write_spec(settings: Settings) -> WriteSpec:
+    """Return how files are written."""
+    return WriteSpec(
+        target_file_bytes=settings["target_file_bytes"],
+        codec=settings["codec"],
+        row_group_rows=settings["row_group_rows"],
+        group_memory_bytes=settings["write_memory_bytes"],
+        threads=settings["write_threads"],
+    )
+
+
+def _writer_id(settings: Settings) -> str | None:
+    name: str | None = settings["writer_id"]
+    if name is not None and not name.strip():
+        raise ValidationError("a writer id must not be empty", field="writer_id", value=name)
+    return name
+
+
+def _refuse_what_is_not_there(settings: Settings) -> None:
+    if settings["write_mode"] in {"upsert", "merge"}:
+        raise _not_there("write_mode", settings["write_mode"], "rows are appended or overwrite")
+    if settings["schema_evolution"]:
+        raise _not_there("schema_evolution", "true", "rows must have the table's columns")
+    if settings["catalog_type"] != "none":
+        raise _not_there("catalog_type", settings["catalog_type"], "a table is a path or a URL")
+
+
+def _not_there(setting: str, value: str, instead: str) -> RefusedError:
+    return RefusedError(
+        f"{setting} cannot be {value}: that is not there yet",
+        operation="append",
+        feature=f"{setting}={value}",
+        hint=instead,
+    )

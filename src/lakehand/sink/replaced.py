@@ -1,0 +1,34 @@
+"""Which files an overwrite takes out of a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lakehand.expressions.predicate import parse_predicate
+from lakehand.formats.scan import columns_with_bounds
+from lakehand.planning.restriction import files_outside_predicate
+
+if TYPE_CHECKING:
+    from lakehand.formats.base import FormatTable
+    from lakehand.model.work import DataFile
+
+__all__ = ["replaced_files"]
+
+
+def replaced_files(table: FormatTable, where: str | None) -> tuple[int, tuple[DataFile, ...]]:
+    """Return the newest version and those of its files whose rows all fulfil `where`.
+
+    PredicateError if a file may hold rows on both sides of it.
+    """
+    snapshot = table.snapshot()
+    if where is None:
+        chosen = np.arange(snapshot.file_count)
+    else:
+        predicate = parse_predicate(where, snapshot.schema)
+        names = columns_with_bounds(predicate, snapshot)
+        if names:
+            snapshot = table.snapshot(version=snapshot.version, statistics=names)
+        chosen = np.flatnonzero(~files_outside_predicate(predicate, snapshot.files))
+    return snapshot.version, table.data_files(snapshot, chosen.tolist())

@@ -1,0 +1,233 @@
+"""A sink: rows in, versions of a table out.
+
+with DeltaSink("s3://lake/events", writer_id="orders-1") as sink:
+    for number, batches in source.epochs(after=sink.last_committed_epoch):
+        sink.begin_epoch(number)
+        for batch in batches:
+            sink.write(batch)
+        sink.commit_epoch()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from lakehand.errors import NotATableError, SinkStateError
+from lakehand.observe.clock import SystemClock
+from lakehand.settings import Settings
+from lakehand.sink.background import Background
+from lakehand.sink.buffer import Buffer
+from lakehand.sink.context import SinkContext, SinkMetrics
+from lakehand.sink.exactly_once import ExactlyOnce
+from lakehand.sink.options import SinkOptions, write_spec
+from lakehand.sink.rows import batches_of
+from lakehand.sink.target import Target
+from lakehand.storage import Store, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from lakehand.model.work import Receipt
+    from lakehand.observe.clock import Clock
+    from lakehand.sink.epochs import EpochState
+
+__all__ = ["DeltaSink"]
+
+
+class DeltaSink:
+    """Writes Arrow rows into a table, epoch by epoch.
+
+    `write` only takes rows in; a thread of the sink's own writes and commits. To be used by one
+    thread at a time.
+    """
+
+    def __init__(
+        self,
+        uri: str | Path | Store,
+        *,
+        writer_id: str | None = None,
+        schema: pa.Schema | None = None,
+        where: str | None = None,
+        create: bool = True,
+        properties: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+        **settings: Any,
+    ) -> None:
+        """Check what is asked for; nothing is opened yet.
+
+        `schema` creates a missing table when the sink is opened; without it the first rows do, or,
+        with `create=False`, nobody. `properties` are those of the new table. `where` says which
+        part of the table an overwrite replaces. Further keywords are settings, by any spelling.
+        """
+        self._settings = Settings({"writer_id": writer_id, **settings})
+        self._options = SinkOptions.of(self._settings, where=where)
+        self._store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
+        self._schema = schema
+        self._create = create
+        self._properties = properties
+        self._clock = clock or SystemClock()
+        self._context: SinkContext | None = None
+        self._delivery: ExactlyOnce | None = None
+        self._is_closed = False
+
+    # Life
+
+    def open(self) -> Self:
+        """Find or create the table, and learn what it has of this writer."""
+        if self._context is not None or self._is_closed:
+            raise self._out_of_order("a sink is opened once")
+        target = Target(
+            self._store,
+            self._settings,
+            partition_by=self._options.partition_by,
+            properties=self._properties,
+        )
+        if not target.find():
+            self._create_or_wait(target)
+        elif self._schema is not None:
+            target.conformer.require(self._schema)
+        self._context = self._new_context(target)
+        self._delivery = ExactlyOnce(self._context)
+        return self
+
+    def _create_or_wait(self, target: Target) -> None:
+        if self._schema is not None:
+            target.create(self._schema)
+        elif not self._create:
+            raise NotATableError(
+                f"there is no table at {self._store.url}, and none may be created",
+                table=self._store.url,
+                hint="give a schema, or leave create=False out",
+            )
+
+    def _new_context(self, target: Target) -> SinkContext:
+        options = self._options
+        return SinkContext(
+            target=target,
+            options=options,
+            spec=write_spec(self._settings),
+            background=Background(timeout_seconds=options.timeout_seconds),
+            buffer=Buffer(
+                max_rows=options.max_waiting_records, max_bytes=options.max_waiting_bytes
+            ),
+            clock=self._clock,
+            max_retries=self._settings["max_retries"],
+        )
+
+    def close(self) -> None:
+        """End the sink. An epoch that was not committed is rolled back."""
+        if self._is_closed or self._context is None:
+            self._is_closed = True
+            return
+        try:
+            self._opened.close()
+        finally:
+            self._is_closed = True
+            self._context.background.close()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Epochs
+
+    def begin_epoch(self, epoch: int) -> bool:
+        """Begin an epoch; False if the table has it, so that its rows will be dropped."""
+        return self._opened.begin(epoch)
+
+    def write(self, data: Any) -> int:
+        """Take rows of the current epoch in, and return how many: 0 in an epoch that is skipped.
+
+        SchemaMismatchError if they do not fit the table, BackpressureError if too many wait.
+        Nothing of a batch is taken then.
+        """
+        delivery, rows = self._opened, 0
+        for batch in batches_of(data):
+            rows += delivery.write(self._fit(batch))
+        return rows
+
+    def _fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        context = self._opened_context
+        if not context.target.is_known:
+            schema = batch.schema
+            work = context.background.start(lambda: context.target.create(schema))
+            context.background.wait(work)
+        return context.target.conformer.conform(batch)
+
+    def flush(self) -> None:
+        """Wait until the rows taken so far are on their way into files."""
+        self._opened.flush()
+
+    def pre_commit(self) -> None:
+        """Write all rows of the epoch; nobody sees them before `commit_epoch`."""
+        self._opened.stage()
+
+    def commit_epoch(self) -> Receipt | None:
+        """Commit the epoch; None if it has no rows, or was in the table before.
+
+        After CommitUnknownError call it again: it finds out, and commits at most once.
+        """
+        return self._opened.commit()
+
+    def rollback_epoch(self) -> None:
+        """Give the current epoch up; nothing of it is in the table."""
+        self._opened.rollback()
+
+    # Facts
+
+    @property
+    def last_committed_epoch(self) -> int | None:
+        """Newest epoch that the table has of this writer; None if none."""
+        return self._opened.last_committed
+
+    @property
+    def epoch_state(self) -> EpochState | None:
+        """How far the current epoch has come; None between epochs."""
+        return self._opened.state
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the table; NotATableError while there is none."""
+        return self._opened_context.target.head.schema
+
+    @property
+    def metrics(self) -> SinkMetrics:
+        """What the sink has done so far."""
+        return self._opened_context.snapshot_of_metrics()
+
+    @property
+    def url(self) -> str:
+        """Where the table is, without credentials."""
+        return self._store.url
+
+    @property
+    def _opened(self) -> ExactlyOnce:
+        if self._is_closed or self._delivery is None:
+            raise self._out_of_order("the sink is not open")
+        return self._delivery
+
+    @property
+    def _opened_context(self) -> SinkContext:
+        if self._is_closed or self._context is None:
+            raise self._out_of_order("the sink is not open")
+        return self._context
+
+    def _out_of_order(self, message: str) -> SinkStateError:
+        return SinkStateError(
+            f"{message}: {self._store.url}",
+            table=self._store.url,
+            writer_id=self._options.writer_id,
+            hint="open() or `with` opens a sink, close() ends it for good",
+        )
