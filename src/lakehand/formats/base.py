@@ -145,7 +145,7 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
 
     def worker(self, snapshot: Snapshot | TableHead) -> FormatWorker: ...
 
-    def commit(self, change: Change, *, token: str) -> Receipt:
+    def commit(self, change: Change, *, token: str, checkpoint: bool = True) -> Receipt:
         """Commit `change`, rebasing over what others committed since `change.base_version`.
 
         Raises CommitConflictError or ReplanError (nothing was written) or CommitUnknownError (keep
@@ -160,11 +160,17 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
     def data_names(self, snapshot: Snapshot) -> DataNames:
         """Return who tells files of rows by their names: everything else is never garbage."""
         ...
+        A `checkpoint` that is due then is written before this returns.
+
 
     def protected(
         self,
         *,
         since: datetime,
+    def checkpoint_if_due(self, version: int) -> bool:
+        """Write a checkpoint if `version`, which was just committed, makes one due."""
+        ...
+
         pinned_versions: Collection[int] = (),
         from_version: int | None = None,
     ) -> Protection:

@@ -96,7 +96,7 @@ def find_commission(target: Target, commission: Commission) -> Receipt | None:
 def _try(target: Target, commission: Commission) -> Receipt:
     change = _change(target, commission)
     try:
-        receipt = target.handle.commit(change, token=commission.token)
+        receipt = target.handle.commit(change, token=commission.token, checkpoint=False)
     except CommitUnknownError:
         commission.is_unknown = True
         raise

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lakehand.sink.buffer import Buffer
     from lakehand.sink.options import SinkOptions
     from lakehand.sink.target import Target
+    from lakehand.sink.upkeep import Upkeep
 
 __all__ = ["SinkContext", "SinkMetrics"]
 
@@ -48,6 +49,10 @@ class SinkMetrics:
     #: Time of the last commit, and the longest.
     commit_ms: float = 0.0
     slowest_commit_ms: float = 0.0
+    #: Checkpoints that were written after commits.
+    checkpoints: int = 0
+    #: Pieces of upkeep that failed; no commit failed for them.
+    upkeep_errors: int = 0
     #: Newest version that this sink made; None if none.
     last_version: int | None = None
 
@@ -61,9 +66,10 @@ class SinkContext:
     spec: WriteSpec
     background: Background
     buffer: Buffer
+    upkeep: Upkeep
     clock: Clock
     max_retries: int
-    metrics: SinkMetrics = field(default_factory=SinkMetrics)
+    metrics: SinkMetrics
     #: Tells this sink from every other one, also under the same writer id.
     session: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -98,6 +104,7 @@ class SinkContext:
             self.target, commission, max_retries=self.max_retries, clock=self.clock
         )
         reached(Step.SINK_COMMITTED)
+        self.upkeep.on_commit(receipt.version)
         self._count(commission, receipt, (self.clock.monotonic() - started) * 1000)
         return receipt
 

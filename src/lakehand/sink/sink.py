@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from lakehand.errors import NotATableError, SinkStateError
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
+from lakehand.sink.at_least_once import AtLeastOnce
 from lakehand.sink.background import Background
 from lakehand.sink.buffer import Buffer
 from lakehand.sink.context import SinkContext, SinkMetrics
@@ -22,6 +23,7 @@ from lakehand.sink.exactly_once import ExactlyOnce
 from lakehand.sink.options import SinkOptions, write_spec
 from lakehand.sink.rows import batches_of
 from lakehand.sink.target import Target
+from lakehand.sink.upkeep import Upkeep
 from lakehand.storage import Store, open_store
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ class DeltaSink:
         self._properties = properties
         self._clock = clock or SystemClock()
         self._context: SinkContext | None = None
-        self._delivery: ExactlyOnce | None = None
+        self._delivery: ExactlyOnce | AtLeastOnce | None = None
         self._is_closed = False
 
     # Life
@@ -92,7 +94,8 @@ class DeltaSink:
         elif self._schema is not None:
             target.conformer.require(self._schema)
         self._context = self._new_context(target)
-        self._delivery = ExactlyOnce(self._context)
+        kind = ExactlyOnce if self._options.exactly_once else AtLeastOnce
+        self._delivery = kind(self._context)
         return self
 
     def _create_or_wait(self, target: Target) -> None:
@@ -106,9 +109,11 @@ class DeltaSink:
             )
 
     def _new_context(self, target: Target) -> SinkContext:
-        options = self._options
+        options, metrics = self._options, SinkMetrics()
         return SinkContext(
             target=target,
+            metrics=metrics,
+            upkeep=Upkeep(target, metrics),
             options=options,
             spec=write_spec(self._settings),
             background=Background(timeout_seconds=options.timeout_seconds),
@@ -120,7 +125,7 @@ class DeltaSink:
         )
 
     def close(self) -> None:
-        """End the sink. An epoch that was not committed is rolled back."""
+        """End the sink: exactly-once rolls an open epoch back, at-least-once commits what waits."""
         if self._is_closed or self._context is None:
             self._is_closed = True
             return
@@ -129,6 +134,7 @@ class DeltaSink:
         finally:
             self._is_closed = True
             self._context.background.close()
+            self._context.upkeep.close()
 
     def __enter__(self) -> Self:
         return self.open()
@@ -167,7 +173,7 @@ class DeltaSink:
         return context.target.conformer.conform(batch)
 
     def flush(self) -> None:
-        """Wait until the rows taken so far are on their way into files."""
+        """Wait until the rows taken so far are written; at-least-once commits them, too."""
         self._opened.flush()
 
     def pre_commit(self) -> None:
@@ -213,7 +219,7 @@ class DeltaSink:
         return self._store.url
 
     @property
-    def _opened(self) -> ExactlyOnce:
+    def _opened(self) -> ExactlyOnce | AtLeastOnce:
         if self._is_closed or self._delivery is None:
             raise self._out_of_order("the sink is not open")
         return self._delivery

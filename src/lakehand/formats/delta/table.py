@@ -139,7 +139,9 @@ class DeltaTable(DeltaUpkeep):
         return Head.of(load_state_at(self.store)).transactions
 
     def head(self) -> TableHead:
-        return table_head(load_state_at(self.store))
+        state = load_state_at(self.store)
+        self._heads.remember(Head.of(state))
+        return table_head(state)
 
     def require(
         self, operation: Operation, snapshot: Snapshot | TableHead, *, force: bool = False
@@ -215,13 +217,23 @@ class DeltaTable(DeltaUpkeep):
     def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:
         return restoring_change(self, snapshot, wanted)
 
-    def commit(self, change: Change, *, token: str) -> Receipt:
+    def commit(self, change: Change, *, token: str, checkpoint: bool = True) -> Receipt:
         head = self._heads.at(change.base_version)
         settings = self._settings.with_properties(head.metadata.configuration)
         receipt = commit.commit_change(
             self.store, change, token=token, head=head, settings=settings, clock=self._clock
         )
-        checkpoint_if_due(
+        if checkpoint:
+            self._checkpoint_if_due(receipt.version, settings)
+        return receipt
+
+    def checkpoint_if_due(self, version: int) -> bool:
+        head = self._heads.known or self._heads.at(version)
+        settings = self._settings.with_properties(head.metadata.configuration)
+        return self._checkpoint_if_due(version, settings)
+
+    def _checkpoint_if_due(self, version: int, settings: Settings) -> bool:
+        receipt = checkpoint_if_due(
             self.store,
             interval=settings["checkpoint_interval"],
             committed_version=receipt.version,

@@ -27,13 +27,18 @@ class Heads:
         self._store = store
         self._known: tuple[Head, bytes] | None = None
 
+    @property
+    def known(self) -> Head | None:
+        """The head that was looked at last."""
+        return self._known[0] if self._known is not None else None
+
     def at(self, version: int) -> Head:
         """Return the head that `version` is, or was."""
         rolled = self._roll_forward(version)
         if rolled is not None:
             return rolled
         head = Head.of(load_state_at(self._store, version=version))
-        self._remember(head)
+        self.remember(head)
         return head
 
     def _roll_forward(self, version: int) -> Head | None:
@@ -55,7 +60,8 @@ class Heads:
         self._known = (head, newer[-1] if newer else text)
         return head
 
-    def _remember(self, head: Head) -> None:
+    def remember(self, head: Head) -> None:
+        """Take a head that was read otherwise, to start the next one from."""
         try:
             self._known = (head, self._store.get(commit_key(head.version)))
         except ObjectNotFoundError:

@@ -1,0 +1,162 @@
+"""Rows that are in the table at least once: committed when enough of them wait, or long enough.
+
+What was taken is kept until it is committed. A flush that fails is tried again before newer rows,
+so that order and rows survive whatever passes; after a crash the source has to send again what it
+does not know to be committed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakehand.errors import SinkStateError
+from lakehand.sink.epochs import EpochState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakehand.model.work import Receipt, StagedFile
+    from lakehand.sink.committing import Commission
+    from lakehand.sink.context import SinkContext
+
+__all__ = ["AtLeastOnce"]
+
+
+@dataclass(kw_only=True, slots=True)
+class _Flush:
+    """Rows that are committed together."""
+
+    batches: list[pa.RecordBatch]
+    #: Once they are in files.
+    commission: Commission | None = None
+
+
+class AtLeastOnce:
+    """Flushes of one sink. Epochs are optional: to commit one is to flush what waits."""
+
+    last_committed: int | None = None
+
+    def __init__(self, context: SinkContext) -> None:
+        self._context = context
+        self._epoch: int | None = None
+        self._flushes: deque[_Flush] = deque()
+        self._failure: BaseException | None = None
+        self._timer: threading.Timer | None = None
+        self._receipt: Receipt | None = None
+
+    @property
+    def state(self) -> EpochState | None:
+        """Whether an epoch takes rows; None between epochs."""
+        return None if self._epoch is None else EpochState.OPEN
+
+    def begin(self, epoch: int) -> bool:
+        """Begin an epoch. Nobody can tell whether the table has it, so it is always written."""
+        if self._epoch is not None:
+            raise self._out_of_order(f"epoch {epoch} cannot begin before {self._epoch} is over")
+        self._epoch = epoch
+        return True
+
+    def write(self, batch: pa.RecordBatch) -> int:
+        """Take rows; what an earlier flush failed with is raised here once, and tried again."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            self._context.background.start(self._flush_quietly)
+            raise failure
+        self._context.put(batch)
+        if self._context.is_flush_due():
+            self._context.background.start(self._flush_quietly)
+        elif self._timer is None:
+            self._start_timer()
+        return int(batch.num_rows)
+
+    def _start_timer(self) -> None:
+        self._timer = threading.Timer(self._context.options.max_buffer_age_seconds, self._is_time)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _is_time(self) -> None:
+        self._timer = None
+        self._context.background.start(self._flush_quietly)
+
+    def flush(self) -> Receipt | None:
+        """Commit all rows taken so far; None if there were none."""
+        self._stop_timer()
+        self._failure = None
+        return self._context.background.wait(self._context.background.start(self._flush_all))
+
+    def _flush_quietly(self) -> None:
+        """Flush for nobody who waits: the next call is told what went wrong."""
+        try:
+            self._flush_all()
+        except BaseException as error:  # noqa: BLE001  kept for the next call
+            self._failure = error
+            self._context.metrics.errors += 1
+
+    def _flush_all(self) -> Receipt | None:
+        batches = self._context.buffer.take()
+        if batches:
+            self._flushes.append(_Flush(batches=batches))
+        receipt = None
+        while self._flushes:
+            receipt = self._commit(self._flushes[0])
+            self._context.buffer.release(self._flushes.popleft().batches)
+        return receipt
+
+    def _commit(self, flush: _Flush) -> Receipt:
+        if flush.commission is None:
+            flush.commission = self._context.new_commission("flush", self._write(flush.batches))
+        return self._context.commit(flush.commission)
+
+    def _write(self, batches: list[pa.RecordBatch]) -> tuple[StagedFile, ...]:
+        staging = self._context.new_staging("flush")
+        try:
+            for batch in batches:
+                staging.write(batch)
+            return staging.finish()
+        except BaseException:
+            staging.discard()
+            raise
+
+    def stage(self) -> tuple[StagedFile, ...]:
+        """Do nothing: rows become files when they are committed."""
+        return ()
+
+    def commit(self) -> Receipt | None:
+        """Flush, and end the epoch if one has begun."""
+        receipt = self.flush()
+        self._epoch = None
+        return receipt
+
+    def rollback(self) -> None:
+        """Forget rows that were not handed to a commit; what was committed stays."""
+        self._stop_timer()
+        self._context.background.wait(self._context.background.start(self._forget))
+        self._epoch = None
+        self._context.metrics.epochs_rolled_back += 1
+
+    def _forget(self) -> None:
+        buffer = self._context.buffer
+        buffer.release(buffer.take())
+        for flush in [flush for flush in self._flushes if flush.commission is None]:
+            self._flushes.remove(flush)
+            buffer.release(flush.batches)
+
+    def close(self) -> None:
+        """Commit what is left."""
+        self.flush()
+
+    def _stop_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _out_of_order(self, message: str) -> SinkStateError:
+        return SinkStateError(
+            message,
+            table=self._context.target.store.url,
+            epoch=self._epoch,
+            hint="commit_epoch or rollback_epoch first",
+        )
