@@ -20,8 +20,8 @@ from lakehand.settings import Settings
 from lakehand.storage import open_store
 from support.compactions import tasks_inline
 from support.hand_made_tables import add_by_hand, make_by_hand
-from support.hand_written_logs import field
-from support.small_tables import fingerprint
+from support.hand_written_logs import field, metadata
+from support.small_tables import commit_by_hand, fingerprint
 
 SECRET = 7
 
@@ -117,3 +117,87 @@ def test_the_command_prints_what_is_still_there(table, capsys):
     assert [place["code"] for place in document["remaining"]] == ["older_versions", "log"]
     assert run(["purge", str(table), "--engine", "local"]) == 0
     assert "still there: versions from" in capsys.readouterr().out
+
+
+def test_the_log_is_clean_of_the_row_when_the_report_said_so(table):
+    state_largest_value(table, version=2)
+    first, now = erase(table)
+    assert first.log_gone_at > now + timedelta(days=30)
+    assert SECRET in values_in_log(table)
+    erase(table, days=9)
+    assert "log" in codes(erase(table, days=10)[0])
+    last, _ = erase(table, days=(first.log_gone_at - now).days + 1)
+    assert last.log_files_deleted > 0
+    assert (codes(last), last.gone_at, last.log_gone_at) == ([], None, None)
+    assert SECRET not in values_in_log(table)
+    assert visible(table) == [1, 2, 3, 4, 6]
+
+
+def state_largest_value(path, *, version):
+    """Put the bounds into the log that a writer would have put there."""
+    commit = path / "_delta_log" / f"{version:020}.json"
+    action = json.loads(commit.read_text())
+    stats = json.loads(action["add"]["stats"]) | {"maxValues": {"id": SECRET}}
+    action["add"]["stats"] = json.dumps(stats)
+    commit.write_text(json.dumps(action))
+
+
+def values_in_log(path):
+    """Return the largest values that statistics tell, in all commits and checkpoints."""
+    log = path / "_delta_log"
+    adds = [
+        action["add"]
+        for file in log.glob("*.json")
+        for line in file.read_text().splitlines()
+        if "add" in (action := json.loads(line))
+    ]
+    for file in log.glob("*.parquet"):
+        adds += [add for add in pq.read_table(file)["add"].to_pylist() if add]
+    stats = [json.loads(add["stats"]) for add in adds]
+    return {stat["maxValues"]["id"] for stat in stats if "maxValues" in stat}
+
+
+MAPPED = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "2"}
+
+
+def mapped(name, number):
+    details = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{name}"}
+    return {**field(name, "long"), "metadata": details}
+
+
+def stored_names(path):
+    live = lakehand.open_table(path).snapshot().files["path"].to_pylist()
+    return [pq.read_schema(path / file).names for file in live]
+
+
+@pytest.fixture
+def narrowed(tmp_path):
+    """Return a table that has dropped a column, by name only, after its first file of two."""
+    path = make_by_hand(tmp_path / "t", mapped("id", 1), mapped("age", 2), properties=MAPPED)
+    both = {"col-id": pa.array([1, 2], pa.int64()), "col-age": pa.array([SECRET, 70], pa.int64())}
+    add_by_hand(path, both)
+    commit_by_hand(path, metadata(mapped("id", 1), properties=MAPPED))
+    add_by_hand(path, {"col-id": pa.array([3], pa.int64())})
+    return path
+
+
+def test_a_column_that_was_dropped_by_name_leaves_the_files(narrowed):
+    report, _ = erase(narrowed)
+    assert (report.files_rewritten, report.files_with_dropped_columns) == (1, 0)
+    assert stored_names(narrowed) == [["col-id"], ["col-id"]]
+    assert visible(narrowed) == [1, 2, 3]
+    assert erase(narrowed)[0].files_rewritten == 0
+
+
+def test_a_dry_run_counts_files_with_dropped_columns(narrowed):
+    report, _ = erase(narrowed, dry_run=True)
+    assert (report.files_rewritten, report.files_with_dropped_columns) == (1, 1)
+    assert codes(report)[0] == "dropped_columns"
+    assert sorted(map(len, stored_names(narrowed))) == [1, 2]
+
+
+def test_columns_that_the_table_never_had_leave_the_files(tmp_path):
+    path = make_by_hand(tmp_path / "t", field("id", "long"))
+    add_by_hand(path, {"id": pa.array([1], pa.int64()), "stray": pa.array([SECRET], pa.int64())})
+    assert erase(path)[0].files_rewritten == 1
+    assert (stored_names(path), visible(path)) == ([["id"]], [1])

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
+
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.upkeep import KeepWishes, LogCleanup
     from lakehand.model.verification import Finding, LogCheck
@@ -34,6 +36,10 @@ class FormatUpkeep(Protocol):
 
     def check_entries(self, snapshot: Snapshot) -> tuple[Finding, ...]:
         """Say what is wrong with the table of files itself, without looking at the files."""
+        ...
+
+    def hold_dropped_columns(self, snapshot: Snapshot) -> pa.BooleanArray:
+        """Say of each file whether it still holds columns that the table has dropped."""
         ...
 
     def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:

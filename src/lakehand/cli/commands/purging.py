@@ -31,10 +31,10 @@ def purge(
     as_json: bool,  # noqa: FBT001
     **options: Any,
 ) -> int:
-    """Take rows that were deleted out of the files of TABLE, then vacuum.
+    """Take deleted rows and dropped columns out of the files of TABLE, vacuum, clean its log.
 
-    Says where the rows still are: versions within the retention keep their files, and run it (or
-    vacuum) again to delete those once nothing needs them. Exit code 1 if something failed.
+    Says where they still are, and until when: versions within the retention keep their files. Run
+    it again to delete those once nothing needs them. Exit code 1 if something failed.
     """
     from lakehand.cli.screens.purging import purge_screen
 

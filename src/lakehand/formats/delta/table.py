@@ -14,6 +14,7 @@ from lakehand.formats.delta.checkpoints.checkpoint import checkpoint_if_due, wri
 from lakehand.formats.delta.commits import commit, create
 from lakehand.formats.delta.commits.head import Head
 from lakehand.formats.delta.commits.heads import Heads
+from lakehand.formats.delta.files.dropped_columns import hold_dropped_columns
 from lakehand.formats.delta.files.grouping import partition_keys
 from lakehand.formats.delta.files.row_rules import require_deletion
 from lakehand.formats.delta.files.survey import survey_files
@@ -180,6 +181,10 @@ class DeltaTable(DeltaUpkeep):
         rules = WriteContext.of(state).statistics_rules()
         paths = paths_lacking_statistics(self.store, state.segment, rules)
         return pc.is_in(snapshot.files["path"].combine_chunks(), value_set=paths)
+
+    def hold_dropped_columns(self, snapshot: Snapshot) -> pa.BooleanArray:
+        paths = snapshot.files["path"].to_pylist()
+        return hold_dropped_columns(WriteContext.of(snapshot.native), paths)
 
     def data_files(self, snapshot: Snapshot, rows: Sequence[int]) -> tuple[DataFile, ...]:
         columns = snapshot.files.select(["path", "bytes", "rows", "deleted_rows", "native"])
