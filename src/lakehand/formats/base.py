@@ -148,9 +148,15 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
     def commit(self, change: Change, *, token: str, checkpoint: bool = True) -> Receipt:
         """Commit `change`, rebasing over what others committed since `change.base_version`.
 
+        A `checkpoint` that is due then is written before this returns.
+
         Raises CommitConflictError or ReplanError (nothing was written) or CommitUnknownError (keep
         every file).
         """
+        ...
+
+    def checkpoint_if_due(self, version: int) -> bool:
+        """Write a checkpoint if `version`, which was just committed, makes one due."""
         ...
 
     def retention(self, snapshot: Snapshot) -> timedelta:
@@ -160,17 +166,11 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
     def data_names(self, snapshot: Snapshot) -> DataNames:
         """Return who tells files of rows by their names: everything else is never garbage."""
         ...
-        A `checkpoint` that is due then is written before this returns.
-
 
     def protected(
         self,
         *,
         since: datetime,
-    def checkpoint_if_due(self, version: int) -> bool:
-        """Write a checkpoint if `version`, which was just committed, makes one due."""
-        ...
-
         pinned_versions: Collection[int] = (),
         from_version: int | None = None,
     ) -> Protection:
