@@ -241,10 +241,10 @@ class DeltaTable(DeltaUpkeep):
         receipt = checkpoint_if_due(
             self.store,
             interval=settings["checkpoint_interval"],
-            committed_version=receipt.version,
+            committed_version=version,
             clock=self._clock,
         )
-        return receipt
+        return receipt is not None
 
     def retention(self, snapshot: Snapshot) -> timedelta:
         return file_retention(snapshot.properties)
