@@ -15,7 +15,9 @@ from lakehand.errors import LakehandError
 from lakehand.observe import Progress
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.rewrite.batches import Batches
+from lakehand.rewrite.cluster_report import cluster_report
 from lakehand.rewrite.execute import GroupProgress, rewrite_groups
+from lakehand.rewrite.ordering import order_of
 from lakehand.rewrite.prepare import Request, make_plan
 from lakehand.rewrite.rehearsal import rehearse
 from lakehand.rewrite.report import report_of
@@ -27,13 +29,13 @@ from lakehand.runs import Heartbeat, Run, sweep
 if TYPE_CHECKING:
     from lakehand.engine import TaskOutcome
     from lakehand.formats.base import FormatTable
-    from lakehand.model.reports import OperationReport
+    from lakehand.model.reports import ClusterReport, OperationReport
     from lakehand.observe import OnProgress
     from lakehand.rewrite.prepare import Planned, Work
     from lakehand.rewrite.report import Done
     from lakehand.settings import Settings
 
-__all__ = ["compact", "compact_and_refresh"]
+__all__ = ["cluster", "compact", "compact_and_refresh"]
 
 
 def compact(
@@ -53,13 +55,52 @@ def compact(
     """
     watch = Stopwatch(clock or SystemClock())
     tell = on_progress or _tell_nobody
+    planned = _plan(table, settings, request or Request(), watch, tell)
+    return _rewrite(planned, watch, spark=spark, dry_run=dry_run, tell=tell)
+
+
+def cluster(
+    table: FormatTable,
+    *,
+    settings: Settings,
+    request: Request,
+    spark: Any = None,
+    dry_run: bool = False,
+    on_progress: OnProgress | None = None,
+    clock: Clock | None = None,
+) -> ClusterReport:
+    """Put rows that are near each other into the same files; proved and committed as ever.
+
+    What it did for queries is measured on the statistics of the files, before and after.
+    """
+    watch = Stopwatch(clock or SystemClock())
+    tell = on_progress or _tell_nobody
+    planned = _plan(table, settings, request, watch, tell)
+    report = _rewrite(planned, watch, spark=spark, dry_run=dry_run, tell=tell)
+    order = order_of(planned.plan.order, planned.plan.curve or "linear")
+    before = after = planned.snapshot.files
+    if report.outcome == "committed":
+        after = table.snapshot(version=report.version, statistics=order.columns).files
+    return cluster_report(report, order, before=before, after=after)
+
+
+def _plan(
+    table: FormatTable, settings: Settings, request: Request, watch: Stopwatch, tell: OnProgress
+) -> Planned:
     tell(Progress(phase="survey", done=0, unit="files"))
     with watch.measure("plan"):
-        planned = make_plan(table, settings, request or Request(), clock=watch.clock)
+        return make_plan(table, settings, request, clock=watch.clock)
+
+
+def _rewrite(
+    planned: Planned, watch: Stopwatch, *, spark: Any, dry_run: bool, tell: OnProgress
+) -> OperationReport:
+    """Do what is planned, or only say what would be done."""
     if dry_run:
         return report_of(planned.snapshot, rehearse(planned).plan, watch, outcome="dry_run")
     if not planned.plan.groups:
-        sweep(table, clock=watch.clock, takeover_after=settings["takeover_after"])
+        takeover_after = planned.settings["takeover_after"]
+        sweep(planned.table, clock=watch.clock, takeover_after=takeover_after)
         return report_of(planned.snapshot, planned.plan, watch, outcome="nothing_to_do")
     done = _carry_out(planned, watch, spark=spark, tell=tell)
     return report_of(planned.snapshot, planned.plan, watch, outcome="committed", done=done)

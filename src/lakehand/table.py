@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakehand.assess.inspect import Inspection, inspect_snapshot
+from lakehand.clustering import OrderingVerbs
 from lakehand.errors import RefusedError, ValidationError
 from lakehand.formats.registry import detect_format, load_format
 from lakehand.formats.scan import scan
@@ -102,7 +103,7 @@ def check_health(
     return table.health(orphans=orphans)
 
 
-class Table(RetentionVerbs, UpkeepVerbs):
+class Table(OrderingVerbs, RetentionVerbs, UpkeepVerbs):
     """A table. It holds no version: each method reads the newest one, unless told another."""
 
     def __init__(
@@ -254,6 +255,7 @@ class Table(RetentionVerbs, UpkeepVerbs):
         file_filter: FileFilter | None = None,
         plan: Plan | None = None,
         automatic: bool = False,
+        sort_by: str | Sequence[str] = (),
         recompute_statistics: bool = False,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
@@ -266,7 +268,8 @@ class Table(RetentionVerbs, UpkeepVerbs):
         `where` is a condition in SQL that metadata can decide for every file; `file_filter` is a
         function from the table of files to one boolean a file; `plan` is what `plan` returned,
         to be carried out as it is. `automatic` is for schedules: partitions that are being written
-        to are left alone. `recompute_statistics` then does what `statistics` does, in a commit of
+        to are left alone. `sort_by` puts the rows of every group in order, for example
+        "a DESC, b". `recompute_statistics` then does what `statistics` does, in a commit of
         its own. Raising from `on_progress` stops the work; the table is then as it was. Further
         keywords are settings, for this call only.
         """
@@ -276,7 +279,13 @@ class Table(RetentionVerbs, UpkeepVerbs):
         return verb(
             self._handle,
             settings=self._settings.with_call(settings),
-            request=Request(where=where, file_filter=file_filter, plan=plan, automatic=automatic),
+            request=Request(
+                where=where,
+                file_filter=file_filter,
+                plan=plan,
+                automatic=automatic,
+                by=sort_by,
+            ),
             spark=self._spark,
             dry_run=dry_run,
             on_progress=on_progress,

@@ -19,7 +19,7 @@ FLOORS = (
     ("formats", "planning"),
     ("engine", "runs"),
     ("rewrite", "rows", "retention", "assess"),
-    ("maintain", "purge"),
+    ("maintain", "clustering", "purge"),
     ("sink", "hot"),
     ("table",),
     ("service",),

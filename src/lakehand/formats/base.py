@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lakehand.model.head import TableHead
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
+    from lakehand.model.order import Order
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Change, DataFile, Group, Receipt
     from lakehand.settings import Settings
@@ -117,14 +118,25 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
         """Return the format's own compaction plan, or None: plan with ours."""
         ...
 
-    def partition_keys(self, snapshot: Snapshot) -> pa.Array:
-        """Return a key for each row of `snapshot.files`: files with one key may become one file."""
+    def partition_keys(self, snapshot: Snapshot, *, keeps_order: bool = True) -> pa.Array:
+        """Return a key for each row of `snapshot.files`: files with one key may become one file.
+
+        Files that were put in order together stay apart from others, if the rewrite `keeps_order`.
+        """
         ...
 
     def clustering(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Return the columns that the table says its rows are ordered by; empty if by none.
 
         They are spelled as `snapshot(statistics=...)` takes them.
+        """
+        ...
+
+    def order_marks(self, snapshot: Snapshot, order: Order) -> pa.Table:
+        """Return what each row of `snapshot.files` says of the order of its rows.
+
+        `unit` names the files that were put in order together; null: these never were. `is_asked`
+        says whether it was this very order.
         """
         ...
 

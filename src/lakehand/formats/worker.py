@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lakehand.errors import LakehandError
     from lakehand.model.verification import Finding
     from lakehand.model.order import Order, Term
+    from lakehand.model.order import Order, Term
     from lakehand.model.work import DataFile, Group, Refreshed, StagedFile
     from lakehand.parquet.copy import Copied
     from lakehand.prove.digest import Digester
@@ -35,6 +36,8 @@ class WriteSpec:
     group_memory_bytes: int = 256 * 2**20
     #: Row groups that may be encoded at once.
     threads: int = 1
+    #: In which order rows come, where that is a linear one: files say so of their row groups.
+    sorted_by: tuple[Term, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -212,6 +215,12 @@ class FormatWorker(FormatRowWorker, Protocol):
 
     def open_files(self, spec: WriteSpec, *, stem: str) -> NewFiles:
         """Open files for rows that are new to the table, whatever their partitions."""
+        ...
+
+    def mark_ordered(
+        self, files: Sequence[StagedFile], order: Order, *, unit: str
+    ) -> tuple[StagedFile, ...]:
+        """Note on files that their rows were put into `order` together; `unit` names them all."""
         ...
 
     def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec) -> int:

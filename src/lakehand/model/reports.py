@@ -13,13 +13,16 @@ if TYPE_CHECKING:
 __all__ = [
     "BeforeAfter",
     "CheckpointReport",
+    "ClusterReport",
     "Forecast",
     "GroupCounts",
+    "Measured",
     "MethodCounts",
     "OperationReport",
     "Outcome",
     "Remaining",
     "StatisticsReport",
+    "ZoneWidths",
 ]
 
 Outcome = Literal["committed", "nothing_to_do", "dry_run"]
@@ -260,3 +263,45 @@ class OperationReport:
     def to_json(self) -> dict[str, Any]:
         """Return the document that the command prints with `--json`."""
         return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """One measure of the table's files before an operation and after it."""
+
+    #: Before.
+    before: float
+    #: After.
+    after: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ZoneWidths:
+    """Which part of all values a file spans in a column; queries for one value read wide ones."""
+
+    #: Over all files and columns.
+    average: float
+    #: The narrowest.
+    minimum: float
+    #: The widest.
+    maximum: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterReport(OperationReport):
+    """What an operation did that puts rows in order."""
+
+    #: By which columns.
+    columns: tuple[str, ...]
+    #: Along which curve.
+    curve: str
+    #: Part of the files that queries do not have to read, measured on the files' statistics.
+    skip_rate: Measured
+    #: Files that lie over the middle of a file on average, itself among them.
+    overlap_depth: Measured
+    #: What was gained in skip rate.
+    data_skipping_improvement: float
+    #: 1 where no file lies over another, 0 where each lies over all.
+    clustering_ratio: float
+    #: How wide files are after it.
+    zone_widths: ZoneWidths

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lakehand.model.order import Curve
+
 Method = Literal["copy", "recode", "sort"]
 ProofKind = Literal["digest", "ranges", "mixed", "counts"]
 #: What is asked of a proof: rows read back; rows read back by another decoder; counts alone.
@@ -68,6 +70,8 @@ class Group:
     target_file_bytes: int = 128 * 2**20
     #: Sort order, e.g. ("a DESC", "b"); empty if none.
     order: tuple[str, ...] = ()
+    #: Along which the columns of the order are followed.
+    curve: Curve = "linear"
     #: A plan of the format's own, for formats that plan themselves.
     native: Mapping[str, Any] = field(default_factory=dict)
 

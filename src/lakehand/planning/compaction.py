@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lakehand.planning.reasons import ReasonCodes
     from lakehand.planning.surveyed import Flags, Integers
 
-__all__ = ["Planning", "paths_to_survey", "plan_compaction"]
+__all__ = ["Planning", "paths_to_survey", "plan_compaction", "plan_drafts"]
 
 #: Files too small to be copied that are looked at, to know how much of them is footer.
 _SAMPLED_FILES = 32
@@ -54,27 +54,40 @@ def plan_compaction(
     survey: pa.Table | None = None,
     order_keys: pa.Table | None = None,
     exclusions: Mapping[Reason, Flags] | None = None,
+    sorts: bool = False,
 ) -> Planning:
     """Plan which files of `snapshot` are rewritten, which together, how, and what comes of it.
 
     Only files with equal `partition_keys` ever become one. `survey` adds what footers say (see
     `surveyed`). Where `order_keys` holds the place of each file in the order of the table, only
     neighbours are put together, whatever the strategy. `exclusions` has a mask for each reason to
-    leave files alone.
+    leave files alone. `sorts` puts the rows of every group in order.
     """
     files = read_files(snapshot.files, partition_keys, policy, survey)
     candidates = find_candidates(files, policy, exclusions=exclusions or {})
     ranks = _ranks(files, order_keys)
     in_force = policy if order_keys is None else replace(policy, strategy="greedy")
     group_of_file = _groups(candidates, in_force, ranks)
-    drafts = draft_groups(files, candidates.reasons, group_of_file, ranks, in_force)
-    kept, later = split_at_caps(drafts, in_force)
-    reasons = _final_reasons(candidates, drafts, later)
+    drafts = draft_groups(files, candidates.reasons, group_of_file, ranks, in_force, sorts=sorts)
+    reasons = _without_single_files(candidates, drafts)
+    return plan_drafts(snapshot, files, drafts, reasons, in_force)
+
+
+def plan_drafts(
+    snapshot: Snapshot,
+    files: Files,
+    drafts: Drafts,
+    reasons: ReasonCodes,
+    policy: CompactionPolicy,
+) -> Planning:
+    """Make a plan of the groups that the caps of a run allow; the others are left for later."""
+    kept, later = split_at_caps(drafts, policy)
+    reasons[later.positions] = code_of(Reason.LATER_RUN)
     plan = Plan(
         table=snapshot.table,
         table_id=snapshot.table_id,
         version=snapshot.version,
-        policy=in_force,
+        policy=policy,
         groups=_named_groups(kept, snapshot.files),
         chosen=count_reasons(reasons, CHOSEN),
         left=count_reasons(reasons, LEFT),
@@ -149,12 +162,11 @@ def _groups(candidates: Candidates, policy: CompactionPolicy, ranks: Integers) -
     return group_of_file
 
 
-def _final_reasons(candidates: Candidates, drafts: Drafts, later: Drafts) -> ReasonCodes:
+def _without_single_files(candidates: Candidates, drafts: Drafts) -> ReasonCodes:
     reasons = candidates.reasons.copy()
     alone = candidates.chosen.copy()
     alone[drafts.positions] = False
     reasons[alone] = code_of(Reason.SINGLE_FILE)
-    reasons[later.positions] = code_of(Reason.LATER_RUN)
     return reasons
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakehand.model.quantities import format_bytes, format_count
 from lakehand.planning.forecast import expected_file_counts, task_seconds
 from lakehand.planning.group_facts import find_moved, read_facts
-from lakehand.planning.method import choose_method
+from lakehand.planning.method import SORT, choose_method
 from lakehand.planning.plan import PlannedGroup
 from lakehand.planning.reasons import CHOSEN, Reason, code_of
 from lakehand.planning.surveyed import sum_by_owner
@@ -127,6 +127,8 @@ def draft_groups(
     group_of_file: Integers,
     ranks: Integers,
     policy: CompactionPolicy,
+    *,
+    sorts: bool = False,
 ) -> Drafts:
     """Work out method, forecast and cost of every group; inputs are in the order of `ranks`."""
     inside = np.flatnonzero(group_of_file >= 0)
@@ -137,7 +139,7 @@ def draft_groups(
     live = sum_by_owner(files.live_bytes[positions], group, count)
     counts = expected_file_counts(live, policy)
     facts = read_facts(files, group_of_file, moved, counts, crumb_bytes=policy.crumb_bytes)
-    methods = [choose_method(fact) for fact in facts]
+    methods = [SORT if sorts else choose_method(fact) for fact in facts]
     is_moved = _moved_inputs(methods, moved[positions], group)
     read = sum_by_owner(files.bytes[positions], group, count)
     copied = sum_by_owner(files.live_bytes[positions] * is_moved, group, count)
@@ -187,6 +189,9 @@ def _reasons(
         Reason.OVERSIZED: f"above {format_bytes(policy.oversized_file_bytes)}",
         Reason.SMALL_ROW_GROUPS: "with row groups far below a healthy size",
         Reason.SMALL: f"below {format_bytes(policy.small_file_bytes)}",
+        Reason.UNORDERED: "never put in order",
+        Reason.OVERLAPPING: "where too many lie over one another",
+        Reason.ASKED_FOR: "in order already, but asked for",
     }
     counts = {
         reason: np.bincount(group[codes == code_of(reason)], minlength=count).tolist()

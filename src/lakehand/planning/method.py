@@ -15,18 +15,21 @@ if TYPE_CHECKING:
     from lakehand.planning.copy_rule import CopyRule
     from lakehand.planning.group_facts import GroupFacts
 
-__all__ = ["MethodChoice", "choose_method"]
+__all__ = ["SORT", "MethodChoice", "choose_method"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MethodChoice:
     """The method, and why."""
 
-    method: Literal["copy", "recode"]
+    method: Literal["copy", "recode", "sort"]
     #: Shown to users.
     reason: str
     #: Files that cannot or should not be moved are recoded first, and moved as what came of them.
     mixes: bool = False
+
+
+SORT = MethodChoice(method="sort", reason="rows are put in order")
 
 
 @lru_cache(maxsize=1024)

@@ -17,6 +17,7 @@ from lakehand.planning.policy import CompactionPolicy
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lakehand.model.order import Curve
     from lakehand.model.work import Method
     from lakehand.planning.surveyed import Integers
 
@@ -77,6 +78,10 @@ class Plan:
     version: int
     #: The condition on the files that were looked at, as SQL; null: all of them.
     where: str | None = None
+    #: By which columns rows are put in order; empty: by none.
+    order: tuple[str, ...] = ()
+    #: Along which curve; null: rows stay in the order they are in.
+    curve: Curve | None = None
     #: The settings in force.
     policy: CompactionPolicy
     #: Number of files to be rewritten, by reason.
@@ -104,6 +109,7 @@ class Plan:
             return cls(
                 **{
                     **known,
+                    "order": tuple(value.get("order", ())),
                     "policy": CompactionPolicy.from_json(value["policy"]),
                     "groups": tuple(PlannedGroup.from_json(group) for group in value["groups"]),
                     "remaining": Remaining(**value["remaining"]),

@@ -29,6 +29,16 @@ class Reason(StrEnum):
     OVERSIZED = "oversized"
     #: Chosen: too many rows in row groups far below a healthy size.
     SMALL_ROW_GROUPS = "small_row_groups"
+    #: Chosen: its rows were never put in order.
+    UNORDERED = "unordered"
+    #: Chosen: too many files lie over one another where it lies.
+    OVERLAPPING = "overlapping"
+    #: Chosen: all files were asked for.
+    ASKED_FOR = "asked_for"
+    #: Left: in order, and well apart from others.
+    IN_ORDER = "in_order"
+    #: Left: in another order than the one asked for.
+    OTHER_ORDER = "other_order"
     #: Left: neither small nor in bad shape.
     LARGE_ENOUGH = "large_enough"
     #: Left: small, but its partition has too few such files.
@@ -49,7 +59,15 @@ class Reason(StrEnum):
     ADOPTED = "adopted"
 
 
-CHOSEN = (Reason.SMALL, Reason.WORN, Reason.OVERSIZED, Reason.SMALL_ROW_GROUPS)
+CHOSEN = (
+    Reason.SMALL,
+    Reason.WORN,
+    Reason.OVERSIZED,
+    Reason.SMALL_ROW_GROUPS,
+    Reason.UNORDERED,
+    Reason.OVERLAPPING,
+    Reason.ASKED_FOR,
+)
 LEFT = tuple(reason for reason in Reason if reason not in CHOSEN)
 _CODES = {reason: code for code, reason in enumerate(Reason)}
 

@@ -94,13 +94,20 @@ class Batches:
 
     def _change(self, results: tuple[GroupResult, ...]) -> Change:
         """Return what one commit does: the inputs of every proved group give way to its outputs."""
-        snapshot, request = self._work.snapshot, self._work.request
+        snapshot, request, plan = self._work.snapshot, self._work.request, self._work.plan
         return Change(
             kind="rewrite",
             base_version=snapshot.version,
             table_id=snapshot.table_id,
-            operation="compact",
-            parameters={"where": self._work.plan.where, "automatic": request.automatic},
+            operation=plan.operation,
+            parameters={
+                "where": plan.where,
+                "automatic": request.automatic,
+                "order": plan.order,
+                "curve": plan.curve,
+                # Of these columns the table must not think again meanwhile.
+                "clusterBy": plan.order if plan.operation == "cluster" else (),
+            },
             replacements=tuple(
                 Replacement(
                     group=result.group,

@@ -6,7 +6,7 @@ A key is one number of up to 64 bits, so columns share them: five of them get tw
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,14 +15,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from lakehand.model.order import Curve
+
     Ranks = NDArray[np.uint32]
     Keys = NDArray[np.uint64]
 
-__all__ = ["Curve", "bits_per_column", "curve_keys", "hilbert_keys", "zorder_keys"]
-
-Curve = Literal["hilbert", "zorder", "linear"]
+__all__ = ["MOST_COLUMNS", "bits_per_column", "curve_keys", "hilbert_keys", "zorder_keys"]
 
 _KEY_BITS = 64
+#: Each needs a bit of the key.
+MOST_COLUMNS = _KEY_BITS
 #: More would tell neighbours apart that land in the same file anyway.
 _MOST_BITS = 16
 #: Rows at a time: their ranks stay in the processor's cache.

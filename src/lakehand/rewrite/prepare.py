@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.work import Group
 from lakehand.observe.clock import SystemClock
+from lakehand.planning.clustering import ClusteringWish, plan_clustering
 from lakehand.planning.compaction import paths_to_survey, plan_compaction
 from lakehand.planning.plan import locate_inputs
 from lakehand.planning.policy import CompactionPolicy
@@ -24,20 +25,25 @@ from lakehand.planning.restriction import (
     files_outside_filter,
     files_outside_predicate,
 )
+from lakehand.rewrite.ordering import parse_terms, resolve_order
 from lakehand.rewrite.stored_plan import require_current, settings_of_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
+    from lakehand.model.order import Curve, Order
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe.clock import Clock
+    from lakehand.planning.compaction import Planning
     from lakehand.planning.plan import Plan
     from lakehand.planning.restriction import FileFilter
     from lakehand.planning.surveyed import Flags
     from lakehand.runs import Adopted
     from lakehand.settings import Settings
+
+RewriteOperation = Literal["compact", "cluster"]
 
 __all__ = ["Planned", "Request", "Work", "make_plan", "plan_again", "plan_work", "prepare"]
 
@@ -54,6 +60,13 @@ class Request:
     plan: Plan | None = None
     #: Nobody asked for this run but a schedule.
     automatic: bool = False
+    operation: RewriteOperation = "compact"
+    #: By which columns rows are put in order, e.g. "a DESC, b" or ("a DESC", "b"); to cluster by
+    #: none means by those that the table declares.
+    by: str | Sequence[str] = ()
+    curve: Curve = "linear"
+    #: All files are put in order, whatever they are like.
+    full: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,6 +161,8 @@ def prepare(planned: Planned) -> Work:
             recoded=group.recoded,
             reason=group.reason,
             target_file_bytes=group.target_file_bytes,
+            order=planned.plan.order,
+            curve=planned.plan.curve or "linear",
         )
         for group in planned.plan.groups
     )
@@ -176,27 +191,93 @@ class _Planner:
         settings = self.settings.with_properties(snapshot.properties)
         policy = CompactionPolicy.from_settings(settings, automatic=self.request.automatic)
         predicate = self._predicate(snapshot)
-        order = self.table.clustering(snapshot)
-        snapshot = self._with_bounds(snapshot, predicate, order)
-        keys = self.table.partition_keys(snapshot)
-        exclusions = self._exclusions(snapshot, predicate, keys, settings)
-        limit = settings["max_surveyed_files"]
-        paths = paths_to_survey(snapshot, keys, policy, limit=limit, exclusions=exclusions)
-        planning = plan_compaction(
-            snapshot,
-            keys,
-            policy,
-            survey=self.table.survey(snapshot, paths) if paths else None,
-            order_keys=_order_keys(snapshot, order),
-            exclusions=exclusions,
+        order = self._order(snapshot)
+        if self.request.operation == "cluster" and order is not None:
+            snapshot = self._with_bounds(snapshot, predicate, order.columns)
+            planning = self._cluster(snapshot, predicate, settings, policy, order)
+        else:
+            declared = self.table.clustering(snapshot)
+            snapshot = self._with_bounds(snapshot, predicate, declared)
+            planning = self._compact(snapshot, predicate, settings, policy, declared)
+        plan = replace(
+            planning.plan,
+            operation=self.request.operation,
+            where=predicate.text if predicate else None,
+            order=order.texts if order else (),
+            curve=order.curve if order else None,
         )
         return Planned(
             table=self.table,
             request=self.request,
             snapshot=snapshot,
             settings=settings,
-            plan=replace(planning.plan, where=predicate.text if predicate else None),
+            plan=plan,
             reasons=planning.reasons,
+        )
+
+    def _order(self, snapshot: Snapshot) -> Order | None:
+        """Return the order that rows are put into; None: they stay as they are."""
+        wish = self.request.by
+        if self.request.operation == "cluster" and not wish:
+            wish = self.table.clustering(snapshot)
+            if not wish:
+                raise ValidationError(
+                    f"{snapshot.table} declares no columns to be clustered by",
+                    field="by",
+                    hint="name them: by=[...] or --by a,b",
+                )
+        if not wish:
+            return None
+        return resolve_order(
+            parse_terms(wish),
+            self.request.curve,
+            snapshot.schema,
+            partition_columns=snapshot.partition_columns,
+        )
+
+    def _cluster(
+        self,
+        snapshot: Snapshot,
+        predicate: Predicate | None,
+        settings: Settings,
+        policy: CompactionPolicy,
+        order: Order,
+    ) -> Planning:
+        keys = self.table.partition_keys(snapshot, keeps_order=False)
+        is_patient = self.request.automatic
+        return plan_clustering(
+            snapshot,
+            keys,
+            policy,
+            ClusteringWish(
+                columns=order.columns,
+                full=self.request.full,
+                min_new_files=policy.min_files if is_patient else 1,
+            ),
+            marks=self.table.order_marks(snapshot, order),
+            exclusions=self._exclusions(snapshot, predicate, keys, settings),
+        )
+
+    def _compact(
+        self,
+        snapshot: Snapshot,
+        predicate: Predicate | None,
+        settings: Settings,
+        policy: CompactionPolicy,
+        declared: tuple[str, ...],
+    ) -> Planning:
+        keys = self.table.partition_keys(snapshot)
+        exclusions = self._exclusions(snapshot, predicate, keys, settings)
+        limit = settings["max_surveyed_files"]
+        paths = paths_to_survey(snapshot, keys, policy, limit=limit, exclusions=exclusions)
+        return plan_compaction(
+            snapshot,
+            keys,
+            policy,
+            survey=self.table.survey(snapshot, paths) if paths else None,
+            order_keys=_order_keys(snapshot, declared),
+            exclusions=exclusions,
+            sorts=bool(self.request.by),
         )
 
     def _predicate(self, snapshot: Snapshot) -> Predicate | None:

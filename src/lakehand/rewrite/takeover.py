@@ -23,6 +23,9 @@ def describe_work(planned: Planned) -> dict[str, Any]:
     return {
         "operation": planned.plan.operation,
         "where": planned.plan.where,
+        "order": list(planned.plan.order),
+        "curve": planned.plan.curve,
+        "full": request.full,
         "target_file_bytes": settings["target_file_bytes"],
         "prove": settings["prove"],
         # A function, or a plan made earlier, may choose otherwise the next time.

@@ -13,8 +13,10 @@ from lakehand.model.work import Group
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.rewrite.copy import copy_group
+from lakehand.rewrite.ordering import parse_terms
 from lakehand.rewrite.proving import DECODINGS
 from lakehand.rewrite.recode import recode_group
+from lakehand.rewrite.sort import sort_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,8 +56,12 @@ class RewriteTask:
 
     def spec_of(self, group: Group) -> WriteSpec:
         """Return how the files of `group` are written: the plan says how large they are."""
-        target = group.target_file_bytes
-        return replace(self.spec, target_file_bytes=target, threads=self._threads())
+        return replace(
+            self.spec,
+            target_file_bytes=group.target_file_bytes,
+            threads=self._threads(),
+            sorted_by=parse_terms(group.order) if group.curve == "linear" else (),
+        )
 
     def _threads(self) -> int:
         """Return the threads that the engine grants, as far as there is memory for them."""
@@ -74,15 +80,16 @@ class RewriteTask:
             return self.recode(group)
 
     def recode(self, group: Group) -> GroupResult:
-        """Decode and encode the rows of `group`, and prove them."""
+        """Decode and encode the rows of `group`, in its order if it has one, and prove them."""
+        rewrite = sort_group if group.method == "sort" else recode_group
         first, second = DECODINGS[self.prove]
         try:
-            return recode_group(self, group, decoding=first)
+            return rewrite(self, group, decoding=first)
         except NotDecodable as reason:
             message = "Group %d is read by Arrow: %s"
             log_event(_logger, logging.INFO, "decoder_changed", message, group.id, reason)
         try:
-            return recode_group(self, group, decoding=second)
+            return rewrite(self, group, decoding=second)
         except NotDecodable as reason:
             raise ProofError(
                 f"group {group.id} has rows that only Arrow can read, so no second decoder can"

@@ -11,7 +11,7 @@ from lakehand.cli.commands.purging import purge
 from lakehand.cli.commands.reading import history, inspect, settings
 from lakehand.cli.commands.repairing import clean_logs, restore
 from lakehand.cli.commands.retention import pin, vacuum
-from lakehand.cli.commands.rewriting import compact, plan
+from lakehand.cli.commands.rewriting import cluster, compact, plan
 
 if TYPE_CHECKING:
     import click
@@ -25,6 +25,7 @@ COMMANDS: tuple[click.Command, ...] = (
     history,
     plan,
     compact,
+    cluster,
     purge,
     statistics,
     vacuum,

@@ -70,6 +70,12 @@ def plan(
 )
 @planning_options
 @click.option(
+    "--sort-by",
+    metavar="COLUMNS",
+    default="",
+    help="Put the rows of every group in order, for example by: a DESC, b.",
+)
+@click.option(
     "--recompute-statistics",
     is_flag=True,
     help="Then compute missing statistics of the other files, in a commit of its own.",
@@ -99,6 +105,50 @@ def compact(
         print_document(report.to_json())
     else:
         print_screen(*operation_screen(report))
+    return EXIT_FAILED if report.errors else 0
+
+
+@click.command()
+@table_options
+@click.option(
+    "--by",
+    metavar="COLUMNS",
+    default="",
+    help="Columns, with commas between them; else those that the table declares.",
+)
+@click.option(
+    "--curve",
+    type=click.Choice(["hilbert", "zorder", "linear"]),
+    default="hilbert",
+    show_default=True,
+    help="linear sorts by one column after the other.",
+)
+@click.option("--full", is_flag=True, help="Rewrite all files, those in order as well.")
+@click.option("--dry-run", is_flag=True, help="Say what would change; write nothing.")
+@planning_options
+@setting_option("--prove", "prove", metavar="[digest|independent|counts]")
+@engine_options
+def cluster(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    **options: Any,
+) -> int:
+    """Put rows of TABLE that are near each other in some columns into the same files.
+
+    Queries with conditions on these columns then skip the other files. Files in order are left
+    alone, unless too many of them lie over one another. Every group of files is proved to hold the
+    same rows before anything is committed.
+    """
+    from lakehand.cli.screens.operation import cluster_screen
+
+    opened = open_for_command(table, storage_options)
+    with progress_bar() as on_progress:
+        report = opened.cluster(on_progress=on_progress, **options)
+    if as_json:
+        print_document(report.to_json())
+    else:
+        print_screen(*cluster_screen(report))
     return EXIT_FAILED if report.errors else 0
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lakehand.model.reports import OperationReport
+    from lakehand.model.reports import ClusterReport, OperationReport
 
 _METHOD_WORDS = {"copy": "copied byte for byte", "recode": "written anew", "sort": "sorted"}
 _PROOF_WORDS = {
@@ -32,6 +32,23 @@ def operation_screen(report: OperationReport) -> Iterable[RenderableType]:
     yield figures_grid([*_figures(report), *left_rows(report.files_left, report.remaining)])
     for error in report.errors:
         yield Text(f"  failed: {error['message']}", style="red")
+
+
+def cluster_screen(report: ClusterReport) -> Iterable[RenderableType]:
+    """Show what an operation did that put rows in order, and what queries have of it."""
+    yield from operation_screen(report)
+    yield figures_grid(_effect(report))
+
+
+def _effect(report: ClusterReport) -> Iterable[tuple[str, str]]:
+    yield "order", f"{', '.join(report.columns)} ({report.curve})"
+    skipped, depth = report.skip_rate, report.overlap_depth
+    if report.outcome == "committed":
+        yield "skipped", f"{skipped.before:.1%} → {skipped.after:.1%} of the files by a query"
+        yield "overlap", f"{depth.before:.1f} → {depth.after:.1f} files over one another"
+    else:
+        yield "skipped", f"{skipped.before:.1%} of the files by a query"
+        yield "overlap", f"{depth.before:.1f} files over one another"
 
 
 def _outcome_words(report: OperationReport) -> str:

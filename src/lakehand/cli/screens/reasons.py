@@ -28,6 +28,8 @@ LEFT_WORDS: Mapping[str, str] = {
     Reason.OUTSIDE_FILTER: "taken out by file_filter",
     Reason.RECENTLY_WRITTEN: "in partitions written to a moment ago",
     Reason.ADOPTED: "rewritten before by a run that died, and committed now",
+    Reason.IN_ORDER: "in order, and well apart from others",
+    Reason.OTHER_ORDER: "in another order; --full takes them, too",
     Reason.DISABLED: "in a table that wants no automatic runs",
 }
 

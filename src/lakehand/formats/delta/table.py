@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.order import Order
+    from lakehand.model.order import Order
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Change, Group, Receipt
     from lakehand.observe.clock import Clock
@@ -157,16 +158,22 @@ class DeltaTable(DeltaUpkeep):
     ) -> list[Group] | None:
         return None
 
-    def partition_keys(self, snapshot: Snapshot) -> pa.Array:
+    def partition_keys(self, snapshot: Snapshot, *, keeps_order: bool = True) -> pa.Array:
         state: DeltaState = snapshot.native
         columns = _physical_partition_columns(snapshot)
         native = snapshot.files["native"].combine_chunks()
-        cubes = native.field("tags") if clustering_columns(state.domains) else None
+        has_cubes = keeps_order and clustering_columns(state.domains)
+        cubes = native.field("tags") if has_cubes else None
         return partition_keys(native.field("partition_values"), columns, cubes=cubes)
 
     def clustering(self, snapshot: Snapshot) -> tuple[str, ...]:
         state: DeltaState = snapshot.native
         return clustering_names(state.domains, state.schema, mode=state.mapping_mode)
+
+    def order_marks(self, snapshot: Snapshot, order: Order) -> pa.Table:
+        state: DeltaState = snapshot.native
+        tags = snapshot.files["native"].combine_chunks().field("tags")
+        return order_marks(tags, order, state.schema, mode=state.mapping_mode)
 
     def order_marks(self, snapshot: Snapshot, order: Order) -> pa.Table:
         state: DeltaState = snapshot.native

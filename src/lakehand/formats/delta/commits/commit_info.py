@@ -70,14 +70,16 @@ def commit_info(
 def _operation(change: Change) -> dict[str, Any]:
     """Name a verb of lakehand as delta-spark names its own; other names stay as they are."""
     name, parameters = change.operation, change.parameters
-    if name == "compact":
+    if name in {"compact", "cluster"}:
         where = parameters.get("where")
+        columns = list(parameters.get("order") or ())
+        is_curve = parameters.get("curve") == "zorder"
         name, parameters = (
             "OPTIMIZE",
             {
                 "predicate": [where] if where else [],
-                "zOrderBy": [],
-                "clusterBy": [],
+                "zOrderBy": columns if is_curve else [],
+                "clusterBy": [] if is_curve else columns,
                 "auto": parameters.get("automatic", False),
             },
         )

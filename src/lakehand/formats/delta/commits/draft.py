@@ -91,6 +91,8 @@ def _kept_cubes(change: Change) -> dict[str, dict[str, Any]]:
         file.path: shared_cube([removed.native["add"] for removed in group.removes])
         for group in change.replacements
         for file in group.adds
+        # What was put into another order says so itself.
+        if not file.native.get("tags")
     }
 
 

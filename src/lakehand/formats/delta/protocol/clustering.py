@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehand.formats.delta.protocol.schema import leaves
 from lakehand.model.snapshot import column_text
@@ -12,13 +16,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakehand.formats.delta.protocol.schema import MappingMode, StructType
+    from lakehand.model.order import Order
 
-__all__ = ["CLUSTERING_DOMAIN", "CUBE_ID", "clustering_columns", "clustering_names", "shared_cube"]
+__all__ = [
+    "CLUSTERING_DOMAIN",
+    "CUBE_ID",
+    "clustering_columns",
+    "clustering_names",
+    "order_mark",
+    "order_marks",
+    "shared_cube",
+]
 
 CLUSTERING_DOMAIN = "delta.clustering"
 #: Tag of the files that were put in order together.
 CUBE_ID = "ZCUBE_ID"
-_CUBE_PREFIX = "ZCUBE_"
+_CUBE_COLUMNS = "ZCUBE_ZORDER_BY"
+_CUBE_PROVIDER = "liquid"
+#: Our own tags: the order that rows are in, and the files that were put into it together.
+_ORDER, _UNIT = "LAKEHAND_ORDER", "LAKEHAND_UNIT"
+_KEPT_TAGS = ("ZCUBE_", "LAKEHAND_")
 
 
 def clustering_columns(domains: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
@@ -40,6 +57,68 @@ def clustering_names(
     return tuple(column_text(path) for path in found if path is not None)
 
 
+def order_mark(
+    order: Order,
+    unit: str,
+    schema: StructType,
+    *,
+    mode: MappingMode,
+    declared: Sequence[tuple[str, ...]],
+) -> dict[str, Any]:
+    """Return what the entry of a file says of the order of its rows.
+
+    Where it is the order that the table declares, other engines are told in their own words.
+    """
+    physical = _physical_paths(order, schema, mode)
+    tags = {_ORDER: _order_text(order, physical), _UNIT: unit}
+    if order.curve != "hilbert" or tuple(declared) != physical:
+        return {"tags": tags}
+    cube = {CUBE_ID: unit, _CUBE_COLUMNS: _cube_columns(order)}
+    return {"clusteringProvider": _CUBE_PROVIDER, "tags": tags | cube}
+
+
+def order_marks(
+    tags: pa.MapArray, order: Order, schema: StructType, *, mode: MappingMode
+) -> pa.Table:
+    """Return the `unit` of each file, null where it has none, and whether its order `is_asked`.
+
+    Files that another engine clustered along its curve count like our own.
+    """
+    unit, text, cube, columns = (_lookup(tags, name) for name in _READ_TAGS)
+    asked = pc.equal(text, _order_text(order, _physical_paths(order, schema, mode)))
+    if order.curve == "hilbert":
+        asked = pc.coalesce(asked, pc.equal(columns, _cube_columns(order)))
+    return pa.table(
+        {"unit": pc.coalesce(unit, cube), "is_asked": pc.fill_null(asked, False)}  # noqa: FBT003
+    )
+
+
+_READ_TAGS = (_UNIT, _ORDER, CUBE_ID, _CUBE_COLUMNS)
+
+
+def _lookup(tags: pa.MapArray, name: str) -> pa.Array:
+    return pc.map_lookup(tags, query_key=name, occurrence="first")
+
+
+def _physical_paths(
+    order: Order, schema: StructType, mode: MappingMode
+) -> tuple[tuple[str, ...], ...]:
+    physical = {leaf.path: leaf.physical_path for leaf in leaves(schema, mode=mode)}
+    return tuple(physical[term.path] for term in order.terms)
+
+
+def _order_text(order: Order, physical: Sequence[tuple[str, ...]]) -> str:
+    """Spell an order by physical names, which no renaming changes."""
+    terms = [
+        replace(term, path=path).text for term, path in zip(order.terms, physical, strict=True)
+    ]
+    return f"{order.curve}({', '.join(terms)})"
+
+
+def _cube_columns(order: Order) -> str:
+    return json.dumps(list(order.columns), separators=(",", ":"), ensure_ascii=False)
+
+
 def shared_cube(adds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what says that a file is part of the cube of all `adds`; empty if they share none.
 
@@ -54,5 +133,5 @@ def _cube(add: Mapping[str, Any]) -> dict[str, Any]:
     provider, tags = add.get("clusteringProvider"), add.get("tags") or {}
     if not provider or CUBE_ID not in tags:
         return {}
-    kept = {name: text for name, text in tags.items() if name.startswith(_CUBE_PREFIX)}
+    kept = {name: text for name, text in tags.items() if name.startswith(_KEPT_TAGS)}
     return {"clusteringProvider": provider, "tags": kept}

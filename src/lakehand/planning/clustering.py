@@ -1,0 +1,202 @@
+"""Which files to put in order, and which to leave as they are.
+
+Files that were put in order together are a unit: they hardly lie over one another. New files lie
+over everything, so they become a unit of their own first, which costs no more than their own bytes.
+Units that lie over one another are merged when that at least doubles what is written anyway. So
+there are never more than a few of them, a row is rewritten a few times in its life and not with
+every run, and a second run finds nothing to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from lakehand.planning.candidates import read_files
+from lakehand.planning.compaction import plan_drafts
+from lakehand.planning.drafts import draft_groups
+from lakehand.planning.file_bounds import Extent, extents_of
+from lakehand.planning.overlap import overlap_depth
+from lakehand.planning.reasons import CHOSEN, Reason, code_of
+from lakehand.planning.surveyed import sum_by_owner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.planning.candidates import Files
+    from lakehand.planning.compaction import Planning
+    from lakehand.planning.policy import CompactionPolicy
+    from lakehand.planning.reasons import ReasonCodes
+    from lakehand.planning.surveyed import Flags, Integers
+
+__all__ = ["ClusteringWish", "plan_clustering"]
+
+#: A query may find one file of an old unit and one of a new one in its way, and no more.
+_HEALTHY_DEPTH = 2
+#: From here on units are merged though nothing new has come.
+_TOO_DEEP = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusteringWish:
+    """What is asked for."""
+
+    #: Columns to be near in.
+    columns: tuple[str, ...]
+    #: All files, whatever they are like.
+    full: bool = False
+    #: New files that are not worth a run if they are fewer, and small.
+    min_new_files: int = 1
+
+
+def plan_clustering(
+    snapshot: Snapshot,
+    partition_keys: pa.Array,
+    policy: CompactionPolicy,
+    wish: ClusteringWish,
+    *,
+    marks: pa.Table,
+    exclusions: Mapping[Reason, Flags] | None = None,
+) -> Planning:
+    """Plan which files of `snapshot` are put in order: in each partition all of them together.
+
+    `marks` says of each file with which it was put in order before (`unit`) and whether that is the
+    order asked for (`is_asked`). `snapshot` has the bounds of the columns. `exclusions` has a mask
+    for each reason to leave files alone.
+    """
+    files = read_files(snapshot.files, partition_keys, policy, None)
+    units = _units(marks)
+    if wish.full:
+        reasons = np.where(units.is_asked, code_of(Reason.ASKED_FOR), code_of(Reason.UNORDERED))
+    else:
+        depth = _depth(snapshot.files, wish.columns, files.partition)
+        reasons = _judge(files, units, depth, policy, wish)
+    for reason, mask in reversed(list((exclusions or {}).items())):
+        reasons = np.where(mask, code_of(reason), reasons)
+    reasons = reasons.astype(np.int8)
+    chosen = np.isin(reasons, [code_of(reason) for reason in CHOSEN])
+    drafts = draft_groups(
+        files, reasons, _one_group_a_partition(files, chosen), _in_place(files), policy, sorts=True
+    )
+    return plan_drafts(snapshot, files, drafts, reasons, policy)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Units:
+    """With which files each one was put in order."""
+
+    #: -1 for a file that never was.
+    number: Integers
+    is_asked: Flags
+
+    @property
+    def is_new(self) -> Flags:
+        new: Flags = self.number < 0
+        return new
+
+
+def _units(marks: pa.Table) -> _Units:
+    encoded = marks["unit"].combine_chunks().dictionary_encode()
+    asked = marks["is_asked"].combine_chunks().cast(pa.uint8())
+    return _Units(
+        number=encoded.indices.fill_null(-1).to_numpy().astype(np.int64),
+        is_asked=asked.to_numpy().astype(np.bool_),
+    )
+
+
+def _depth(files: pa.Table, columns: Sequence[str], partition: Integers) -> Integers:
+    """Return how many files lie over the middle of each, those of its partition counted."""
+    rank_count = int(partition.max(initial=0)) + 1
+    apart = Extent(low=partition, high=partition, rank_count=rank_count)
+    extents = extents_of(files, columns)
+    return overlap_depth([*extents, apart] if rank_count > 1 else extents).by_file
+
+
+def _judge(
+    files: Files, units: _Units, depth: Integers, policy: CompactionPolicy, wish: ClusteringWish
+) -> ReasonCodes:
+    """Return the reason of each file, whether it is to be rewritten or not."""
+    small = files.bytes < policy.small_file_bytes
+    asked = units.is_asked
+    new = units.is_new & ~_is_too_little(files, units.is_new & small, units.is_new, wish)
+    worn = (files.deleted_share > policy.deleted_row_ratio) & (asked | units.is_new)
+    fragments = small & asked
+    fragments &= _counted(files.partition, fragments)[files.partition] >= policy.min_files
+    starting = new | worn | fragments
+    merged = _merged(files, units, depth, starting)
+    verdicts = {
+        Reason.WORN: worn,
+        Reason.UNORDERED: new,
+        Reason.SMALL: fragments,
+        Reason.OVERLAPPING: merged,
+        Reason.OTHER_ORDER: ~asked & ~units.is_new,
+        Reason.BELOW_MINIMUM_FILES: units.is_new,
+    }
+    codes = [code_of(reason) for reason in verdicts]
+    default = code_of(Reason.IN_ORDER)
+    return np.select(list(verdicts.values()), codes, default).astype(np.int8)
+
+
+def _is_too_little(files: Files, small: Flags, new: Flags, wish: ClusteringWish) -> Flags:
+    """Say of each file whether its partition has few new files, all of them small."""
+    counts = _counted(files.partition, new)
+    is_small = counts == _counted(files.partition, small)
+    too_little: Flags = (is_small & (counts < wish.min_new_files))[files.partition]
+    return too_little
+
+
+def _counted(partition: Integers, chosen: Flags) -> Integers:
+    return np.bincount(partition[chosen], minlength=int(partition.max(initial=0)) + 1)
+
+
+def _merged(files: Files, units: _Units, depth: Integers, starting: Flags) -> Flags:
+    """Choose files of units that are worth merging with what is rewritten anyway."""
+    merged = np.zeros(len(files), np.bool_)
+    old = units.is_asked & ~starting
+    partitions = int(files.partition.max(initial=0)) + 1
+    rewritten = sum_by_owner(files.bytes * starting, files.partition, partitions)
+    for members in _by_partition(files.partition, old & (depth > _HEALTHY_DEPTH)):
+        written = int(rewritten[files.partition[members[0]]])
+        pieces = _by_unit(files, units, members)
+        if not written and _is_too_deep(depth[members], pieces):
+            written = sum(size for size, _ in pieces[:-1])
+        for size, piece in pieces:
+            if size > written:
+                break
+            merged[piece] = True
+            written += size
+    return merged
+
+
+def _by_partition(partition: Integers, chosen: Flags) -> Iterator[Integers]:
+    positions = np.flatnonzero(chosen)
+    positions = positions[np.argsort(partition[positions], kind="stable")]
+    cuts = np.flatnonzero(np.diff(partition[positions])) + 1
+    return (members for members in np.split(positions, cuts) if len(members))
+
+
+def _by_unit(files: Files, units: _Units, members: Integers) -> list[tuple[int, Integers]]:
+    """Return the bytes and the files of each unit among `members`, the lightest first."""
+    found, numbers = np.unique(units.number[members], return_inverse=True)
+    sizes = sum_by_owner(files.bytes[members], numbers, len(found))
+    order = np.argsort(sizes, kind="stable").tolist()
+    return [(int(sizes[number]), members[numbers == number]) for number in order]
+
+
+def _is_too_deep(depth: Integers, pieces: Sequence[tuple[int, Integers]]) -> bool:
+    """Say whether units pile up; the heaviest is no reason, as merging the others must help."""
+    return bool(len(pieces) > _HEALTHY_DEPTH and depth.max() > _TOO_DEEP)
+
+
+def _one_group_a_partition(files: Files, chosen: Flags) -> Integers:
+    groups = np.full(len(files), -1, np.int64)
+    groups[chosen] = np.unique(files.partition[chosen], return_inverse=True)[1]
+    return groups
+
+
+def _in_place(files: Files) -> Integers:
+    return np.arange(len(files))

@@ -1,0 +1,160 @@
+"""From what users write to an order that a table can have: `a DESC NULLS LAST, point.x`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, get_args
+
+import pyarrow.types as pat
+
+from lakehand.errors import UnknownColumnError, ValidationError
+from lakehand.model.order import Curve, Order, Term
+from lakehand.model.snapshot import column_text
+from lakehand.rewrite.curves import MOST_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+__all__ = ["order_of", "parse_terms", "resolve_order"]
+
+_NAME = r"(?:`(?:[^`]|``)+`|[^\s,`.]+)"
+_TERM = re.compile(
+    rf"\s*(?P<column>{_NAME}(?:\.{_NAME})*)"
+    r"(?:\s+(?P<direction>ASC|DESC))?(?:\s+NULLS\s+(?P<nulls>FIRST|LAST))?\s*(?:,|$)",
+    re.IGNORECASE,
+)
+_PART = re.compile(_NAME)
+_ORDERABLE = (
+    pat.is_boolean,
+    pat.is_integer,
+    pat.is_floating,
+    pat.is_decimal,
+    pat.is_string,
+    pat.is_large_string,
+    pat.is_binary,
+    pat.is_large_binary,
+    pat.is_date,
+    pat.is_timestamp,
+)
+
+
+def parse_terms(wish: str | Sequence[str]) -> tuple[Term, ...]:
+    """Read an order as SQL spells it, as one text or as one a column.
+
+    Nulls come first, and last where the order descends, unless it is said otherwise.
+
+    >>> [term.text for term in parse_terms("a DESC, `b.c`.d NULLS LAST")]
+    ['a DESC', '`b.c`.d NULLS LAST']
+    """
+    texts = [wish] if isinstance(wish, str) else list(wish)
+    return tuple(term for text in texts for term in _terms(text))
+
+
+def _terms(text: str) -> Iterator[Term]:
+    position = 0
+    while position < len(text):
+        match = _TERM.match(text, position)
+        if match is None:
+            raise ValidationError(
+                f"this is no order: {text!r}",
+                field="order",
+                value=text,
+                hint="write columns with commas between them, as in: a DESC NULLS LAST, point.x",
+            )
+        yield _term(match)
+        position = match.end()
+
+
+def _term(match: re.Match[str]) -> Term:
+    descending = (match["direction"] or "").upper() == "DESC"
+    nulls = (match["nulls"] or ("LAST" if descending else "FIRST")).upper()
+    path = tuple(_unquoted(part) for part in _PART.findall(match["column"]))
+    return Term(path=path, descending=descending, nulls_first=nulls == "FIRST")
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
+def order_of(texts: Sequence[str], curve: Curve) -> Order:
+    """Read an order that was checked before it was written down."""
+    return Order(terms=parse_terms(texts), curve=curve)
+
+
+def resolve_order(
+    terms: Sequence[Term],
+    curve: Curve,
+    schema: pa.Schema,
+    *,
+    partition_columns: Sequence[str] = (),
+) -> Order:
+    """Return the order under the table's own spelling; ValidationError if it cannot have it."""
+    if curve not in get_args(Curve):
+        known = ", ".join(get_args(Curve))
+        raise ValidationError(f"no curve named {curve!r}; there are: {known}", field="curve")
+    known_columns = {column_text(path).lower(): (path, kind) for path, kind in _leaves(schema)}
+    found = tuple(_resolved(term, known_columns, partition_columns) for term in terms)
+    _check_together(found, curve)
+    return Order(terms=found, curve=curve)
+
+
+def _resolved(
+    term: Term,
+    known: dict[str, tuple[tuple[str, ...], pa.DataType]],
+    partition_columns: Sequence[str],
+) -> Term:
+    path, kind = known.get(term.column.lower(), ((), None))
+    orderable = [
+        column_text(path)
+        for path, kind in known.values()
+        if _is_orderable(kind) and path[0] not in partition_columns
+    ]
+    if not path:
+        raise UnknownColumnError(term.column, orderable)
+    if column_text(path) in orderable:
+        return Term(path=path, descending=term.descending, nulls_first=term.nulls_first)
+    why = "is a partition column, so every file has one value of it"
+    if path[0] not in partition_columns:
+        why = f"of type {kind} has no order"
+    raise ValidationError(
+        f"rows cannot be ordered by {term.column!r}: it {why}; the columns that can be used are:"
+        f" {', '.join(orderable)}",
+        field=term.column,
+    )
+
+
+def _check_together(terms: Sequence[Term], curve: Curve) -> None:
+    columns = [term.column for term in terms]
+    if not columns:
+        raise ValidationError("no column to order by is named", field="by")
+    if len(columns) > MOST_COLUMNS:
+        message = f"rows are ordered by up to {MOST_COLUMNS} columns, not {len(columns)}"
+        raise ValidationError(message, field="by")
+    twice = next((column for column in columns if columns.count(column) > 1), None)
+    if twice is not None:
+        raise ValidationError(f"rows cannot be ordered by {twice!r} twice", field=twice)
+    directed = next((term for term in terms if term.descending), None)
+    if directed is not None and curve != "linear":
+        raise ValidationError(
+            f"{directed.text!r} has a direction, and a {curve} curve has none",
+            field=directed.column,
+            hint="leave DESC out, or use the curve linear",
+        )
+
+
+def _leaves(
+    fields: Iterable[pa.Field], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    """Yield all columns, and those in structs; what is in a list or a map has no one value."""
+    for field in fields:
+        path = (*above, field.name)
+        yield path, field.type
+        if pat.is_struct(field.type):
+            members = (field.type.field(number) for number in range(field.type.num_fields))
+            yield from _leaves(members, path)
+
+
+def _is_orderable(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in _ORDERABLE)

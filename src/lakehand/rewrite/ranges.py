@@ -1,0 +1,152 @@
+"""Rows divided by ranges of their sort keys, so that each range can be sorted on its own.
+
+Sorting a range in memory costs one look at each row, and a range fits the processor's cache better
+than a whole unit does; sorted ranges behind one another are sorted rows. What does not fit into
+memory waits on local disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import pyarrow as pa
+
+from lakehand.errors import StoreQuotaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from lakehand.rewrite.curves import Keys
+    from lakehand.rewrite.sort_keys import SortKeys
+
+__all__ = ["KeyRanges", "RangeSpool", "divide", "sort_range"]
+
+#: The last column of divided rows.
+_KEY = "__lakehand_sort_key"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class KeyRanges:
+    """Where ranges of keys begin; the first one at nothing."""
+
+    starts: Keys
+
+    @classmethod
+    def of_sample(cls, keys: Keys, *, count: int) -> Self:
+        """Return up to `count` ranges of equally many rows; a frequent key gets one of its own."""
+        places = np.arange(1, count) * len(keys) // max(count, 1)
+        quantiles = np.sort(keys)[places] if len(keys) else np.zeros(0, np.uint64)
+        frequent = quantiles[1:][quantiles[1:] == quantiles[:-1]]
+        behind = frequent[frequent < np.iinfo(np.uint64).max] + np.uint64(1)
+        return cls(starts=np.unique(np.concatenate([quantiles, behind])))
+
+    def __len__(self) -> int:
+        return len(self.starts) + 1
+
+    def number(self, keys: Keys) -> np.ndarray:
+        """Return the range of each key."""
+        found: np.ndarray = np.searchsorted(self.starts, keys, side="right").astype(np.uint16)
+        return found
+
+
+def divide(
+    rows: pa.Table, *, sort_keys: SortKeys, ranges: KeyRanges
+) -> list[tuple[int, pa.RecordBatch]]:
+    """Return the rows of each range that has some, with their keys as the last column."""
+    keys = sort_keys.keys(rows)
+    numbers = ranges.number(keys)
+    by_range = np.argsort(numbers, kind="stable")
+    keyed = rows.append_column(_KEY, pa.array(keys)).combine_chunks()
+    [taken] = keyed.take(pa.array(by_range)).to_batches()
+    bounds = np.searchsorted(numbers[by_range], np.arange(len(ranges) + 1)).tolist()
+    return [
+        (number, taken.slice(start, end - start))
+        for number, (start, end) in enumerate(pairwise(bounds))
+        if end > start
+    ]
+
+
+def sort_range(pieces: list[pa.RecordBatch], *, sort_keys: SortKeys) -> list[pa.RecordBatch]:
+    """Return the rows of one range in their order, without their keys."""
+    rows = pa.Table.from_batches(pieces)
+    keys = rows.column(rows.num_columns - 1).to_numpy()
+    plain = rows.remove_column(rows.num_columns - 1)
+    first = int(keys[0])
+    if (keys == first).all() and not sort_keys.sorts_within(first):
+        return list(plain.to_batches())
+    whole = plain.combine_chunks()
+    return list(whole.take(sort_keys.permutation(whole, keys)).to_batches())
+
+
+class RangeSpool:
+    """Keeps the pieces of all ranges until they are sorted, some in memory and some on disk."""
+
+    def __init__(
+        self, ranges: int, *, memory_bytes: int, disk_bytes: int, directory: str | None
+    ) -> None:
+        self._pieces: list[list[pa.RecordBatch | tuple[int, int]]] = [[] for _ in range(ranges)]
+        self._memory_left = memory_bytes
+        self._disk_bytes = disk_bytes
+        self._schema: pa.Schema | None = None
+        self._directory = TemporaryDirectory(prefix="lakehand-sort-", dir=directory)
+        self._file = (Path(self._directory.name) / "ranges").open("w+b")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._pieces.clear()
+        self._file.close()
+        self._directory.cleanup()
+
+    def add(self, number: int, piece: pa.RecordBatch) -> None:
+        """Keep some rows of a range."""
+        self._schema = piece.schema
+        if piece.nbytes <= self._memory_left:
+            self._memory_left -= piece.nbytes
+            self._pieces[number].append(piece)
+            return
+        content = piece.serialize()
+        start = self._file.tell()
+        if start + content.size > self._disk_bytes:
+            raise _no_room(self._file.name, f"no more than {self._disk_bytes:,} bytes are allowed")
+        try:
+            self._file.write(content)
+        except OSError as error:
+            raise _no_room(self._file.name, str(error.strerror)) from error
+        self._pieces[number].append((start, content.size))
+
+    def take(self) -> Iterator[list[pa.RecordBatch]]:
+        """Yield the pieces of each range that has some, and forget them."""
+        for number, pieces in enumerate(self._pieces):
+            self._pieces[number] = []
+            if pieces:
+                yield [self._loaded(piece) for piece in pieces]
+
+    def _loaded(self, piece: pa.RecordBatch | tuple[int, int]) -> pa.RecordBatch:
+        if not isinstance(piece, tuple):
+            return piece
+        start, size = piece
+        self._file.seek(start)
+        return pa.ipc.read_record_batch(pa.py_buffer(self._file.read(size)), self._schema)
+
+
+def _no_room(path: str, reason: str) -> StoreQuotaError:
+    return StoreQuotaError(
+        f"rows that wait to be sorted do not fit into scratch: {reason}",
+        path=path,
+        operation="put",
+        hint="set scratch_directory to a disk with more room and raise scratch_bytes, or lower"
+        " sort_task_bytes, above which rows go through a shuffle",
+    )

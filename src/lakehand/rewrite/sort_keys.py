@@ -1,0 +1,153 @@
+"""A number for each row that says where it belongs: near numbers, near rows.
+
+The numbers come from ranks among quantiles of a sample, so values may be spread over their range in
+whatever way. On a curve the number is all that counts. In a linear order it is coarse, but never
+wrong: of two rows, the one with the lower number is not behind the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehand.rewrite.comparable import comparable_column
+from lakehand.rewrite.curves import bits_per_column, curve_keys
+
+if TYPE_CHECKING:
+    from lakehand.model.order import Order, Term
+    from lakehand.rewrite.curves import Keys, Ranks
+
+__all__ = ["SortKeys"]
+
+#: A column is told apart by so many bits: a rank for nulls, and one between any two quantiles.
+_RANK_BITS = 10
+_MOST_RANK = 2**_RANK_BITS - 1
+#: Of a linear order, as many columns as fit into a number with so many bits each are looked at.
+_CLASS_BITS, _CLASSED_TERMS = 16, 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class SortKeys:
+    """Makes the numbers of rows. Picklable, and the same wherever it travels."""
+
+    order: Order
+    #: For each term some quantiles of its values, ascending.
+    boundaries: tuple[pa.Array, ...]
+
+    @classmethod
+    def of_sample(cls, order: Order, sample: pa.Table) -> Self:
+        """Take the quantiles of `sample`, which has the columns of the order."""
+        values = [comparable_column(sample, term.path) for term in order.terms]
+        return cls(order=order, boundaries=tuple(_quantiles(column) for column in values))
+
+    def keys(self, rows: pa.RecordBatch | pa.Table) -> Keys:
+        """Return the number of each row."""
+        if self.order.curve == "linear":
+            return self._linear_keys(rows)
+        bits = bits_per_column(len(self.order.terms))
+        ranks = [
+            _fitted(_rank(comparable_column(rows, term.path), boundaries, term), bits)
+            for term, boundaries in zip(self.order.terms, self.boundaries, strict=True)
+        ]
+        return curve_keys(self.order.curve, ranks)
+
+    def _linear_keys(self, rows: pa.RecordBatch | pa.Table) -> Keys:
+        """Put the classes of the first columns behind one another, as long as values are equal.
+
+        Values between two quantiles share a class without being equal: there the columns behind
+        must not decide.
+        """
+        keys = np.zeros(rows.num_rows, np.uint64)
+        is_tied = np.ones(rows.num_rows, np.bool_)
+        for position in range(_CLASSED_TERMS):
+            keys <<= np.uint64(_CLASS_BITS)
+            if position < len(self.order.terms):
+                term = self.order.terms[position]
+                column = comparable_column(rows, term.path)
+                classes = _classes(column, self.boundaries[position], term)
+                keys |= np.where(is_tied, classes, 0).astype(np.uint64)
+                is_tied &= (classes & 1).astype(np.bool_)
+        return keys
+
+    def sorts_within(self, key: int) -> bool:
+        """Say whether rows of this number still have an order among themselves."""
+        if self.order.curve != "linear":
+            return False
+        terms = len(self.order.terms)
+        if terms > _CLASSED_TERMS:
+            return True
+        shifts = (_CLASS_BITS * (_CLASSED_TERMS - 1 - position) for position in range(terms))
+        return not all((key >> shift) & 1 for shift in shifts)
+
+    def permutation(self, rows: pa.Table, keys: Keys) -> pa.Array:
+        """Return in which order to take `rows`; those that are equal stay as they are."""
+        if self.order.curve != "linear":
+            return pa.array(np.argsort(keys, kind="stable"))
+        columns = {
+            str(position): comparable_column(rows, term.path)
+            for position, term in enumerate(self.order.terms)
+        }
+        wishes = [
+            (
+                str(position),
+                "descending" if term.descending else "ascending",
+                "at_start" if term.nulls_first else "at_end",
+            )
+            for position, term in enumerate(self.order.terms)
+        ]
+        return pc.sort_indices(pa.table(columns), sort_keys=wishes)
+
+
+def _quantiles(values: pa.Array) -> pa.Array:
+    """Return up to a thousand values that divide the others evenly; one that is frequent, often."""
+    known = values.drop_null()
+    ascending = known.take(pc.sort_indices(known))
+    count = min(_MOST_RANK - 1, len(known))
+    places = (np.arange(count) * 2 + 1) * len(known) // (2 * max(count, 1))
+    return ascending.take(pa.array(places, pa.int64()))
+
+
+def _rank(values: pa.Array, boundaries: pa.Array, term: Term) -> Ranks:
+    """Return between which quantiles each value lies; nulls have the first rank, or the last."""
+    found = _search(boundaries, values, side="left")
+    return _with_nulls(values, found, term, last=_MOST_RANK, step=1).astype(np.uint32)
+
+
+def _fitted(ranks: Ranks, bits: int) -> Ranks:
+    """Stretch or shorten ranks to so many bits."""
+    shift = bits - _RANK_BITS
+    return ranks << np.uint32(shift) if shift >= 0 else ranks >> np.uint32(-shift)
+
+
+def _classes(values: pa.Array, boundaries: pa.Array, term: Term) -> Ranks:
+    """Return the numbers of quantiles, which are odd, or of the gaps between, in term order."""
+    distinct = pc.unique(boundaries)
+    found = _search(distinct, values, side="left") + _search(distinct, values, side="right")
+    if term.descending:
+        found = 2 * len(distinct) - found
+    last = 2 * len(distinct) + 1
+    return _with_nulls(values, found, term, last=last, step=2).astype(np.uint32)
+
+
+def _search(boundaries: pa.Array, values: pa.Array, *, side: str) -> np.ndarray:
+    if not len(boundaries) or not len(values):
+        return np.zeros(len(values), np.int64)
+    needles = values if values.type == boundaries.type else values.cast(boundaries.type)
+    found = pc.search_sorted(boundaries, needles, side=side)
+    return np.from_dlpack(pc.fill_null(found, 0)).astype(np.int64)
+
+
+def _with_nulls(
+    values: pa.Array, found: np.ndarray, term: Term, *, last: int, step: int
+) -> np.ndarray:
+    """Put nulls at their end: below what is found, which moves up, or above it."""
+    if term.nulls_first:
+        found = found + step
+    if not values.null_count:
+        return found
+    nulls = np.from_dlpack(values.is_null().cast(pa.uint8())).astype(np.bool_)
+    return np.where(nulls, step - 1 if term.nulls_first else last, found)
