@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from lakehand.errors import LakehandError
     from lakehand.model.verification import Finding
     from lakehand.model.order import Order, Term
-    from lakehand.model.order import Order, Term
     from lakehand.model.work import DataFile, Group, Refreshed, StagedFile
     from lakehand.parquet.copy import Copied
     from lakehand.prove.digest import Digester

@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.order import Order
-    from lakehand.model.order import Order
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Change, Group, Receipt
     from lakehand.observe.clock import Clock
@@ -169,11 +168,6 @@ class DeltaTable(DeltaUpkeep):
     def clustering(self, snapshot: Snapshot) -> tuple[str, ...]:
         state: DeltaState = snapshot.native
         return clustering_names(state.domains, state.schema, mode=state.mapping_mode)
-
-    def order_marks(self, snapshot: Snapshot, order: Order) -> pa.Table:
-        state: DeltaState = snapshot.native
-        tags = snapshot.files["native"].combine_chunks().field("tags")
-        return order_marks(tags, order, state.schema, mode=state.mapping_mode)
 
     def order_marks(self, snapshot: Snapshot, order: Order) -> pa.Table:
         state: DeltaState = snapshot.native

@@ -28,7 +28,6 @@ from lakehand.formats.delta.files.scanner import open_scanner
 from lakehand.formats.delta.files.staged_footers import staged_difference
 from lakehand.formats.delta.files.writer import WriteContext, output_directory, write_files
 from lakehand.formats.delta.protocol.clustering import order_mark
-from lakehand.formats.delta.protocol.clustering import order_mark
 from lakehand.formats.delta.protocol.schema import to_arrow
 from lakehand.formats.delta.protocol.type_changes import check_type_changes
 from lakehand.formats.delta.upkeep.file_check import check_files
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions
     from lakehand.formats.worker import CopiedFile, Decoder, TaskLimits, WriteSpec
     from lakehand.model.head import TableHead
-    from lakehand.model.order import Order
     from lakehand.model.order import Order
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.verification import Finding
@@ -287,16 +285,6 @@ class DeltaWorker:
     def open_files(self, spec: WriteSpec, *, stem: str) -> NewFiles:
         """Open files for rows that are new to the table, whatever their partitions."""
         return NewFiles(self.context, spec, stem=stem)
-
-    def mark_ordered(
-        self, files: Sequence[StagedFile], order: Order, *, unit: str
-    ) -> tuple[StagedFile, ...]:
-        """Note on files that their rows were put into `order` together."""
-        context = self.context
-        mark = order_mark(
-            order, unit, context.schema, mode=context.mode, declared=context.clustering_columns
-        )
-        return tuple(replace(file, native={**file.native, **mark}) for file in files)
 
     def mark_ordered(
         self, files: Sequence[StagedFile], order: Order, *, unit: str
