@@ -86,18 +86,16 @@ def _operation(change: Change) -> dict[str, Any]:
     elif name == "statistics":
         where = parameters.get("where")
         name, parameters = "COMPUTE STATS", {"predicate": [where] if where else []}
-    elif name in {"restore", "deduplicate"}:
-        name = name.upper()
     elif name in {"append", "overwrite"}:
         name, parameters = _write_operation(name, parameters)
+    elif name in {"restore", "deduplicate"}:
+        name = name.upper()
     elif name == "delete":
         where = parameters.get("where")
         name, parameters = "DELETE", {"predicate": [where] if where else []}
     return {"operation": name, "operationParameters": encode_parameters(parameters)}
 
 
-def encode_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Encode operation parameters as delta-spark does: lists and objects as JSON in a string.
 def _write_operation(name: str, parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Name a write as delta-spark names batches, or micro-batches of streams."""
     mode = name.capitalize()
@@ -110,6 +108,8 @@ def _write_operation(name: str, parameters: Mapping[str, Any]) -> tuple[str, dic
     return "WRITE", {"mode": mode, "partitionBy": list(columns), "predicate": where}
 
 
+def encode_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Encode operation parameters as delta-spark does: lists and objects as JSON in a string.
 
     >>> encode_parameters({"zOrderBy": ["a"], "auto": False, "mode": "Append", "predicate": None})
     {'zOrderBy': '["a"]', 'auto': False, 'mode': 'Append'}
