@@ -15,6 +15,7 @@ from lakehand.observe.clock import SystemClock
 from lakehand.retention.upkeep_verbs import UpkeepVerbs
 from lakehand.retention.verbs import RetentionVerbs
 from lakehand.rewrite.prepare import Request, make_plan
+from lakehand.rows.verbs import RowVerbs
 from lakehand.settings import Settings
 from lakehand.storage import open_store
 from lakehand.storage.location import path_to_url
@@ -103,7 +104,7 @@ def check_health(
     return table.health(orphans=orphans)
 
 
-class Table(OrderingVerbs, RetentionVerbs, UpkeepVerbs):
+class Table(OrderingVerbs, RetentionVerbs, RowVerbs, UpkeepVerbs):
     """A table. It holds no version: each method reads the newest one, unless told another."""
 
     def __init__(

@@ -128,6 +128,8 @@ def test_the_proof_is_the_sum_of_the_evidence():
         "algorithm": "a1",
         "engine": "e1",
         "decoders": None,
+        "removed_rows": 0,
+        "removed_digest": None,
         "groups": 2,
     }
 

@@ -26,7 +26,7 @@ from lakehand.model.verification import ProofCheck, RowsSeen, Verification
 from lakehand.model.work import DataFile, Digest
 from lakehand.observe.clock import SystemClock
 from lakehand.prove.digest import Digester
-from lakehand.prove.evidence import digest_text, total_digest
+from lakehand.prove.evidence import digest_text, total_digest, without_rows
 from lakehand.prove.row_hash import ALGORITHM, ENGINE
 from lakehand.rewrite.portions import FileProgress, portions
 
@@ -247,7 +247,8 @@ def _verdicts(
         yield "differs", "unreadable_output", outputs.failure.message
     if outputs.failure is not None:
         yield "cannot_compare", "outputs_gone", outputs.failure.message
-    if inputs.digest is not None and inputs.digest != outputs.digest:
+    expected = _expected(check.proof or {}, inputs.digest)
+    if expected is not None and expected != outputs.digest:
         yield "differs", "rows", f"{_words(check.inputs)} became {_words(check.outputs)}"
     if check.matches_record is False:
         yield "differs", "record", f"the proof is of other rows than {_words(check.outputs)}"
@@ -263,6 +264,16 @@ def _verdicts(
 
 def _words(seen: RowsSeen | None) -> str:
     return "nothing" if seen is None else f"{seen.rows:,} rows with the digest {seen.digest}"
+
+
+def _expected(proof: Mapping[str, Any], before: Digest | None) -> Digest | None:
+    """Return the rows that were to be left of those before; None where nobody can say."""
+    if before is None or not proof.get("removed_rows"):
+        return before
+    recorded = (proof.get("algorithm"), proof.get("engine"))
+    if recorded != (before.algorithm, before.engine) or not proof.get("removed_digest"):
+        return None
+    return without_rows(before, rows=proof["removed_rows"], digest=proof["removed_digest"])
 
 
 def _matches_record(proof: Mapping[str, Any], found: Digest | None) -> bool | None:

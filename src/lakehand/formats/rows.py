@@ -40,8 +40,8 @@ class PlacedColumns:
 class HiddenRows:
     """Files that stay where they are, with more of their rows deleted."""
 
-    #: The entries of the same files from now on.
-    files: tuple[StagedFile, ...]
+    #: The entries of the same files from now on, and the files as readers see them then.
+    files: tuple[tuple[StagedFile, DataFile], ...]
     #: What was written to say which rows are deleted.
     objects: tuple[StagedFile, ...]
 

@@ -122,6 +122,10 @@ class Proof:
     engine: str
     #: Who decoded inputs and outputs, where these were two on purpose.
     decoders: str | None = None
+    #: Rows that were meant to go: those before are these and the ones that are proved.
+    removed_rows: int = 0
+    #: Their digest; null where there are none.
+    removed_digest: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -19,8 +19,11 @@ __all__ = [
     "digest_text",
     "prove_counted",
     "prove_equal",
+    "prove_remaining",
+    "prove_removed",
     "total_digest",
     "total_proof",
+    "without_rows",
 ]
 
 _LANE_DIGITS = 16
@@ -92,6 +95,62 @@ def prove_counted(before: Digest, *, expected_rows: int, written_rows: int, subj
     )
 
 
+def prove_removed(
+    *,
+    before: Digest,
+    removed: Digest,
+    after: Digest,
+    expected_rows: int,
+    proved_bytes: int,
+    subject: str,
+) -> Proof:
+    """Return the evidence that rows before, less those removed, are those after.
+
+    `expected_rows` is how many are left by counts that were taken elsewhere. ProofError if any of
+    it is not so.
+    """
+    left = without_rows(before, rows=removed.rows, digest=digest_text(removed))
+    _check_counts(subject, expected=expected_rows, read=left.rows, written=after.rows)
+    if left != after:
+        raise _failure(subject, f"{_shown(left)} were to be left, and {_shown(after)} are")
+    return Proof(
+        kind="digest",
+        rows=after.rows,
+        digest=digest_text(after),
+        bytes=proved_bytes,
+        algorithm=after.algorithm,
+        engine=after.engine,
+        removed_rows=removed.rows,
+        removed_digest=digest_text(removed),
+    )
+
+
+def prove_remaining(
+    expected_rows: int, *, written_rows: int, removed_rows: int, subject: str
+) -> Proof:
+    """Return the evidence that as many rows are left as there should; ProofError if not."""
+    _check_counts(subject, expected=expected_rows, read=expected_rows, written=written_rows)
+    return Proof(
+        kind="counts",
+        rows=written_rows,
+        digest=None,
+        bytes=0,
+        algorithm=_COUNTS_ALGORITHM,
+        engine=_COUNTS_ENGINE,
+        removed_rows=removed_rows,
+    )
+
+
+def without_rows(before: Digest, *, rows: int, digest: str) -> Digest:
+    """Return the digest of the rows that are left when some with a `digest` of theirs go."""
+    first, second = digest[:_LANE_DIGITS], digest[_LANE_DIGITS:]
+    lanes = (
+        (before.lanes[0] - int(first, 16)) % _LANE_MODULUS,
+        (before.lanes[1] - int(second, 16)) % _LANE_MODULUS,
+    )
+    return replace(before, rows=before.rows - rows, lanes=lanes)
+
+
 def _check_counts(subject: str, *, expected: int, read: int, written: int) -> None:
     if read != expected:
         raise _failure(subject, f"{read} rows were read, but {expected} are there")
@@ -138,11 +197,13 @@ def total_proof(proofs: Sequence[Proof]) -> Proof | None:
     return Proof(
         kind=_total_kind(proofs),
         rows=sum(proof.rows for proof in proofs),
-        digest=_sum_digests(proofs) if adds_up else None,
+        digest=_sum([proof.digest for proof in proofs]) if adds_up else None,
         bytes=sum(proof.bytes for proof in proofs),
         algorithm=",".join(algorithms),
         engine=",".join(engines),
         decoders=",".join(decoders) or None,
+        removed_rows=sum(proof.removed_rows for proof in proofs),
+        removed_digest=_sum([p.removed_digest for p in proofs]) if adds_up else None,
     )
 
 
@@ -154,9 +215,9 @@ def _total_kind(proofs: Sequence[Proof]) -> ProofKind:
     return kinds.pop() if len(kinds) == 1 else "mixed"
 
 
-def _sum_digests(proofs: Sequence[Proof]) -> str | None:
-    texts = [proof.digest for proof in proofs if proof.digest is not None]
-    if len(texts) < len(proofs):
+def _sum(digests: Sequence[str | None]) -> str | None:
+    texts = [text for text in digests if text is not None]
+    if len(texts) < len(digests):
         return None
     first = sum(int(text[:_LANE_DIGITS], 16) for text in texts) % _LANE_MODULUS
     second = sum(int(text[_LANE_DIGITS:], 16) for text in texts) % _LANE_MODULUS

@@ -15,7 +15,15 @@ import pyarrow.types as pat
 
 from lakehand.errors import EngineError
 
-__all__ = ["ALGORITHM", "ENGINE", "LANES", "check_engine", "digest_query", "query_with_lanes"]
+__all__ = [
+    "ALGORITHM",
+    "ENGINE",
+    "LANES",
+    "check_engine",
+    "digest_query",
+    "lane_expressions",
+    "query_with_lanes",
+]
 
 #: Name of what this module computes. Any change of the expressions is another algorithm.
 ALGORITHM = "lakehand-digest-1"
@@ -27,7 +35,7 @@ LANES = ("__lakehand_lane_1", "__lakehand_lane_2")
 
 def digest_query(query: str, schema: pa.Schema) -> str:
     """Return SQL for the number of rows of `query` and the sums of their hashes."""
-    first, second = _lane_expressions(schema)
+    first, second = lane_expressions(schema)
     return f"SELECT count(*), sum({first}), sum({second}) FROM {_positional(query, schema)}"
 
 
@@ -35,7 +43,7 @@ def query_with_lanes(query: str, schema: pa.Schema) -> str:
     """Return SQL for the rows of `query` with their hashes: cheaper than to hash them later."""
     quoted = ['"' + name.replace('"', '""') + '"' for name in schema.names]
     columns = [f"{name} AS {alias}" for name, alias in zip(_names(schema), quoted, strict=True)]
-    lanes = zip(_lane_expressions(schema), LANES, strict=True)
+    lanes = zip(lane_expressions(schema), LANES, strict=True)
     columns += [f"{expression} AS {name}" for expression, name in lanes]
     return f"SELECT {', '.join(columns)} FROM {_positional(query, schema)}"
 
@@ -49,7 +57,7 @@ def _positional(query: str, schema: pa.Schema) -> str:
     return f"({query}) AS hashed({', '.join(_names(schema))})"
 
 
-def _lane_expressions(schema: pa.Schema) -> tuple[str, str]:
+def lane_expressions(schema: pa.Schema) -> tuple[str, str]:
     """Return two SQL expressions, each a hash of a row with columns named c0, c1, ..."""
     columns = zip(_names(schema), schema.types, strict=True)
     arguments = [argument for name, kind in columns for argument in _arguments(name, kind, 0)]

@@ -31,7 +31,7 @@ __all__ = ["HIDDEN", "hide_rows", "marks_rows", "only_rows", "without_rows"]
 HIDDEN = "hidden"
 
 _FEATURE, _ENABLED = "deletionVectors", "delta.enableDeletionVectors"
-_KEPT = ("partitionValues", "tags", "clusteringProvider")
+_TAKEN = ("partitionValues", "stats", "tags", "clusteringProvider", "deletionVector")
 
 
 def marks_rows(context: WriteContext) -> bool:
@@ -72,11 +72,14 @@ def hide_rows(
     return HiddenRows(files=staged, objects=_objects(context, vectors))
 
 
-def _marked(file: DataFile, entry: Mapping[str, Any], vector: DvDescriptor) -> StagedFile:
-    kept = {name: file.native["add"][name] for name in _KEPT if name in file.native["add"]}
-    native = {**kept, **entry, "deletionVector": vector.to_json()}
+def _marked(
+    file: DataFile, entry: Mapping[str, Any], vector: DvDescriptor
+) -> tuple[StagedFile, DataFile]:
+    live = {**file.native["add"], **entry, "deletionVector": vector.to_json()}
+    native = {name: live[name] for name in _TAKEN if name in live}
+    after = replace(file, deleted_rows=vector.cardinality, native={"add": live})
     rows = (file.rows or 0) - vector.cardinality
-    return StagedFile(path=file.path, bytes=file.bytes, rows=rows, native=native)
+    return StagedFile(path=file.path, bytes=file.bytes, rows=rows, native=native), after
 
 
 def _objects(context: WriteContext, vectors: Sequence[DvDescriptor]) -> tuple[StagedFile, ...]:

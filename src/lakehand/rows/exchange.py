@@ -1,0 +1,108 @@
+"""Arrow tables that tasks leave for later tasks, in a place that all of them reach.
+
+This is how keys move between tasks, whatever runs them: never whole rows, and never through the
+driver, who is told only how much there is and where.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakehand.storage import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from lakehand.runs import Run
+    from lakehand.settings import Settings
+    from lakehand.storage import Store
+
+__all__ = ["Exchange", "Partitions", "Piece", "by_target", "open_exchange"]
+
+#: What became of rows for one target: the target, the key of the object, the number of rows.
+Piece = tuple[int, str, int]
+
+#: Rows that wait to be divided; a piece is at most as large.
+_ROWS_AT_A_TIME = 2 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exchange:
+    """A place in a store. Picklable."""
+
+    store: Store
+    prefix: str
+
+    def put(self, name: str, table: pa.Table) -> str:
+        """Leave `table` under a name and return its key."""
+        key = f"{self.prefix}{name}.arrow"
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        self.store.put(key, sink.getvalue().to_pybytes())
+        return key
+
+    def get(self, keys: Iterable[str]) -> Iterator[pa.Table]:
+        """Return tables one by one."""
+        for key in keys:
+            with pa.ipc.open_stream(self.store.get(key)) as reader:
+                yield reader.read_all()
+
+
+@contextmanager
+def open_exchange(run: Run | None, settings: Settings) -> Iterator[Exchange]:
+    """Return an empty exchange: in the ledger of `run`, or on this machine, where all tasks are."""
+    if run is not None:
+        yield Exchange(store=run.store, prefix=run.key("exchange", ""))
+        return
+    with TemporaryDirectory(prefix="lakehand-rows-", dir=settings["scratch_directory"]) as place:
+        yield Exchange(store=open_store(place), prefix="")
+
+
+class Partitions:
+    """Divides rows among later tasks by one of their columns, some rows at a time."""
+
+    def __init__(self, exchange: Exchange, name: str, *, column: str, count: int) -> None:
+        self._exchange = exchange
+        self._name = name
+        self._column = column
+        self._count = count
+        self._waiting: list[pa.Table] = []
+        self._rows = 0
+        self._pieces: list[Piece] = []
+
+    def add(self, table: pa.Table) -> None:
+        self._waiting.append(table)
+        self._rows += table.num_rows
+        if self._rows >= _ROWS_AT_A_TIME:
+            self._divide()
+
+    def close(self) -> list[Piece]:
+        """Return what was left for whom."""
+        self._divide()
+        return self._pieces
+
+    def _divide(self) -> None:
+        if not self._rows:
+            return
+        table = pa.concat_tables(self._waiting)
+        self._waiting, self._rows = [], 0
+        targets = table[self._column].to_numpy() % np.uint64(self._count)
+        for target in np.unique(targets).tolist():
+            rows = table if self._count == 1 else table.filter(pa.array(targets == target))
+            name = f"{self._name}-{target:05d}-{len(self._pieces):05d}"
+            self._pieces.append((target, self._exchange.put(name, rows), rows.num_rows))
+
+
+def by_target(results: Iterable[Sequence[Any]]) -> dict[int, list[str]]:
+    """Return the keys that each target has to read, of the pieces that tasks report."""
+    found: dict[int, list[str]] = {}
+    for target, key, _ in results:
+        found.setdefault(int(target), []).append(str(key))
+    return found

@@ -1,0 +1,213 @@
+"""Rows that leave their files: hidden by the table, or left out of a file that is written anew.
+
+What is left is proved before anything is committed: the rows of a file before, less those that go,
+are the rows that storage gives back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehand.engine.cores import granted_cores
+from lakehand.formats.worker import NotDecodable
+from lakehand.model.work import DataFile, Proof, StagedFile
+from lakehand.observe.steps import Step, reached
+from lakehand.prove.digest import Digester
+from lakehand.prove.evidence import check_footers, prove_remaining, prove_removed
+from lakehand.rewrite.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakehand.formats.rows import Positions
+    from lakehand.formats.worker import Decoder, FormatWorker, TaskLimits, WriteSpec
+    from lakehand.model.work import Digest, ProveMode
+    from lakehand.rows.exchange import Exchange
+    from lakehand.runs import Run
+
+__all__ = ["Loss", "RemovalTask", "Removed", "Way"]
+
+#: How a file loses rows: it goes, as all of them do; some are hidden; others are written anew.
+Way = Literal["drop", "hide", "rewrite"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loss:
+    """A file, the rows of it that go, and how."""
+
+    file: DataFile
+    positions: Positions
+    way: Way
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Removed:
+    """What one task made of the files of a portion."""
+
+    #: Entries that take the place of the files': of new ones, or of the same with rows hidden.
+    adds: tuple[StagedFile, ...]
+    #: Everything that was written and is nobody's until the commit.
+    objects: tuple[StagedFile, ...]
+    #: Files among them that tell readers of changes which rows went.
+    changes: tuple[StagedFile, ...]
+    proof: Proof
+    timings: Mapping[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Removed:
+        files = {
+            name: tuple(StagedFile.from_json(file) for file in value[name])
+            for name in ("adds", "objects", "changes")
+        }
+        return cls(**{**value, **files, "proof": Proof.from_json(value["proof"])})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Outcome:
+    """What a file gives way to; to nothing, if all of its rows went."""
+
+    adds: tuple[StagedFile, ...] = ()
+    #: The same file as readers will see it; None if it was written anew, or went.
+    live: DataFile | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemovalTask:
+    """A function from files and places in them to what is left, as JSON. Picklable."""
+
+    worker: FormatWorker
+    run: Run
+    exchange: Exchange
+    spec: WriteSpec
+    limits: TaskLimits
+    prove: ProveMode
+    #: Readers of changes must be told which rows go.
+    tells_changes: bool
+
+    def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        losses = self._losses(payload)
+        try:
+            return self._remove(payload["group"], losses, "duckdb").to_json()
+        except NotDecodable:
+            return self._remove(payload["group"], losses, "arrow").to_json()
+
+    def _losses(self, payload: Mapping[str, Any]) -> list[Loss]:
+        places = pa.concat_tables(self.exchange.get(payload["keys"]))
+        losses = []
+        for number, file, way in zip(
+            payload["numbers"], payload["files"], payload["ways"], strict=True
+        ):
+            found = places.filter(pc.equal(places["file"], number))["position"]
+            positions = np.unique(found.to_numpy())
+            losses.append(Loss(file=DataFile.from_json(file), positions=positions, way=way))
+        return losses
+
+    def _remove(self, group: int, losses: Sequence[Loss], decoder: Decoder) -> Removed:
+        watch = Stopwatch(self.run.clock)
+        with watch.measure("write"):
+            outcomes, objects = self._written(group, losses, decoder)
+            changes = self._changes(group, losses) if self.tells_changes else ()
+        reached(Step.TASK_WRITTEN)
+        with watch.measure("prove"):
+            proof = self._prove(group, losses, outcomes, decoder)
+        reached(Step.TASK_PROVED)
+        return Removed(
+            adds=tuple(file for outcome in outcomes for file in outcome.adds),
+            objects=(*objects, *changes),
+            changes=changes,
+            proof=proof,
+            timings=watch.milliseconds(),
+        )
+
+    def _written(
+        self, group: int, losses: Sequence[Loss], decoder: Decoder
+    ) -> tuple[list[_Outcome], tuple[StagedFile, ...]]:
+        """Return what each file gives way to, and all objects that were written."""
+        objects: list[StagedFile] = []
+        after: dict[str, _Outcome] = {}
+        hidden = [(loss.file, loss.positions) for loss in losses if loss.way == "hide"]
+        if hidden:
+            marked = self.worker.hide_rows(hidden, stem=self.run.reserve(group, directory=""))
+            after |= {live.path: _Outcome(adds=(add,), live=live) for add, live in marked.files}
+            objects += marked.objects
+        for loss in losses:
+            if loss.way == "rewrite":
+                outputs = self._rewritten(group, loss, decoder)
+                after[loss.file.path] = _Outcome(adds=outputs)
+                objects += outputs
+        return [after.get(loss.file.path, _Outcome()) for loss in losses], tuple(objects)
+
+    def _rewritten(self, group: int, loss: Loss, decoder: Decoder) -> tuple[StagedFile, ...]:
+        rest = self.worker.without_rows(loss.file, loss.positions)
+        stem = self.run.reserve(group, directory=self.worker.output_directory([rest]))
+        # One file stays one file, be it larger than new ones are.
+        target = max(self.spec.target_file_bytes, 2 * loss.file.bytes)
+        with Digester(self.worker.moved_rows) as digester:
+            rows = self.worker.read_digested(
+                [rest], digester, limits=self._granted(), decoder=decoder
+            )
+            spec = replace(self.spec, target_file_bytes=target)
+            outputs = self.worker.write(rows, spec, like=[rest], stem=stem)
+        check_footers(self.worker.staged_difference([rest], outputs), subject=loss.file.path)
+        return outputs
+
+    def _changes(self, group: int, losses: Sequence[Loss]) -> tuple[StagedFile, ...]:
+        found: list[StagedFile] = []
+        for loss in losses:
+            gone = self.worker.only_rows(loss.file, loss.positions)
+            stem = self.run.reserve(group, directory=self.worker.change_directory(loss.file))
+            found += self.worker.write_changes(gone, self.spec, stem=stem)
+        return tuple(found)
+
+    def _prove(
+        self, group: int, losses: Sequence[Loss], outcomes: Sequence[_Outcome], decoder: Decoder
+    ) -> Proof:
+        """Return the evidence that storage holds what is left; ProofError if it does not."""
+        files = [loss.file for loss in losses]
+        removed_rows = sum(len(loss.positions) for loss in losses)
+        expected = self.worker.count_rows(files) - removed_rows
+        subject = f"portion {group} ({len(files)} files)"
+        adds = [file for outcome in outcomes for file in outcome.adds]
+        if self.prove == "counts":
+            return prove_remaining(
+                expected,
+                written_rows=sum(file.rows for file in adds),
+                removed_rows=removed_rows,
+                subject=subject,
+            )
+        gone = [self.worker.only_rows(loss.file, loss.positions) for loss in losses]
+        after_decoder: Decoder = "arrow" if self.prove == "independent" else decoder
+        return prove_removed(
+            before=self._digest(files, decoder),
+            removed=self._digest(gone, decoder),
+            after=self._digest_after(outcomes, after_decoder),
+            expected_rows=expected,
+            proved_bytes=sum(file.bytes for file in adds),
+            subject=subject,
+        )
+
+    def _digest_after(self, outcomes: Sequence[_Outcome], decoder: Decoder) -> Digest:
+        """Return the digest of what storage gives back for the files from now on."""
+        marked = [outcome.live for outcome in outcomes if outcome.live is not None]
+        written = [file for o in outcomes if o.live is None for file in o.adds]
+        limits = self._granted()
+        with Digester(self.worker.moved_rows) as digester:
+            self.worker.digest_rows(marked, digester, limits=limits, decoder=decoder)
+            self.worker.digest_staged(written, digester, limits=limits, decoder=decoder)
+            return digester.result()
+
+    def _digest(self, files: Sequence[DataFile], decoder: Decoder) -> Digest:
+        with Digester(self.worker.moved_rows) as digester:
+            self.worker.digest_rows(files, digester, limits=self._granted(), decoder=decoder)
+            return digester.result()
+
+    def _granted(self) -> TaskLimits:
+        return replace(self.limits, threads=granted_cores())

@@ -1,0 +1,98 @@
+"""What became of rows and files, in the numbers of the reports: all of them computed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from lakehand.model.reports import GroupCounts, MethodCounts
+from lakehand.model.row_reports import DeduplicationReport
+from lakehand.prove.evidence import total_proof
+
+if TYPE_CHECKING:
+    from lakehand.model.reports import Outcome
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.rewrite.stopwatch import Stopwatch
+    from lakehand.rows.sameness import Sameness
+    from lakehand.rows.search import Found
+    from lakehand.rows.withdrawal import Withdrawn
+
+__all__ = ["deduplication_report", "deletion_figures"]
+
+
+def deduplication_report(
+    found: Found,
+    sameness: Sameness,
+    watch: Stopwatch,
+    *,
+    outcome: Outcome,
+    done: Withdrawn | None = None,
+) -> DeduplicationReport:
+    """Return the report of a deduplication; without `done` the table is as it was."""
+    removed = found.places.rows
+    return DeduplicationReport(
+        operation="deduplicate",
+        outcome=outcome,
+        **deletion_figures(found.snapshot, watch, done=done),
+        rows_before=found.rows,
+        rows_after=found.rows - removed,
+        rows_removed=removed,
+        rows_read=found.rows,
+        key=None if sameness.exact else sameness.columns,
+        keep=sameness.keep,
+        order_by=sameness.order_by,
+        duplicates_removed=removed,
+        exact_duplicates_removed=removed if sameness.exact else 0,
+        duplicate_distribution=found.distribution,
+        max_duplicates_per_key=max(found.distribution, default=0) + min(found.rows, 1),
+        deduplication_ratio=removed / found.rows if found.rows else 0.0,
+    )
+
+
+def deletion_figures(
+    snapshot: Snapshot, watch: Stopwatch, *, done: Withdrawn | None
+) -> dict[str, Any]:
+    """Return what every deletion reports of files and time."""
+    total_bytes = pc.sum(snapshot.files["bytes"]).as_py() or 0
+    timings = watch.milliseconds()
+    figures = {
+        "table": snapshot.table,
+        "version": snapshot.version,
+        "files_before": snapshot.file_count,
+        "files_after": snapshot.file_count,
+        "bytes_before": total_bytes,
+        "bytes_after": total_bytes,
+        "duration_ms": watch.total_milliseconds(),
+        "plan_ms": timings.get("plan", 0.0),
+    }
+    return figures if done is None else figures | _differences(figures, done, timings)
+
+
+def _differences(
+    before: dict[str, Any], done: Withdrawn, timings: dict[str, float]
+) -> dict[str, Any]:
+    ways = list(done.ways.values())
+    gone = [done.places.files[n] for n, way in done.ways.items() if way != "hide"]
+    marked = {done.places.files[n].path for n, way in done.ways.items() if way == "hide"}
+    came = [f for part in done.removed for f in part.adds if f.path not in marked]
+    portions = len(done.removed)
+    return {
+        "version": done.receipt.version,
+        "files_after": before["files_before"] - len(gone) + len(came),
+        "files_removed": len(gone),
+        "files_added": len(came),
+        "files_marked": len(marked),
+        "change_files_added": sum(len(part.changes) for part in done.removed),
+        "rows_written": sum(file.rows for file in came),
+        "bytes_after": before["bytes_before"]
+        - sum(file.bytes for file in gone)
+        + sum(file.bytes for file in came),
+        "write_ms": sum(part.timings.get("write", 0.0) for part in done.removed),
+        "prove_ms": sum(part.timings.get("prove", 0.0) for part in done.removed),
+        "commit_ms": timings.get("commit", 0.0),
+        "methods": MethodCounts(recode=ways.count("rewrite")),
+        "groups": GroupCounts(planned=portions, committed=portions),
+        "proof": total_proof([part.proof for part in done.removed]),
+        "retries": done.retries + done.receipt.attempts - 1,
+    }

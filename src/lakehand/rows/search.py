@@ -1,0 +1,200 @@
+"""Duplicates of a whole table: found in tasks, and found again with what came since."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehand.errors import CorruptFileError
+from lakehand.rewrite.portions import portions
+from lakehand.rows.duplicates import CompareTask, HashTask, RankTask, Searching, ValuesTask
+from lakehand.rows.exchange import by_target
+from lakehand.rows.places import Places
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakehand.formats.base import FormatTable
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.model.work import DataFile
+    from lakehand.rows.exchange import Piece
+    from lakehand.rows.labour import Labour
+
+__all__ = ["Found", "Search", "partitions_for"]
+
+#: Memory that a row takes while its hash is compared with others, spill aside.
+_BYTES_A_ROW = 128
+#: What a file without a row count is taken to hold.
+_GUESSED_ROW_BYTES = 16
+
+
+def partitions_for(snapshot: Snapshot, *, memory_bytes: int) -> int:
+    """Return among how many tasks the hashes of all rows have to be divided."""
+    guessed = pc.divide(snapshot.files["bytes"], _GUESSED_ROW_BYTES)
+    rows = pc.sum(pc.coalesce(snapshot.files["rows"], guessed)).as_py() or 0
+    return max(1, -(-rows * _BYTES_A_ROW // memory_bytes))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """The duplicates of one version."""
+
+    snapshot: Snapshot
+    #: Rows that another row stands for.
+    places: Places
+    #: How many keys have so many rows too many.
+    distribution: Mapping[int, int]
+    rows: int
+
+
+class Search:
+    """Finds duplicates. Files that were hashed once are not read for that again."""
+
+    def __init__(self, table: FormatTable, searching: Searching, labour: Labour) -> None:
+        self._table = table
+        self._searching = searching
+        self._labour = labour
+        self._numbers: dict[str, int] = {}
+        self._files: list[DataFile] = []
+        self._rows: list[int] = []
+        self._portions: list[list[int]] = []
+        self._hashes: list[Piece] = []
+        self._round = 0
+
+    def find(self, snapshot: Snapshot) -> Found:
+        """Return the duplicates of `snapshot`."""
+        self._round += 1
+        live = self._take_in(snapshot)
+        alive = set(live)
+        divided = [[n for n in portion if n in alive] for portion in self._portions]
+        twins = by_target(self._compare(divided))
+        ranks = _ranks(self._table, snapshot) if twins else np.empty(0, np.int64)
+        rank_of = dict(zip(live, ranks.tolist(), strict=False))
+        ranked = self._rank(divided, self._values(divided, twins, rank_of))
+        losers = [piece for result in ranked for piece in result["pieces"]]
+        counts = {int(n): int(rows) for result in ranked for n, rows in _by_file(result)}
+        return Found(
+            snapshot=snapshot,
+            places=Places(
+                portions=divided, files=self._files, keys=by_target(losers), counts=counts
+            ),
+            distribution=_total(result["distribution"] for result in ranked),
+            rows=sum(self._rows[number] for number in live),
+        )
+
+    def _take_in(self, snapshot: Snapshot) -> list[int]:
+        """Hash the rows of files that are new; return the numbers of all files, in their order."""
+        files = self._table.data_files(snapshot, range(snapshot.file_count))
+        keys = [json.dumps(asdict(file), sort_keys=True) for file in files]
+        fresh = [file for file, key in zip(files, keys, strict=True) if key not in self._numbers]
+        for file, key in zip(files, keys, strict=True):
+            if key not in self._numbers:
+                self._numbers[key] = len(self._files)
+                self._files.append(file)
+                self._rows.append(0)
+        self._hash(fresh)
+        return [self._numbers[key] for key in keys]
+
+    def _hash(self, fresh: Sequence[DataFile]) -> None:
+        number_of = {file.path: number for number, file in enumerate(self._files)}
+        added = [[number_of[file.path] for file in portion] for portion in portions(fresh)]
+        first = len(self._portions)
+        self._portions += added
+        payloads = [
+            {
+                "portion": first + index,
+                "files": [asdict(self._files[number]) for number in numbers],
+                "numbers": numbers,
+            }
+            for index, numbers in enumerate(added)
+        ]
+        results = self._labour.run("hash", HashTask(search=self._searching), payloads)
+        for numbers, result in zip(added, results, strict=True):
+            self._hashes += [tuple(piece) for piece in result["pieces"]]
+            for number, rows in zip(numbers, result["rows"], strict=True):
+                _check_count(self._files[number], rows)
+                self._rows[number] = rows
+
+    def _compare(self, divided: Sequence[Sequence[int]]) -> list[Piece]:
+        payloads = [
+            {"name": f"{self._round}-{partition}", "keys": keys, "portions": divided}
+            for partition, keys in sorted(by_target(self._hashes).items())
+        ]
+        results = self._labour.run("compare", CompareTask(search=self._searching), payloads)
+        return [piece for result in results for piece in result["pieces"]]
+
+    def _values(
+        self,
+        divided: Sequence[Sequence[int]],
+        twins: Mapping[int, list[str]],
+        rank_of: Mapping[int, int],
+    ) -> list[Piece]:
+        payloads = [
+            {
+                "name": f"{self._round}-{portion}",
+                "files": [asdict(self._files[number]) for number in divided[portion]],
+                "numbers": divided[portion],
+                "ranks": [rank_of[number] for number in divided[portion]],
+                "keys": keys,
+            }
+            for portion, keys in sorted(twins.items())
+        ]
+        results = self._labour.run("compare", ValuesTask(search=self._searching), payloads)
+        return [piece for result in results for piece in result["pieces"]]
+
+    def _rank(
+        self, divided: Sequence[Sequence[int]], values: Sequence[Piece]
+    ) -> list[Mapping[str, Any]]:
+        payloads = [
+            {"name": f"{self._round}-{partition}", "keys": keys, "portions": divided}
+            for partition, keys in sorted(by_target(values).items())
+        ]
+        return self._labour.run("compare", RankTask(search=self._searching), payloads)
+
+
+def _by_file(result: Mapping[str, Any]) -> list[tuple[int, int]]:
+    return [(number, rows) for number, rows in result["by_file"]]
+
+
+def _total(distributions: Any) -> dict[int, int]:
+    total: Counter[int] = Counter()
+    for distribution in distributions:
+        total.update({int(extra): int(keys) for extra, keys in distribution})
+    return dict(sorted(total.items()))
+
+
+def _ranks(table: FormatTable, snapshot: Snapshot) -> np.ndarray:
+    """Return the place of each file in the order in which files came into the table.
+
+    Files whose version nobody knows are older than the log, and so than all others.
+    """
+    files = snapshot.files
+    order = pc.sort_indices(
+        pa.table(
+            {
+                "version": pc.coalesce(table.file_versions(snapshot), -1),
+                "modified_at": files["modified_at"],
+                "path": files["path"],
+            }
+        ),
+        sort_keys=[(name, "ascending") for name in ("version", "modified_at", "path")],
+    )
+    ranks = np.empty(len(order), np.int64)
+    ranks[order.to_numpy()] = np.arange(len(order))
+    return ranks
+
+
+def _check_count(file: DataFile, rows: int) -> None:
+    if file.rows is not None and rows != file.rows - file.deleted_rows:
+        raise CorruptFileError(
+            f"{file.path} has {rows} visible rows, and {file.rows - file.deleted_rows} by the"
+            " table",
+            path=file.path,
+            hint="nothing was written; verify the table",
+        )
