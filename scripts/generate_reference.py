@@ -16,7 +16,7 @@ import click
 
 import lakehand
 from lakehand import errors
-from lakehand.assess import checkup, health
+from lakehand.assess import checkup, health, layout
 from lakehand.assess import inspect as inspection
 from lakehand.cli.main import cli
 from lakehand.formats.delta.protocol.features import BINDINGS, FEATURES
@@ -202,6 +202,8 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`inspect`: each of `sizes[]`", inspection, "SizeRange"),
     ("`inspect`: `health`", health, "Health"),
     ("`inspect`: each of `health.reasons[]`", health, "Reason"),
+    ("`inspect`: `layout`", layout, "Layout"),
+    ("`inspect`: each of `layout.by_column[]`", layout, "ColumnLayout"),
     ("`health`", checkup, "HealthReport"),
     ("`health`: each of `checks[]`", checkup, "Check"),
     ("`plan`", planning, "Plan"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakehand.assess.inspect import Inspection, inspect_snapshot
+from lakehand.assess.layout import column_names
 from lakehand.clustering import OrderingVerbs
 from lakehand.errors import RefusedError, ValidationError
 from lakehand.formats.registry import detect_format, load_format
@@ -171,15 +172,24 @@ class Table(OrderingVerbs, RetentionVerbs, RowVerbs, UpkeepVerbs):
         return scan(self._handle, columns=columns, where=where, version=version, timestamp=moment)
 
     def inspect(
-        self, *, version: int | None = None, timestamp: datetime | str | None = None
+        self,
+        *,
+        by: str | Sequence[str] = (),
+        version: int | None = None,
+        timestamp: datetime | str | None = None,
     ) -> Inspection:
-        """Say what is wrong with the table, in numbers. Reads the log only."""
-        return self.inspect_snapshot(self.snapshot(version=version, timestamp=timestamp))
+        """Say what is wrong with the table, in numbers. Reads the log only.
 
-    def inspect_snapshot(self, snapshot: Snapshot) -> Inspection:
-        """Say what is wrong with a snapshot of this table."""
+        `by` names columns: the report then says how well they keep the files apart.
+        """
+        columns = column_names(by)
+        snapshot = self.snapshot(version=version, timestamp=timestamp, statistics=columns)
+        return self.inspect_snapshot(snapshot, by=columns)
+
+    def inspect_snapshot(self, snapshot: Snapshot, *, by: Sequence[str] = ()) -> Inspection:
+        """Say what is wrong with a snapshot of this table, which has the bounds of `by`."""
         settings = self._settings.with_properties(snapshot.properties)
-        return inspect_snapshot(snapshot, format_name=self.format, settings=settings)
+        return inspect_snapshot(snapshot, format_name=self.format, settings=settings, by=by)
 
     def health(self, *, orphans: bool = False, **settings: Any) -> HealthReport:
         """Hold the newest version against thresholds; a table that cannot be read is unhealthy.

@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.assess.health import Health, Measures, assess_health
+from lakehand.assess.layout import Layout, measure_layout
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from lakehand.model.snapshot import Snapshot
@@ -81,6 +83,8 @@ class Inspection:
     sizes: tuple[SizeRange, ...]
     #: How healthy the table is, and why.
     health: Health
+    #: How well the columns of `--by` keep the files apart; null if none was named.
+    layout: Layout | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that `lakehand inspect --json` prints."""
@@ -89,8 +93,13 @@ class Inspection:
         return document
 
 
-def inspect_snapshot(snapshot: Snapshot, *, format_name: str, settings: Settings) -> Inspection:
-    """Count what is in `snapshot` and say what is wrong with it."""
+def inspect_snapshot(
+    snapshot: Snapshot, *, format_name: str, settings: Settings, by: Sequence[str] = ()
+) -> Inspection:
+    """Count what is in `snapshot` and say what is wrong with it.
+
+    `by` names columns whose layout is measured; the snapshot has their bounds.
+    """
     files, measures = snapshot.files, measure(snapshot, settings=settings)
     target_bytes: int = settings["target_file_bytes"]
     partitions = _partition_numbers(files["partition"])
@@ -115,6 +124,7 @@ def inspect_snapshot(snapshot: Snapshot, *, format_name: str, settings: Settings
         commits_since_checkpoint=measures.commits_since_checkpoint,
         sizes=_histogram(_sizes(files), target_bytes),
         health=assess_health(measures),
+        layout=measure_layout(snapshot, by) if by else None,
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehand.errors import UnknownColumnError
 from lakehand.expressions.facts import comparable_bounds
 
 if TYPE_CHECKING:
@@ -64,10 +65,13 @@ def value_bounds(files: pa.Table, column: str) -> ValueBounds:
     The table is that of a snapshot which was asked for statistics of `column`; partition columns
     need none.
     """
-    if _has_member(files, "partition", column):
-        value = pc.struct_field(files["partition"], column).combine_chunks()
+    partition = _member(files, "partition", column)
+    if partition is not None:
+        value = partition.combine_chunks()
         return ValueBounds(low=value, high=value, is_empty=_flags(value.is_null()))
-    bounds = pc.struct_field(files["bounds"], [column])
+    bounds = _member(files, "bounds", column)
+    if bounds is None:
+        raise UnknownColumnError(column, files.schema.field("bounds").type.names)
     low, high = (side.combine_chunks() for side in comparable_bounds(bounds))
     nulls = pc.struct_field(bounds, "nulls")
     only_nulls = pc.fill_null(pc.greater_equal(nulls, files["rows"]), False)  # noqa: FBT003
@@ -125,10 +129,14 @@ def _past_cut(high: pa.Array) -> pa.Array:
     return pc.if_else(may_be_cut, beyond, high)
 
 
-def _has_member(files: pa.Table, struct: str, name: str) -> bool:
+def _member(files: pa.Table, struct: str, name: str) -> pa.ChunkedArray | None:
+    """Return a member of a struct; as everywhere in SQL, its name may be spelled in any case."""
     if struct not in files.schema.names:
-        return False
-    return bool(files.schema.field(struct).type.get_field_index(name) >= 0)
+        return None
+    names = [field.name.lower() for field in files.schema.field(struct).type]
+    return (
+        pc.struct_field(files[struct], names.index(name.lower())) if name.lower() in names else None
+    )
 
 
 def _flags(values: pa.Array) -> Flags:

@@ -52,9 +52,9 @@ def quantiles_of_bounds(bounds: ValueBounds, rows: NDArray[np.int64]) -> pa.Arra
     low, high = bounds.low.take(pa.array(files)), bounds.high.take(pa.array(files))
     scale = _scale_of(low, high)
     starts, ends = scale.numbers(low), scale.numbers(high)
-    return scale.values(
-        _at_numbers(np.sort(starts + (ends - starts) * (steps * _GOLDEN_RATIO % 1)))
-    )
+    places = np.sort(starts + (ends - starts) * (steps * _GOLDEN_RATIO % 1))
+    places[0], places[-1] = starts.min(), ends.max()
+    return scale.values(_at_numbers(places))
 
 
 def _at_steps(ascending: pa.Array) -> pa.Array:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from lakehand.cli.opening import open_for_command
@@ -15,32 +18,57 @@ from lakehand.cli.options import (
 )
 from lakehand.cli.output import print_document, print_lines, print_screen
 
+if TYPE_CHECKING:
+    from lakehand.assess.inspect import Inspection
+    from lakehand.model.snapshot import Snapshot
+
+_PICTURE_COLUMNS = 2
+
 
 @click.command()
 @table_options
 @version_option
 @timestamp_option
 @click.option("--files", "list_files", is_flag=True, help="List every file, too.")
+@click.option(
+    "--by",
+    metavar="COLUMNS",
+    default="",
+    help="Say how well these columns (with commas between) keep the files apart.",
+)
+@click.option(
+    "--picture",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Draw the files over the two columns of --by, as SVG.",
+)
 @setting_option("--target-file-size", "target_file_bytes", metavar="SIZE")
 def inspect(
     table: str,
     storage_options: dict[str, str],
     as_json: bool,  # noqa: FBT001
-    version: int | None,
-    timestamp: str | None,
     list_files: bool,  # noqa: FBT001
+    by: str,
+    picture: Path | None,
     target_file_bytes: int | None,
+    **moment: Any,
 ) -> None:
     """Say what is wrong with TABLE, in numbers. Reads only.
 
     TABLE is a path or a URL (s3://, r2://, az://, gs://, file://).
     """
+    from lakehand.assess.layout import column_names
     from lakehand.cli.files import file_lines, file_records
     from lakehand.cli.screens.inspection import inspection_screen
 
+    columns = column_names(by)
+    if picture is not None and len(columns) != _PICTURE_COLUMNS:
+        raise click.UsageError("--picture is drawn over two columns: name them as --by a,b")
     opened = open_for_command(table, storage_options, target_file_bytes=target_file_bytes)
-    snapshot = opened.snapshot(version=version, timestamp=timestamp)
-    report = opened.inspect_snapshot(snapshot)
+    snapshot = opened.snapshot(statistics=columns, **moment)
+    report = opened.inspect_snapshot(snapshot, by=columns)
+    if picture is not None:
+        _draw(report, snapshot, picture)
     if as_json:
         records = ("files", file_records(snapshot)) if list_files else None
         print_document(report.to_json(), records=records)
@@ -48,6 +76,15 @@ def inspect(
     print_screen(*inspection_screen(report))
     if list_files:
         print_lines(file_lines(snapshot))
+
+
+def _draw(report: Inspection, snapshot: Snapshot, file: Path) -> None:
+    from lakehand.assess.picture import draw_inspection
+
+    try:
+        file.write_text(draw_inspection(report, snapshot.files))
+    except OSError as error:
+        raise click.FileError(str(file), hint=error.strerror) from error
 
 
 @click.command()

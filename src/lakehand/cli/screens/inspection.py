@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
     from lakehand.assess.health import Health
     from lakehand.assess.inspect import Inspection, SizeRange
+    from lakehand.assess.layout import ColumnLayout, Layout
 
 _BAR_WIDTH = 32
 _GOOD_SCORE, _FAIR_SCORE = 90, 60
+_LAYOUT_HEADS = ("overlap depth", "deepest", "files skipped", "")
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -34,6 +36,9 @@ def inspection_screen(report: Inspection) -> Iterable[RenderableType]:
     yield _numbers(report)
     yield Text()
     yield _histogram(report.sizes, small_bytes=report.small_file_bytes)
+    if report.layout is not None:
+        yield Text()
+        yield _layout(report.layout)
 
 
 def _indented(grid: RenderableType) -> Padding:
@@ -106,6 +111,27 @@ def _histogram(sizes: Sequence[SizeRange], *, small_bytes: int) -> RenderableTyp
             _range_label(size), f"{size.file_count:,}", format_bytes(size.total_bytes), bar
         )
     return _indented(grid)
+
+
+def _layout(layout: Layout) -> RenderableType:
+    grid = Grid.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    for _ in range(3):
+        grid.add_column(justify="right")
+    grid.add_column()
+    grid.add_row("kept apart by", *(Text(name, style="dim") for name in _LAYOUT_HEADS))
+    for each in layout.by_column:
+        missing = each.files_without_bounds
+        note = f"{format_count(missing, 'file')} without bounds" if missing else ""
+        grid.add_row(each.column, *_depths(each), note)
+    if len(layout.columns) > 1:
+        grid.add_row("all together", *_depths(layout), "")
+    return _indented(grid)
+
+
+def _depths(layout: Layout | ColumnLayout) -> tuple[str, str, str]:
+    skipped = "unknown" if layout.skip_rate is None else f"{layout.skip_rate:.1%}"
+    return f"{layout.overlap_depth:,.1f}", f"{layout.max_overlap_depth:,}", skipped
 
 
 def _range_label(size: SizeRange) -> str:

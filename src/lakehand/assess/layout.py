@@ -1,0 +1,164 @@
+"""How well files are kept apart by the values of some columns, from their statistics alone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from lakehand.errors import ValidationError
+from lakehand.model.snapshot import column_text
+from lakehand.planning.file_bounds import extents_of, value_bounds
+from lakehand.planning.overlap import overlap_depth
+from lakehand.planning.probes import ProbeSet, probes_of_bounds, skip_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.planning.file_bounds import Extent
+    from lakehand.planning.probes import SkipRate
+
+__all__ = [
+    "ColumnLayout",
+    "Layout",
+    "column_names",
+    "has_order",
+    "measure_layout",
+    "ordered_columns",
+]
+
+#: Up to the next comma that stands in no backticks.
+_NAME = re.compile(r"(?:`(?:[^`]|``)+`|[^,`])+")
+_ORDERED = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_date,
+    pa.types.is_timestamp,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ColumnLayout:
+    """How well one column keeps the files apart."""
+
+    #: Name of the column.
+    column: str
+    #: Files that hold the middle of a file's range in this column, itself included, on average.
+    overlap_depth: float
+    #: The same for the file that lies deepest.
+    max_overlap_depth: int
+    #: Share of the files that questions on this column alone skip; null if there are no bounds.
+    skip_rate: float | None
+    #: Files that do not say between which values they lie: no question skips them.
+    files_without_bounds: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """How well some columns, each and together, keep the files of a table apart."""
+
+    #: The columns that were asked for.
+    columns: tuple[str, ...]
+    #: Files that hold the middle of a file's ranges in all columns, itself included, on average.
+    overlap_depth: float
+    #: The same for the file that lies deepest.
+    max_overlap_depth: int
+    #: Share of the files that min/max statistics skip, averaged over all questions.
+    skip_rate: float
+    #: Share of the bytes that they skip.
+    skip_rate_bytes: float
+    #: How many questions were asked.
+    probe_count: int
+    #: Each column by itself.
+    by_column: tuple[ColumnLayout, ...]
+
+
+def column_names(by: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that are named with commas between them, or one by one.
+
+    >>> column_names("a, `b,c`.d")
+    ('a', '`b,c`.d')
+    """
+    texts = [by] if isinstance(by, str) else by
+    found = (name for text in texts for name in _NAME.findall(text))
+    return tuple(dict.fromkeys(name.strip() for name in found if name.strip()))
+
+
+def measure_layout(snapshot: Snapshot, columns: Sequence[str]) -> Layout:
+    """Measure how files are kept apart by `columns`, of which `snapshot` has the bounds."""
+    _check_ordered(snapshot, columns)
+    files = snapshot.files
+    extents = extents_of(files, columns)
+    depth = overlap_depth(extents)
+    probes = probes_of_bounds(files, columns)
+    rate = skip_rate(files, probes)
+    return Layout(
+        columns=tuple(columns),
+        overlap_depth=depth.average,
+        max_overlap_depth=depth.maximum,
+        skip_rate=rate.files,
+        skip_rate_bytes=rate.bytes,
+        probe_count=len(probes.probes),
+        by_column=tuple(
+            _column_layout(files, column, extent, _rate_alone(probes, rate, column))
+            for column, extent in zip(columns, extents, strict=True)
+        ),
+    )
+
+
+def _column_layout(
+    files: pa.Table, column: str, extent: Extent, rate: float | None
+) -> ColumnLayout:
+    depth = overlap_depth([extent])
+    bounds = value_bounds(files, column)
+    unknown = np.from_dlpack(bounds.low.is_null().cast(pa.uint8())).astype(np.bool_)
+    return ColumnLayout(
+        column=column,
+        overlap_depth=depth.average,
+        max_overlap_depth=depth.maximum,
+        skip_rate=rate,
+        files_without_bounds=int(np.count_nonzero(unknown & ~bounds.is_empty)),
+    )
+
+
+def _rate_alone(probes: ProbeSet, rate: SkipRate, column: str) -> float | None:
+    alone = [tuple(probe.ranges) == (column,) for probe in probes.probes]
+    return float(rate.by_probe[alone].mean()) if any(alone) else None
+
+
+def _check_ordered(snapshot: Snapshot, columns: Sequence[str]) -> None:
+    ordered = dict(ordered_columns(snapshot.schema))
+    known = {name.lower() for name in ordered}
+    for column in columns:
+        if column.lower() not in known:
+            raise ValidationError(
+                f"values of {column!r} have no order; those that have: {', '.join(ordered)}",
+                field=column,
+            )
+
+
+def ordered_columns(
+    fields: pa.Schema | pa.DataType, above: tuple[str, ...] = ()
+) -> Iterator[tuple[str, pa.DataType]]:
+    """Yield the columns whose values have an order, members of structs included."""
+    for field in fields:
+        path = (*above, field.name)
+        if pa.types.is_struct(field.type):
+            yield from ordered_columns(field.type, path)
+        elif has_order(field.type):
+            yield column_text(path), field.type
+
+
+def has_order(type_: pa.DataType) -> bool:
+    """Say whether values of a type have an order."""
+    return any(test(type_) for test in _ORDERED)
