@@ -18,6 +18,7 @@ from lakehand.retention.verbs import RetentionVerbs
 from lakehand.rewrite.prepare import Request, make_plan
 from lakehand.rows.verbs import RowVerbs
 from lakehand.settings import Settings
+from lakehand.sink.verbs import WriteVerbs
 from lakehand.storage import open_store
 from lakehand.storage.location import path_to_url
 
@@ -105,7 +106,7 @@ def check_health(
     return table.health(orphans=orphans)
 
 
-class Table(OrderingVerbs, RetentionVerbs, RowVerbs, UpkeepVerbs):
+class Table(OrderingVerbs, RetentionVerbs, RowVerbs, UpkeepVerbs, SoundnessVerbs, WriteVerbs):
     """A table. It holds no version: each method reads the newest one, unless told another."""
 
     def __init__(

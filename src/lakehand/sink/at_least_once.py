@@ -16,6 +16,8 @@ from lakehand.errors import SinkStateError
 from lakehand.sink.epochs import EpochState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from lakehand.model.work import Receipt, StagedFile
@@ -45,7 +47,6 @@ class AtLeastOnce:
         self._flushes: deque[_Flush] = deque()
         self._failure: BaseException | None = None
         self._timer: threading.Timer | None = None
-        self._receipt: Receipt | None = None
 
     @property
     def state(self) -> EpochState | None:
@@ -59,18 +60,18 @@ class AtLeastOnce:
         self._epoch = epoch
         return True
 
-    def write(self, batch: pa.RecordBatch) -> int:
+    def write(self, batches: Sequence[pa.RecordBatch]) -> int:
         """Take rows; what an earlier flush failed with is raised here once, and tried again."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             self._context.background.start(self._flush_quietly)
             raise failure
-        self._context.put(batch)
+        self._context.put(batches)
         if self._context.is_flush_due():
             self._context.background.start(self._flush_quietly)
         elif self._timer is None:
             self._start_timer()
-        return int(batch.num_rows)
+        return sum(batch.num_rows for batch in batches)
 
     def _start_timer(self) -> None:
         self._timer = threading.Timer(self._context.options.max_buffer_age_seconds, self._is_time)
@@ -105,7 +106,7 @@ class AtLeastOnce:
             self._context.buffer.release(self._flushes.popleft().batches)
         return receipt
 
-    def _commit(self, flush: _Flush) -> Receipt:
+    def _commit(self, flush: _Flush) -> Receipt | None:
         if flush.commission is None:
             flush.commission = self._context.new_commission("flush", self._write(flush.batches))
         return self._context.commit(flush.commission)

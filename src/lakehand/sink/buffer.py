@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from lakehand.errors import BackpressureError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
 __all__ = ["Buffer"]
@@ -33,17 +35,18 @@ class Buffer:
         """Memory of the rows that nobody has taken yet."""
         return self._bytes - self._taken_bytes
 
-    def put(self, batch: pa.RecordBatch, *, wait_seconds: float = 0) -> None:
-        """Take in a batch; BackpressureError if there is no room for it in time.
+    def put(self, batches: Sequence[pa.RecordBatch], *, wait_seconds: float = 0) -> None:
+        """Take in all batches; BackpressureError if there is no room for them in time.
 
-        One that is larger than the buffer is let in when it is alone.
+        What is larger than the buffer is let in when it is alone.
         """
+        rows, size = _measure(batches)
         with self._has_room:
-            if not self._has_room.wait_for(lambda: self._fits(batch), timeout=wait_seconds):
-                raise self._full(batch)
-            self._waiting.append(batch)
-            self._rows += batch.num_rows
-            self._bytes += batch.nbytes
+            if not self._has_room.wait_for(lambda: self._fits(rows, size), timeout=wait_seconds):
+                raise self._full(rows)
+            self._waiting += batches
+            self._rows += rows
+            self._bytes += size
 
     def take(self) -> list[pa.RecordBatch]:
         """Hand out all that waits. It counts until it is released."""
@@ -52,24 +55,26 @@ class Buffer:
             self._taken_rows, self._taken_bytes = self._rows, self._bytes
             return taken
 
-    def release(self, batches: list[pa.RecordBatch]) -> None:
+    def release(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Forget batches that are written, or given up."""
         with self._has_room:
-            rows, size = sum(b.num_rows for b in batches), sum(b.nbytes for b in batches)
+            rows, size = _measure(batches)
             self._rows, self._taken_rows = self._rows - rows, self._taken_rows - rows
             self._bytes, self._taken_bytes = self._bytes - size, self._taken_bytes - size
             self._has_room.notify_all()
 
-    def _fits(self, batch: pa.RecordBatch) -> bool:
+    def _fits(self, rows: int, size: int) -> bool:
         if not self._rows:
             return True
-        rows, size = self._rows + batch.num_rows, self._bytes + batch.nbytes
-        return bool(rows <= self._max_rows and size <= self._max_bytes)
+        return self._rows + rows <= self._max_rows and self._bytes + size <= self._max_bytes
 
-    def _full(self, batch: pa.RecordBatch) -> BackpressureError:
+    def _full(self, rows: int) -> BackpressureError:
         return BackpressureError(
-            f"{self._rows:,} rows ({self._bytes:,} bytes) wait to be written, so that"
-            f" {batch.num_rows:,} more have no room; at most {self._max_rows:,} rows and"
-            f" {self._max_bytes:,} bytes may wait",
+            f"{self._rows:,} rows ({self._bytes:,} bytes) wait to be written; {rows:,} more have no"
+            f" room: at most {self._max_rows:,} rows and {self._max_bytes:,} bytes may wait",
             hint="try again when storage has caught up, or set on_backpressure to wait",
         )
+
+
+def _measure(batches: Sequence[pa.RecordBatch]) -> tuple[int, int]:
+    return sum(batch.num_rows for batch in batches), sum(batch.nbytes for batch in batches)

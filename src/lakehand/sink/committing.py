@@ -55,8 +55,10 @@ class Commission:
 
 def commit_files(
     target: Target, commission: Commission, *, max_retries: int, clock: Clock
-) -> Receipt:
+) -> Receipt | None:
     """Commit files to `target` and return what was committed; again and again, if need be.
+
+    None if there is nothing to change: no rows, in the place of none.
 
     Raises WriterCollisionError, CommitConflictError or ReplanError (nothing was committed) or
     CommitUnknownError (keep every file, and try the same commission again).
@@ -71,7 +73,10 @@ def commit_files(
     losses = 0
     while receipt is None:
         try:
-            receipt = _try(target, commission)
+            change = _change(target, commission)
+            if not (change.adds or change.removes or change.transaction):
+                return None
+            receipt = _try(target, commission, change)
         except (CommitConflictError, ReplanError) as error:
             losses += 1
             if losses > max_retries or not _fits_what_is_there_now(target, commission, error):
@@ -93,8 +98,7 @@ def find_commission(target: Target, commission: Commission) -> Receipt | None:
     return None
 
 
-def _try(target: Target, commission: Commission) -> Receipt:
-    change = _change(target, commission)
+def _try(target: Target, commission: Commission, change: Change) -> Receipt:
     try:
         receipt = target.handle.commit(change, token=commission.token, checkpoint=False)
     except CommitUnknownError:

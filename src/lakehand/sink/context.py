@@ -11,6 +11,8 @@ from lakehand.sink.committing import Commission, commit_files
 from lakehand.sink.staging import Staging
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from lakehand.formats.worker import WriteSpec
@@ -73,10 +75,10 @@ class SinkContext:
     #: Tells this sink from every other one, also under the same writer id.
     session: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def put(self, batch: pa.RecordBatch) -> None:
-        """Take in rows that fit the table; BackpressureError if too many wait."""
+    def put(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Take in rows that fit the table, all or none; BackpressureError if too many wait."""
         wait = self.options.timeout_seconds if self.options.waits_under_pressure else 0
-        self.buffer.put(batch, wait_seconds=wait)
+        self.buffer.put(batches, wait_seconds=wait)
 
     def is_flush_due(self) -> bool:
         """Whether so many rows wait that they should be written."""
@@ -97,12 +99,14 @@ class SinkContext:
             where=self.options.where,
         )
 
-    def commit(self, commission: Commission) -> Receipt:
-        """Commit, and count what was committed."""
+    def commit(self, commission: Commission) -> Receipt | None:
+        """Commit, and count what was committed; None if there was nothing to change."""
         started = self.clock.monotonic()
         receipt = commit_files(
             self.target, commission, max_retries=self.max_retries, clock=self.clock
         )
+        if receipt is None:
+            return None
         reached(Step.SINK_COMMITTED)
         self.upkeep.on_commit(receipt.version)
         self._count(commission, receipt, (self.clock.monotonic() - started) * 1000)

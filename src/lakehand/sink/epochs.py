@@ -47,7 +47,7 @@ class Epoch:
         self.failure: BaseException | None = None
         #: The work under way; kept, so that a call that timed out can be made again.
         self.writing: Future[tuple[StagedFile, ...]] | None = None
-        self.committing: Future[Receipt] | None = None
+        self.committing: Future[Receipt | None] | None = None
         self.commission: Commission | None = None
 
 

@@ -16,6 +16,7 @@ from lakehand.sink.committing import find_commission
 from lakehand.sink.epochs import Epoch, Epochs, EpochState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from concurrent.futures import Future
 
     import pyarrow as pa
@@ -88,17 +89,17 @@ class ExactlyOnce:
         target = self._context.target
         return target.head.transactions.get(self._writer_id) if target.is_known else None
 
-    def write(self, batch: pa.RecordBatch) -> int:
+    def write(self, batches: Sequence[pa.RecordBatch]) -> int:
         """Take rows of the current epoch; 0 if they are dropped."""
         if self._skipped is not None:
             return 0
         epoch = self._require(EpochState.OPEN)
         if epoch.failure is not None:
             raise epoch.failure
-        self._context.put(batch)
+        self._context.put(batches)
         if self._context.is_flush_due():
             self._context.background.start(lambda: self._write_waiting(epoch))
-        return int(batch.num_rows)
+        return sum(batch.num_rows for batch in batches)
 
     def _write_waiting(self, epoch: Epoch) -> None:
         batches = self._context.buffer.take()
@@ -167,7 +168,7 @@ class ExactlyOnce:
             options.epoch_gaps == "refuse" or options.overwrites
         )
 
-    def _commit(self, epoch: Epoch, files: tuple[StagedFile, ...]) -> Receipt:
+    def _commit(self, epoch: Epoch, files: tuple[StagedFile, ...]) -> Receipt | None:
         if epoch.commission is None:
             epoch.commission = self._commission(epoch, files)
         commission = epoch.commission

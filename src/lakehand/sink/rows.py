@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from lakehand.errors import ValidationError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 __all__ = ["as_reader", "batches_of"]
 
+#: Pieces in which large tables are written: what is done to one takes so much memory again.
+_PIECE_ROWS = 256 * 1024
 
-def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `data` batch by batch.
+
+def batches_of(data: Any) -> list[pa.RecordBatch]:
+    """Return rows that are in memory as batches.
+
+    ValidationError for a stream of rows: nobody knows how many there are.
+    """
+    if isinstance(data, pa.RecordBatchReader):
+        raise ValidationError(
+            "a sink takes rows that are in memory, and not a reader",
+            field="data",
+            hint="write its batches one by one, or use Table.append",
+        )
+    return list(as_reader(data))
+
+
+def as_reader(data: Any) -> pa.RecordBatchReader:
+    """Return the rows of `data` as a stream, which is read once.
 
     It may be an Arrow table, batch, reader or dataset, anything that hands out Arrow by its
     exchange protocol (Polars, DuckDB), or a pandas frame.
     """
-    return iter(as_reader(data))
-
-
-def as_reader(data: Any) -> pa.RecordBatchReader:
-    """Return the rows of `data` as a stream, which is read once."""
     if isinstance(data, pa.RecordBatchReader):
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.RecordBatchReader.from_batches(data.schema, [data])
     if isinstance(data, pa.Table):
-        return data.to_reader()
+        return data.to_reader(max_chunksize=_PIECE_ROWS)
     if _is_pandas(data):
-        return pa.Table.from_pandas(data, preserve_index=False).to_reader()
+        return pa.Table.from_pandas(data, preserve_index=False).to_reader(_PIECE_ROWS)
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
     if hasattr(data, "scanner"):

@@ -88,6 +88,7 @@ class DeltaSink:
             self._settings,
             partition_by=self._options.partition_by,
             properties=self._properties,
+            where=self._options.where,
         )
         if not target.find():
             self._create_or_wait(target)
@@ -156,13 +157,11 @@ class DeltaSink:
     def write(self, data: Any) -> int:
         """Take rows of the current epoch in, and return how many: 0 in an epoch that is skipped.
 
-        SchemaMismatchError if they do not fit the table, BackpressureError if too many wait.
-        Nothing of a batch is taken then.
+        Rows are an Arrow table or batch, or a pandas frame. SchemaMismatchError if they do not fit
+        the table, BackpressureError if too many wait: nothing of them is taken then.
         """
-        delivery, rows = self._opened, 0
-        for batch in batches_of(data):
-            rows += delivery.write(self._fit(batch))
-        return rows
+        delivery, batches = self._opened, batches_of(data)
+        return delivery.write([self._fit(batch) for batch in batches])
 
     def _fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         context = self._opened_context
@@ -170,7 +169,7 @@ class DeltaSink:
             schema = batch.schema
             work = context.background.start(lambda: context.target.create(schema))
             context.background.wait(work)
-        return context.target.conformer.conform(batch)
+        return context.target.fit(batch)
 
     def flush(self) -> None:
         """Wait until the rows taken so far are written; at-least-once commits them, too."""

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from lakehand.errors import NotATableError, SchemaMismatchError, TableExistsError
+from lakehand.errors import (
+    NotATableError,
+    SchemaMismatchError,
+    TableExistsError,
+    ValidationError,
+)
+from lakehand.expressions.evaluate import keep_true
+from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.registry import detect_format, load_format
 from lakehand.sink.conform import Conformer
 
@@ -13,6 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
     from lakehand.formats.worker import FormatWorker
     from lakehand.model.head import TableHead
@@ -35,15 +43,18 @@ class Target:
         *,
         partition_by: tuple[str, ...] = (),
         properties: Mapping[str, str] | None = None,
+        where: str | None = None,
         handle: FormatTable | None = None,
     ) -> None:
         self.store = store
         self._settings = settings
         self._partition_by = partition_by
         self._properties = properties or {}
+        self._where = where
         self._handle = handle
         self._head: TableHead | None = None
         self._conformer: Conformer | None = None
+        self._overwritten: Predicate | None = None
         #: Version that the next change is made from.
         self.base_version = -1
 
@@ -100,6 +111,29 @@ class Target:
         self._head = head
         self.base_version = head.version
         self._conformer = Conformer(head.schema, table=head.table)
+        if self._where is not None:
+            self._overwritten = parse_predicate(self._where, head.schema)
+
+    def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows as the table wants them; SchemaMismatchError or ValidationError if it cannot.
+
+        An overwrite of a part of the table takes no rows that belong to another part.
+        """
+        fitted = self.conformer.conform(batch)
+        if self._overwritten is not None:
+            inside = keep_true(self._overwritten, fitted).num_rows
+            if inside < fitted.num_rows:
+                raise self._outside(fitted.num_rows - inside)
+        return fitted
+
+    def _outside(self, rows: int) -> ValidationError:
+        return ValidationError(
+            f"{rows:,} of these rows do not fulfil {self._where!r}, and so are not of the part of"
+            f" {self.store.url} that is overwritten",
+            field="where",
+            value=self._where,
+            hint="nothing of this batch was taken; filter the rows, or widen the condition",
+        )
 
     def _check_partitions(self, head: TableHead) -> None:
         wanted = [name.lower() for name in self._partition_by]
