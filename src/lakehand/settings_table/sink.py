@@ -51,6 +51,13 @@ SINK: tuple[Setting, ...] = (
         aliases=("partition.columns", "partitionColumns"),
     ),
     Setting(
+        name="create_table",
+        parse=parse_bool,
+        default=True,
+        help="Whether the first rows of a sink create a table that is not there.",
+        aliases=("create.table", "createTable"),
+    ),
+    Setting(
         name="schema_evolution",
         parse=parse_bool,
         default=False,

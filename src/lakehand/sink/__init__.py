@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from lakehand.sink.committer import DeltaCommitter
 from lakehand.sink.context import SinkMetrics
+from lakehand.sink.descriptors import Descriptor
 from lakehand.sink.epochs import EpochState
 from lakehand.sink.sink import DeltaSink
 
-__all__ = ["DeltaSink", "EpochState", "SinkMetrics"]
+__all__ = ["DeltaCommitter", "DeltaSink", "Descriptor", "EpochState", "SinkMetrics"]

@@ -121,9 +121,8 @@ class AtLeastOnce:
             staging.discard()
             raise
 
-    def stage(self) -> tuple[StagedFile, ...]:
+    def describe(self) -> None:
         """Do nothing: rows become files when they are committed."""
-        return ()
 
     def commit(self) -> Receipt | None:
         """Flush, and end the epoch if one has begun."""

@@ -49,6 +49,8 @@ class Epoch:
         self.writing: Future[tuple[StagedFile, ...]] | None = None
         self.committing: Future[Receipt | None] | None = None
         self.commission: Commission | None = None
+        #: Whether another process was told of the files, and may commit them.
+        self.is_handed_over = False
 
 
 class Epochs:

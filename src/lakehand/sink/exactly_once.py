@@ -13,6 +13,7 @@ from lakehand.errors import CommitUnknownError, LakehandError, SinkStateError
 from lakehand.model.work import Transaction
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.sink.committing import find_commission
+from lakehand.sink.descriptors import Descriptor, rules_of
 from lakehand.sink.epochs import Epoch, Epochs, EpochState
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class ExactlyOnce:
     def __init__(self, context: SinkContext) -> None:
         self._context = context
         self._writer_id = context.options.writer_id or ""
+        self._pipeline = context.options.pipeline
         self._epochs = Epochs(
             self._last_in_table(),
             gaps=context.options.epoch_gaps,
@@ -87,7 +89,8 @@ class ExactlyOnce:
 
     def _last_in_table(self) -> int | None:
         target = self._context.target
-        return target.head.transactions.get(self._writer_id) if target.is_known else None
+        name = self._pipeline or self._writer_id
+        return target.head.transactions.get(name) if target.is_known else None
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> int:
         """Take rows of the current epoch; 0 if they are dropped."""
@@ -134,6 +137,22 @@ class ExactlyOnce:
             epoch.state = EpochState.STAGED
         return files
 
+    def describe(self) -> Descriptor | None:
+        """Write all rows of the epoch, and say into which files; None if there are none."""
+        files = self.stage()
+        if not files:
+            return None
+        epoch, head = self._require(EpochState.STAGED), self._context.target.head
+        epoch.is_handed_over = self._pipeline is not None
+        return Descriptor(
+            writer=self._writer_id,
+            epoch=epoch.number,
+            table_id=head.table_id,
+            rules=rules_of(head),
+            base_version=self._context.target.base_version,
+            files=files,
+        )
+
     def _finish(self, epoch: Epoch) -> tuple[StagedFile, ...]:
         self._write_waiting(epoch)
         if epoch.failure is None:
@@ -145,7 +164,7 @@ class ExactlyOnce:
         raise epoch.failure
 
     def commit(self) -> Receipt | None:
-        """Commit the epoch; None if there is nothing to commit."""
+        """Commit the epoch; None if there is nothing to commit, or the committer has done so."""
         if self._skipped is not None:
             self._skipped = None
             return None
@@ -155,7 +174,7 @@ class ExactlyOnce:
             self._epochs.ended_without_rows(epoch.number)
             self._epoch = None
             return None
-        receipt = self._commit(epoch, files)
+        receipt = None if self._pipeline is not None else self._commit(epoch, files)
         self._epochs.committed(epoch.number)
         self._doubtful.clear()
         self._epoch = None
@@ -215,6 +234,9 @@ class ExactlyOnce:
 
     def _give_up(self, epoch: Epoch) -> None:
         self._context.buffer.release(self._context.buffer.take())
+        if epoch.is_handed_over:
+            # Its committer may commit it yet: only vacuum can tell that nobody has.
+            return
         commission = epoch.commission
         if commission is None or not commission.is_unknown:
             epoch.staging.discard()

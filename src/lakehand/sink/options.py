@@ -23,6 +23,8 @@ class SinkOptions:
 
     #: By this name a table knows what it has of this writer; None: it does not.
     writer_id: str | None
+    #: Name under which another process commits what this one writes; None: it commits itself.
+    pipeline: str | None
     #: Whether epochs are committed once however often they are written; else rows at least once.
     exactly_once: bool
     #: Whether an epoch takes the place of what is there.
@@ -43,7 +45,9 @@ class SinkOptions:
     epoch_gaps: str
 
     @classmethod
-    def of(cls, settings: Settings, *, where: str | None = None) -> Self:
+    def of(
+        cls, settings: Settings, *, where: str | None = None, pipeline: str | None = None
+    ) -> Self:
         """Return what `settings` ask for; ValidationError or RefusedError if it cannot be."""
         _refuse_what_is_not_there(settings)
         writer_id, overwrites = _writer_id(settings), settings["write_mode"] == "overwrite"
@@ -57,8 +61,12 @@ class SinkOptions:
         if where is not None and not overwrites:
             message = "where says what is overwritten, and write_mode is append"
             raise ValidationError(message, field="where", value=where)
+        if pipeline is not None and (delivery != "exactly-once" or overwrites):
+            message = "writers of a pipeline append exactly once: give a writer_id, and append"
+            raise ValidationError(message, field="pipeline", value=pipeline)
         return cls(
             writer_id=writer_id,
+            pipeline=pipeline,
             exactly_once=delivery == "exactly-once",
             overwrites=overwrites,
             where=where,

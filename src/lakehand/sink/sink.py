@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from lakehand.model.work import Receipt
     from lakehand.observe.clock import Clock
+    from lakehand.sink.descriptors import Descriptor
     from lakehand.sink.epochs import EpochState
 
 __all__ = ["DeltaSink"]
@@ -54,7 +55,7 @@ class DeltaSink:
         writer_id: str | None = None,
         schema: pa.Schema | None = None,
         where: str | None = None,
-        create: bool = True,
+        pipeline: str | None = None,
         properties: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
         clock: Clock | None = None,
@@ -62,15 +63,17 @@ class DeltaSink:
     ) -> None:
         """Check what is asked for; nothing is opened yet.
 
-        `schema` creates a missing table when the sink is opened; without it the first rows do, or,
-        with `create=False`, nobody. `properties` are those of the new table. `where` says which
-        part of the table an overwrite replaces. Further keywords are settings, by any spelling.
+        `writer_id` makes the sink exactly-once: a name of its own for each writer, the same one
+        after every restart. `schema` creates a missing table when the sink is opened; without it
+        the first rows do. `properties` are those of the new table. `where` says which part of the
+        table an overwrite replaces. `pipeline` is the name of a DeltaCommitter that commits for
+        this sink, which then only writes: see `pre_commit`. Further keywords are settings, by any
+        of their spellings.
         """
         self._settings = Settings({"writer_id": writer_id, **settings})
-        self._options = SinkOptions.of(self._settings, where=where)
+        self._options = SinkOptions.of(self._settings, where=where, pipeline=pipeline)
         self._store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
         self._schema = schema
-        self._create = create
         self._properties = properties
         self._clock = clock or SystemClock()
         self._context: SinkContext | None = None
@@ -102,11 +105,11 @@ class DeltaSink:
     def _create_or_wait(self, target: Target) -> None:
         if self._schema is not None:
             target.create(self._schema)
-        elif not self._create:
+        elif not self._settings["create_table"]:
             raise NotATableError(
                 f"there is no table at {self._store.url}, and none may be created",
                 table=self._store.url,
-                hint="give a schema, or leave create=False out",
+                hint="give a schema, or set create_table",
             )
 
     def _new_context(self, target: Target) -> SinkContext:
@@ -175,9 +178,13 @@ class DeltaSink:
         """Wait until the rows taken so far are written; at-least-once commits them, too."""
         self._opened.flush()
 
-    def pre_commit(self) -> None:
-        """Write all rows of the epoch; nobody sees them before `commit_epoch`."""
-        self._opened.stage()
+    def pre_commit(self) -> Descriptor | None:
+        """Write all rows of the epoch, and say into which files; nobody sees them yet.
+
+        None if the epoch has no rows, or is skipped. With a `pipeline` send the descriptor, or its
+        `to_json()`, to the committer, and call `commit_epoch` when that has committed it.
+        """
+        return self._opened.describe()
 
     def commit_epoch(self) -> Receipt | None:
         """Commit the epoch; None if it has no rows, or was in the table before.

@@ -1,0 +1,80 @@
+"""What a writer tells the one who commits for it: files that wait, as versioned JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from lakehand.errors import ValidationError
+from lakehand.model.work import StagedFile
+
+if TYPE_CHECKING:
+    from lakehand.model.head import TableHead
+
+__all__ = ["Descriptor", "rules_of"]
+
+#: The only form there is so far.
+_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Descriptor:
+    """Files of one epoch of one writer, complete and in no version."""
+
+    writer: str
+    epoch: int
+    #: Of the table that the files were written for.
+    table_id: str | None
+    #: Fingerprint of what the table asks of files.
+    rules: str
+    #: Version that the writer knew.
+    base_version: int
+    files: tuple[StagedFile, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    def to_json(self) -> str:
+        """Return the text to send to the committer."""
+        return json.dumps({"version": _VERSION, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what a writer sent; ValidationError if it is of a form that is not known."""
+        value = _parse(text)
+        version = value.pop("version", None)
+        if version != _VERSION:
+            raise ValidationError(
+                f"a descriptor of version {version!r} cannot be read: only {_VERSION} is known",
+                field="version",
+                value=version,
+                hint="nothing was committed; use the same lakehand for writers and committer",
+            )
+        try:
+            files = tuple(StagedFile.from_json(file) for file in value.pop("files"))
+            return cls(**value, files=files)
+        except (KeyError, TypeError) as error:
+            raise _unreadable(repr(error)) from error
+
+
+def rules_of(head: TableHead) -> str:
+    """Return a fingerprint of what a table asks of files."""
+    return hashlib.sha256(head.rules.encode()).hexdigest()
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise _unreadable(str(error)) from error
+    if not isinstance(value, dict):
+        raise _unreadable("it is no object")
+    return value
+
+
+def _unreadable(reason: str) -> ValidationError:
+    message = f"a descriptor cannot be read: {reason}"
+    return ValidationError(message, field="descriptor", hint="nothing was committed")
