@@ -331,6 +331,10 @@ def python_page() -> Iterator[str]:
             yield "The [settings](settings.md), each with name, default, help and aliases."
             continue
         yield from _callable(name, value, is_error=name.endswith("Error"))
+    yield "## Methods of a `DeltaSink`"
+    for name, method in _methods(lakehand.DeltaSink):
+        yield f"### `DeltaSink.{name}`"
+        yield from _callable(name, method)
     yield "## Verbs of a `Table`"
     for name, method in _methods(lakehand.Table):
         yield f"### `Table.{name}`"

@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lakehand.assess.health import Health
     from lakehand.assess.inspect import Inspection
     from lakehand.errors import (
         CommitConflictError,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from lakehand.observe.events import Progress
     from lakehand.planning.plan import Plan
     from lakehand.settings import SETTINGS, Settings
+    from lakehand.sink import DeltaSink
     from lakehand.storage import Store, open_store
     from lakehand.storage.retry import RetryPolicy, with_retry
     from lakehand.table import Table, check_health, create_table, open_table
@@ -38,7 +38,7 @@ __all__ = [
     "SETTINGS",
     "CommitConflictError",
     "CommitUnknownError",
-    "Health",
+    "DeltaSink",
     "Inspection",
     "LakehandError",
     "NotATableError",
@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Health": "assess.health",
+    "DeltaSink": "sink",
     "Inspection": "assess.inspect",
     "Plan": "planning.plan",
     "Progress": "observe.events",
