@@ -129,8 +129,7 @@ class RollingWriter:
         self._append(all_but=0)
 
     def _next_group_rows(self) -> int:
-        per_row = self._bytes_per_row or self._first_guess()
-        layout = self._layout
+        per_row, layout = self._per_row(), self._layout
         group_bytes = min(layout.row_group_bytes, layout.target_file_bytes / _MIN_GROUPS_A_FILE)
         in_memory = layout.group_memory_bytes / self._memory_per_row()
         rows = min(layout.row_group_rows, group_bytes / per_row, in_memory)
@@ -138,8 +137,10 @@ class RollingWriter:
             rows = min(rows, (layout.target_file_bytes - self._position()) / per_row)
         return max(1, int(rows))
 
-    def _first_guess(self) -> float:
-        """Return bytes a row before any is written: rather too many, so that no file is too big."""
+    def _per_row(self) -> float:
+        """Return bytes a row in the file; until one is, rather too many than too few."""
+        if self._bytes_per_row is not None:
+            return self._bytes_per_row
         memory = self._memory_per_row()
         return max(self._layout.expected_bytes_per_row or memory, memory / _MAX_EXPANSION)
 
@@ -158,7 +159,7 @@ class RollingWriter:
         """Return the bytes of the open file, those of row groups in the works estimated."""
         if self._open is None:
             return 0
-        return self._open.bytes + self._open.rows_in_works * (self._bytes_per_row or 0)
+        return self._open.bytes + self._open.rows_in_works * self._per_row()
 
     def _write_group(self, rows: int) -> None:
         group = self._take(rows)
@@ -179,7 +180,8 @@ class RollingWriter:
         """Have the row group encoded, now or by a thread while more rows are gathered."""
         assert self._open is not None  # noqa: S101  opened by the caller
         self._open.rows_in_works += group.num_rows
-        learns = self._bytes_per_row is None and self._rows != self._layout.expected_rows
+        is_first = self._rows == group.num_rows
+        learns = is_first and self._rows != self._layout.expected_rows
         future = self._pool.submit(self._encoder.encode, group, learns=learns)
         self._encoding.append((self._open, future))
         del group
@@ -187,12 +189,16 @@ class RollingWriter:
 
     def _must_wait(self) -> bool:
         """Say whether nothing can be done before the row groups in the works are encoded."""
-        is_near_end = self._position() > self._layout.target_file_bytes / 2
-        return self._layout.threads == 1 or (is_near_end and not self._is_steady)
+        return self._layout.threads == 1 or (self._is_near_end() and not self._is_steady)
+
+    def _is_near_end(self) -> bool:
+        return self._position() > self._layout.target_file_bytes / 2
 
     def _settle_first(self) -> bool:
-        """Wait for the first row group, which tells the size of others; False: no need to."""
+        """Wait for the first row group if its size, which tells that of others, matters by now."""
         if self._bytes_per_row is not None or not self._encoding:
+            return False
+        if self._layout.expected_bytes_per_row and not self._is_near_end():
             return False
         self._append(all_but=0)
         self._end_if_full()

@@ -128,6 +128,8 @@ def relabel(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
     A cast would look nested members up by name, and so make them null where names differ.
     """
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
     for have, want in zip(batch.schema, schema, strict=True):
         if not _same_layout(have.type, want.type):
             message = f"column {want.name!r} is {have.type}, and must be written as {want.type}"

@@ -5,10 +5,12 @@ DuckDB takes a fraction of the time. What it might not read as it is meant is le
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -65,34 +67,33 @@ class Scanner:
     def read(self, files: Sequence[SourceFile], digester: Digester) -> Iterator[pa.RecordBatch]:
         """Stream the visible rows of `files`, each counted in `digester`."""
         with self._connect() as connection:
-            # Arrow compares pages with their checksums, DuckDB does not.
-            for group, rows in self._groups(connection, files, are_checked=True):
-                if rows is None:
-                    yield from self._read_by_arrow(group, digester)
+            for query in self._queries(connection, files):
+                if query.rows is None:
+                    yield from self._read_by_arrow(query.files, digester)
                 else:
-                    yield from self._read_by_duckdb(connection, rows, digester)
+                    with _checked_pages(query.paths):
+                        yield from self._read_by_duckdb(connection, query.rows, digester)
 
     def read_uncounted(self, files: Sequence[SourceFile]) -> Iterator[pa.RecordBatch]:
         """Stream the visible rows of `files`, for those who prove nothing by them."""
         with self._connect() as connection:
-            for group, rows in self._groups(connection, files, are_checked=True):
-                if rows is None:
-                    yield from read_rows(self.request, group)
-                    continue
-                reader = connection.sql(rows.text).to_arrow_reader(rows.batch_rows)
-                for batch in _fetch(reader):
-                    yield relabel(batch, self.request.output)
+            for query in self._queries(connection, files):
+                if query.rows is None:
+                    yield from read_rows(self.request, query.files)
+                else:
+                    with _checked_pages(query.paths):
+                        yield from self._read_unhashed(connection, query.rows)
 
     def digest(self, files: Sequence[SourceFile], digester: Digester) -> None:
         """Count the visible rows of `files` in `digester`."""
         with self._connect() as connection:
-            for group, rows in self._groups(connection, files, are_checked=False):
-                if rows is None:
-                    for _ in self._read_by_arrow(group, digester):
+            for query in self._queries(connection, files):
+                if query.rows is None:
+                    for _ in self._read_by_arrow(query.files, digester):
                         pass
                 else:
-                    query = digest_query(rows.text, self.request.output)
-                    [(count, first, second)] = connection.execute(query).fetchall()
+                    text = digest_query(query.rows.text, self.request.output)
+                    [(count, first, second)] = connection.execute(text).fetchall()
                     digester.add_sums(count, int(first or 0), int(second or 0))
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
@@ -113,40 +114,25 @@ class Scanner:
         connection.execute(f"SET streaming_buffer_size = '{ahead_bytes}B'")
         return connection
 
-    def _groups(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        files: Sequence[SourceFile],
-        *,
-        are_checked: bool,
-    ) -> Iterator[tuple[list[SourceFile], SqlRows | None]]:
-        """Sort files by schema, each group with its query; None where Arrow has to read."""
+    def _queries(
+        self, connection: duckdb.DuckDBPyConnection, files: Sequence[SourceFile]
+    ) -> Iterator[_Query]:
+        """Sort files by schema, each group with its query."""
         if self.decoder == "arrow":
-            yield list(files), None
+            yield _Query(files=files)
             return
         for portion in self._local_portions(files):
-            group = [files[position] for position in portion.positions]
+            here = [files[position] for position in portion.positions]
             if portion.paths is None:
-                yield group, None
-            else:
-                yield from self._queries(connection, group, portion.paths, are_checked=are_checked)
-
-    def _queries(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        files: Sequence[SourceFile],
-        paths: Sequence[Path],
-        *,
-        are_checked: bool,
-    ) -> Iterator[tuple[list[SourceFile], SqlRows | None]]:
-        for positions in by_schema(connection, paths):
-            group = [files[position] for position in positions]
-            local = [paths[position] for position in positions]
-            is_intact = not are_checked or all(pages_are_intact(path) for path in local)
-            rows = sql_rows(connection, self.request, group, local) if is_intact else None
-            if rows is not None:
-                rows.bind(connection)
-            yield group, rows
+                yield _Query(files=here)
+                continue
+            for positions in by_schema(connection, portion.paths):
+                group = [here[position] for position in positions]
+                paths = [portion.paths[position] for position in positions]
+                rows = sql_rows(connection, self.request, group, paths)
+                if rows is not None:
+                    rows.bind(connection)
+                yield _Query(files=group, paths=paths, rows=rows)
 
     def _local_portions(self, files: Sequence[SourceFile]) -> Iterator[Portion]:
         resolved = [(*self.request.store.resolve(file.path), file.size_bytes) for file in files]
@@ -156,10 +142,18 @@ class Scanner:
     def _read_by_duckdb(
         self, connection: duckdb.DuckDBPyConnection, rows: SqlRows, digester: Digester
     ) -> Iterator[pa.RecordBatch]:
-        query = query_with_lanes(rows.text, self.request.output)
+        schema = self.request.output
+        query = query_with_lanes(rows.text, schema)
         for batch in _fetch(connection.sql(query).to_arrow_reader(rows.batch_rows)):
             if batch.num_rows:
-                yield relabel(digester.add_hashed(batch), self.request.output)
+                yield relabel(digester.add_hashed(batch), schema)
+
+    def _read_unhashed(
+        self, connection: duckdb.DuckDBPyConnection, rows: SqlRows
+    ) -> Iterator[pa.RecordBatch]:
+        schema = self.request.output
+        for batch in _fetch(connection.sql(rows.text).to_arrow_reader(rows.batch_rows)):
+            yield relabel(batch, schema)
 
     def _read_by_arrow(
         self, files: Sequence[SourceFile], digester: Digester
@@ -169,6 +163,36 @@ class Scanner:
         for batch in read_rows(self.request, files):
             digester.add(batch)
             yield batch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Query:
+    """Files of one schema, and how they are read."""
+
+    files: Sequence[SourceFile]
+    #: The same as local files; empty if some are too large to be.
+    paths: Sequence[Path] = ()
+    #: None: Arrow has to read them.
+    rows: SqlRows | None = None
+
+
+@contextmanager
+def _checked_pages(paths: Sequence[Path]) -> Iterator[None]:
+    """Compare pages with their checksums while DuckDB, which does not, decodes them.
+
+    NotDecodable at the end if one was changed: Arrow will say which.
+    """
+    is_over = Event()
+    with ThreadPoolExecutor(1, thread_name_prefix="checksums") as pool:
+        are_intact = pool.submit(
+            lambda: all(is_over.is_set() or pages_are_intact(path) for path in paths)
+        )
+        try:
+            yield
+            if not are_intact.result():
+                raise NotDecodable("a page does not have the checksum that was written with it")
+        finally:
+            is_over.set()
 
 
 def _fetch(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

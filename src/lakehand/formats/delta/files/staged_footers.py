@@ -32,7 +32,7 @@ def staged_difference(
     """Return what readers find in `outputs` otherwise than in `inputs`, whatever the rows are."""
     if not outputs:
         return None
-    facts = read_many_facts(context.store.resolve(file.path) for file in inputs)
+    facts = context.footers.of(context.store, inputs)
     wanted = _text(RecodedCalendar.of(facts).key_values)
     written = read_many_facts((context.store, file.path) for file in outputs)
     for file, found in zip(outputs, written, strict=True):
