@@ -21,7 +21,17 @@ from lakehand.assess import inspect as inspection
 from lakehand.cli.main import cli
 from lakehand.formats.delta.protocol.features import BINDINGS, FEATURES
 from lakehand.formats.delta.upkeep.findings import FINDINGS
-from lakehand.model import history, purging, reports, retention, upkeep, verification, work
+from lakehand.model import (
+    history,
+    purging,
+    repair,
+    reports,
+    retention,
+    row_reports,
+    upkeep,
+    verification,
+    work,
+)
 from lakehand.model.quantities import format_bytes, format_duration
 from lakehand.planning import plan as planning
 from lakehand.planning import policy
@@ -75,7 +85,7 @@ EXIT_CODES = (
     ("2", "bad usage: an argument, a setting or a missing part"),
     ("3", "lost to a concurrent writer; nothing was changed; try again"),
     ("4", "the proof failed; nothing was changed"),
-    ("5", "unhealthy (`health` and `verify` only)"),
+    ("5", "unhealthy (`health`, `verify` and `repair` only)"),
     ("130", "interrupted"),
 )
 
@@ -226,6 +236,10 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`verify`, `repair`: each of `findings[]`", verification, "Finding"),
     ("`verify`: each of `proofs[]`", verification, "ProofCheck"),
     ("`verify`: `inputs`, `outputs`", verification, "RowsSeen"),
+    ("`repair`", repair, "RepairReport"),
+    ("`repair`: each of `repairs[]`", repair, "Repair"),
+    ("`repair`: each of `refused[]`", repair, "Refusal"),
+    ("`repair`: each of `files_dropped[]`", repair, "DroppedFile"),
     ("`vacuum`", retention, "VacuumReport"),
     ("`vacuum`: each of `holders[]`", retention, "Holder"),
     ("`vacuum`: `kept`", retention, "Kept"),

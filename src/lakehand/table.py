@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.assess.inspect import Inspection, inspect_snapshot
 from lakehand.assess.layout import column_names
+from lakehand.assess.verbs import SoundnessVerbs
 from lakehand.clustering import OrderingVerbs
 from lakehand.errors import RefusedError, ValidationError
 from lakehand.formats.registry import detect_format, load_format
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from lakehand.model.purging import PurgeReport
     from lakehand.model.reports import OperationReport, StatisticsReport
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.verification import Verification
     from lakehand.observe import OnProgress
     from lakehand.planning.plan import Plan
     from lakehand.planning.restriction import FileFilter
@@ -345,35 +345,6 @@ class Table(OrderingVerbs, RetentionVerbs, RowVerbs, UpkeepVerbs, SoundnessVerbs
             request=StatisticsRequest(where=where, full=full),
             spark=self._spark,
             dry_run=dry_run,
-            on_progress=on_progress,
-        )
-
-    def verify(
-        self,
-        *,
-        version: int | None = None,
-        every: bool = False,
-        proofs: bool = True,
-        deep: bool = False,
-        on_progress: OnProgress | None = None,
-        **settings: Any,
-    ) -> Verification:
-        """Check that the table is whole, and again that a rewrite kept every row. Writes nothing.
-
-        Looked at are all commits and checkpoints, and every file: whether it is there, its size,
-        its footer, its number of rows and its deleted rows; with `deep` also its rows, against its
-        statistics. A table that cannot be opened by its history is diagnosed, too. Then the files
-        of the newest commit that carries a proof are compared with those that they replaced;
-        `version` names another commit, `every` takes all, `proofs=False` none. Further keywords
-        are settings, for this call only.
-        """
-        from lakehand.assess.verify import VerifyRequest, verify
-
-        return verify(
-            self._handle,
-            settings=self._settings.with_call(settings),
-            request=VerifyRequest(version=version, every=every, proofs=proofs, deep=deep),
-            spark=self._spark,
             on_progress=on_progress,
         )
 

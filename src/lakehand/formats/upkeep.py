@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakehand.model.repair import LogRepair
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.upkeep import KeepWishes, LogCleanup
     from lakehand.model.verification import Finding, LogCheck
@@ -36,6 +37,14 @@ class FormatUpkeep(Protocol):
 
     def check_entries(self, snapshot: Snapshot) -> tuple[Finding, ...]:
         """Say what is wrong with the table of files itself, without looking at the files."""
+        ...
+
+    def repair_log(self, *, accept_data_loss: bool = False, dry_run: bool = False) -> LogRepair:
+        """Set right what is wrong with the history, as far as nothing is lost by it.
+
+        `accept_data_loss` goes back to the newest version that can be read, and gives up history
+        that cannot be. Nothing is deleted for good: what leaves the history is set aside.
+        """
         ...
 
     def hold_dropped_columns(self, snapshot: Snapshot) -> pa.BooleanArray:

@@ -30,6 +30,12 @@ class Step(StrEnum):
     CHECKPOINT_POINTED = "checkpoint-pointed"
     #: A cleanup of the log: a part of what goes is gone.
     LOG_STRETCH_DELETED = "log-stretch-deleted"
+    #: A repair of the log: what leaves it is copied, and still in its place.
+    REPAIR_COPIED = "repair-copied"
+    #: A repair of the log: a part of the versions that go is gone.
+    REPAIR_FORGETTING = "repair-forgetting"
+    #: A repair of the log: what misleads readers is gone, and nothing took its place yet.
+    REPAIR_SET_ASIDE = "repair-set-aside"
     #: A run: its ledger exists.
     RUN_STARTED = "run-started"
     #: A task: its names are reserved, no byte of them written.
@@ -68,18 +74,18 @@ class Step(StrEnum):
     VACUUM_DELETING = "vacuum-deleting"
     #: Vacuum: all files are deleted; quarantines and history do not say so yet.
     VACUUM_DELETED = "vacuum-deleted"
-
-
-_listener: Callable[[Step], None] | None = None
-
-
-def reached(step: Step) -> None:
     #: A sink: some rows of an epoch are on their way into files.
     SINK_WRITING = "sink-writing"
     #: A sink: all rows of an epoch are in files; no commit was tried.
     SINK_STAGED = "sink-staged"
     #: A sink: an epoch is in the table, which its caller does not know yet.
     SINK_COMMITTED = "sink-committed"
+
+
+_listener: Callable[[Step], None] | None = None
+
+
+def reached(step: Step) -> None:
     """Say that the work has come to `step`."""
     if _listener is not None:
         _listener(step)

@@ -9,9 +9,10 @@ from lakehand.cli.commands.log import checkpoint
 from lakehand.cli.commands.proving import statistics, verify
 from lakehand.cli.commands.purging import purge
 from lakehand.cli.commands.reading import history, inspect, settings
-from lakehand.cli.commands.repairing import clean_logs, restore
+from lakehand.cli.commands.repairing import clean_logs, repair, restore
 from lakehand.cli.commands.retention import pin, vacuum
 from lakehand.cli.commands.rewriting import cluster, compact, plan
+from lakehand.cli.commands.rows import deduplicate, delete
 
 if TYPE_CHECKING:
     import click
@@ -26,11 +27,14 @@ COMMANDS: tuple[click.Command, ...] = (
     plan,
     compact,
     cluster,
+    deduplicate,
+    delete,
     purge,
     statistics,
     vacuum,
     pin,
     verify,
+    repair,
     checkpoint,
     clean_logs,
     restore,

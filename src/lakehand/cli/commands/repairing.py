@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from lakehand.cli.opening import open_for_command
-from lakehand.cli.options import table_options, timestamp_option, version_option
+from lakehand.cli.options import engine_options, table_options, timestamp_option, version_option
 from lakehand.cli.output import print_document, print_screen
-from lakehand.errors import EXIT_FAILED
+from lakehand.cli.progress import progress_bar
+from lakehand.errors import EXIT_FAILED, EXIT_UNHEALTHY
 
 
 @click.command("clean-logs")
@@ -82,3 +83,38 @@ def restore(
         print_document(report.to_json())
     else:
         print_screen(*restore_screen(report))
+
+
+@click.command()
+@table_options
+@click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
+@click.option(
+    "--accept-data-loss",
+    is_flag=True,
+    help="Give up what cannot be read: lost files, and versions whose commits are broken.",
+)
+@click.option("--deep", is_flag=True, help="Decode the rows of every file to find what is wrong.")
+@engine_options
+def repair(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    **options: Any,
+) -> int:
+    """Set right what is wrong with TABLE, as far as nothing is lost by it, and look again.
+
+    Checkpoints and the pointer to the newest one are written anew; what misleads readers is set
+    aside, never deleted. Stop other writers first. Exit code 5 if something is still wrong, or
+    would be.
+    """
+    from lakehand.cli.screens.repairing import repair_screen
+
+    opened = open_for_command(table, storage_options)
+    with progress_bar() as on_progress:
+        report = opened.repair(on_progress=on_progress, **options)
+    if as_json:
+        print_document(report.to_json())
+    else:
+        print_screen(*repair_screen(report))
+    is_wrong = report.refused if report.dry_run else report.remaining
+    return EXIT_UNHEALTHY if is_wrong else 0

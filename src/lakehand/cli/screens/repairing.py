@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from lakehand.cli.screens.proving import findings_list
 from lakehand.model.quantities import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from lakehand.model.repair import RepairReport
     from lakehand.model.upkeep import LogCleanupReport, RestoreReport
 
 
@@ -51,3 +53,32 @@ def restore_screen(report: RestoreReport) -> Iterator[RenderableType]:
     )
     if report.outcome == "committed":
         yield Text(f"committed as version {report.version:,}")
+
+
+def repair_screen(report: RepairReport) -> Iterator[RenderableType]:
+    """Show what was done, what is lost by it, what was left alone, and what is still wrong."""
+    yield Text(f"{report.operation}: {_repair_words(report)}", style="bold")
+    for repair in report.repairs:
+        yield Text(f"  {repair.name}: {repair.message}")
+        yield from (Text(f"    {path}") for path in repair.paths)
+        if repair.loses:
+            yield Text.assemble(("    lost: ", "bold red"), repair.loses)
+    if report.aside:
+        yield Text(f"  what was set aside is in {report.aside}")
+    for refusal in report.refused:
+        what = refusal.path or "the table"
+        yield Text.assemble(("  left alone: ", "bold yellow"), f"{refusal.name} of {what}")
+        yield Text(f"    {refusal.reason}")
+    if report.remaining and not report.dry_run:
+        yield Text("still wrong:", style="bold red")
+        yield from findings_list(report.remaining)
+
+
+def _repair_words(report: RepairReport) -> str:
+    found = format_count(len(report.findings), "finding")
+    if report.dry_run:
+        return f"{found}; nothing was changed"
+    if report.outcome == "nothing_to_do":
+        return f"{found}; nothing was repaired" if report.findings else "the table is sound"
+    left = format_count(len(report.remaining), "finding")
+    return f"{found}; {left} left" if report.remaining else f"{found}; the table is sound again"

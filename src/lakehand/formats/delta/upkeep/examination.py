@@ -14,7 +14,7 @@ from lakehand.errors import (
 )
 from lakehand.formats.delta.checkpoints.check import check_checkpoint
 from lakehand.formats.delta.log.listing import list_log
-from lakehand.formats.delta.log.snapshot import load_state_at
+from lakehand.formats.delta.log.snapshot import load_snapshot
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY, CheckpointName, parse_log_name
 from lakehand.formats.delta.upkeep.commits import examine_commits
 from lakehand.formats.delta.upkeep.comparison import checkpoint_difference
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.listing import CheckpointFiles, LogListing
     from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.delta.upkeep.commits import CommitFacts
+    from lakehand.model.snapshot import Snapshot
     from lakehand.storage import ObjectInfo, Store
 
 __all__ = ["BadCheckpoint", "LogExamination", "examine_log"]
@@ -58,13 +59,18 @@ class LogExamination:
     #: Files of checkpoints that are not complete; readers pass them by.
     fragments: tuple[ObjectInfo, ...]
     #: The newest version that loads as any reader would load it; None if none does.
-    state: DeltaState | None = None
+    snapshot: Snapshot | None = None
     #: Why the newest version, or any, cannot be used, where a feature is the reason.
     refusal: RefusedError | None = None
     #: Why the newest version does not load; None if it does.
     failure: str | None = None
     #: By version: whether it can be put together from sound commits and checkpoints.
     buildable: Mapping[int, bool] = field(default_factory=dict)
+
+    @property
+    def state(self) -> DeltaState | None:
+        """What the newest version that loads says apart from its files."""
+        return None if self.snapshot is None else self.snapshot.native
 
     @property
     def version(self) -> int | None:
@@ -94,7 +100,7 @@ def examine_log(store: Store) -> LogExamination:
     sound, bad = _checkpoints(store, listing)
     missing = tuple(_missing(listing, commits))
     buildable = _buildable(listing, commits, [check.version for check in sound])
-    newest, refusal, failure = _newest_state(store, listing, commits, bad, buildable)
+    newest, refusal, failure = _newest_snapshot(store, listing, commits, bad, buildable)
     return LogExamination(
         objects=objects,
         listing=listing,
@@ -103,7 +109,7 @@ def examine_log(store: Store) -> LogExamination:
         sound=tuple(sound),
         bad=tuple(bad),
         fragments=tuple(_fragments(objects, listing)),
-        state=newest,
+        snapshot=newest,
         refusal=refusal,
         failure=failure,
         buildable=buildable,
@@ -171,13 +177,13 @@ def _buildable(
     return found
 
 
-def _newest_state(
+def _newest_snapshot(
     store: Store,
     listing: LogListing,
     commits: Mapping[int, CommitFacts],
     bad: Collection[BadCheckpoint],
     buildable: Mapping[int, bool],
-) -> tuple[DeltaState | None, RefusedError | None, str | None]:
+) -> tuple[Snapshot | None, RefusedError | None, str | None]:
     """Load the newest version that loads: the newest of all, else one below what is broken."""
     if listing.last_version is None:
         return None, None, "the log holds neither a commit nor a complete checkpoint"
@@ -191,7 +197,7 @@ def _newest_state(
     failure = None
     for version in dict.fromkeys(number for number in candidates if number >= 0):
         try:
-            return load_state_at(store, version=version), None, failure
+            return load_snapshot(store, version=version), None, failure
         except RefusedError as error:
             return None, error, failure
         except _UNLOADABLE as error:

@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from lakehand.formats.delta.checkpoints.last_checkpoint import read_last_checkpoint
 from lakehand.formats.delta.log.commit_times import first_with_own_time
-from lakehand.formats.delta.log.snapshot import load_snapshot
 from lakehand.formats.delta.log.state import LogState
 from lakehand.formats.delta.protocol.actions import Metadata, Protocol
 from lakehand.formats.delta.protocol.features import FEATURES, supported_features
@@ -212,12 +211,12 @@ def _pointer_findings(store: Store, log: LogExamination) -> Iterator[Finding]:
 
 def _checksum_findings(store: Store, log: LogExamination) -> Iterator[Finding]:
     """Hold the checksum file of the newest version, if it has one, against that version."""
-    if log.state is None or log.state.segment.version != log.version:
+    snapshot = log.snapshot
+    if snapshot is None or snapshot.version != log.version:
         return
-    key = f"{version_prefix(log.state.segment.version)}.crc"
+    key = f"{version_prefix(snapshot.version)}.crc"
     if not any(info.key == key for info in log.objects):
         return
-    snapshot = load_snapshot(store, version=log.version)
     for what, expected, found in _checksum_differences(_stated(store, key), snapshot):
         yield finding(
             "wrong_checksum_file",

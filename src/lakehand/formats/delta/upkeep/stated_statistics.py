@@ -51,9 +51,16 @@ def wrong_statistics(
             bound = _member(stated.get(side), leaf.physical_path)
             if bound is None or actual is None or not actual.is_valid:
                 continue
-            if _leaves_out(bound, actual, is_upper=side == "maxValues"):
+            seen = _as_stated(actual, leaf)
+            if _leaves_out(bound, seen, is_upper=side == "maxValues"):
                 word = "greatest" if side == "maxValues" else "least"
                 yield f"{name} has {_text(actual)}, and {bound} as its {word} value"
+
+
+def _as_stated(value: pa.Scalar, leaf: Leaf) -> pa.Scalar:
+    """Return a value as narrow as its column was: bounds of that time were written so."""
+    was_narrow = "float" in leaf.former_types and pat.is_float64(value.type)
+    return value.cast(pa.float32()) if was_narrow else value
 
 
 def _member(tree: Any, path: Sequence[str]) -> Any:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from lakehand.formats.delta.upkeep.cleanup import clean_logs
 from lakehand.formats.delta.upkeep.file_check import duplicate_files
 from lakehand.formats.delta.upkeep.log_findings import check_log
+from lakehand.formats.delta.upkeep.log_repair import repair_log
 from lakehand.formats.delta.upkeep.missing import missing_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakehand.model.repair import LogRepair
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.upkeep import KeepWishes, LogCleanup
     from lakehand.model.verification import Finding, LogCheck
@@ -44,6 +46,11 @@ class DeltaUpkeep:
 
     def check_entries(self, snapshot: Snapshot) -> tuple[Finding, ...]:
         return tuple(duplicate_files(snapshot.files, version=snapshot.version))
+
+    def repair_log(self, *, accept_data_loss: bool = False, dry_run: bool = False) -> LogRepair:
+        return repair_log(
+            self.store, clock=self._clock, accept_data_loss=accept_data_loss, dry_run=dry_run
+        )
 
     def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:
         return missing_files(self.store, files)

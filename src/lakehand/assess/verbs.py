@@ -1,0 +1,79 @@
+"""The verbs of a table that say whether it is whole, and make it so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lakehand.formats.base import FormatTable
+    from lakehand.model.repair import RepairReport
+    from lakehand.model.verification import Verification
+    from lakehand.observe import OnProgress
+    from lakehand.settings import Settings
+
+__all__ = ["SoundnessVerbs"]
+
+
+class SoundnessVerbs:
+    """What a table can do about damage. It need not open for that: its history may be broken."""
+
+    _handle: FormatTable
+    _settings: Settings
+    _spark: Any
+
+    def verify(
+        self,
+        *,
+        version: int | None = None,
+        every: bool = False,
+        proofs: bool = True,
+        deep: bool = False,
+        on_progress: OnProgress | None = None,
+        **settings: Any,
+    ) -> Verification:
+        """Check that the table is whole, and again that a rewrite kept every row. Writes nothing.
+
+        Looked at are all commits and checkpoints, and every file: whether it is there, its size,
+        its footer, its number of rows and its deleted rows; with `deep` also its rows, against its
+        statistics. A table that cannot be opened by its history is diagnosed, too. Then the files
+        of the newest commit that carries a proof are compared with those that they replaced;
+        `version` names another commit, `every` takes all, `proofs=False` none. Further keywords
+        are settings, for this call only.
+        """
+        from lakehand.assess.verify import VerifyRequest, verify
+
+        return verify(
+            self._handle,
+            settings=self._settings.with_call(settings),
+            request=VerifyRequest(version=version, every=every, proofs=proofs, deep=deep),
+            spark=self._spark,
+            on_progress=on_progress,
+        )
+
+    def repair(
+        self,
+        *,
+        accept_data_loss: bool = False,
+        deep: bool = False,
+        dry_run: bool = False,
+        on_progress: OnProgress | None = None,
+        **settings: Any,
+    ) -> RepairReport:
+        """Set right what `verify` finds wrong, as far as nothing is lost by it, and look again.
+
+        Checkpoints are written anew, and the pointer to the newest; what misleads readers is set
+        aside, never deleted. `accept_data_loss` also takes files out of the table that are lost,
+        and goes back to the newest version that can be read where later ones cannot be. What is
+        not repaired is in the report with its reason. `deep` decodes the rows of every file, as in
+        `verify`. Stop other writers first. Further keywords are settings, for this call only.
+        """
+        from lakehand.assess.repair import RepairRequest, repair
+
+        return repair(
+            self._handle,
+            settings=self._settings.with_call(settings),
+            request=RepairRequest(accept_data_loss=accept_data_loss, deep=deep),
+            spark=self._spark,
+            dry_run=dry_run,
+            on_progress=on_progress,
+        )

@@ -1,0 +1,289 @@
+"""Real tables, and every way in which a test breaks them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import write_deltalake
+
+from lakehand import open_table
+from lakehand.storage import open_store
+from support.checkpoints import put_checkpoint
+from support.small_tables import commit_by_hand
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+VERSIONS = 5
+ROWS = 30
+FOLDED = 2
+_DAY_SECONDS = 24 * 60 * 60
+
+
+def make_whole_table(path: Path) -> Path:
+    """Make a table of five versions with thirty rows and one file each, and a checkpoint at 2."""
+    for version in range(VERSIONS):
+        write_deltalake(str(path), rows_of(version), mode="append")
+        if version == FOLDED:
+            open_table(path).checkpoint()
+    return path
+
+
+def rows_of(version: int) -> pa.Table:
+    ids = range(version * ROWS, (version + 1) * ROWS)
+    return pa.table({"id": pa.array(ids, pa.int64()), "name": [f"row {i}" for i in ids]})
+
+
+def ids_of(*versions: int) -> list[int]:
+    """Return the ids that these versions brought."""
+    return [i for version in versions for i in range(version * ROWS, (version + 1) * ROWS)]
+
+
+def read_ids(path: Path | str) -> list[int]:
+    return sorted(open_table(path).to_arrow(columns=["id"])["id"].to_pylist())
+
+
+def commit_file(path: Path, version: int) -> Path:
+    return path / "_delta_log" / f"{version:020}.json"
+
+
+def checkpoint_file(path: Path, version: int = FOLDED) -> Path:
+    return path / "_delta_log" / f"{version:020}.checkpoint.parquet"
+
+
+def actions(path: Path, version: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in commit_file(path, version).read_text().splitlines()]
+
+
+def rewrite_commit(path: Path, version: int, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change every action of a commit in place."""
+    lines = actions(path, version)
+    for line in lines:
+        change(line)
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    commit_file(path, version).write_text(text)
+
+
+def data_file(path: Path, version: int) -> Path:
+    [name] = [line["add"]["path"] for line in actions(path, version) if "add" in line]
+    return path / name
+
+
+# Damage to files
+
+
+def lose_file(path: Path) -> None:
+    data_file(path, 4).unlink()
+
+
+def cut_file(path: Path) -> None:
+    file = data_file(path, 4)
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def overwrite_footer(path: Path) -> None:
+    file = data_file(path, 4)
+    file.write_bytes(file.read_bytes()[:-100] + b"x" * 100)
+
+
+def lose_a_row(path: Path) -> None:
+    pq.write_table(rows_of(4).slice(1), data_file(path, 4))
+
+
+def overwrite_pages(path: Path) -> None:
+    file = data_file(path, 4)
+    content = bytearray(file.read_bytes())
+    content[4:60] = b"\xff" * 56
+    file.write_bytes(content)
+
+
+def narrow_bounds(path: Path) -> None:
+    """State a greatest id that is less than some ids of the file."""
+
+    def narrow(line: dict[str, Any]) -> None:
+        if "add" in line:
+            stats = json.loads(line["add"]["stats"])
+            stats["maxValues"]["id"] = 130
+            line["add"]["stats"] = json.dumps(stats)
+
+    rewrite_commit(path, 4, narrow)
+
+
+def miscount_nulls(path: Path) -> None:
+    def miscount(line: dict[str, Any]) -> None:
+        if "add" in line:
+            stats = json.loads(line["add"]["stats"])
+            stats["nullCount"]["name"] = 7
+            line["add"]["stats"] = json.dumps(stats)
+
+    rewrite_commit(path, 4, miscount)
+
+
+def delete_rows(path: Path, *, inline: str | None = None) -> str:
+    """Delete six rows of version 4 by a vector that is in the log; return the file's path.
+
+    The vector is the one of the protocol's appendix: rows 3, 4, 7, 11, 18 and 29.
+    """
+    [live] = [line["add"] for line in actions(path, 4) if "add" in line]
+    text = inline or "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L"
+    vector = {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": 44, "cardinality": 6}
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
+    remove = {"path": live["path"], "dataChange": True, "deletionTimestamp": 1}
+    added = {**live, "deletionVector": vector}
+    commit_by_hand(path, {"protocol": protocol}, {"remove": remove}, {"add": added})
+    return live["path"]
+
+
+def garble_vector(path: Path) -> None:
+    delete_rows(path, inline="^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{M")
+
+
+def lose_vector(path: Path) -> None:
+    delete_rows(path)
+
+    def outside(line: dict[str, Any]) -> None:
+        if "add" in line:
+            line["add"]["deletionVector"] |= {
+                "storageType": "u",
+                "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^",
+                "offset": 1,
+            }
+
+    rewrite_commit(path, VERSIONS, outside)
+
+
+def add_twice(path: Path) -> None:
+    """Have the file of version 4 once with and once without deleted rows."""
+    delete_rows(path)
+    lines = [line for line in actions(path, VERSIONS) if "remove" not in line]
+    commit_file(path, VERSIONS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+# Damage to commits
+
+
+def append_line(path: Path, version: int, line: dict[str, Any]) -> None:
+    text = commit_file(path, version).read_text().rstrip("\n")
+    commit_file(path, version).write_text(f"{text}\n{json.dumps(line)}\n")
+
+
+def lose_commit(version: int) -> Callable[[Path], None]:
+    def lose(path: Path) -> None:
+        commit_file(path, version).unlink()
+
+    lose.__name__ = f"lose_commit_{version}"
+    return lose
+
+
+def cut_commit(path: Path) -> None:
+    file = commit_file(path, 3)
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def empty_newest_commit(path: Path) -> None:
+    commit_file(path, 4).write_bytes(b"")
+
+
+def contradict(path: Path) -> None:
+    [live] = [line["add"] for line in actions(path, 3) if "add" in line]
+    append_line(path, 3, {"remove": {"path": live["path"], "dataChange": True}})
+
+
+def leave_a_line_blank(path: Path) -> None:
+    text = commit_file(path, 4).read_text()
+    commit_file(path, 4).write_text(text.replace("\n", "\n\n", 1))
+
+
+def add_twice_in_one_commit(path: Path) -> None:
+    [line] = [line for line in actions(path, 4) if "add" in line]
+    append_line(path, 4, line)
+
+
+def turn_back_time(path: Path) -> None:
+    """Have a table that keeps time in its commits, with a version that is before the last."""
+    features = {"writerFeatures": ["inCommitTimestamp"], "minWriterVersion": 7}
+    [metadata] = [line["metaData"] for line in actions(path, 0) if "metaData" in line]
+    properties = {
+        "delta.enableInCommitTimestamps": "true",
+        "delta.inCommitTimestampEnablementVersion": str(VERSIONS),
+        "delta.inCommitTimestampEnablementTimestamp": "2000",
+    }
+    commit_by_hand(
+        path,
+        {"commitInfo": {"inCommitTimestamp": 2000, "timestamp": 2000}},
+        {"protocol": {"minReaderVersion": 1, **features}},
+        {"metaData": {**metadata, "configuration": properties}},
+    )
+    commit_by_hand(path, {"commitInfo": {"inCommitTimestamp": 1000, "timestamp": 1000}})
+
+
+def list_features(**features: list[str]) -> Callable[[Path], None]:
+    def enlist(path: Path) -> None:
+        protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
+        commit_by_hand(path, {"protocol": protocol})
+
+    return enlist
+
+
+list_an_unknown_feature = list_features(readerFeatures=[], writerFeatures=["timeMachine"])
+list_for_readers_only = list_features(readerFeatures=["deletionVectors"], writerFeatures=[])
+
+
+def forget_metadata(path: Path) -> None:
+    """Leave a table whose versions are all there, and whose columns nobody knows."""
+    lines = [line for line in actions(path, 0) if "metaData" not in line]
+    commit_file(path, 0).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    checkpoint_file(path).unlink()
+    (path / "_delta_log" / "_last_checkpoint").unlink()
+
+
+# Damage to what stands for commits
+
+
+def break_checkpoint(path: Path) -> None:
+    checkpoint_file(path).write_bytes(b"PAR1 nothing PAR1")
+
+
+def leave_file_out_of_checkpoint(path: Path) -> None:
+    lines = [line for version in range(FOLDED) for line in actions(path, version)]
+    put_checkpoint(open_store(path), FOLDED, lines)
+
+
+def put_part_of_checkpoint(path: Path) -> None:
+    part = path / "_delta_log" / f"{3:020}.checkpoint.{1:010}.{2:010}.parquet"
+    part.write_bytes(checkpoint_file(path).read_bytes())
+    then = time.time() - 2 * _DAY_SECONDS
+    os.utime(part, (then, then))
+
+
+def pointer(path: Path) -> Path:
+    return path / "_delta_log" / "_last_checkpoint"
+
+
+def break_pointer(path: Path) -> None:
+    pointer(path).write_text('{"version":2,"size":')
+
+
+def point_nowhere(path: Path) -> None:
+    pointer(path).write_text('{"version":4,"size":7}')
+
+
+def lose_pointer(path: Path) -> None:
+    pointer(path).unlink()
+
+
+def miscount_in_checksum_file(path: Path) -> None:
+    text = json.dumps({"numFiles": 4, "tableSizeBytes": 1, "numMetadata": 1, "numProtocol": 1})
+    (path / "_delta_log" / f"{4:020}.crc").write_text(text)
+
+
+def leave_old_hadoop_sum(path: Path) -> None:
+    sums = b"crc\x00" + (512).to_bytes(4, "big") + bytes(4)
+    (path / "_delta_log" / f".{4:020}.json.crc").write_bytes(sums)
