@@ -229,6 +229,8 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`cluster`", reports, "ClusterReport"),
     ("`cluster`: `skip_rate`, `overlap_depth`", reports, "Measured"),
     ("`cluster`: `zone_widths`", reports, "ZoneWidths"),
+    ("`delete`, `deduplicate`", row_reports, "DeletionReport"),
+    ("`deduplicate`: further fields", row_reports, "DeduplicationReport"),
     ("`statistics`; `compact`: `statistics`", reports, "StatisticsReport"),
     ("`purge`", purging, "PurgeReport"),
     ("`purge`: each of `remaining[]`", purging, "Remains"),

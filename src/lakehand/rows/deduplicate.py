@@ -6,34 +6,27 @@ committed before what is left of them is proved, nor if somebody added rows that
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine import CancelToken
-from lakehand.formats.worker import TaskLimits
 from lakehand.observe.clock import SystemClock
 from lakehand.rewrite.stopwatch import Stopwatch
 from lakehand.rows.duplicates import Searching
-from lakehand.rows.exchange import open_exchange
-from lakehand.rows.labour import open_labour
 from lakehand.rows.report import deduplication_report
 from lakehand.rows.sameness import Sameness
 from lakehand.rows.search import Search, partitions_for
-from lakehand.rows.withdrawal import Request, Withdrawal
-from lakehand.runs import Heartbeat, Run, sweep
+from lakehand.rows.withdrawal import Withdrawal
+from lakehand.rows.workshop import Call, open_workshop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakehand.formats.base import FormatTable
-    from lakehand.model.reports import Outcome
     from lakehand.model.row_reports import DeduplicationReport
     from lakehand.model.snapshot import Snapshot
-    from lakehand.observe import OnProgress, Progress
+    from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
-    from lakehand.rows.places import Places
-    from lakehand.rows.search import Found
+    from lakehand.rows.workshop import Workshop
     from lakehand.settings import Settings
 
 __all__ = ["DuplicateRequest", "deduplicate"]
@@ -64,19 +57,23 @@ def deduplicate(
     clock: Clock | None = None,
 ) -> DeduplicationReport:
     """Remove rows of which an equal one stays. Without duplicates nothing is committed."""
-    watch = Stopwatch(clock or SystemClock())
     snapshot = table.snapshot()
     sameness = _sameness(table, snapshot, request)
-    chosen = settings.with_properties(snapshot.properties)
-    with ExitStack() as stack:
-        work = _Work(table, chosen, sameness, watch, tell=on_progress or _tell_nobody)
-        work.open(stack, snapshot, spark=spark, dry_run=dry_run)
+    call = Call(
+        operation="deduplicate",
+        settings=settings.with_properties(snapshot.properties),
+        watch=Stopwatch(clock or SystemClock()),
+        spark=spark,
+        dry_run=dry_run,
+        on_progress=on_progress,
+    )
+    with open_workshop(table, snapshot, call) as shop:
+        search = _search(shop, snapshot, sameness)
         if dry_run:
-            work.find(snapshot)
-            return deduplication_report(work.found, sameness, watch, outcome="dry_run")
-        withdrawn = work.withdrawal().commit(snapshot, work.find)
-    outcome: Outcome = "committed" if withdrawn else "nothing_to_do"
-    return deduplication_report(work.found, sameness, watch, outcome=outcome, done=withdrawn)
+            return deduplication_report(search.find(snapshot), sameness, call)
+        parameters = _parameters(sameness)
+        done = Withdrawal(shop, parameters).commit(snapshot, lambda s: search.find(s).places)
+    return deduplication_report(search.found, sameness, call, done=done)
 
 
 def _sameness(table: FormatTable, snapshot: Snapshot, request: DuplicateRequest) -> Sameness:
@@ -93,85 +90,22 @@ def _sameness(table: FormatTable, snapshot: Snapshot, request: DuplicateRequest)
     return sameness
 
 
-class _Work:
-    """One call: who does the work, and what was found last."""
-
-    found: Found
-
-    def __init__(
-        self,
-        table: FormatTable,
-        settings: Settings,
-        sameness: Sameness,
-        watch: Stopwatch,
-        *,
-        tell: OnProgress,
-    ) -> None:
-        self._table = table
-        self._settings = settings
-        self._sameness = sameness
-        self._watch = watch
-        self._tell = tell
-        self._run: Run | None = None
-
-    def open(self, stack: ExitStack, snapshot: Snapshot, *, spark: Any, dry_run: bool) -> None:
-        """Start what has to run; `stack` ends it."""
-        cancel = CancelToken()
-        is_here = spark is None and self._settings["engine"] == "local"
-        if not (dry_run and is_here):
-            self._run = self._start_run(stack, cancel)
-        self._exchange = stack.enter_context(
-            open_exchange(None if is_here else self._run, self._settings)
-        )
-        self._labour = stack.enter_context(
-            open_labour(
-                self._settings, spark=spark, ledger=self._run, cancel=cancel, tell=self._tell
-            )
-        )
-        self._worker = self._table.worker(snapshot)
-        limits = TaskLimits.of(self._settings)
-        searching = Searching(
-            worker=self._worker,
-            exchange=self._exchange,
-            sameness=self._sameness,
-            limits=limits,
-            partitions=partitions_for(snapshot, memory_bytes=limits.memory_bytes),
-        )
-        self._search = Search(self._table, searching, self._labour)
-
-    def _start_run(self, stack: ExitStack, cancel: CancelToken) -> Run:
-        takeover_after = self._settings["takeover_after"]
-        sweep(self._table, clock=self._watch.clock, takeover_after=takeover_after)
-        run = Run.start(self._table.store, {"operation": "deduplicate"}, clock=self._watch.clock)
-        stack.callback(run.finish)
-        interval = self._settings["heartbeat_interval"]
-        stack.enter_context(Heartbeat(run, interval=interval, on_stop=cancel.cancel))
-        return run
-
-    def find(self, snapshot: Snapshot) -> Places:
-        with self._watch.measure("plan"):
-            self.found = self._search.find(snapshot)
-        return self.found.places
-
-    def withdrawal(self) -> Withdrawal:
-        assert self._run is not None  # noqa: S101  only a dry run has none
-        sameness = self._sameness
-        parameters = {
-            "key": list(sameness.columns) if not sameness.exact else None,
-            "exact": sameness.exact,
-            "keep": sameness.keep,
-            "orderBy": sameness.order_by,
-        }
-        return Withdrawal(
-            self._table,
-            self._worker,
-            run=self._run,
-            exchange=self._exchange,
-            labour=self._labour,
-            settings=self._settings,
-            request=Request(operation="deduplicate", parameters=parameters),
-        )
+def _search(shop: Workshop, snapshot: Snapshot, sameness: Sameness) -> Search:
+    memory_bytes = shop.limits.memory_bytes
+    searching = Searching(
+        worker=shop.worker,
+        exchange=shop.exchange,
+        sameness=sameness,
+        limits=shop.limits,
+        partitions=partitions_for(snapshot, memory_bytes=memory_bytes),
+    )
+    return Search(shop, searching)
 
 
-def _tell_nobody(_progress: Progress) -> None:
-    pass
+def _parameters(sameness: Sameness) -> dict[str, Any]:
+    return {
+        "key": None if sameness.exact else list(sameness.columns),
+        "exact": sameness.exact,
+        "keep": sameness.keep,
+        "orderBy": sameness.order_by,
+    }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+
+from lakehand.rewrite.portions import portions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -13,7 +16,41 @@ if TYPE_CHECKING:
     from lakehand.model.work import DataFile
     from lakehand.rows.exchange import Exchange
 
-__all__ = ["Places"]
+__all__ = ["FileNumbers", "Places"]
+
+
+class FileNumbers:
+    """Numbers for files, which stay the same while more of them come.
+
+    A file of which other rows are deleted than before is another file.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._files: list[DataFile] = []
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, number: int) -> DataFile:
+        return self._files[number]
+
+    def numbers_of(self, files: Sequence[DataFile]) -> list[int]:
+        """Return the number of each file; files that were never seen get the next ones."""
+        numbers = []
+        for file in files:
+            key = json.dumps(asdict(file), sort_keys=True)
+            number = self._numbers.setdefault(key, len(self._files))
+            if number == len(self._files):
+                self._files.append(file)
+            numbers.append(number)
+        return numbers
+
+    def portions(self, numbers: Sequence[int]) -> list[list[int]]:
+        """Divide files among tasks."""
+        number_of = {self._files[number].path: number for number in numbers}
+        chosen = [self._files[number] for number in numbers]
+        return [[number_of[file.path] for file in portion] for portion in portions(chosen)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,15 +59,17 @@ class Places:
 
     portions: Sequence[Sequence[int]]
     #: By number.
-    files: Sequence[DataFile]
+    files: FileNumbers
     #: What names the rows of each portion: tables with `file` and `position`.
     keys: Mapping[int, list[str]]
     #: Rows by file, where there are any.
     counts: Mapping[int, int]
+    #: Rows by file, where all of them go and nobody read them for that.
+    unread: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
-        return sum(self.counts.values())
+        return sum(self.counts.values()) + sum(self.unread.values())
 
     def files_of(self, portion: int) -> list[int]:
         """Return the numbers of the files in a portion that lose rows."""

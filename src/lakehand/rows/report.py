@@ -7,34 +7,28 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from lakehand.model.reports import GroupCounts, MethodCounts
-from lakehand.model.row_reports import DeduplicationReport
+from lakehand.model.row_reports import DeduplicationReport, DeletionReport
 from lakehand.prove.evidence import total_proof
 
 if TYPE_CHECKING:
     from lakehand.model.reports import Outcome
     from lakehand.model.snapshot import Snapshot
-    from lakehand.rewrite.stopwatch import Stopwatch
+    from lakehand.rows.matching import Matching
     from lakehand.rows.sameness import Sameness
     from lakehand.rows.search import Found
     from lakehand.rows.withdrawal import Withdrawn
+    from lakehand.rows.workshop import Call
 
-__all__ = ["deduplication_report", "deletion_figures"]
+__all__ = ["deduplication_report", "deletion_report"]
 
 
 def deduplication_report(
-    found: Found,
-    sameness: Sameness,
-    watch: Stopwatch,
-    *,
-    outcome: Outcome,
-    done: Withdrawn | None = None,
+    found: Found, sameness: Sameness, call: Call, *, done: Withdrawn | None = None
 ) -> DeduplicationReport:
     """Return the report of a deduplication; without `done` the table is as it was."""
     removed = found.places.rows
     return DeduplicationReport(
-        operation="deduplicate",
-        outcome=outcome,
-        **deletion_figures(found.snapshot, watch, done=done),
+        **_figures(found.snapshot, call, done=done),
         rows_before=found.rows,
         rows_after=found.rows - removed,
         rows_removed=removed,
@@ -50,13 +44,37 @@ def deduplication_report(
     )
 
 
-def deletion_figures(
-    snapshot: Snapshot, watch: Stopwatch, *, done: Withdrawn | None
-) -> dict[str, Any]:
+def deletion_report(
+    matching: Matching, call: Call, *, done: Withdrawn | None = None
+) -> DeletionReport:
+    """Return the report of a deletion; without `done` the table is as it was."""
+    snapshot, removed = matching.snapshot, matching.places.rows
+    before = _visible_rows(snapshot)
+    return DeletionReport(
+        **_figures(snapshot, call, done=done),
+        rows_before=before,
+        rows_after=None if before is None else before - removed,
+        rows_removed=removed,
+        rows_read=matching.rows_read,
+    )
+
+
+def _visible_rows(snapshot: Snapshot) -> int | None:
+    rows = snapshot.files["rows"]
+    if rows.null_count:
+        return None
+    return (pc.sum(rows).as_py() or 0) - (pc.sum(snapshot.files["deleted_rows"]).as_py() or 0)
+
+
+def _figures(snapshot: Snapshot, call: Call, *, done: Withdrawn | None) -> dict[str, Any]:
     """Return what every deletion reports of files and time."""
+    watch = call.watch
     total_bytes = pc.sum(snapshot.files["bytes"]).as_py() or 0
     timings = watch.milliseconds()
+    outcome: Outcome = "committed" if done else "nothing_to_do"
     figures = {
+        "operation": call.operation,
+        "outcome": "dry_run" if call.dry_run else outcome,
         "table": snapshot.table,
         "version": snapshot.version,
         "files_before": snapshot.file_count,
@@ -74,6 +92,7 @@ def _differences(
 ) -> dict[str, Any]:
     ways = list(done.ways.values())
     gone = [done.places.files[n] for n, way in done.ways.items() if way != "hide"]
+    gone += [done.places.files[number] for number in done.places.unread]
     marked = {done.places.files[n].path for n, way in done.ways.items() if way == "hide"}
     came = [f for part in done.removed for f in part.adds if f.path not in marked]
     portions = len(done.removed)

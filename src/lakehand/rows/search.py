@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,10 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import CorruptFileError
-from lakehand.rewrite.portions import portions
 from lakehand.rows.duplicates import CompareTask, HashTask, RankTask, Searching, ValuesTask
 from lakehand.rows.exchange import by_target
-from lakehand.rows.places import Places
+from lakehand.rows.places import FileNumbers, Places
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile
     from lakehand.rows.exchange import Piece
-    from lakehand.rows.labour import Labour
+    from lakehand.rows.workshop import Workshop
 
 __all__ = ["Found", "Search", "partitions_for"]
 
@@ -56,12 +54,13 @@ class Found:
 class Search:
     """Finds duplicates. Files that were hashed once are not read for that again."""
 
-    def __init__(self, table: FormatTable, searching: Searching, labour: Labour) -> None:
-        self._table = table
+    #: What was found last.
+    found: Found
+
+    def __init__(self, shop: Workshop, searching: Searching) -> None:
+        self._shop = shop
         self._searching = searching
-        self._labour = labour
-        self._numbers: dict[str, int] = {}
-        self._files: list[DataFile] = []
+        self._files = FileNumbers()
         self._rows: list[int] = []
         self._portions: list[list[int]] = []
         self._hashes: list[Piece] = []
@@ -69,12 +68,17 @@ class Search:
 
     def find(self, snapshot: Snapshot) -> Found:
         """Return the duplicates of `snapshot`."""
+        with self._shop.call.watch.measure("plan"):
+            self.found = self._find(snapshot)
+        return self.found
+
+    def _find(self, snapshot: Snapshot) -> Found:
         self._round += 1
         live = self._take_in(snapshot)
         alive = set(live)
         divided = [[n for n in portion if n in alive] for portion in self._portions]
         twins = by_target(self._compare(divided))
-        ranks = _ranks(self._table, snapshot) if twins else np.empty(0, np.int64)
+        ranks = _ranks(self._shop.table, snapshot) if twins else np.empty(0, np.int64)
         rank_of = dict(zip(live, ranks.tolist(), strict=False))
         ranked = self._rank(divided, self._values(divided, twins, rank_of))
         losers = [piece for result in ranked for piece in result["pieces"]]
@@ -90,20 +94,15 @@ class Search:
 
     def _take_in(self, snapshot: Snapshot) -> list[int]:
         """Hash the rows of files that are new; return the numbers of all files, in their order."""
-        files = self._table.data_files(snapshot, range(snapshot.file_count))
-        keys = [json.dumps(asdict(file), sort_keys=True) for file in files]
-        fresh = [file for file, key in zip(files, keys, strict=True) if key not in self._numbers]
-        for file, key in zip(files, keys, strict=True):
-            if key not in self._numbers:
-                self._numbers[key] = len(self._files)
-                self._files.append(file)
-                self._rows.append(0)
-        self._hash(fresh)
-        return [self._numbers[key] for key in keys]
+        files = self._shop.table.data_files(snapshot, range(snapshot.file_count))
+        known = len(self._files)
+        numbers = self._files.numbers_of(files)
+        self._rows += [0] * (len(self._files) - known)
+        self._hash(range(known, len(self._files)))
+        return numbers
 
-    def _hash(self, fresh: Sequence[DataFile]) -> None:
-        number_of = {file.path: number for number, file in enumerate(self._files)}
-        added = [[number_of[file.path] for file in portion] for portion in portions(fresh)]
+    def _hash(self, fresh: Sequence[int]) -> None:
+        added = self._files.portions(fresh)
         first = len(self._portions)
         self._portions += added
         payloads = [
@@ -114,7 +113,7 @@ class Search:
             }
             for index, numbers in enumerate(added)
         ]
-        results = self._labour.run("hash", HashTask(search=self._searching), payloads)
+        results = self._shop.labour.run("hash", HashTask(search=self._searching), payloads)
         for numbers, result in zip(added, results, strict=True):
             self._hashes += [tuple(piece) for piece in result["pieces"]]
             for number, rows in zip(numbers, result["rows"], strict=True):
@@ -126,7 +125,7 @@ class Search:
             {"name": f"{self._round}-{partition}", "keys": keys, "portions": divided}
             for partition, keys in sorted(by_target(self._hashes).items())
         ]
-        results = self._labour.run("compare", CompareTask(search=self._searching), payloads)
+        results = self._shop.labour.run("compare", CompareTask(search=self._searching), payloads)
         return [piece for result in results for piece in result["pieces"]]
 
     def _values(
@@ -145,7 +144,7 @@ class Search:
             }
             for portion, keys in sorted(twins.items())
         ]
-        results = self._labour.run("compare", ValuesTask(search=self._searching), payloads)
+        results = self._shop.labour.run("compare", ValuesTask(search=self._searching), payloads)
         return [piece for result in results for piece in result["pieces"]]
 
     def _rank(
@@ -155,7 +154,7 @@ class Search:
             {"name": f"{self._round}-{partition}", "keys": keys, "portions": divided}
             for partition, keys in sorted(by_target(values).items())
         ]
-        return self._labour.run("compare", RankTask(search=self._searching), payloads)
+        return self._shop.labour.run("compare", RankTask(search=self._searching), payloads)
 
 
 def _by_file(result: Mapping[str, Any]) -> list[tuple[int, int]]:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakehand.formats.base import FormatTable
-    from lakehand.model.row_reports import DeduplicationReport
+    from lakehand.model.row_reports import DeduplicationReport, DeletionReport
     from lakehand.observe import OnProgress
     from lakehand.rows.sameness import Keep
     from lakehand.settings import Settings
@@ -22,6 +22,30 @@ class RowVerbs:
     _handle: FormatTable
     _settings: Settings
     _spark: Any
+
+    def delete(
+        self,
+        *,
+        where: str,
+        dry_run: bool = False,
+        on_progress: OnProgress | None = None,
+        **settings: Any,
+    ) -> DeletionReport:
+        """Delete the rows for which `where`, a condition in SQL, is true.
+
+        A row for which it is null stays. Where the table has rows hidden rather than files written
+        anew, files stay as they are. Further keywords are settings, for this call only.
+        """
+        from lakehand.rows.delete import delete
+
+        return delete(
+            self._handle,
+            settings=self._settings.with_call(settings),
+            where=where,
+            spark=self._spark,
+            dry_run=dry_run,
+            on_progress=on_progress,
+        )
 
     def deduplicate(
         self,

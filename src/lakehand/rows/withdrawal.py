@@ -6,11 +6,10 @@ searched, too, and only what that leaves is committed.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CommitConflictError, ReplanError
-from lakehand.formats.worker import TaskLimits
 from lakehand.model.work import Change, GroupResult, Receipt
 from lakehand.observe import Progress
 from lakehand.rewrite.execute import write_spec
@@ -21,29 +20,17 @@ from lakehand.runs.records import table_state
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakehand.formats.base import FormatTable
-    from lakehand.formats.worker import FormatWorker
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile
-    from lakehand.rows.exchange import Exchange
-    from lakehand.rows.labour import Labour
     from lakehand.rows.places import Places
     from lakehand.rows.removal import Way
+    from lakehand.rows.workshop import Workshop
     from lakehand.runs import Run
-    from lakehand.settings import Settings
 
-__all__ = ["Request", "Withdrawal", "Withdrawn"]
+__all__ = ["Withdrawal", "Withdrawn"]
 
 #: How often rows are searched anew because others changed some meanwhile.
 _TRIES = 10
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
-    """What the commit says of itself."""
-
-    operation: str
-    parameters: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,24 +57,10 @@ class _Done:
 class Withdrawal:
     """Takes rows out of files and commits; what is written already is used while it is right."""
 
-    def __init__(
-        self,
-        table: FormatTable,
-        worker: FormatWorker,
-        *,
-        run: Run,
-        exchange: Exchange,
-        labour: Labour,
-        settings: Settings,
-        request: Request,
-    ) -> None:
-        self._table = table
-        self._worker = worker
-        self._run = run
-        self._exchange = exchange
-        self._labour = labour
-        self._settings = settings
-        self._request = request
+    def __init__(self, shop: Workshop, parameters: Mapping[str, Any]) -> None:
+        """`parameters` are what the commit says of itself."""
+        self._shop = shop
+        self._parameters = parameters
         self._done: dict[int, _Done] = {}
 
     def commit(self, snapshot: Snapshot, search: Callable[[Snapshot], Places]) -> Withdrawn | None:
@@ -103,14 +76,14 @@ class Withdrawal:
                 return None
             ways = self._ways(places)
             removed = self._remove(places, ways)
-            newest = self._table.snapshot()
+            newest = self._shop.table.snapshot()
             if newest.version == snapshot.version:
                 try:
                     receipt = self._commit(snapshot, places, removed)
                 except CommitConflictError as error:
                     # What was written is deleted by now: nothing of it can be used again.
                     overtaken, self._done = error, {}
-                    newest = self._table.snapshot()
+                    newest = self._shop.table.snapshot()
                 else:
                     return Withdrawn(
                         snapshot=snapshot,
@@ -133,25 +106,27 @@ class Withdrawal:
     def _way(self, file: DataFile, rows: int) -> Way:
         if file.rows is not None and rows == file.rows - file.deleted_rows:
             return "drop"
-        return "hide" if self._worker.hides_rows else "rewrite"
+        return "hide" if self._shop.worker.hides_rows else "rewrite"
 
     def _remove(self, places: Places, ways: Mapping[int, Way]) -> tuple[Removed, ...]:
         """Run the tasks of portions whose rows are others than before."""
         # Removes and vectors alone tell readers of changes all there is to know.
-        tells = self._worker.feeds_changes and "rewrite" in ways.values()
+        tells = self._shop.worker.feeds_changes and "rewrite" in ways.values()
         wanted = {p: self._signature(places, ways, p, tells=tells) for p in places.keys}
         stale = [p for p in wanted if p not in self._done or self._done[p].signature != wanted[p]]
         task = RemovalTask(
-            worker=self._worker,
+            worker=self._shop.worker,
             run=self._run,
-            exchange=self._exchange,
-            spec=write_spec(self._settings),
-            limits=TaskLimits.of(self._settings),
-            prove=self._settings["prove"],
+            exchange=self._shop.exchange,
+            spec=write_spec(self._shop.call.settings),
+            limits=self._shop.limits,
+            prove=self._shop.call.settings["prove"],
             tells_changes=tells,
         )
         payloads = [self._payload(places, ways, portion) for portion in stale]
-        for portion, result in zip(stale, self._labour.run("rewrite", task, payloads), strict=True):
+        for portion, result in zip(
+            stale, self._shop.labour.run("rewrite", task, payloads), strict=True
+        ):
             removed = Removed.from_json(result)
             self._done[portion] = _Done(signature=wanted[portion], removed=removed)
         return tuple(self._done[portion].removed for portion in wanted)
@@ -159,7 +134,7 @@ class Withdrawal:
     def _signature(
         self, places: Places, ways: Mapping[int, Way], portion: int, *, tells: bool
     ) -> tuple[Any, ...]:
-        rows = places.rows_of(portion, self._exchange)
+        rows = places.rows_of(portion, self._shop.exchange)
         chosen = tuple(ways[number] for number in places.files_of(portion))
         return (
             tells,
@@ -179,7 +154,7 @@ class Withdrawal:
         }
 
     def _commit(self, snapshot: Snapshot, places: Places, removed: tuple[Removed, ...]) -> Receipt:
-        self._labour.tell(Progress(phase="commit", done=0, total=1, unit="commits"))
+        self._shop.labour.tell(Progress(phase="commit", done=0, total=1, unit="commits"))
         results = [
             GroupResult(group=number, attempt="", outputs=part.objects)
             for number, part in enumerate(removed)
@@ -188,16 +163,31 @@ class Withdrawal:
             kind="delete",
             base_version=snapshot.version,
             table_id=snapshot.table_id,
-            operation=self._request.operation,
-            parameters=self._request.parameters,
+            operation=self._shop.call.operation,
+            parameters=self._parameters,
             adds=tuple(file for part in removed for file in part.adds),
-            removes=tuple(places.files[number] for number in places.counts),
+            removes=tuple(places.files[n] for n in (*places.counts, *places.unread)),
             changes=tuple(file for part in removed for file in part.changes),
             reads_rows=True,
-            proof={str(n): part.proof.to_json() for n, part in enumerate(removed)},
+            proof=_proof(places, removed),
             metrics={"numDeletedRows": places.rows},
         )
-        return commit_results(self._run, self._table, change, results=results)
+        with self._shop.call.watch.measure("commit"):
+            return commit_results(self._run, self._shop.table, change, results=results)
+
+    @property
+    def _run(self) -> Run:
+        if self._shop.run is None:
+            raise ValueError("a dry run has nothing to commit")
+        return self._shop.run
+
+
+def _proof(places: Places, removed: tuple[Removed, ...]) -> dict[str, Any]:
+    """Return the evidence by portion; it tells of no digest for rows that nobody read."""
+    proofs = (part.proof for part in removed)
+    if places.unread:
+        proofs = (replace(proof, removed_digest=None) for proof in proofs)
+    return {str(number): proof.to_json() for number, proof in enumerate(proofs)}
 
 
 def _outrun(snapshot: Snapshot) -> CommitConflictError:

@@ -12,6 +12,7 @@ from lakehand.cli.commands.reading import history, inspect, settings
 from lakehand.cli.commands.repairing import clean_logs, repair, restore
 from lakehand.cli.commands.retention import pin, vacuum
 from lakehand.cli.commands.rewriting import cluster, compact, plan
+from lakehand.cli.commands.rows import deduplicate, delete
 
 if TYPE_CHECKING:
     import click
@@ -26,6 +27,8 @@ COMMANDS: tuple[click.Command, ...] = (
     plan,
     compact,
     cluster,
+    deduplicate,
+    delete,
     purge,
     statistics,
     vacuum,

@@ -1,0 +1,100 @@
+"""What every operation on rows works with: a run, a place to exchange tables, and who does it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakehand.engine import CancelToken
+from lakehand.formats.worker import TaskLimits
+from lakehand.rows.exchange import open_exchange
+from lakehand.rows.labour import open_labour
+from lakehand.runs import Heartbeat, Run, sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakehand.formats.base import FormatTable
+    from lakehand.formats.worker import FormatWorker
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.observe import OnProgress, Progress
+    from lakehand.rewrite.stopwatch import Stopwatch
+    from lakehand.rows.exchange import Exchange
+    from lakehand.rows.labour import Labour
+    from lakehand.settings import Settings
+
+__all__ = ["Call", "Workshop", "open_workshop"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """How a verb was called, whatever it is about."""
+
+    operation: str
+    settings: Settings
+    watch: Stopwatch
+    spark: Any = None
+    dry_run: bool = False
+    on_progress: OnProgress | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether all tasks run on this machine."""
+        return self.spark is None and self.settings["engine"] == "local"
+
+    def tell(self, progress: Progress) -> None:
+        if self.on_progress is not None:
+            self.on_progress(progress)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workshop:
+    """One operation at work."""
+
+    table: FormatTable
+    #: Bound to the version that the operation began with.
+    worker: FormatWorker
+    call: Call
+    #: None where nothing is written that lasts.
+    run: Run | None
+    exchange: Exchange
+    labour: Labour
+
+    @property
+    def limits(self) -> TaskLimits:
+        return TaskLimits.of(self.call.settings)
+
+
+@contextmanager
+def open_workshop(table: FormatTable, snapshot: Snapshot, call: Call) -> Iterator[Workshop]:
+    """Start what has to run, and end it with the block.
+
+    What a run wrote and did not commit is deleted at its end. A dry run whose tasks are all here
+    writes nothing into the table, not even a ledger.
+    """
+    settings, cancel = call.settings, CancelToken()
+    with ExitStack() as stack:
+        run = None
+        if not (call.dry_run and call.is_here):
+            run = _start(table, call)
+            stack.callback(run.finish)
+            interval = settings["heartbeat_interval"]
+            stack.enter_context(Heartbeat(run, interval=interval, on_stop=cancel.cancel))
+        place = stack.enter_context(open_exchange(None if call.is_here else run, settings))
+        labour = stack.enter_context(
+            open_labour(settings, spark=call.spark, ledger=run, cancel=cancel, tell=call.tell)
+        )
+        yield Workshop(
+            table=table,
+            worker=table.worker(snapshot),
+            call=call,
+            run=run,
+            exchange=place,
+            labour=labour,
+        )
+
+
+def _start(table: FormatTable, call: Call) -> Run:
+    sweep(table, clock=call.watch.clock, takeover_after=call.settings["takeover_after"])
+    return Run.start(table.store, {"operation": call.operation}, clock=call.watch.clock)
