@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from lakehand.storage import Store
 
@@ -30,16 +30,16 @@ class Deleter:
 
         Directories that hold nothing afterwards go, too.
         """
-        failures = self._store.delete(files["key"].to_pylist())
+        keys = files["key"].to_pylist()
+        failures = self._store.delete(keys)
         self._store.delete(beside)
         kept = pa.array([failure.key for failure in failures], pa.string())
         gone = files.filter(pc.invert(pc.is_in(files["key"], value_set=kept)))
         self.files += gone.num_rows
         self.bytes += pc.sum(gone["bytes"]).as_py() or 0
         self.errors += [failure.error.to_json() | {"path": failure.key} for failure in failures]
-        self.directories += self._store.remove_empty_directories(_directories(gone["key"]))
+        self.directories += self._store.remove_empty_directories(_directories(keys))
 
 
-def _directories(keys: pa.ChunkedArray) -> list[str]:
-    found = pc.unique(pc.replace_substring_regex(keys, pattern="(^|/)[^/]*$", replacement=""))
-    return [directory for directory in found.to_pylist() if directory]
+def _directories(keys: Iterable[str]) -> set[str]:
+    return {key.rpartition("/")[0] for key in keys} - {""}

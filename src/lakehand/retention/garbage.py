@@ -69,7 +69,7 @@ class Garbage:
         """
         for found in _together(batches):
             is_known = pc.or_(names.is_data(found["key"]), found["unfinished"])
-            self._add("checksums", found.filter(_is_checksum(found["key"])))
+            self._add("checksums", _checksums(found))
             data = found.filter(is_known)
             self.files_ignored += found.num_rows - data.num_rows
             self.add(data, young_since=young_since)
@@ -220,5 +220,7 @@ def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-def _is_checksum(keys: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.match_substring_regex(keys, pattern=_CHECKSUM)
+def _checksums(found: pa.Table) -> pa.Table:
+    """Return Hadoop's checksum files; the pattern is only held against what may be one."""
+    candidates = found.filter(pc.ends_with(found["key"], pattern=".crc"))
+    return candidates.filter(pc.match_substring_regex(candidates["key"], pattern=_CHECKSUM))

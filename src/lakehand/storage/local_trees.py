@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,8 +22,6 @@ __all__ = ["Refusal", "remove_empty_directories", "scanned", "unlink_all"]
 
 #: A file that would not go, and why.
 Refusal = tuple[str, OSError | StorageError]
-#: System calls let other threads run; more of them than this only wait for the same disk.
-_THREADS = 4
 
 
 def scanned(root: str, found: Listing, *, is_unfinished: Callable[[str], bool]) -> Scanned:
@@ -69,20 +66,16 @@ def _refuse_inside(root: str, link: str) -> None:
 def unlink_all(keys: Sequence[str], open_directory: Callable[[str], int]) -> list[Refusal]:
     """Delete files, directory by directory; return those that would not go.
 
-    Nothing is made durable: a file that is back after a power failure is found again.
+    One after the other: file systems take deletions one at a time, and those who wait for each
+    other only lose time. Nothing is made durable: a file that is back after a power failure is
+    found again.
     """
-    groups = [
-        (directory, list(group))
-        for directory, group in groupby(keys, key=lambda key: key.rpartition("/")[0])
+    groups = groupby(keys, key=lambda key: key.rpartition("/")[0])
+    return [
+        failure
+        for directory, group in groups
+        for failure in _unlink_in(directory, list(group), open_directory)
     ]
-
-    def unlink_group(group: tuple[str, list[str]]) -> list[Refusal]:
-        return list(_unlink_in(*group, open_directory))
-
-    if len(groups) == 1:
-        return unlink_group(groups[0])
-    with ThreadPoolExecutor(min(_THREADS, len(groups) or 1)) as pool:
-        return [failure for failures in pool.map(unlink_group, groups) for failure in failures]
 
 
 def _unlink_in(

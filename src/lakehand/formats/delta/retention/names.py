@@ -12,8 +12,9 @@ __all__ = ["DataNames"]
 
 #: Change data is the one hidden directory that vacuum looks into.
 _CHANGE_DATA = "_change_data"
-_HIDDEN = "(^|/)[_.]"
-_DATA_NAME = r"(\.parquet|(^|/)deletion_vector_[^/]*\.bin)$"
+_DATA_ENDING = ".parquet"
+_VECTOR_ENDING = ".bin"
+_VECTOR_NAME = r"(^|/)deletion_vector_[^/]*\.bin$"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +32,7 @@ class DataNames:
         """Say of each key whether it can be a file of rows, or belongs to one."""
         is_change = pc.starts_with(keys, pattern=f"{_CHANGE_DATA}/")
         below = pc.if_else(is_change, pc.utf8_slice_codeunits(keys, len(_CHANGE_DATA) + 1), keys)
-        named = pc.match_substring_regex(keys, pattern=_DATA_NAME)
+        named = pc.or_(pc.ends_with(keys, pattern=_DATA_ENDING), _is_vector(keys))
         return pc.and_(named, pc.invert(self._is_hidden(below)))
 
     def may_hold_data(self, directory: str) -> bool:
@@ -43,10 +44,28 @@ class DataNames:
 
     def _is_hidden(self, keys: pa.Array) -> pa.BooleanArray:
         if not any(start[0] in "_." for start in self._partition_starts()):
-            return pc.match_substring_regex(keys, pattern=_HIDDEN)
+            return _has_hidden_part(keys)
         starts = "|".join(re.escape(start) for start in self._partition_starts())
         plain = pc.replace_substring_regex(keys, pattern=f"(^|/)({starts})", replacement=r"\1p=")
-        return pc.match_substring_regex(plain, pattern=_HIDDEN)
+        return _has_hidden_part(plain)
 
     def _partition_starts(self) -> tuple[str, ...]:
         return tuple(f"{column}=" for column in self.partition_columns)
+
+
+def _has_hidden_part(keys: pa.Array) -> pa.BooleanArray:
+    """Say of each key whether a part of it begins with `_` or `.`, without a regular expression.
+
+    A million keys pass here in every vacuum.
+    """
+    found = pc.or_(pc.starts_with(keys, pattern="_"), pc.starts_with(keys, pattern="."))
+    for start in ("/_", "/."):
+        found = pc.or_(found, pc.match_substring(keys, pattern=start))
+    return found
+
+
+def _is_vector(keys: pa.Array) -> pa.BooleanArray:
+    may_be = pc.ends_with(keys, pattern=_VECTOR_ENDING)
+    if not pc.any(may_be).as_py():
+        return may_be
+    return pc.match_substring_regex(keys, pattern=_VECTOR_NAME)
