@@ -15,6 +15,7 @@ from lakehand.observe.logs import get_logger, log_event
 from lakehand.sink.committing import find_commission
 from lakehand.sink.descriptors import Descriptor, rules_of
 from lakehand.sink.epochs import Epoch, Epochs, EpochState
+from lakehand.sink.fence import Fence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +46,9 @@ class ExactlyOnce:
             table=context.target.store.url,
             writer_id=self._writer_id,
         )
+        name = f"{self._pipeline}/{self._writer_id}" if self._pipeline else self._writer_id
+        self._fence = Fence(store=context.target.store, writer_id=name, session=context.session)
+        self._is_fenced = False
         self._epoch: Epoch | None = None
         self._skipped: int | None = None
         #: Commissions of epochs that were rolled back while nobody knew whether they landed.
@@ -66,8 +70,8 @@ class ExactlyOnce:
     def begin(self, epoch: int) -> bool:
         """Begin an epoch; False if it is in the table, so that its rows are dropped."""
         self._require_between_epochs(epoch)
-        if self._is_stale:
-            self._context.background.wait(self._context.background.start(self._look_again))
+        if self._is_stale or not self._is_fenced:
+            self._wait_for(self._context.background.start(self._look_around))
         if self._epochs.is_committed(epoch):
             self._skipped = epoch
             self._context.metrics.epochs_skipped += 1
@@ -82,10 +86,15 @@ class ExactlyOnce:
         if current is not None:
             raise self._out_of_order(f"epoch {epoch} cannot begin before epoch {current} is over")
 
-    def _look_again(self) -> None:
-        self._context.target.refresh()
-        self._epochs.last = self._last_in_table()
-        self._is_stale = False
+    def _look_around(self) -> None:
+        """Make sure of the table, and that nobody else writes under this id."""
+        if not self._is_fenced:
+            self._fence.put_up()
+            self._is_fenced = True
+        if self._is_stale:
+            self._context.target.refresh()
+            self._epochs.last = self._last_in_table()
+            self._is_stale = False
 
     def _last_in_table(self) -> int | None:
         target = self._context.target
@@ -157,6 +166,7 @@ class ExactlyOnce:
         self._write_waiting(epoch)
         if epoch.failure is None:
             try:
+                self._fence.check()
                 return epoch.staging.finish()
             except BaseException as error:  # noqa: BLE001  kept, and raised for whoever waits
                 epoch.failure = error

@@ -1,0 +1,58 @@
+"""Who writes under a writer id now: the one who opened a sink under it last.
+
+The table itself keeps epochs from being written twice. But a second writer that was given the same
+id by mistake would find its first epochs in the table, and drop rows that nobody has. So each sink
+leaves its name beside the table when it begins, and looks before each commit whether it still is
+the last that did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakehand.errors import ObjectNotFoundError, WriterCollisionError
+
+if TYPE_CHECKING:
+    from lakehand.storage import Store
+
+__all__ = ["Fence"]
+
+_DIRECTORY = "_lakehand/writers"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fence:
+    """The sign of one sink under its writer id."""
+
+    store: Store
+    writer_id: str
+    session: str
+
+    @property
+    def _key(self) -> str:
+        return f"{_DIRECTORY}/{hashlib.sha256(self.writer_id.encode()).hexdigest()[:32]}.json"
+
+    def put_up(self) -> None:
+        """Say that this sink writes under the id from now on, and no other."""
+        sign = {"writer_id": self.writer_id, "session": self.session}
+        self.store.put(self._key, json.dumps(sign).encode())
+
+    def check(self) -> None:
+        """Raise WriterCollisionError if another sink was opened under the id since."""
+        try:
+            sign = json.loads(self.store.get(self._key))
+        except ObjectNotFoundError:
+            # Somebody tidied up: whoever opens a sink next puts up another one.
+            return
+        if sign["session"] != self.session:
+            raise WriterCollisionError(
+                f"another process has opened a sink on {self.store.url} under the writer id"
+                f" {self.writer_id!r}",
+                table=self.store.url,
+                writer_id=self.writer_id,
+                hint="nothing of this epoch was committed; give each writer an id of its own, and"
+                " let only one process at a time use it",
+            )

@@ -1,0 +1,280 @@
+"""What a sink promises beside its acceptance tests: typed answers to whatever it is given."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pyarrow as pa
+import pytest
+
+import lakehand
+from lakehand.errors import (
+    EpochGapError,
+    RefusedError,
+    SchemaMismatchError,
+    SinkStateError,
+    ValidationError,
+    WriterCollisionError,
+)
+from lakehand.sink import DeltaCommitter, DeltaSink, Descriptor
+from support.sinks import SCHEMA, batch_of, ids_in
+
+
+@pytest.fixture
+def place(tmp_path):
+    lakehand.create_table(tmp_path / "t", SCHEMA)
+    return tmp_path / "t"
+
+
+def write_epoch(sink, number, ids):
+    sink.begin_epoch(number)
+    sink.write(batch_of(ids, number))
+    return sink.commit_epoch()
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"delivery": "exactly-once"}, "needs a writer id"),
+        ({"writer_id": " "}, "must not be empty"),
+        ({"max.buffer.records": 0}, "at least 1"),
+        ({"target.file.size": 0}, "at least 1"),
+        ({"checkpoint.interval": 0}, "at least 1"),
+        ({"write.timeout.ms": 4999}, "at least 0:00:05"),
+        ({"parquet.compression": "brotlidy"}, "not one of zstd"),
+        ({"parquet.bloom.fpp": 1}, "not between 0 and 1"),
+        ({"where": "part = 'p1'"}, "write_mode is append"),
+        ({"write.mode": "upsert"}, "not there yet"),
+        ({"schema.evolution": "true"}, "not there yet"),
+        ({"catalog.type": "glue"}, "not there yet"),
+        ({"pipeline": "p"}, "append exactly once"),
+        ({"writer.identity": "w"}, "no setting named"),
+    ],
+    ids=str,
+)
+def test_options_that_make_no_sense_are_refused_before_anything_is_opened(place, options, error):
+    with pytest.raises((ValidationError, RefusedError), match=error):
+        DeltaSink(place, **options)
+
+
+def test_calls_out_of_order_are_refused(place):
+    sink = DeltaSink(place, writer_id="w")
+    with pytest.raises(SinkStateError, match="not open"):
+        sink.write(batch_of([1]))
+    with sink:
+        with pytest.raises(SinkStateError, match="no epoch has begun"):
+            sink.write(batch_of([1]))
+        sink.begin_epoch(1)
+        with pytest.raises(SinkStateError, match="before epoch 1 is over"):
+            sink.begin_epoch(2)
+        sink.pre_commit()
+        with pytest.raises(SinkStateError, match="takes no rows"):
+            sink.write(batch_of([1]))
+    with pytest.raises(SinkStateError, match="not open"):
+        sink.begin_epoch(2)
+    with pytest.raises(SinkStateError, match="opened once"):
+        sink.open()
+
+
+def test_a_closed_sink_has_rolled_back_what_was_not_committed(place):
+    with DeltaSink(place, writer_id="w") as sink:
+        write_epoch(sink, 1, [1])
+        sink.begin_epoch(2)
+        sink.write(batch_of([2]))
+        sink.pre_commit()
+
+    assert ids_in(place) == [1]
+    assert len(list(place.glob("*.parquet"))) == 1
+    assert lakehand.open_table(place).transactions() == {"w": 1}
+
+
+def test_rows_of_another_schema_are_refused_and_those_before_them_kept(place):
+    wrong = pa.table({"id": ["one"], "epoch": [1], "party": ["p"]})
+    with DeltaSink(place, writer_id="w") as sink:
+        sink.begin_epoch(1)
+        sink.write(batch_of([1]))
+        with pytest.raises(SchemaMismatchError) as refused:
+            sink.write(wrong)
+        sink.commit_epoch()
+
+    assert set(refused.value.difference) == {
+        "column 'party' is not in the table",
+        "column 'id' is string, and the table has int64",
+        "column 'epoch' is int64, and the table has int32",
+    }
+    assert ids_in(place) == [1]
+
+
+def test_columns_may_come_in_any_order_and_be_left_out(place):
+    with DeltaSink(place, writer_id="w") as sink:
+        sink.begin_epoch(1)
+        sink.write(pa.table({"PART": ["x"], "id": pa.array([7], pa.int8())}))
+        sink.commit_epoch()
+
+    [row] = lakehand.open_table(place).to_arrow().to_pylist()
+    assert row == {"id": 7, "epoch": None, "part": "x"}
+
+
+def test_a_batch_larger_than_the_buffer_is_taken_when_it_is_alone(place):
+    with DeltaSink(place, writer_id="w", max_buffer_records=10) as sink:
+        sink.begin_epoch(1)
+        assert sink.write(batch_of(list(range(1_000)))) == 1_000
+        sink.commit_epoch()
+
+    assert ids_in(place) == list(range(1_000))
+
+
+def test_a_reader_is_refused_because_nobody_knows_its_size(place):
+    with DeltaSink(place, writer_id="w") as sink:
+        sink.begin_epoch(1)
+        with pytest.raises(ValidationError, match="not a reader"):
+            sink.write(pa.table({"id": [1]}).to_reader())
+
+
+def test_missing_epochs_are_noticed(place, caplog):
+    with DeltaSink(place, writer_id="w") as sink, caplog.at_level(logging.WARNING, "lakehand"):
+        write_epoch(sink, 4, [4])
+        write_epoch(sink, 7, [7])
+        assert sink.metrics.epoch_gaps == 2
+
+    assert "2 before it are missing" in caplog.text
+    assert ids_in(place) == [4, 7]
+
+
+def test_missing_epochs_may_be_refused_and_empty_ones_then_leave_a_mark(place):
+    with DeltaSink(place, writer_id="w", epoch_gaps="refuse") as sink:
+        write_epoch(sink, 1, [1])
+        write_epoch(sink, 2, [])
+    with DeltaSink(place, writer_id="w", epoch_gaps="refuse") as sink:
+        assert sink.last_committed_epoch == 2
+        with pytest.raises(EpochGapError, match="epoch 4 begins, and 1 before it are missing"):
+            sink.begin_epoch(4)
+        write_epoch(sink, 3, [3])
+
+    assert ids_in(place) == [1, 3]
+
+
+def test_the_older_of_two_sinks_with_one_writer_id_is_told(place):
+    with DeltaSink(place, writer_id="w") as older, DeltaSink(place, writer_id="w") as newer:
+        write_epoch(older, 1, [1])
+        newer.begin_epoch(1)
+        older.begin_epoch(2)
+        older.write(batch_of([2]))
+        with pytest.raises(WriterCollisionError, match="another process has opened a sink"):
+            older.commit_epoch()
+        older.rollback_epoch()
+
+    assert ids_in(place) == [1]
+
+
+def test_an_epoch_that_another_process_commits_first_is_a_collision(place, monkeypatch):
+    monkeypatch.setattr("lakehand.sink.fence.Fence.check", lambda _fence: None)
+    with DeltaSink(place, writer_id="w") as late, DeltaSink(place, writer_id="w") as quick:
+        late.begin_epoch(1)
+        late.write(batch_of([10]))
+        write_epoch(quick, 1, [1])
+        with pytest.raises(WriterCollisionError, match="while epoch 1 was written"):
+            late.commit_epoch()
+        late.rollback_epoch()
+        # It has looked again, and found what the other one wrote.
+        assert not late.begin_epoch(1)
+        late.rollback_epoch()
+
+    assert ids_in(place) == [1]
+
+
+def test_writers_with_names_of_their_own_do_not_meet(place):
+    with DeltaSink(place, writer_id="a") as a, DeltaSink(place, writer_id="b") as b:
+        for number in range(1, 4):
+            a.begin_epoch(number)
+            a.write(batch_of([number]))
+            write_epoch(b, number, [100 + number])
+            a.commit_epoch()
+
+    assert ids_in(place) == [1, 2, 3, 101, 102, 103]
+    assert lakehand.open_table(place).transactions() == {"a": 3, "b": 3}
+
+
+def test_at_least_once_commits_when_enough_rows_wait_and_at_its_end(place):
+    with DeltaSink(place, max_buffer_records=10) as sink:
+        for number in range(25):
+            sink.write(batch_of([number]))
+        sink.flush()
+        sink.write(batch_of([25]))
+
+    assert ids_in(place) == list(range(26))
+    assert lakehand.open_table(place).snapshot().version >= 3
+    assert lakehand.open_table(place).transactions() == {}
+
+
+def test_at_least_once_commits_rows_that_have_waited_long_enough(place):
+    with DeltaSink(place, **{"max.buffer.duration.ms": 20}) as sink:
+        committed = threading.Event()
+        sink._opened_context.upkeep.on_commit = lambda _version: committed.set()
+        sink.write(batch_of([1]))
+        assert committed.wait(20)
+        assert ids_in(place) == [1]
+
+
+def test_an_overwriting_sink_replaces_the_table_epoch_by_epoch(place):
+    with DeltaSink(place, writer_id="w", write_mode="overwrite") as sink:
+        write_epoch(sink, 1, [1, 2, 3])
+        assert ids_in(place) == [1, 2, 3]
+        write_epoch(sink, 2, [9])
+
+    assert ids_in(place) == [9]
+    with DeltaSink(place, writer_id="w", write_mode="overwrite") as sink:
+        assert not sink.begin_epoch(1)
+
+
+def test_the_pressure_of_waiting_rows_may_be_waited_out(place):
+    with DeltaSink(place, writer_id="w", max_buffer_records=5, on_backpressure="wait") as sink:
+        sink.begin_epoch(1)
+        for number in range(200):
+            sink.write(batch_of([number]))
+        sink.commit_epoch()
+
+    assert ids_in(place) == list(range(200))
+
+
+def test_a_committer_refuses_files_that_their_writer_has_given_up(place):
+    with DeltaSink(place, writer_id="a", pipeline="orders") as sink:
+        sink.begin_epoch(1)
+        sink.write(batch_of([1]))
+        described = sink.pre_commit()
+    assert Descriptor.from_json(described.to_json()) == described
+    (place / described.files[0].path).unlink()
+
+    with (
+        DeltaCommitter(place, pipeline="orders") as committer,
+        pytest.raises(ValidationError, match="is not in"),
+    ):
+        committer.commit(1, [described])
+
+    assert ids_in(place) == []
+
+
+def test_files_of_a_writer_that_rolls_back_after_it_described_them_stay(place):
+    with DeltaSink(place, writer_id="a", pipeline="orders") as sink:
+        sink.begin_epoch(1)
+        sink.write(batch_of([1]))
+        described = sink.pre_commit()
+        sink.rollback_epoch()
+
+    with DeltaCommitter(place, pipeline="orders") as committer:
+        committer.commit(1, [described])
+
+    assert ids_in(place) == [1]
+
+
+def test_two_pipelines_of_one_table_do_not_skip_each_other(place):
+    for pipeline in ("orders", "returns"):
+        with DeltaSink(place, writer_id="a", pipeline=pipeline) as sink:
+            assert sink.begin_epoch(1)
+            sink.write(batch_of([len(pipeline)]))
+            described = sink.pre_commit()
+        with DeltaCommitter(place, pipeline=pipeline) as committer:
+            committer.commit(1, [described])
+
+    assert ids_in(place) == [6, 7]
