@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from datetime import UTC, datetime, timedelta
 
+import pyarrow.parquet as pq
 import pytest
 
-from lakehand.errors import AccessDeniedError
+from lakehand.errors import AccessDeniedError, RefusedError
+from lakehand.formats.delta.checkpoints.check import list_checkpoints
 from lakehand.formats.delta.checkpoints.checkpoint import write_checkpoint
 from lakehand.formats.delta.checkpoints.last_checkpoint import read_last_checkpoint
 from lakehand.formats.delta.protocol.names import (
@@ -20,11 +23,12 @@ from lakehand.formats.delta.protocol.names import (
 )
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.delta.upkeep.expired import cutoff_at
+from lakehand.formats.delta.upkeep.log_findings import check_log
 from lakehand.observe.clock import ManualClock
 from lakehand.retention.log_upkeep import clean_logs
 from lakehand.retention.pins import Pin, put_pin
 from lakehand.storage import MemoryStore
-from support.checkpoints import put_checkpoint
+from support.checkpoints import json_lines, put_checkpoint
 from support.hand_written_logs import add, metadata, protocol, put_commit
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -34,12 +38,20 @@ _names = itertools.count()
 class Log:
     """A table with one commit a day, at noon, which adds a file with the version as its name."""
 
-    def __init__(self, days: int, *, folded: tuple[int, ...] = (), **properties: str) -> None:
+    def __init__(
+        self,
+        days: int,
+        *,
+        folded: tuple[int, ...] = (),
+        reader: tuple[str, ...] = (),
+        **properties: str,
+    ) -> None:
         self.clock = ManualClock(NOON)
         self.store = MemoryStore(f"cleaned-{next(_names)}", clock=self.clock)
         configuration = {f"delta.{name}": value for name, value in properties.items()}
         for version in range(days):
-            start = [protocol(), metadata(properties=configuration)] if version == 0 else []
+            first = [protocol(reader=reader), metadata(properties=configuration)]
+            start = first if version == 0 else []
             put_commit(self.store, version, *start, add(f"{version}.parquet"))
             if version in folded:
                 write_checkpoint(self.store, version=version, clock=self.clock)
@@ -64,6 +76,23 @@ class Log:
     def files_at(self, version: int | None = None) -> set[str]:
         snapshot = DeltaTable(self.store, clock=self.clock).snapshot(version=version)
         return set(snapshot.files["path"].to_pylist())
+
+
+class TimedLog(Log):
+    """The same table, with the time of each version in its commit and all objects written today."""
+
+    def __init__(self, days: int, *, folded: tuple[int, ...]) -> None:
+        self.clock = ManualClock(NOON + timedelta(days=days))
+        self.store = MemoryStore(f"timed-{next(_names)}", clock=self.clock)
+        table = metadata(properties={"delta.enableInCommitTimestamps": "true"})
+        for version in range(days):
+            at = int((NOON + timedelta(days=version)).timestamp() * 1000)
+            start = [protocol("inCommitTimestamp"), table] if version == 0 else []
+            info = {"commitInfo": {"inCommitTimestamp": at, "timestamp": at}}
+            lines = [info, *start, add(f"{version}.parquet")]
+            self.store.put(commit_key(version), json_lines(lines))
+            if version in folded:
+                write_checkpoint(self.store, version=version, clock=self.clock)
 
 
 def names(*versions: int) -> set[str]:
@@ -205,6 +234,53 @@ def test_no_sidecar_goes_while_a_checkpoint_cannot_be_read():
     log.store.put(classic_checkpoint_key(30), b"damaged")
     log.wait(days=2)
     assert log.clean().files == ()
+
+
+@pytest.mark.parametrize("kind", ["v2-json", "v2-parquet", "v2-inline"])
+def test_readers_that_know_no_v2_checkpoints_find_one_under_the_old_name(kind):
+    log = Log(40, reader=("v2Checkpoint",))
+    files = [add(f"{version}.parquet") for version in range(8)]
+    put_checkpoint(log.store, 7, [protocol(reader=["v2Checkpoint"]), metadata(), *files], kind)
+    assert log.clean().oldest_version == 7
+    copy = pq.read_table(io.BytesIO(log.store.get(classic_checkpoint_key(7)))).to_pylist()
+    found = [kind for row in copy for kind, value in row.items() if value is not None]
+    assert {"protocol", "metaData", "checkpointMetadata"} <= set(found)
+    [stated] = [row["protocol"] for row in copy if row["protocol"]]
+    assert stated["readerFeatures"] == ["v2Checkpoint"]
+    # Both checkpoints say the same, whichever a reader takes.
+    top = next(c for c in list_checkpoints(log.store) if c.kind == "v2").keys
+    log.store.delete(top)
+    assert log.files_at() == names(*range(40))
+    assert check_log(log.store).findings == ()
+
+
+def test_a_checkpoint_of_the_old_kind_needs_no_copy():
+    log = Log(40, folded=(7,))
+    before = log.store.get(classic_checkpoint_key(7))
+    log.clean()
+    assert log.store.get(classic_checkpoint_key(7)) == before
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"universalFormat.enabledFormats": "iceberg"},
+        {"compatibility.symlinkFormatManifest.enabled": "true"},
+    ],
+)
+def test_a_log_that_other_formats_are_made_from_is_cleaned_only_if_somebody_insists(properties):
+    log = Log(40, folded=(7,), **properties)
+    with pytest.raises(RefusedError, match="stale"):
+        log.clean()
+    assert log.commits == list(range(40))
+    assert log.clean(even_if_disabled=True).oldest_version == 7
+
+
+def test_versions_are_as_old_as_their_commits_say_and_not_as_storage_says():
+    """All objects are young here, as after a copy of the table; the commits know better."""
+    log = TimedLog(40, folded=(3, 7, 30))
+    assert (log.clean().oldest_version, log.commits[0]) == (7, 7)
+    assert log.files_at() == names(*range(40))
 
 
 def test_a_pointer_to_a_checkpoint_that_goes_is_moved_first():

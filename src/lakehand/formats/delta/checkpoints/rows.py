@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.protocol.schema import DeltaType
 
-__all__ = ["action_rows", "file_rows", "in_groups", "parse_partitions", "parse_statistics"]
+__all__ = [
+    "action_rows",
+    "as_pairs",
+    "file_rows",
+    "in_groups",
+    "parse_partitions",
+    "parse_statistics",
+]
+
+_MAPS = frozenset({"configuration", "options", "partitionValues", "tags"})
 
 
 def file_rows(kind: str, actions: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -30,7 +39,7 @@ def file_rows(kind: str, actions: pa.Table, schema: pa.Schema) -> pa.Table:
 def action_rows(actions: Sequence[tuple[str, Mapping[str, Any]]], schema: pa.Schema) -> pa.Table:
     """Return actions that name no file as rows with the columns of `schema`."""
     columns = {
-        kind: pa.array([_plain(value) if kind == of else None for of, value in actions], type_)
+        kind: pa.array([as_pairs(value) if kind == of else None for of, value in actions], type_)
         for kind, type_ in NON_FILE_KINDS.items()
     }
     return _rows(columns, len(actions), schema)
@@ -99,12 +108,13 @@ def _rows(columns: Mapping[str, pa.Array], count: int, schema: pa.Schema) -> pa.
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _plain(value: Any) -> Any:
+def as_pairs(value: Any) -> Any:
     """Turn objects that are maps in the schema into the pairs that pyarrow asks for."""
-    maps = {"configuration", "options"}
     if not isinstance(value, dict):
         return value
     return {
-        name: list(member.items()) if name in maps and isinstance(member, dict) else _plain(member)
+        name: list(member.items())
+        if name in _MAPS and isinstance(member, dict)
+        else as_pairs(member)
         for name, member in value.items()
     }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import VersionNotFoundError
 from lakehand.formats.delta.checkpoints.check import check_checkpoint
+from lakehand.formats.delta.checkpoints.classic_copy import write_classic_copy
 from lakehand.formats.delta.checkpoints.hadoop_sums import delete_hadoop_sum
 from lakehand.formats.delta.checkpoints.last_checkpoint import write_last_checkpoint
 from lakehand.formats.delta.log.commit_times import version_at
@@ -62,7 +63,8 @@ def clean_logs(
 ) -> LogCleanup:
     """Delete what no version from the oldest promised one on needs; `dry_run` only names it."""
     state = load_state_at(store)
-    require_write("checkpoint", state.protocol, state.metadata, table=store.url)
+    # Metadata of other formats beside the table is made from the log, and may not have seen all.
+    require_write("vacuum", state.protocol, state.metadata, table=store.url, force=even_if_disabled)
     properties = state.metadata.configuration
     cutoff = cutoff_at(now, log_retention(properties))
     if properties.get(_ENABLED_PROPERTY, "true").lower() == "false" and not even_if_disabled:
@@ -96,8 +98,9 @@ class _Cleanup:
         listing = list_log(self._store)
         boundary, reason = self._boundary(listing, wishes)
         if boundary is not None:
-            self._point_to(boundary)
-            self._delete_stretches(stretches(objects, boundary.version))
+            expired = stretches(objects, boundary.version)
+            self._prepare(boundary, expired)
+            self._delete_stretches(expired)
         self._delete(list(leftovers(objects, now=self._now)))
         self._delete(self._orphaned_sidecars())
         oldest = listing.earliest_version or 0
@@ -134,10 +137,13 @@ class _Cleanup:
             reason = f"the checkpoint of version {checkpoint.version} is damaged"
         return None, reason or f"version {horizon} has no checkpoint at or below it"
 
-    def _point_to(self, boundary: CheckpointCheck) -> None:
+    def _prepare(self, boundary: CheckpointCheck, expired: Sequence[Stretch]) -> None:
         """Lead readers past what goes; a pointer to a newer checkpoint stays as it is."""
-        if not self._dry_run:
-            write_last_checkpoint(self._store, boundary.pointer)
+        if self._dry_run:
+            return
+        if any(stretch.anchors or stretch.others for stretch in expired):
+            write_classic_copy(self._store, boundary)
+        write_last_checkpoint(self._store, boundary.pointer)
 
     def _delete_stretches(self, chosen: Sequence[Stretch]) -> None:
         for stretch in chosen:
