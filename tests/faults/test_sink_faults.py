@@ -171,7 +171,7 @@ def test_at_least_once_finds_a_flush_that_landed_unknown(place):
 
 def test_a_full_disk_fails_the_epoch_and_loses_nothing(tmp_path):
     chance = random.Random(7)
-    noise = [chance.getrandbits(60) for _ in range(60_000)]
+    noise = [chance.getrandbits(60) for _ in range(100_000)]
     with small_disk(tmp_path / "disk", 700) as disk:
         lakehand.create_table(disk / "t", SCHEMA)
         with DeltaSink(disk / "t", writer_id="w") as sink:
