@@ -16,7 +16,7 @@ import click
 
 import lakehand
 from lakehand import errors
-from lakehand.assess import checkup, health, layout
+from lakehand.assess import advise, checkup, health, layout
 from lakehand.assess import inspect as inspection
 from lakehand.cli.main import cli
 from lakehand.formats.delta.protocol.features import BINDINGS, FEATURES
@@ -214,6 +214,9 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`inspect`: each of `health.reasons[]`", health, "Reason"),
     ("`inspect`: `layout`", layout, "Layout"),
     ("`inspect`: each of `layout.by_column[]`", layout, "ColumnLayout"),
+    ("`advise`", advise, "Advice"),
+    ("`advise`: each of `proposals[]`", advise, "Proposal"),
+    ("`advise`: each of `columns[]`", advise, "AskedColumn"),
     ("`health`", checkup, "HealthReport"),
     ("`health`: each of `checks[]`", checkup, "Check"),
     ("`plan`", planning, "Plan"),
@@ -274,6 +277,8 @@ JSON_TYPES = {
     "bool": "true or false",
     "datetime": "string, ISO 8601",
     "None": "null",
+    "Curve": "string",
+    "Literal": "string",
     "Mapping": "object",
     "Any": "anything",
     "Method": "string",
@@ -281,6 +286,8 @@ JSON_TYPES = {
     "ProofKind": "string",
     "Soundness": "string",
     "Strategy": "string",
+    "Verdict": "string",
+    "dict": "object",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lakehand.assess.advice_verbs import AdviceVerbs
 from lakehand.assess.inspect import Inspection, inspect_snapshot
 from lakehand.assess.layout import column_names
 from lakehand.assess.verbs import SoundnessVerbs
@@ -106,7 +107,9 @@ def check_health(
     return table.health(orphans=orphans)
 
 
-class Table(OrderingVerbs, RetentionVerbs, RowVerbs, UpkeepVerbs, SoundnessVerbs, WriteVerbs):
+class Table(
+    AdviceVerbs, OrderingVerbs, RetentionVerbs, RowVerbs, UpkeepVerbs, SoundnessVerbs, WriteVerbs
+):
     """A table. It holds no version: each method reads the newest one, unless told another."""
 
     def __init__(

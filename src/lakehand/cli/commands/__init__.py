@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakehand.cli.commands.advising import advise
 from lakehand.cli.commands.health import health
 from lakehand.cli.commands.log import checkpoint
 from lakehand.cli.commands.proving import statistics, verify
@@ -24,6 +25,7 @@ COMMANDS: tuple[click.Command, ...] = (
     inspect,
     health,
     history,
+    advise,
     plan,
     compact,
     cluster,

@@ -1,0 +1,275 @@
+"""By which columns a table is best put in order: proposals that were tried on a sample of its rows.
+
+Candidates are single columns, then pairs, then what the best of them can be extended by. Each one
+orders the sample, the sample is cut into as many files as the table would have, and the questions
+are put to these files. So a proposal comes with a number that was measured, and not with a guess.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from lakehand.assess.layout import ordered_columns
+from lakehand.assess.queries import read_queries
+from lakehand.assess.questions import AskedQueries, FixedQuestions
+from lakehand.assess.virtual_files import Sample
+from lakehand.model.order import Order
+from lakehand.rewrite.ordering import parse_terms
+from lakehand.rewrite.sampling import sample_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from lakehand.assess.queries import Workload
+    from lakehand.assess.questions import Questions
+    from lakehand.formats.base import FormatTable
+    from lakehand.model.order import Curve
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.settings import Settings
+
+__all__ = ["Advice", "AskedColumn", "Proposal", "advise"]
+
+Verdict = Literal["cluster", "already_good", "too_small", "nothing_to_order"]
+
+_SEED = 5
+_SAMPLED_ROWS = 64 * 1024
+#: Rows of files that are read for the sample, and how many files at most.
+_READ_ROWS, _READ_FILES = 8 * 2**20, 256
+#: With fewer rows a file of the sample looks narrower than a real one.
+_ROWS_PER_FILE = 32
+_MOST_FILES = 1024
+#: Columns that are tried, those asked for most first.
+_MOST_COLUMNS = 6
+_MOST_TOGETHER = 4
+#: Sets of columns that are extended by one more, and for which other curves are tried.
+_BEST = 3
+_SHOWN = 8
+#: Below this a rewrite is not worth its cost; between two sets of columns the smaller one wins.
+_WORTH = 0.05
+_TIE = 0.005
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proposal:
+    """One way to put the table in order."""
+
+    #: The columns, as `cluster --by` takes them.
+    columns: tuple[str, ...]
+    #: The curve, as `cluster --curve` takes it.
+    curve: Curve
+    #: Share of the files that the questions would skip, measured on the sample.
+    skip_rate: float
+    #: How much more than the files skip as they are now.
+    improvement: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AskedColumn:
+    """A column that was tried."""
+
+    #: Name of the column.
+    column: str
+    #: Share of the queries that ask for it; null without queries.
+    asked: float | None
+    #: Different values in the sample.
+    distinct_values: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Advice:
+    """By which columns to put a table in order. Fields have the names of the JSON document."""
+
+    #: URL of the table, without credentials.
+    table: str
+    #: The version that was looked at.
+    version: int
+    #: `cluster`, or why not: `already_good`, `too_small`, `nothing_to_order`.
+    verdict: Verdict
+    #: The verdict in words.
+    message: str
+    #: Share of the files that the questions skip now.
+    skip_rate: float
+    #: Ways to put the table in order, the best first.
+    proposals: tuple[Proposal, ...] = ()
+    #: Columns that were tried.
+    columns: tuple[AskedColumn, ...] = ()
+    #: Where the questions come from: `queries`, or `fixed` without a file of them.
+    questions: Literal["queries", "fixed"] = "fixed"
+    #: How many questions were asked.
+    question_count: int = 0
+    #: Statements in the file of queries.
+    statement_count: int = 0
+    #: How many of them were of no use, by reason.
+    unused_statements: dict[str, int]
+    #: Rows that were tried.
+    sampled_rows: int = 0
+    #: Files that they were cut into.
+    sampled_files: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document that `lakehand advise --json` prints."""
+        return asdict(self)
+
+
+def advise(table: FormatTable, *, settings: Settings, queries: str | None = None) -> Advice:
+    """Try orders on a sample of the newest version; `queries` is SQL as `read_queries` takes it."""
+    known = dict(ordered_columns(table.snapshot().schema))
+    snapshot = table.snapshot(statistics=list(known))
+    settings = settings.with_properties(snapshot.properties)
+    name = snapshot.table.rstrip("/").rpartition("/")[2]
+    workload = read_queries(queries, table_name=name, schema=snapshot.schema) if queries else None
+    sample = _sample(table, snapshot, list(known))
+    trial = _trial(snapshot, sample, workload, target_bytes=settings["target_file_bytes"])
+    return _advice(snapshot, trial, workload)
+
+
+def _sample(table: FormatTable, snapshot: Snapshot, columns: Sequence[str]) -> Sample:
+    chosen = _chosen_files(snapshot.files)
+    wanted = [*columns, *snapshot.partition_columns]
+    order = Order(terms=parse_terms(wanted))
+    inputs = table.data_files(snapshot, chosen)
+    rows = sample_rows(table.worker(snapshot), inputs, order, rows=_SAMPLED_ROWS)
+    paths = {term.column: term.path for term in order.terms}
+    return Sample.of(rows, paths, snapshot.partition_columns)
+
+
+def _chosen_files(files: pa.Table) -> list[int]:
+    """Choose files by lot, as many as have rows enough."""
+    by_lot = np.random.default_rng(_SEED).permutation(files.num_rows)[:_READ_FILES]
+    rows = np.from_dlpack(files["rows"].fill_null(0).combine_chunks())[by_lot]
+    before = np.cumsum(rows) - rows
+    return sorted(int(row) for row in by_lot[before < _READ_ROWS])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Trial:
+    """What is asked of which columns, on how many files."""
+
+    sample: Sample
+    questions: Questions
+    #: Columns to try, the most promising first.
+    columns: tuple[AskedColumn, ...]
+    #: Files that the table would have.
+    file_count: int
+
+    def rates(self, orders: Sequence[Order]) -> dict[Order, float]:
+        rows = self.sample.rows.num_rows
+        count = max(1, min(self.file_count, _MOST_FILES, rows // _ROWS_PER_FILE))
+        layouts = [self.sample.files(order, count) for order in orders]
+        return dict(zip(orders, self.questions.skip_rates(layouts), strict=True)) if orders else {}
+
+
+def _trial(
+    snapshot: Snapshot, sample: Sample, workload: Workload | None, *, target_bytes: int
+) -> _Trial:
+    values = {name: ranked.values for name, ranked in sample.columns.items()}
+    movable = {
+        name: len(ranked.found_at)
+        for name, ranked in sample.columns.items()
+        if len(ranked.found_at) > 1 and name not in snapshot.partition_columns
+    }
+    questions: Questions
+    if workload is None:
+        questions = FixedQuestions.over({name: values[name] for name in movable})
+        asked = dict.fromkeys(sorted(movable, key=lambda name: -movable[name]))
+    else:
+        queried = AskedQueries.of(workload, snapshot.schema, values)
+        total = sum(queried.weights)
+        asked = {name: weight / total for name, weight in queried.columns.items()}
+        questions = queried
+    columns = [
+        AskedColumn(column=name, asked=share, distinct_values=movable[name])
+        for name, share in asked.items()
+        if name in movable
+    ]
+    total_bytes = int(np.from_dlpack(snapshot.files["bytes"].combine_chunks()).sum())
+    return _Trial(
+        sample=sample,
+        questions=questions,
+        columns=tuple(columns[:_MOST_COLUMNS]),
+        file_count=-(-total_bytes // target_bytes),
+    )
+
+
+def _advice(snapshot: Snapshot, trial: _Trial, workload: Workload | None) -> Advice:
+    [now] = trial.questions.skip_rates([snapshot.files]) if snapshot.files.num_rows else [0.0]
+    rates = _tried(trial) if trial.columns and trial.file_count > 1 else {}
+    proposals = tuple(
+        Proposal(columns=order.columns, curve=order.curve, skip_rate=rate, improvement=rate - now)
+        for order, rate in _ranked(rates)[:_SHOWN]
+    )
+    verdict, message = _verdict(trial, proposals, now)
+    return Advice(
+        table=snapshot.table,
+        version=snapshot.version,
+        verdict=verdict,
+        message=message,
+        skip_rate=now,
+        proposals=proposals,
+        columns=trial.columns,
+        questions="fixed" if workload is None else "queries",
+        question_count=trial.questions.count,
+        statement_count=0 if workload is None else workload.statement_count,
+        unused_statements={} if workload is None else workload.unused,
+        sampled_rows=trial.sample.rows.num_rows,
+        sampled_files=max(1, min(trial.file_count, _MOST_FILES)),
+    )
+
+
+def _tried(trial: _Trial) -> dict[Order, float]:
+    """Try single columns, pairs, what the best can be extended by, and other curves for those."""
+    names = [each.column for each in trial.columns]
+    rates = trial.rates([_order([name], "linear") for name in names])
+    rates |= trial.rates([_order(pair, "hilbert") for pair in combinations(names, 2)])
+    for size in range(3, _MOST_TOGETHER + 1):
+        rates |= trial.rates(list(_extended(rates, names, size=size)))
+    best = [order for order, _ in _ranked(rates) if len(order.terms) > 1][:_BEST]
+    others = [_order(order.columns, curve) for order in best for curve in ("zorder", "linear")]
+    others += [_order(order.columns[::-1], "linear") for order in best if len(order.terms) == 2]  # noqa: PLR2004
+    return rates | trial.rates(others)
+
+
+def _extended(rates: dict[Order, float], names: Sequence[str], *, size: int) -> Iterator[Order]:
+    found = set()
+    smaller = [order for order, _ in _ranked(rates) if len(order.terms) == size - 1][:_BEST]
+    for order in smaller:
+        for name in names:
+            together = tuple(sorted({*order.columns, name}, key=names.index))
+            if len(together) == size and together not in found:
+                found.add(together)
+                yield _order(together, "hilbert")
+
+
+def _order(columns: Sequence[str], curve: Curve) -> Order:
+    return Order(terms=parse_terms(columns), curve=curve)
+
+
+def _ranked(rates: dict[Order, float]) -> list[tuple[Order, float]]:
+    """Sort by rate; where it is about the same, fewer columns come first."""
+    return sorted(
+        rates.items(), key=lambda item: (-round(item[1] / _TIE), len(item[0].terms), -item[1])
+    )
+
+
+def _verdict(trial: _Trial, proposals: Sequence[Proposal], now: float) -> tuple[Verdict, str]:
+    if trial.file_count <= 1:
+        return "too_small", "the table fits into one file: there is nothing to skip"
+    if not proposals:
+        return "nothing_to_order", "no column that is asked for has an order and different values"
+    best = proposals[0]
+    if best.improvement < _WORTH:
+        return "already_good", (
+            f"questions skip {now:.0%} of the files now, and at best {best.skip_rate:.0%}: not"
+            " worth a rewrite"
+        )
+    named = ", ".join(best.columns)
+    return "cluster", (
+        f"by {named} ({best.curve}): questions would skip {best.skip_rate:.0%} of the files, and"
+        f" {now:.0%} now"
+    )

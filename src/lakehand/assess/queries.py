@@ -1,0 +1,206 @@
+"""What queries ask of one table: the conditions on its columns, out of a file of SQL."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from lakehand.errors import LakehandError
+from lakehand.expressions.predicate import PredicateDialect, parse_predicate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from lakehand.expressions.predicate import Predicate
+
+__all__ = ["Query", "Workload", "read_queries"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Query:
+    """What one query asks of the table; each of both may be missing."""
+
+    #: Conditions on columns of the table, in SQL.
+    predicate: str | None
+    #: Columns that are compared with columns of other tables.
+    joined: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workload:
+    """The queries of a file that ask something of a table, and how often each of them does."""
+
+    queries: dict[Query, int]
+    #: Statements in the file.
+    statement_count: int
+    #: How many statements were of no use, by reason.
+    unused: dict[str, int] = field(default_factory=dict)
+
+
+def read_queries(text: str, *, table_name: str, schema: pa.Schema) -> Workload:
+    """Read statements, in Spark's SQL, that are ended by semicolons or stand on a line each."""
+    queries: Counter[Query] = Counter()
+    unused: Counter[str] = Counter()
+    statements = [part for part in _split(text) if part.strip()]
+    for statement in statements:
+        found = _read(statement, table_name, schema)
+        if isinstance(found, str):
+            unused[found] += 1
+        else:
+            queries.update(found)
+    return Workload(
+        queries=dict(queries.most_common()),
+        statement_count=len(statements),
+        unused=dict(unused.most_common()),
+    )
+
+
+def _split(text: str) -> list[str]:
+    try:
+        tokens = PredicateDialect().tokenize(text)
+    except SqlglotError:
+        return text.splitlines()
+    ends = [token.start for token in tokens if token.token_type.name == "SEMICOLON"]
+    if not ends:
+        return _lines(text)
+    starts = [0, *(end + 1 for end in ends)]
+    parts = (text[start:end] for start, end in zip(starts, [*ends, len(text)], strict=True))
+    return [part for part in parts if _says_something(part)]
+
+
+def _lines(text: str) -> list[str]:
+    """Take every line as a statement, unless the lines are one statement together."""
+    lines = [line for line in text.splitlines() if _says_something(line)]
+    return lines if all(_parsed(line) is not None for line in lines) else [text]
+
+
+def _says_something(text: str) -> bool:
+    return bool(PredicateDialect().tokenize(text))
+
+
+def _parsed(statement: str) -> exp.Expr | None:
+    try:
+        return sqlglot.parse_one(statement, dialect=PredicateDialect)
+    except SqlglotError:
+        return None
+
+
+def _read(statement: str, table_name: str, schema: pa.Schema) -> list[Query] | str:
+    """Return what a statement asks, or why that is nothing."""
+    tree = _parsed(statement)
+    if tree is None:
+        return "not understood"
+    blocks = [block for block in _blocks(tree) if block.own_names(table_name, tree)]
+    if not blocks:
+        return "about other tables"
+    asked = [_query(block, block.own_names(table_name, tree), schema) for block in blocks]
+    useful = [query for query in asked if query.predicate or query.joined]
+    return useful or "without a condition on a column"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Block:
+    """A part of a statement that names tables and filters their rows."""
+
+    tables: list[exp.Table]
+    conditions: list[exp.Expr]
+
+    def own_names(self, table_name: str, tree: exp.Expr) -> set[str]:
+        """Return by which names the block calls the table that is asked about."""
+        defined = {cte.alias_or_name.lower() for cte in tree.find_all(exp.CTE)}
+        stored = [table for table in self.tables if table.name.lower() not in defined]
+        own = [table for table in stored if _is_named(table, table_name)]
+        if not own and len({table.name.lower() for table in tree.find_all(exp.Table)}) == 1:
+            own = stored  # The only table there is, under whatever name a catalogue gave it.
+        return {table.alias_or_name.lower() for table in own}
+
+
+def _is_named(table: exp.Table, table_name: str) -> bool:
+    last = table.name.rstrip("/").rpartition("/")[2]
+    return last.lower() == table_name.lower()
+
+
+def _blocks(tree: exp.Expr) -> Iterator[_Block]:
+    for select in tree.find_all(exp.Select):
+        joins = select.args.get("joins") or []
+        source = select.args.get("from_")
+        sources = [*([source.this] if source else []), *(join.this for join in joins)]
+        # Rows that fail the condition of an outer join stay.
+        inner = [join.args.get("on") for join in joins if not join.side]
+        yield _block(sources, [select.args.get("where"), *inner])
+    for change in tree.find_all(exp.Delete, exp.Update):
+        yield _block([change.this], [change.args.get("where")])
+
+
+def _block(sources: Iterable[exp.Expr], conditions: Iterable[exp.Expr | None]) -> _Block:
+    wheres = (each.this if isinstance(each, exp.Where) else each for each in conditions if each)
+    return _Block(
+        tables=[source for source in sources if isinstance(source, exp.Table)],
+        conditions=[part for where in wheres for part in _conjuncts(where)],
+    )
+
+
+def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
+    match condition:
+        case exp.And():
+            yield from _conjuncts(condition.left)
+            yield from _conjuncts(condition.right)
+        case exp.Paren():
+            yield from _conjuncts(condition.this)
+        case _:
+            yield condition
+
+
+def _query(block: _Block, own: set[str], schema: pa.Schema) -> Query:
+    known = {name.lower() for name in schema.names}
+    single = len(block.tables) == 1
+    texts: list[str] = []
+    joined: list[str] = []
+    for condition in block.conditions:
+        columns = list(condition.find_all(exp.Column))
+        mine = [column for column in columns if _is_own(column, own, known, single=single)]
+        if len(mine) == len(columns):
+            texts.extend(_understood(condition, own, schema))
+        elif isinstance(condition, exp.EQ) and {condition.left, condition.right} & set(mine):
+            joined.extend(_own_path(column, own).sql(PredicateDialect) for column in mine)
+    predicate = " AND ".join(f"({text})" for text in sorted(set(texts)))
+    return Query(predicate=predicate or None, joined=tuple(dict.fromkeys(joined)))
+
+
+def _is_own(column: exp.Column, own: set[str], known: set[str], *, single: bool) -> bool:
+    first = column.parts[0].name.lower()
+    if len(column.parts) > 1 and first in own:
+        return column.parts[1].name.lower() in known
+    return first in known and (single or len(column.parts) == 1)
+
+
+def _own_path(column: exp.Column, own: set[str]) -> exp.Expr:
+    """Return the column without the name of its table."""
+    parts = list(column.parts)
+    if len(parts) > 1 and parts[0].name.lower() in own:
+        parts = parts[1:]
+    first = exp.column(parts[0].copy())
+    return exp.Dot.build([first, *(part.copy() for part in parts[1:])]) if parts[1:] else first
+
+
+def _understood(condition: exp.Expr, own: set[str], schema: pa.Schema) -> list[str]:
+    """Return the condition alone, if statistics may decide it: some functions they cannot."""
+    alone = condition.transform(
+        lambda node: _own_path(node, own) if isinstance(node, exp.Column) else node
+    )
+    text = alone.sql(PredicateDialect)
+    return [text] if _predicate(text, schema) else []
+
+
+def _predicate(text: str, schema: pa.Schema) -> Predicate | None:
+    try:
+        return parse_predicate(text, schema)
+    except LakehandError:
+        return None

@@ -1,0 +1,111 @@
+"""A few rows in an order, cut into the files that the table would have, to see what they skip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehand.planning.file_bounds import dense_ranks
+from lakehand.rewrite.sort_keys import SortKeys
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from lakehand.model.order import Order
+
+    Numbers = NDArray[np.int64]
+
+__all__ = ["Sample"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Ranked:
+    """The values of one column by rank, and a place in the sample where each rank is found."""
+
+    values: pa.Array
+    #: -1 for nulls.
+    ranks: Numbers
+    found_at: Numbers
+
+    @classmethod
+    def of(cls, values: pa.Array) -> Self:
+        if pa.types.is_floating(values.type):
+            values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+        ranks, count = dense_ranks(values)
+        found_at = np.zeros(max(count, 1), np.int64)
+        found_at[ranks[ranks >= 0]] = np.flatnonzero(ranks >= 0)
+        return cls(values=values, ranks=ranks, found_at=found_at)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Sample:
+    """Rows that stand for a table, in no order yet."""
+
+    rows: pa.Table
+    columns: Mapping[str, _Ranked]
+    #: The partition of each row: rows of different ones never share a file.
+    partition: Numbers
+
+    @classmethod
+    def of(
+        cls,
+        rows: pa.Table,
+        paths: Mapping[str, tuple[str, ...]],
+        partition_columns: tuple[str, ...],
+    ) -> Self:
+        """Prepare the columns that `paths` lead to."""
+        return cls(
+            rows=rows,
+            columns={name: _Ranked.of(_column(rows, path)) for name, path in paths.items()},
+            partition=_partition_numbers(rows, partition_columns),
+        )
+
+    def files(self, order: Order, count: int) -> pa.Table:
+        """Return `count` files of rows in `order`, as snapshots describe files."""
+        keys = SortKeys.of_sample(order, self.rows)
+        permutation = keys.permutation(self.rows, keys.keys(self.rows))
+        by_order = np.from_dlpack(permutation).astype(np.int64)
+        places = by_order[np.argsort(self.partition[by_order], kind="stable")]
+        starts = np.arange(count) * len(places) // count
+        rows = np.diff(np.append(starts, len(places)))
+        bounds = {name: _bounds(each, places, starts) for name, each in self.columns.items()}
+        return pa.table(
+            {
+                "bytes": pa.array(rows),
+                "rows": pa.array(rows),
+                "bounds": pa.StructArray.from_arrays(list(bounds.values()), list(bounds)),
+            }
+        )
+
+
+def _bounds(column: _Ranked, places: Numbers, starts: Numbers) -> pa.StructArray:
+    ranks = column.ranks[places]
+    highest = np.maximum.reduceat(ranks, starts)
+    lowest = np.minimum.reduceat(np.where(ranks < 0, np.iinfo(np.int64).max, ranks), starts)
+    nulls = np.add.reduceat((ranks < 0).astype(np.int64), starts)
+    is_empty = highest < 0
+    low, high = (
+        column.values.take(pa.array(column.found_at[np.where(is_empty, 0, side)], mask=is_empty))
+        for side in (lowest, highest)
+    )
+    return pa.StructArray.from_arrays([low, high, pa.array(nulls)], ["min", "max", "nulls"])
+
+
+def _column(rows: pa.Table, path: tuple[str, ...]) -> pa.Array:
+    column = rows[path[0]]
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return pc.struct_field(whole, list(path[1:])) if len(path) > 1 else whole
+
+
+def _partition_numbers(rows: pa.Table, columns: tuple[str, ...]) -> Numbers:
+    numbers = np.zeros(rows.num_rows, np.int64)
+    for name in columns:
+        ranks, count = dense_ranks(rows[name].combine_chunks())
+        numbers = numbers * (count + 1) + ranks + 1
+    return numbers
