@@ -205,7 +205,8 @@ class DeltaWorker:
         )
         files = [replace(file, number=number) for number, file in enumerate(_live(inputs))]
         # DuckDB would bring whole files here, where Arrow asks for single columns of them.
-        is_far = any(self.store.local_path(file.path) is None for file in inputs)
+        owners = [self.store.resolve(file.path) for file in inputs]
+        is_far = any(owner.local_path(key) is None for owner, key in owners)
         chosen = "arrow" if is_far or wanted.where is not None else decoder
         with open_scanner(replace(request, places=True), limits=limits, decoder=chosen) as scanner:
             yield from scanner.read_uncounted(files)
