@@ -1,10 +1,14 @@
-"""The files of a table, one by one, for `--files`. Batches keep a million of them cheap."""
+"""The files of a table, one by one, and those that are not its own any more.
+
+Batches keep a million of them cheap.
+"""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from lakehand.model.quantities import format_bytes
+from lakehand.model.quantities import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +47,23 @@ def planned_file_lines(planned: Planned) -> Iterator[str]:
     yield f"{_HEADINGS}  {'reason':<19}  path"
     for record in planned_file_records(planned):
         yield f"{_facts(record)}  {record['reason']:<19}  {record['path']}"
+
+
+def orphan_records(orphans: pa.Table) -> Iterator[dict[str, Any]]:
+    """Return one plain value a file that no version needs, by path."""
+    for batch in orphans.to_batches(max_chunksize=_BATCH_ROWS):
+        for record in batch.to_pylist():
+            yield {**record, "modified_at": record["modified_at"].isoformat()}
+
+
+def orphan_lines(orphans: pa.Table) -> Iterator[str]:
+    """Return one line a file that no version needs, by path."""
+    yield ""
+    yield f"{'size':>10}  {'age':>10}  {'vacuum':<9}  orphan"
+    for record in orphan_records(orphans):
+        age = format_duration(timedelta(seconds=record["age_seconds"]))
+        due = "due" if record["is_due"] else "too young"
+        yield f"{format_bytes(record['bytes']):>10}  {age:>10}  {due:<9}  {record['path']}"
 
 
 def _with_reasons(planned: Planned) -> pa.Table:

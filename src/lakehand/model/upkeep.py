@@ -70,6 +70,9 @@ class LogCleanupReport:
     files_deleted: int
     #: Their size.
     bytes_freed: int
+    #: Whether uploads that were never finished would have been seen. False in object stores: there
+    #: a rule of the bucket has to abort them.
+    sees_unfinished_uploads: bool
     #: Whether nothing was changed.
     dry_run: bool
     #: Objects that could not be deleted, each with its error.

@@ -51,6 +51,7 @@ def clean_logs(
         files=done.files,
         files_deleted=len(done.files),
         bytes_freed=done.bytes,
+        sees_unfinished_uploads=table.store.sees_unfinished_uploads,
         dry_run=dry_run,
         errors=done.errors,
         duration_ms=(clock.monotonic() - started) * 1000,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakehand.model.moments import one_moment
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    import pyarrow as pa
+
     from lakehand.formats.base import FormatTable
     from lakehand.model.upkeep import LogCleanupReport, RestoreReport
+    from lakehand.settings import Settings
 
 __all__ = ["UpkeepVerbs"]
 
@@ -19,6 +22,18 @@ class UpkeepVerbs:
     """What a table can do about its history."""
 
     _handle: FormatTable
+    _settings: Settings
+
+    def orphans(self, **settings: Any) -> pa.Table:
+        """Return the files in the table's root that no version within the retention needs.
+
+        The columns are `path`, `bytes`, `modified_at`, `age_seconds` and `is_due`: old enough for
+        `vacuum`. A young orphan may be on its way into the table. Keywords are settings, for this
+        call only.
+        """
+        from lakehand.retention.orphans import list_orphans
+
+        return list_orphans(self._handle, settings=self._settings.with_call(settings))
 
     def clean_logs(
         self,

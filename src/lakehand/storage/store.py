@@ -99,8 +99,21 @@ class Store:
         """The canonical URL of the root, without credentials and trailing slash."""
         return self._location.url
 
+    @property
+    def sees_unfinished_uploads(self) -> bool:
+        """Whether what dead writers left of objects has a name here.
+
+        An object store keeps the parts of an upload out of every listing, and obstore has no call
+        that lists or aborts uploads.
+        """
+        return self._location.scheme in {"file", "memory"}
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
+
+    def connection_options(self) -> Options:
+        """How this store connects, secrets included, for libraries that open it themselves."""
+        return Options(self._options)
 
     # Reading
 

@@ -31,6 +31,11 @@ _PICTURE_COLUMNS = 2
 @timestamp_option
 @click.option("--files", "list_files", is_flag=True, help="List every file, too.")
 @click.option(
+    "--orphans",
+    is_flag=True,
+    help="List storage, too, and every file in it that no version within the retention needs.",
+)
+@click.option(
     "--by",
     metavar="COLUMNS",
     default="",
@@ -48,6 +53,7 @@ def inspect(
     storage_options: dict[str, str],
     as_json: bool,  # noqa: FBT001
     list_files: bool,  # noqa: FBT001
+    orphans: bool,  # noqa: FBT001
     by: str,
     picture: Path | None,
     target_file_bytes: int | None,
@@ -58,9 +64,11 @@ def inspect(
     TABLE is a path or a URL (s3://, r2://, az://, gs://, file://).
     """
     from lakehand.assess.layout import column_names
-    from lakehand.cli.files import file_lines, file_records
+    from lakehand.cli.files import file_lines, file_records, orphan_lines, orphan_records
     from lakehand.cli.screens.inspection import inspection_screen
 
+    if orphans and list_files:
+        raise click.UsageError("--files and --orphans exclude each other")
     columns = column_names(by)
     if picture is not None and len(columns) != _PICTURE_COLUMNS:
         raise click.UsageError("--picture is drawn over two columns: name them as --by a,b")
@@ -69,13 +77,17 @@ def inspect(
     report = opened.inspect_snapshot(snapshot, by=columns)
     if picture is not None:
         _draw(report, snapshot, picture)
+    strays = opened.orphans() if orphans else None
     if as_json:
         records = ("files", file_records(snapshot)) if list_files else None
+        records = records if strays is None else ("orphans", orphan_records(strays))
         print_document(report.to_json(), records=records)
         return
     print_screen(*inspection_screen(report))
     if list_files:
         print_lines(file_lines(snapshot))
+    if strays is not None:
+        print_lines(orphan_lines(strays))
 
 
 def _draw(report: Inspection, snapshot: Snapshot, file: Path) -> None:

@@ -33,6 +33,8 @@ def cleanup_screen(report: LogCleanupReport) -> Iterator[RenderableType]:
         yield Text(f"nothing to do: versions {report.oldest_version:,} to {report.version:,} stay")
     if report.reason:
         yield Text(f"not more, because {report.reason}", style="dim")
+    if not report.sees_unfinished_uploads:
+        yield Text("unfinished uploads are not seen here: let a rule of the bucket abort them")
     for error in report.errors:
         yield Text.assemble(("error: ", "bold red"), f"{error['path']}: {error['message']}")
 
