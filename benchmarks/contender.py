@@ -24,6 +24,11 @@ _DELTA_SPARK = {
     "spark.driver.memory": "4g",
     "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
 }
+#: By default it deletes in the driver alone, and makes 10,000 tasks of every listing.
+_FAST_VACUUM = {
+    "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
+}
 
 
 class LakehandOnSpark:
@@ -85,6 +90,8 @@ class DeltaSpark:
         return {}
 
     def vacuum(self, order: dict[str, Any]) -> dict[str, Any]:
+        for name, value in _FAST_VACUUM.items():
+            self._spark.conf.set(name, value)
         self._spark.sql(f"VACUUM delta.`{order['table']}`").collect()
         return {}
 
