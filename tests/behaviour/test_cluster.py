@@ -54,3 +54,16 @@ def test_a_second_run_finds_nothing_to_do(table):
 
     assert (report.outcome, table.snapshot().version) == ("nothing_to_do", version)
     assert report.skip_rate.before == report.skip_rate.after
+
+
+@pytest.mark.parametrize("curve", ["hilbert", "linear"])
+@pytest.mark.parametrize("prove", ["digest", "independent", "counts"])
+def test_many_tasks_write_what_one_would(table, curve, prove):
+    rows = rows_of(table)
+
+    report = table.cluster(by=["x", "y"], curve=curve, sort_task_bytes=0, prove=prove)
+
+    assert (report.methods.sort, report.proof.rows) == (1, 40_000)
+    assert rows_of(table).equals(rows)
+    assert report.overlap_depth.after < 2.5
+    assert table.cluster(by=["x", "y"], curve=curve).outcome == "nothing_to_do"

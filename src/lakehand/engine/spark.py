@@ -22,14 +22,16 @@ from lakehand.engine.base import (
 )
 from lakehand.engine.cores import CoreShare
 from lakehand.engine.session import open_session
+from lakehand.engine.spark_exchange import exchange_frame, pack_exchange, read_exchanged
 from lakehand.engine.spark_task import OUTCOME_SCHEMA, pack_work, shipped_function
-from lakehand.errors import StorageError, WorkerMismatchError
+from lakehand.errors import StorageError, TaskFailedError, WorkerMismatchError
 from lakehand.observe import get_logger, log_event
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
+    from lakehand.engine.exchange import Exchanged, Join, Split
     from lakehand.runs import Run
     from lakehand.settings import Settings
 
@@ -65,7 +67,8 @@ class SparkRunner:
         cancel = cancel or CancelToken()
         cancel.raise_if_cancelled()
         results = _Results(payloads, run=run, on_result=on_result)
-        job = _Job(self._session(), function, payloads)
+        spark = self._session()
+        job = _Job(spark, lambda own: _frame(own, spark, function, payloads))
         try:
             while not job.wait(_POLL_SECONDS):
                 cancel.raise_if_cancelled()
@@ -78,6 +81,35 @@ class SparkRunner:
             _expect_stragglers(run)
         cancel.raise_if_cancelled()
         return results.complete(job)
+
+    def exchange(
+        self,
+        split: Split,
+        payloads: Sequence[Mapping[str, Any]],
+        join: Join,
+        *,
+        parts: int,
+        run: Run | None,
+        cancel: CancelToken,
+    ) -> Exchanged:
+        """Run both stages as one job, as `Exchanging.exchange` promises."""
+        work = pack_exchange(split, payloads, join, parts=parts)
+        spark = self._session()
+        job = _Job(spark, lambda own: exchange_frame(own, work, tasks=len(payloads), parts=parts))
+        try:
+            while not job.wait(_POLL_SECONDS):
+                cancel.raise_if_cancelled()
+        except BaseException:
+            job.interrupt()
+            _expect_stragglers(run)
+            raise
+        if job.may_have_stragglers:
+            _expect_stragglers(run)
+        if job.error is not None:
+            mismatch = _mismatch_in(job.error)
+            message = f"Spark gave up: {_headline(job.error)}"
+            raise (mismatch or TaskFailedError(message)) from job.error
+        return read_exchanged(job.outcomes, parts=parts)
 
     def _session(self) -> Any:
         if self._spark is None:
@@ -101,23 +133,25 @@ class SparkRunner:
         self.close()
 
 
+def _frame(own: Any, spark: Any, function: Task, payloads: Sequence[Mapping[str, Any]]) -> Any:
+    """Return the frame whose rows are the outcomes, one task a payload, started in their order."""
+    share = share_of(spark, tasks=len(payloads))
+    work = pack_work(function, payloads, attempts_by_spark=attempts_of(spark), share=share)
+    numbers = own.range(0, len(payloads), 1, len(payloads))
+    return numbers.mapInArrow(shipped_function(work, versions=versions()), OUTCOME_SCHEMA)
+
+
 class _Job:
     """A Spark job in a thread of its own, so that the driver can watch the ledger and stop it."""
 
-    def __init__(self, spark: Any, function: Task, payloads: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, spark: Any, make_frame: Callable[[Any], Any]) -> None:
         # Without Spark Connect a tag is found again only by the thread that set it, and that one
         # is busy. There the job gets a session of its own, on the same Spark, to be interrupted.
         self._tag = f"lakehand-{uuid.uuid4().hex}" if _is_connect(spark) else None
         self._spark = spark if self._tag else spark.newSession()
         self.attempts = attempts_of(spark)
         self._is_speculative = _setting(spark, "spark.speculation", "false") == "true"
-        share = share_of(spark, tasks=len(payloads))
-        work = pack_work(function, payloads, attempts_by_spark=self.attempts, share=share)
-        # Exactly one task a payload, started in their order.
-        numbers = self._spark.range(0, len(payloads), 1, len(payloads))
-        self._frame = numbers.mapInArrow(
-            shipped_function(work, versions=versions()), OUTCOME_SCHEMA
-        )
+        self._frame = make_frame(self._spark)
         self.outcomes: dict[int, dict[str, Any]] = {}
         self.error: Exception | None = None
         self._thread = threading.Thread(target=self._collect, daemon=True)

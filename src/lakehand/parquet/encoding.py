@@ -27,8 +27,9 @@ from lakehand.parquet.footer import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from lakehand.model.order import Term
     from lakehand.parquet.footer import Footer
     from lakehand.parquet.thrift import Struct
 
@@ -62,6 +63,8 @@ class ParquetLayout:
     #: Row groups that are encoded at once.
     threads: int = 1
     data_page_version: str = "1.0"
+    #: In which order rows come, by the paths that leaves have in the file; row groups say so.
+    sorted_by: tuple[Term, ...] = ()
     #: Written into every footer.
     key_values: Mapping[str, str] = dataclass_field(default_factory=dict)
     #: What is known in advance: they make the size of the first file exact.
@@ -113,6 +116,7 @@ class RowGroupEncoder:
     def __init__(self, schema: pa.Schema, layout: ParquetLayout) -> None:
         self._names = frozenset(schema.names)
         self._layout = layout
+        self._sorting = _sorting_columns(schema, layout.sorted_by)
         #: Leaves that get dictionaries, as Arrow wants to be told.
         self._dictionaries: bool | list[str] = True
 
@@ -159,6 +163,7 @@ class RowGroupEncoder:
             # Arrow's own schema would pin one reader's view of the types.
             store_schema=False,
             write_batch_size=_piece_rows(rows),
+            sorting_columns=self._sorting if len(rows.schema) == len(self._names) else None,
             max_rows_per_page=_MAX_PAGE_ROWS,
             data_page_size=_PAGE_BYTES,
             metadata_collector=found,
@@ -168,6 +173,31 @@ class RowGroupEncoder:
             # Else Arrow keeps what this thread has freed, and so more than it uses.
             pa.default_memory_pool().release_unused()
         return EncodedGroup(content=sink.getvalue(), metadata=found[0])
+
+
+def _sorting_columns(schema: pa.Schema, terms: Sequence[Term]) -> list[pq.SortingColumn] | None:
+    """Return which leaves row groups are sorted by, by their numbers in the file."""
+    numbers = {path: number for number, path in enumerate(_leaf_paths(schema))}
+    found = [term for term in terms if term.path in numbers]
+    columns = [
+        pq.SortingColumn(
+            numbers[term.path], descending=term.descending, nulls_first=term.nulls_first
+        )
+        for term in found
+    ]
+    return columns if columns and len(found) == len(terms) else None
+
+
+def _leaf_paths(
+    fields: Iterable[pa.Field], above: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ...]]:
+    for field_ in fields:
+        path, kind = (*above, field_.name), field_.type
+        if pa.types.is_nested(kind):
+            members = (kind.field(number) for number in range(kind.num_fields))
+            yield from _leaf_paths(members, path)
+        else:
+            yield path
 
 
 def _leaves(encoded: EncodedGroup) -> dict[str, Struct]:

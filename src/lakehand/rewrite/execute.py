@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine import open_runner
+from lakehand.engine import TaskOutcome, open_runner
+from lakehand.engine.attempt import attempt_call
 from lakehand.formats.worker import TaskLimits, WriteSpec
 from lakehand.observe import Progress
+from lakehand.rewrite.shuffle import shuffle_group
 from lakehand.rewrite.task import RewriteTask
 
 if TYPE_CHECKING:
-    from lakehand.engine import CancelToken, TaskOutcome
+    from collections.abc import Sequence
+
+    from lakehand.engine import CancelToken, Runner
     from lakehand.engine.base import OnResult
+    from lakehand.model.work import Group
     from lakehand.observe import OnProgress
     from lakehand.rewrite.prepare import Work
     from lakehand.runs import Run
@@ -35,9 +41,39 @@ def rewrite_groups(
         limits=TaskLimits.of(work.settings),
         prove=work.settings["prove"],
     )
-    payloads = [{"group": group.to_json()} for group in work.groups]
+    most_bytes = work.settings["sort_task_bytes"]
+    alone, shuffled = _by_way(work.groups, most_bytes=most_bytes)
     with open_runner(work.settings, spark=spark) as runner:
-        return runner.run(task, payloads, run=run, on_result=on_result, cancel=cancel)
+        outcomes = runner.run(
+            task,
+            [{"group": work.groups[index].to_json()} for index in alone],
+            run=run,
+            on_result=lambda outcome: on_result(replace(outcome, index=alone[outcome.index])),
+            cancel=cancel,
+        )
+        for index in shuffled:
+            outcomes.append(_shuffle(task, work.groups[index], index, runner, cancel=cancel))
+            on_result(outcomes[-1])
+    return outcomes
+
+
+def _by_way(groups: Sequence[Group], *, most_bytes: int) -> tuple[list[int], list[int]]:
+    """Return which groups are rewritten in one task each, and which are sorted by many."""
+    is_shuffled = [group.method == "sort" and group.input_bytes > most_bytes for group in groups]
+    numbers = range(len(groups))
+    alone = [number for number in numbers if not is_shuffled[number]]
+    return alone, [number for number in numbers if is_shuffled[number]]
+
+
+def _shuffle(
+    task: RewriteTask, group: Group, index: int, runner: Runner, *, cancel: CancelToken
+) -> TaskOutcome:
+    """Sort one group by many tasks; what they did is recorded by the driver, as one result."""
+    outcome = attempt_call(
+        lambda: task.record(shuffle_group(task, group, runner, cancel=cancel), group)
+    )
+    cancel.raise_if_cancelled()
+    return TaskOutcome(index=index, **outcome)
 
 
 def write_spec(settings: Settings) -> WriteSpec:

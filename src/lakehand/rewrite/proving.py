@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakehand.errors import ProofError
 from lakehand.model.work import DataFile
 from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import check_footers, check_same_reading, prove_counted, prove_equal
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from lakehand.model.work import Digest, Group, Proof, ProveMode, StagedFile
     from lakehand.rewrite.task import RewriteTask
 
-__all__ = ["DECODINGS", "Decoding", "prove_outputs"]
+__all__ = ["DECODINGS", "Decoding", "check_outputs", "prove_outputs"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,22 +62,43 @@ def prove_outputs(
     decoding: Decoding,
 ) -> Proof:
     """Return the evidence that storage holds the rows of `group`; ProofError if it does not."""
+    worker, limits, again, after = task.worker, task.granted_limits(), None, None
+    if decoding.reads_inputs_twice and task.prove != "counts":
+        with Digester(worker.moved_rows) as digester:
+            worker.digest_rows(group.inputs, digester, limits=limits, decoder=decoding.outputs)
+            again = digester.result()
+    if task.prove != "counts":
+        with Digester(worker.moved_rows) as digester:
+            worker.digest_staged(outputs, digester, limits=limits, decoder=decoding.outputs)
+            after = digester.result()
+    return check_outputs(
+        task, group, outputs, before=before, again=again, after=after, decoding=decoding
+    )
+
+
+def check_outputs(
+    task: RewriteTask,
+    group: Group,
+    outputs: Sequence[StagedFile],
+    *,
+    before: Digest | None,
+    again: Digest | None,
+    after: Digest | None,
+    decoding: Decoding,
+) -> Proof:
+    """Compare what was read, `again` by the other decoder if so, with what was read back."""
     worker, subject = task.worker, f"group {group.id} ({len(group.inputs)} files)"
     check_footers(worker.staged_difference(group.inputs, outputs), subject=subject)
     expected_rows = worker.count_rows(group.inputs)
-    if task.prove == "counts":
+    if before is None:
+        raise ProofError(f"nothing was read of {subject}; nothing was changed")
+    if after is None or task.prove == "counts":
         written = worker.count_rows([_as_live(file) for file in outputs])
         return prove_counted(
             before, expected_rows=expected_rows, written_rows=written, subject=subject
         )
-    limits = task.granted_limits()
-    if decoding.reads_inputs_twice:
-        with Digester(worker.moved_rows) as digester:
-            worker.digest_rows(group.inputs, digester, limits=limits, decoder=decoding.outputs)
-            check_same_reading(before, digester.result(), subject=subject)
-    with Digester(worker.moved_rows) as digester:
-        worker.digest_staged(outputs, digester, limits=limits, decoder=decoding.outputs)
-        after = digester.result()
+    if again is not None:
+        check_same_reading(before, again, subject=subject)
     return prove_equal(
         before,
         after,

@@ -8,6 +8,7 @@ memory waits on local disk.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,18 +18,22 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.errors import StoreQuotaError
+from lakehand.storage.prefetch import fetch_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
+    from lakehand.formats.worker import TaskLimits
     from lakehand.rewrite.curves import Keys
     from lakehand.rewrite.sort_keys import SortKeys
 
-__all__ = ["KeyRanges", "RangeSpool", "divide", "sort_range"]
+__all__ = ["Arranged", "KeyRanges", "RangeSpool", "arrange", "arranged_before", "sorted_rows"]
 
 #: The last column of divided rows.
 _KEY = "__lakehand_sort_key"
+#: Part of a task's memory for all ranges that wait in it.
+_WAITING_SHARE = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -55,24 +60,44 @@ class KeyRanges:
         return found
 
 
-def divide(
-    rows: pa.Table, *, sort_keys: SortKeys, ranges: KeyRanges
-) -> list[tuple[int, pa.RecordBatch]]:
-    """Return the rows of each range that has some, with their keys as the last column."""
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Arranged:
+    """Rows by the ranges of their keys, which are the last column."""
+
+    rows: pa.RecordBatch
+    #: Where each range begins in `rows`, and one entry more for the end.
+    bounds: list[int]
+
+    def pieces(self, *, ranges_a_piece: int = 1) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of each range, or of several that are neighbours, if there are any."""
+        starts = [*self.bounds[:-1:ranges_a_piece], self.bounds[-1]]
+        for number, (start, end) in enumerate(pairwise(starts)):
+            if end > start:
+                yield number, self.rows.slice(start, end - start)
+
+
+def arrange(rows: pa.Table, *, sort_keys: SortKeys, ranges: KeyRanges) -> Arranged:
+    """Put rows of the same range together."""
     keys = sort_keys.keys(rows)
     numbers = ranges.number(keys)
     by_range = np.argsort(numbers, kind="stable")
     keyed = rows.append_column(_KEY, pa.array(keys)).combine_chunks()
     [taken] = keyed.take(pa.array(by_range)).to_batches()
-    bounds = np.searchsorted(numbers[by_range], np.arange(len(ranges) + 1)).tolist()
-    return [
-        (number, taken.slice(start, end - start))
-        for number, (start, end) in enumerate(pairwise(bounds))
-        if end > start
-    ]
+    return Arranged(rows=taken, bounds=_bounds(numbers[by_range], len(ranges)))
 
 
-def sort_range(pieces: list[pa.RecordBatch], *, sort_keys: SortKeys) -> list[pa.RecordBatch]:
+def arranged_before(rows: pa.RecordBatch, *, ranges: KeyRanges) -> Arranged:
+    """Find the ranges again in rows that were put together by them."""
+    numbers = ranges.number(rows.column(rows.num_columns - 1).to_numpy())
+    return Arranged(rows=rows, bounds=_bounds(numbers, len(ranges)))
+
+
+def _bounds(numbers: np.ndarray, ranges: int) -> list[int]:
+    bounds: list[int] = np.searchsorted(numbers, np.arange(ranges + 1)).tolist()
+    return bounds
+
+
+def _sort_range(pieces: list[pa.RecordBatch], *, sort_keys: SortKeys) -> list[pa.RecordBatch]:
     """Return the rows of one range in their order, without their keys."""
     rows = pa.Table.from_batches(pieces)
     keys = rows.column(rows.num_columns - 1).to_numpy()
@@ -84,17 +109,25 @@ def sort_range(pieces: list[pa.RecordBatch], *, sort_keys: SortKeys) -> list[pa.
     return list(whole.take(sort_keys.permutation(whole, keys)).to_batches())
 
 
+def sorted_rows(
+    spool: RangeSpool, sort_keys: SortKeys, *, threads: int
+) -> Iterator[pa.RecordBatch]:
+    """Stream the rows of all ranges in their order; the next ones are sorted meanwhile."""
+    sort = partial(_sort_range, sort_keys=sort_keys)
+    for batches in fetch_ahead(spool.take(), sort, window=threads):
+        yield from batches
+
+
 class RangeSpool:
     """Keeps the pieces of all ranges until they are sorted, some in memory and some on disk."""
 
-    def __init__(
-        self, ranges: int, *, memory_bytes: int, disk_bytes: int, directory: str | None
-    ) -> None:
+    def __init__(self, ranges: int, *, limits: TaskLimits) -> None:
         self._pieces: list[list[pa.RecordBatch | tuple[int, int]]] = [[] for _ in range(ranges)]
-        self._memory_left = memory_bytes
-        self._disk_bytes = disk_bytes
+        self._memory_left = limits.memory_bytes // _WAITING_SHARE
+        self._disk_bytes = limits.scratch_bytes // 2
         self._schema: pa.Schema | None = None
-        self._directory = TemporaryDirectory(prefix="lakehand-sort-", dir=directory)
+        scratch = limits.scratch_directory
+        self._directory = TemporaryDirectory(prefix="lakehand-sort-", dir=scratch)
         self._file = (Path(self._directory.name) / "ranges").open("w+b")
 
     def __enter__(self) -> Self:

@@ -17,7 +17,7 @@ from lakehand.observe.steps import Step, reached
 from lakehand.prove.digest import Digester
 from lakehand.rewrite.ordering import order_of
 from lakehand.rewrite.proving import prove_outputs
-from lakehand.rewrite.ranges import KeyRanges, RangeSpool, divide, sort_range
+from lakehand.rewrite.ranges import KeyRanges, RangeSpool, arrange, sorted_rows
 from lakehand.rewrite.sampling import sample_rows
 from lakehand.rewrite.sort_keys import SortKeys
 from lakehand.rewrite.stopwatch import Stopwatch
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
     from lakehand.rewrite.proving import Decoding
     from lakehand.rewrite.task import RewriteTask
 
-__all__ = ["gathered", "in_order", "sort_group"]
+__all__ = ["gathered", "in_order", "range_bytes", "sort_group"]
 
-#: Parts of a task's memory: a range, which is held several times while it is sorted, and all ranges
-#: that wait in memory.
-_RANGE_SHARE, _WAITING_SHARE = 48, 4
+#: Parts of a task's memory that a range may take.
+_RANGE_SHARE = 48
 _MOST_RANGE_BYTES = 64 * 2**20
 _MOST_RANGES = 4096
 
@@ -83,27 +82,24 @@ def in_order(
     How many rows there will be is an estimate that divides them well.
     """
     sort_keys = SortKeys.of_sample(order, sample)
-    range_bytes = min(_MOST_RANGE_BYTES, limits.memory_bytes // _RANGE_SHARE)
-    chunks = gathered(rows, range_bytes)
+    chunks = gathered(rows, range_bytes(limits))
     first = next(chunks, None)
     if first is None:
         return
     expected_bytes = first.nbytes * max(1.0, total_rows / first.num_rows)
-    count = min(_MOST_RANGES, max(1, round(expected_bytes / range_bytes)))
-    ranges = KeyRanges.of_sample(sort_keys.keys(sample), count=count)
-    with RangeSpool(
-        len(ranges),
-        memory_bytes=limits.memory_bytes // _WAITING_SHARE,
-        disk_bytes=limits.scratch_bytes // 2,
-        directory=limits.scratch_directory,
-    ) as spool:
-        divided = partial(divide, sort_keys=sort_keys, ranges=ranges)
-        for pieces in fetch_ahead(chain([first], chunks), divided, window=limits.threads):
-            for number, piece in pieces:
+    count = round(expected_bytes / range_bytes(limits))
+    ranges = KeyRanges.of_sample(sort_keys.keys(sample), count=min(_MOST_RANGES, max(1, count)))
+    arranged = partial(arrange, sort_keys=sort_keys, ranges=ranges)
+    with RangeSpool(len(ranges), limits=limits) as spool:
+        for chunk in fetch_ahead(chain([first], chunks), arranged, window=limits.threads):
+            for number, piece in chunk.pieces():
                 spool.add(number, piece)
-        in_range = partial(sort_range, sort_keys=sort_keys)
-        for batches in fetch_ahead(spool.take(), in_range, window=limits.threads):
-            yield from batches
+        yield from sorted_rows(spool, sort_keys, threads=limits.threads)
+
+
+def range_bytes(limits: TaskLimits) -> int:
+    """Return how much memory a range may take, which is held several times while it is sorted."""
+    return min(_MOST_RANGE_BYTES, limits.memory_bytes // _RANGE_SHARE)
 
 
 def gathered(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:

@@ -124,6 +124,14 @@ COMPACTION: tuple[Setting, ...] = (
         minimum=0,
     ),
     Setting(
+        name="sort_task_bytes",
+        parse=parse_bytes,
+        default=4096 * _MIB,
+        help="Files of more bytes than this are put in order by many tasks, whose rows are"
+        " shuffled, and not by one.",
+        minimum=0,
+    ),
+    Setting(
         name="prove",
         parse=one_of("digest", "independent", "counts"),
         default="digest",

@@ -17,6 +17,7 @@ from lakehand.formats.delta.protocol.clustering import clustering_columns
 from lakehand.formats.delta.protocol.schema import (
     MappingMode,
     StructType,
+    leaves,
     mapping_mode,
     physical_name,
 )
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.delta.protocol.schema import StructField
     from lakehand.formats.worker import WriteSpec
+    from lakehand.model.order import Term
     from lakehand.model.work import DataFile
     from lakehand.parquet.facts import FileFacts
     from lakehand.storage import Store
@@ -220,9 +222,17 @@ def layout_of(
         group_memory_bytes=spec.group_memory_bytes,
         threads=spec.threads,
         data_page_version="2.0" if is_new_format else "1.0",
+        sorted_by=_physical_terms(context, spec.sorted_by),
         expected_rows=physical_rows - deleted_rows if facts else None,
         expected_bytes_per_row=input_bytes / physical_rows if physical_rows else None,
     )
+
+
+def _physical_terms(context: WriteContext, terms: Sequence[Term]) -> tuple[Term, ...]:
+    if not terms:
+        return ()
+    paths = {leaf.path: leaf.physical_path for leaf in leaves(context.schema, mode=context.mode)}
+    return tuple(replace(term, path=paths[term.path]) for term in terms)
 
 
 def _codec(context: WriteContext, spec: WriteSpec, facts: Sequence[FileFacts]) -> str:

@@ -1,0 +1,144 @@
+"""Two stages of tasks on Spark, whose own shuffle carries the pieces from one to the other.
+
+A row of the shuffle is the number of a part and a piece, which Spark does not look into. What the
+tasks of the first stage say at their end travels the same way, to a part of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakehand.engine.attempt import attempt_call
+from lakehand.engine.base import TaskOutcome
+from lakehand.engine.exchange import Exchanged
+from lakehand.engine.spark_task import OUTCOME_SCHEMA
+from lakehand.errors import LakehandError, error_from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from lakehand.engine.exchange import Join, Split
+
+__all__ = ["exchange_frame", "pack_exchange", "read_exchanged"]
+
+_PIECES = pa.schema([("part", pa.int32()), ("piece", pa.binary())])
+_PIECE_SCHEMA = "part int, piece binary"
+#: Rows that Spark hands to a task at once: each is a piece of up to 16 MiB.
+_ROWS_A_BATCH = 8
+
+
+def pack_exchange(
+    split: Split, payloads: Sequence[Mapping[str, Any]], join: Join, *, parts: int
+) -> bytes:
+    """Return everything that the tasks of both stages need, unreadable to whoever prints it."""
+    from pyspark import cloudpickle
+
+    packed = [zlib.compress(json.dumps(payload).encode(), level=1) for payload in payloads]
+    work = (split, packed, join, parts)
+    return zlib.compress(cloudpickle.dumps(work), level=1)  # type: ignore[no-untyped-call]
+
+
+def exchange_frame(spark: Any, work: bytes, *, tasks: int, parts: int) -> Any:
+    """Return the frame whose rows are the outcomes of all parts."""
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_ROWS_A_BATCH))
+    numbers = spark.range(0, tasks, 1, tasks)
+    pieces = numbers.mapInArrow(_splitting(work), _PIECE_SCHEMA)
+    # By number and not by hash: each part is a task of its own. One more is for what is said.
+    return pieces.repartitionById(parts + 1, "part").mapInArrow(_joining(work), OUTCOME_SCHEMA)
+
+
+def read_exchanged(outcomes: Mapping[int, Mapping[str, Any]], *, parts: int) -> Exchanged:
+    """Return what came of both stages; raises what a task of the first one failed with."""
+    said = outcomes[parts]["result"]["said"]
+    for word in said:
+        if "failure" in word:
+            raise error_from_json(word["failure"])
+    return Exchanged(
+        splits=tuple(word["result"] for word in said),
+        parts=tuple(
+            TaskOutcome(index=part, **outcome)
+            for part, outcome in sorted(outcomes.items())
+            if part != parts
+        ),
+    )
+
+
+def _splitting(work: bytes) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from lakehand.engine.spark_exchange import split_packed
+
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield from split_packed(work, index)
+
+    return run
+
+
+def _joining(work: bytes) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from lakehand.engine.spark_exchange import join_packed
+
+        yield from join_packed(work, batches)
+
+    return run
+
+
+def split_packed(work: bytes, index: int) -> Iterator[pa.RecordBatch]:
+    """Run one task of the first stage and yield its pieces, then what it says."""
+    split, payloads, _, parts = _unpack(work)
+    pieces = split(json.loads(zlib.decompress(payloads[index])))
+    while True:
+        try:
+            part, piece = next(pieces)
+        except StopIteration as end:
+            yield _row(parts, pa.py_buffer(json.dumps({"result": end.value}).encode()))
+            return
+        except LakehandError as error:
+            word = json.dumps({"failure": error.to_json()}, default=str)
+            yield _row(parts, pa.py_buffer(word.encode()))
+            return
+        yield _row(part, piece)
+
+
+def join_packed(work: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run the task of one part; one without pieces has nothing to do."""
+    _, _, join, parts = _unpack(work)
+    rows = (row for batch in batches for row in zip(*batch.columns, strict=True))
+    first = next(rows, None)
+    if first is None:
+        return
+    part = first[0].as_py()
+    pieces = _buffers(first, rows)
+    if part == parts:
+        outcome = {"result": {"said": [json.loads(piece.to_pybytes()) for piece in pieces]}}
+    else:
+        outcome = attempt_call(lambda: join(part, pieces)) | {"attempts": _attempt_number()}
+    yield pa.RecordBatch.from_pydict({"index": [part], "outcome": [json.dumps(outcome)]})
+
+
+def _attempt_number() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 1 + (context.attemptNumber() if context is not None else 0)
+
+
+def _buffers(first: Sequence[Any], rows: Iterator[Sequence[Any]]) -> Iterator[pa.Buffer]:
+    yield first[1].as_buffer()
+    for _, piece in rows:
+        yield piece.as_buffer()
+
+
+def _row(part: int, piece: pa.Buffer) -> pa.RecordBatch:
+    offsets = pa.array([0, piece.size], pa.int32()).buffers()[1]
+    content = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, piece])
+    return pa.RecordBatch.from_arrays([pa.array([part], pa.int32()), content], schema=_PIECES)
+
+
+def _unpack(work: bytes) -> Any:
+    return pickle.loads(zlib.decompress(work))  # noqa: S301  written by our own driver

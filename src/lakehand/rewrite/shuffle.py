@@ -1,0 +1,269 @@
+"""One group written in another order by many tasks: too large for one, or not to be waited for.
+
+In a first stage each task decodes and hashes some files and divides their rows by ranges of their
+sort keys. In a second stage each task sorts the rows of neighbouring ranges, writes them and reads
+them back. The proof is over the whole group: what all tasks of the first stage read is what all
+tasks of the second one read back.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakehand.engine.exchange import MOST_PIECE_BYTES, exchange
+from lakehand.errors import ProofError, error_from_json
+from lakehand.formats.worker import NotDecodable
+from lakehand.model.work import DataFile, Digest, Group, GroupResult, StagedFile
+from lakehand.observe import get_logger, log_event
+from lakehand.observe.steps import Step, reached
+from lakehand.prove.digest import Digester
+from lakehand.prove.evidence import total_digest
+from lakehand.rewrite.ordering import order_of
+from lakehand.rewrite.proving import DECODINGS, Decoding, check_outputs
+from lakehand.rewrite.ranges import KeyRanges, RangeSpool, arrange, arranged_before, sorted_rows
+from lakehand.rewrite.sampling import sample_rows
+from lakehand.rewrite.sort import gathered, range_bytes
+from lakehand.rewrite.sort_keys import SortKeys
+from lakehand.rewrite.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Mapping, Sequence
+
+    from lakehand.engine import CancelToken, Runner
+    from lakehand.engine.exchange import Exchanged
+    from lakehand.model.order import Order
+    from lakehand.rewrite.task import RewriteTask
+
+__all__ = ["shuffle_group"]
+
+_logger = get_logger(__name__)
+
+#: Tasks of the first stage, at least, as far as there are files; each has no more than some bytes.
+_LEAST_SPLITS, _MOST_SPLIT_BYTES = 8, 256 * 2**20
+_MOST_PARTS = 512
+#: Ranges that each part is divided into once more, to be sorted one by one.
+_RANGES_A_PART = 16
+#: A file takes all rows of a part that turns out larger than its sample said.
+_SLACK = 1.2
+
+
+def shuffle_group(
+    task: RewriteTask, group: Group, runner: Runner, *, cancel: CancelToken
+) -> GroupResult:
+    """Write the rows of `group` in its order by many tasks and prove them, as `sort_group` does."""
+    for decoding in DECODINGS[task.prove]:
+        try:
+            return _Shuffle.of(task, group, decoding).run(runner, cancel)
+        except NotDecodable as reason:
+            message = "Group %d is read by another decoder: %s"
+            log_event(_logger, logging.INFO, "decoder_changed", message, group.id, reason)
+            refusal = reason
+    raise ProofError(
+        f"group {group.id} has rows that only Arrow can read, so no second decoder can prove them:"
+        f" {refusal}; nothing was changed",
+        hint="rewrite it with prove=digest",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Shuffle:
+    """What both stages have in common. Picklable."""
+
+    task: RewriteTask
+    group: Group
+    decoding: Decoding
+    order: Order
+    sort_keys: SortKeys
+    ranges: KeyRanges
+    ranges_a_part: int
+
+    @classmethod
+    def of(cls, task: RewriteTask, group: Group, decoding: Decoding) -> _Shuffle:
+        order = order_of(group.order, group.curve)
+        sample = sample_rows(task.worker, group.inputs, order)
+        sort_keys = SortKeys.of_sample(order, sample)
+        wanted = _part_count(group)
+        ranges = KeyRanges.of_sample(sort_keys.keys(sample), count=wanted * _RANGES_A_PART)
+        return cls(
+            task=task,
+            group=group,
+            decoding=decoding,
+            order=order,
+            sort_keys=sort_keys,
+            ranges=ranges,
+            ranges_a_part=-(-len(ranges) // wanted),
+        )
+
+    @property
+    def parts(self) -> int:
+        return -(-len(self.ranges) // self.ranges_a_part)
+
+    def run(self, runner: Runner, cancel: CancelToken) -> GroupResult:
+        """Run both stages; raises what went wrong in one of them."""
+        payloads = [{"inputs": [asdict(file) for file in some]} for some in _portions(self.group)]
+        exchanged = exchange(
+            runner,
+            self.split,
+            payloads,
+            self.join,
+            parts=self.parts,
+            run=self.task.run,
+            cancel=cancel,
+            directory=self.task.limits.scratch_directory,
+        )
+        unreadable = [said["unreadable"] for said in exchanged.splits if said["unreadable"]]
+        if unreadable:
+            raise NotDecodable(unreadable[0])
+        return self._result(exchanged)
+
+    def split(
+        self, payload: Mapping[str, Any]
+    ) -> Generator[tuple[int, pa.Buffer], None, dict[str, Any]]:
+        """Divide the rows of some files among the parts, and say what their digest is."""
+        inputs = [DataFile.from_json(file) for file in payload["inputs"]]
+        watch = Stopwatch(self.task.run.clock)
+        try:
+            with Digester(self.task.worker.moved_rows) as digester, watch.measure("read"):
+                yield from self._divide(inputs, digester)
+                before = digester.result()
+            again = self._read_again(inputs)
+        except NotDecodable as reason:
+            return {"unreadable": str(reason)}
+        return {
+            "unreadable": None,
+            "before": asdict(before),
+            "again": asdict(again) if again else None,
+            "timings": watch.milliseconds(),
+        }
+
+    def _divide(
+        self, inputs: Sequence[DataFile], digester: Digester
+    ) -> Iterator[tuple[int, pa.Buffer]]:
+        limits = self.task.granted_limits()
+        rows = self.task.worker.read_digested(
+            inputs, digester, limits=limits, decoder=self.decoding.inputs
+        )
+        for chunk in gathered(rows, range_bytes(limits)):
+            arranged = arrange(chunk, sort_keys=self.sort_keys, ranges=self.ranges)
+            for part, piece in arranged.pieces(ranges_a_piece=self.ranges_a_part):
+                yield from ((part, packed) for packed in _pack(piece))
+
+    def _read_again(self, inputs: Sequence[DataFile]) -> Digest | None:
+        """Digest the rows as the second decoder reads them, where the proof wants that."""
+        if not self.decoding.reads_inputs_twice or self.task.prove == "counts":
+            return None
+        worker, limits = self.task.worker, self.task.granted_limits()
+        with Digester(worker.moved_rows) as digester:
+            worker.digest_rows(inputs, digester, limits=limits, decoder=self.decoding.outputs)
+            return digester.result()
+
+    def join(self, part: int, pieces: Iterator[pa.Buffer]) -> dict[str, Any]:
+        """Sort and write the rows of one part, and read them back."""
+        worker, watch = self.task.worker, Stopwatch(self.task.run.clock)
+        limits = self.task.granted_limits()
+        directory = worker.output_directory(self.group.inputs)
+        stem = self.task.run.reserve(self.group.id, f"p{part}", directory=directory)
+        with RangeSpool(len(self.ranges), limits=limits) as spool, watch.measure("write"):
+            for piece in pieces:
+                arranged = arranged_before(_unpack(piece), ranges=self.ranges)
+                for number, rows in arranged.pieces():
+                    spool.add(number, rows)
+            ordered = sorted_rows(spool, self.sort_keys, threads=limits.threads)
+            outputs = worker.write(ordered, self._spec(), like=self.group.inputs, stem=stem)
+        reached(Step.TASK_WRITTEN)
+        with Digester(worker.moved_rows) as digester, watch.measure("prove"):
+            if self.task.prove != "counts":
+                decoder = self.decoding.outputs
+                worker.digest_staged(outputs, digester, limits=limits, decoder=decoder)
+            after = digester.result()
+        return {
+            "stem": stem,
+            "outputs": [asdict(file) for file in outputs],
+            "after": asdict(after),
+            "timings": watch.milliseconds(),
+        }
+
+    def _spec(self) -> Any:
+        spec = self.task.spec_of(self.group)
+        return replace(spec, target_file_bytes=int(spec.target_file_bytes * _SLACK))
+
+    def _result(self, exchanged: Exchanged) -> GroupResult:
+        """Put together what the parts wrote, and prove it against what was read."""
+        failure = next((part.failure for part in exchanged.parts if part.failure), None)
+        if failure is not None:
+            raise error_from_json(dict(failure))
+        parts = [part.result for part in exchanged.parts if part.result is not None]
+        written = tuple(StagedFile.from_json(file) for part in parts for file in part["outputs"])
+        unit = parts[0]["stem"] if parts else ""
+        outputs = self.task.worker.mark_ordered(written, self.order, unit=unit)
+        watch = Stopwatch(self.task.run.clock)
+        with watch.measure("prove"):
+            proof = check_outputs(
+                self.task,
+                self.group,
+                outputs,
+                before=_total(exchanged.splits, "before"),
+                again=_total(exchanged.splits, "again"),
+                after=_total(parts, "after"),
+                decoding=self.decoding,
+            )
+        return GroupResult(
+            group=self.group.id,
+            method="sort",
+            attempt=unit,
+            outputs=outputs,
+            proof=proof,
+            timings=_times([*exchanged.splits, *parts, {"timings": watch.milliseconds()}]),
+        )
+
+
+def _part_count(group: Group) -> int:
+    """Return into how many parts rows go: a file each, unless that were too many."""
+    files = max(1, round(group.input_bytes / group.target_file_bytes))
+    return -(-files // -(-files // _MOST_PARTS))
+
+
+def _portions(group: Group) -> Iterator[list[DataFile]]:
+    """Divide the inputs among the tasks of the first stage, the largest first."""
+    most_bytes = min(_MOST_SPLIT_BYTES, group.input_bytes // _LEAST_SPLITS)
+    portion: list[DataFile] = []
+    size = 0
+    for file in sorted(group.inputs, key=lambda file: file.bytes, reverse=True):
+        if portion and size + file.bytes > most_bytes:
+            yield portion
+            portion, size = [], 0
+        portion.append(file)
+        size += file.bytes
+    yield portion
+
+
+def _pack(rows: pa.RecordBatch) -> Iterator[pa.Buffer]:
+    """Yield rows as messages of Arrow, none of them too large to be carried."""
+    if rows.nbytes > MOST_PIECE_BYTES and rows.num_rows > 1:
+        middle = rows.num_rows // 2
+        yield from _pack(rows.slice(0, middle))
+        yield from _pack(rows.slice(middle))
+        return
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
+        writer.write_batch(rows)
+    yield sink.getvalue()
+
+
+def _unpack(piece: pa.Buffer) -> pa.RecordBatch:
+    with pa.ipc.open_stream(piece) as reader:
+        return reader.read_next_batch()
+
+
+def _total(said: Sequence[Mapping[str, Any]], name: str) -> Digest | None:
+    return total_digest([Digest.from_json(word[name]) for word in said if word[name]])
+
+
+def _times(said: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    stages = {stage for word in said for stage in word["timings"]}
+    return {stage: sum(word["timings"].get(stage, 0.0) for word in said) for stage in stages}
