@@ -97,6 +97,30 @@ def test_a_checkpoint_makes_log_length_and_age_healthy_again():
     assert (report.healthy, report.score) == (True, 100)
 
 
+def clustered(ranges) -> Monitored:
+    """Return a table that is clustered by `id`, with a large file for each range of it."""
+    ends = [{"minValues": {"id": low}, "maxValues": {"id": high}} for low, high in ranges]
+    stats = [json.dumps({"numRecords": 9, "nullCount": {"id": 0}, **end}) for end in ends]
+    files = [add(f"{n}.parquet", size=128 * 2**20, stats=text) for n, text in enumerate(stats)]
+    columns = json.dumps({"clusteringColumns": [["id"]], "domainName": "delta.clustering"})
+    domain = {"domain": "delta.clustering", "configuration": columns, "removed": False}
+    features = protocol("clustering", "domainMetadata", reader=["deletionVectors"])
+    return Monitored(features, {"domainMetadata": domain}, *files)
+
+
+def test_files_over_one_another_are_unhealthy_in_columns_that_the_table_is_clustered_by():
+    apart = clustered([(at * 10, at * 10 + 9) for at in range(9)]).check()
+    deep = clustered([(0, 99)] * 9).check()
+
+    depths = [check for report in (apart, deep) for check in report.checks[-1:]]
+    assert [(check.code, check.value) for check in depths] == [
+        ("overlap_depth", 1), ("overlap_depth", 9),
+    ]  # fmt: skip
+    assert (failing(apart), failing(deep)) == ([], ["overlap_depth"])
+    assert apart.score - deep.score == 11
+    assert failing(clustered([(0, 99)] * 9).check(max_overlap_depth=9)) == []
+
+
 def test_a_table_that_is_damaged_is_unhealthy_with_the_error_inside():
     table = Monitored(*large_files(3))
     table.store.delete(["_delta_log/00000000000000000002.json"])

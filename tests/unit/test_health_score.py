@@ -73,10 +73,19 @@ def test_files_without_row_counts_cost_a_point_for_each_tenth(files, points):
     assert cost("no_row_counts", files_without_rows=files) == points
 
 
+@pytest.mark.parametrize(
+    ("depth", "points"),
+    [(None, 0), (0.0, 0), (1.0, 0), (1.75, 1), (8.5, 10), (16.0, 20), (99.0, 20)],
+)
+def test_files_over_one_another_cost_most_from_sixteen_on(depth, points):
+    assert cost("overlap", overlap_depth=depth) == points
+
+
 def test_the_worst_table_has_no_points_and_not_fewer():
     worst = replace(
         PERFECT, excess_file_count=100, deleted_rows=900, commits_since_checkpoint=900,
         uncovered_age=timedelta(days=900), orphan_bytes=9_000, files_without_rows=100,
+        overlap_depth=99.0,
     )  # fmt: skip
     health = assess_health(worst)
-    assert (health.score, sum(reason.points for reason in health.reasons)) == (0, 120)
+    assert (health.score, sum(reason.points for reason in health.reasons)) == (0, 140)

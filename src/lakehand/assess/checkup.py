@@ -9,6 +9,8 @@ from lakehand.assess.health import Reason, assess_health
 from lakehand.assess.inspect import measure
 from lakehand.errors import StorageError, TableError
 from lakehand.observe.clock import SystemClock
+from lakehand.planning.file_bounds import extents_of
+from lakehand.planning.overlap import overlap_depth
 from lakehand.retention.vacuum import vacuum
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from lakehand.assess.health import Measures
     from lakehand.errors import LakehandError
     from lakehand.formats.base import FormatTable
+    from lakehand.model.snapshot import Snapshot
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
@@ -88,6 +91,7 @@ def check_health(
             measures,
             uncovered_age=_uncovered_age(table, measures, clock),
             orphan_bytes=_orphan_bytes(table, settings, clock) if orphans else None,
+            overlap_depth=_overlap_depth(table, snapshot),
         )
     except UNREADABLE as error:
         return report_unreadable(table.store.url, error, started=started, clock=clock)
@@ -134,6 +138,14 @@ def _orphan_bytes(table: FormatTable, settings: Settings, clock: Clock) -> int:
     return report.bytes_freed + report.bytes_quarantined
 
 
+def _overlap_depth(table: FormatTable, snapshot: Snapshot) -> float | None:
+    columns = table.clustering(snapshot)
+    if not columns:
+        return None
+    files = table.snapshot(version=snapshot.version, statistics=columns).files
+    return overlap_depth(extents_of(files, columns)).average
+
+
 def _checks(measures: Measures, settings: Settings) -> Iterator[Check]:
     # Fewer files than this are left alone by compaction, too.
     saves_enough = measures.excess_file_count >= settings["min_files"]
@@ -148,6 +160,8 @@ def _checks(measures: Measures, settings: Settings) -> Iterator[Check]:
         limit=oldest.total_seconds(),
         passed=age <= oldest,
     )
+    if measures.overlap_depth is not None:
+        yield _check("overlap_depth", measures.overlap_depth, settings)
     if measures.orphan_bytes is not None:
         yield _check("orphan_bytes", measures.orphan_bytes, settings)
 

@@ -8,9 +8,10 @@
 | checkpoint old | 10 | one is overdue, and the oldest commit to replay is 30 days old |
 | orphans | 10 | files that no version needs take as much space as those of the newest |
 | no row counts | 10 | no file says how many rows it has |
+| overlap | 20 | 16 files lie over one another on average, in columns it is clustered by |
 
 Each cost grows in proportion. A finding that costs less than a point is not reported. The age of a
-checkpoint is looked at by `health` only, orphans only by `health --orphans`.
+checkpoint and the overlap are looked at by `health` only, orphans only by `health --orphans`.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _CHECKPOINT_AGE_COST = 10
 _CHECKPOINT_WORST_AGE = timedelta(days=30)
 _ORPHANS_COST = 10
 _NO_ROW_COUNTS_COST = 10
+_OVERLAP_COST = 20
+_OVERLAP_WORST = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +81,9 @@ class Measures:
     uncovered_age: timedelta | None = None
     #: Size of files that no version needs; None: nobody looked.
     orphan_bytes: int | None = None
+    #: How many files lie over one another on average in the columns that the table says its rows
+    #: are ordered by; None: it says nothing, or nobody looked.
+    overlap_depth: float | None = None
 
     @property
     def excess_file_ratio(self) -> float:
@@ -191,6 +197,21 @@ def _no_row_counts(measures: Measures) -> Reason | None:
     )
 
 
+def _overlap(measures: Measures) -> Reason | None:
+    if measures.overlap_depth is None or measures.overlap_depth <= 1:
+        return None
+    # A file alone is one deep, and that is as good as it gets.
+    part = (measures.overlap_depth - 1) / (_OVERLAP_WORST - 1)
+    return Reason(
+        code="overlap",
+        points=round(_OVERLAP_COST * min(1, part)),
+        message=(
+            f"{measures.overlap_depth:,.1f} files lie over one another on average in the columns"
+            " that the table is clustered by"
+        ),
+    )
+
+
 RULES: tuple[Callable[[Measures], Reason | None], ...] = (
     _small_files,
     _deleted_rows,
@@ -198,4 +219,5 @@ RULES: tuple[Callable[[Measures], Reason | None], ...] = (
     _checkpoint_old,
     _orphans,
     _no_row_counts,
+    _overlap,
 )

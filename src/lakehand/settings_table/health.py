@@ -45,6 +45,14 @@ HEALTH: tuple[Setting, ...] = (
         minimum=timedelta(0),
     ),
     Setting(
+        name="max_overlap_depth",
+        parse=float,
+        default=8.0,
+        help="A table is unhealthy if more files than this lie over one another on average in the"
+        " columns that it is clustered by; looked at only if it says by which.",
+        minimum=1.0,
+    ),
+    Setting(
         name="max_orphan_bytes",
         parse=parse_bytes,
         default=10 * _GIB,

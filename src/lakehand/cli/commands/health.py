@@ -18,6 +18,7 @@ from lakehand.errors import EXIT_UNHEALTHY
 @setting_option("--max-deleted-row-ratio", "max_deleted_row_ratio", metavar="RATIO")
 @setting_option("--max-commits-since-checkpoint", "max_commits_since_checkpoint", metavar="N")
 @setting_option("--max-checkpoint-age", "max_checkpoint_age", metavar="TIME")
+@setting_option("--max-overlap-depth", "max_overlap_depth", metavar="N")
 @setting_option("--max-orphan-bytes", "max_orphan_bytes", metavar="SIZE")
 @setting_option("--target-file-size", "target_file_bytes", metavar="SIZE")
 def health(

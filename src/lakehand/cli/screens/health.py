@@ -27,6 +27,10 @@ def _count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def _depth(value: float) -> str:
+    return f"{value:,.1f}"
+
+
 def _age(value: float) -> str:
     return format_duration(timedelta(seconds=value))
 
@@ -37,6 +41,7 @@ _NUMBERS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "deleted_row_ratio": ("deleted rows", _ratio),
     "commits_since_checkpoint": ("commits since the checkpoint", _count),
     "checkpoint_age": ("checkpoint overdue for", _age),
+    "overlap_depth": ("files over one another", _depth),
     "orphan_bytes": ("files that no version needs", format_bytes),
 }
 
