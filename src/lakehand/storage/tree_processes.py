@@ -36,9 +36,12 @@ class TreeProcesses:
             return list_directories(self._root, list(directories))
         process = self._take()
         try:
-            return process.list(self._root, directories)
-        finally:
-            self._idle.put(process)
+            found = process.list(self._root, directories)
+        except OSError:
+            process.close()
+            raise
+        self._idle.put(process)
+        return found
 
     def _take(self) -> _TreeProcess:
         try:
@@ -92,4 +95,5 @@ class _TreeProcess:
         return listing
 
     def close(self) -> None:
-        self._process.communicate()
+        with suppress(BrokenPipeError):
+            self._process.communicate()

@@ -1,0 +1,216 @@
+"""What keeps vacuum from files that it must not touch, each shown alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from datetime import timedelta
+
+import pytest
+
+from lakehand.errors import RefusedError, StorageError, UnsafePathError, ValidationError
+from lakehand.retention import quarantine
+from lakehand.retention.pins import Pin, put_pin
+from lakehand.storage import open_store
+from lakehand.storage.tree_listing import list_directories
+from lakehand.storage.tree_processes import TreeProcesses
+from support.hand_written_logs import add, field, metadata, protocol
+from support.lakes import Lake
+from support.later_vacuums import vacuum_later
+from support.small_tables import commit_by_hand
+
+OLD = time.time() - 60 * 24 * 3600
+
+
+@pytest.fixture
+def lake() -> Lake:
+    """Return a table of two files, one of which was removed eight days ago."""
+    lake = Lake("live.parquet", "dead.parquet")
+    lake.remove("dead.parquet")
+    lake.wait(days=8)
+    return lake
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Return a table without files on disk, made long ago."""
+    (tmp_path / "_delta_log").mkdir()
+    commit_by_hand(tmp_path, protocol(), metadata(field("id", "long")))
+    os.utime(tmp_path / "_delta_log" / f"{0:020}.json", (OLD, OLD))
+    return tmp_path
+
+
+def put_old(path, *names):
+    for name in names:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).touch()
+        os.utime(path / name, (OLD, OLD))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["delta.universalFormat.enabledFormats", "delta.compatibility.symlinkFormatManifest.enabled"],
+)
+def test_tables_with_metadata_of_other_formats_are_refused_unless_forced(name):
+    value = "iceberg" if "universal" in name else "true"
+    lake = Lake("a.parquet", properties={name: value})
+    lake.remove("a.parquet")
+    lake.wait(days=8)
+    with pytest.raises(RefusedError):
+        lake.vacuum(grace="0")
+    assert lake.files == {"a.parquet"}
+    assert lake.vacuum(grace="0", vacuum_stale_metadata=True).files_deleted == 1
+
+
+def test_the_writers_side_of_the_protocol_is_checked_even_if_no_feature_asks_for_it(lake):
+    lake.commit(protocol(reader=["vacuumProtocolCheck"]))
+    assert lake.vacuum(dry_run=True).files_to_delete == ("dead.parquet",)
+    lake.commit(protocol("featureOfTomorrow"))
+    with pytest.raises(RefusedError, match="featureOfTomorrow"):
+        lake.vacuum(grace="0")
+    assert "dead.parquet" in lake.files
+
+
+def test_what_dead_writers_left_half_written_goes_and_nothing_else_that_is_hidden(path):
+    mine = f".part.parquet.lakehand-{'0' * 32}.tmp"
+    put_old(path, f"p/{mine}", "p/.other.tmp", ".part.parquet.tmp")
+    (path / mine).touch()
+    assert vacuum_later(path, days=0).files_deleted == 1
+    assert {file.name for file in path.rglob(".*")} == {".other.tmp", ".part.parquet.tmp", mine}
+
+
+def test_directories_go_with_their_last_file_and_parents_with_their_last_directory(path):
+    put_old(path, "a=1/b=1/x.parquet", "a=1/b=2/x.parquet", "a=2/b=1/x.parquet", "a=2/keep.txt")
+    report = vacuum_later(path, days=0)
+    assert (report.files_deleted, report.directories_removed) == (3, 4)
+    assert sorted(entry.name for entry in path.iterdir() if entry.name[0] != "_") == ["a=2"]
+    assert [entry.name for entry in (path / "a=2").iterdir()] == ["keep.txt"]
+
+
+def test_a_link_inside_the_root_stops_vacuum_and_one_that_leads_out_is_not_followed(path, tmp_path):
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    put_old(outside, "far.parquet")
+    put_old(path, "x.parquet")
+    (path / "out").symlink_to(outside)
+    assert vacuum_later(path, days=0).files_deleted == 1
+    assert (outside / "far.parquet").exists()
+    put_old(path, "p/x.parquet")
+    (path / "in").symlink_to(path / "p")
+    with pytest.raises(UnsafePathError, match="two names"):
+        vacuum_later(path, days=0)
+    assert (path / "p/x.parquet").exists()
+
+
+def test_names_that_are_no_text_are_nobodys_files(path):
+    name = os.fsdecode(b"\xff.parquet")
+    put_old(path, name)
+    assert vacuum_later(path, days=0).files_scanned == 0
+    assert (path / name).exists()
+
+
+def test_a_wide_tree_is_listed_by_processes_as_it_is_listed_here(path):
+    put_old(path, *(f"p=ä {number}/x{number}.parquet" for number in range(200)))
+    names = sorted(entry.name for entry in path.glob("p=*"))
+    here = list_directories(str(path), names)
+    with TreeProcesses(str(path)) as processes:
+        there = processes.list(names)
+    for column in ("keys", "ends", "sizes", "modified", "hidden", "directories", "links"):
+        assert getattr(there, column) == getattr(here, column)
+    assert len(there) == 200
+    assert vacuum_later(path, days=0).files_deleted == 200
+
+
+def test_a_listing_whose_process_dies_fails_as_a_whole(path, monkeypatch):
+    put_old(path, *(f"p={number}/x.parquet" for number in range(20)))
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(StorageError):
+        vacuum_later(path, days=0)
+    assert len(list(path.glob("p=*/x.parquet"))) == 20
+
+
+def test_lists_without_a_manifest_are_dropped_when_their_vacuum_must_be_dead(lake):
+    lake.put("_lakehand/quarantine/dead/files.parquet")
+    lake.wait(hours=23)
+    lake.vacuum(grace="0")
+    assert lake.store.exists("_lakehand/quarantine/dead/files.parquet")
+    lake.wait(hours=2)
+    lake.vacuum(grace="0")
+    assert not lake.store.exists("_lakehand/quarantine/dead/files.parquet")
+
+
+def test_a_quarantine_of_nothing_leaves_nothing_behind(lake):
+    assert (
+        quarantine.start_quarantine(
+            lake.store, iter(()), grace=timedelta(hours=24), clock=lake.clock
+        )
+        is None
+    )
+    assert list(lake.store.list("_lakehand")) == []
+
+
+def test_a_file_that_changed_its_size_or_time_since_it_was_set_aside_is_another_file(lake):
+    lake.vacuum()
+    lake.store.put("dead.parquet", b"longer than before")
+    lake.wait(days=8)
+    report = lake.vacuum()
+    assert (report.files_deleted, report.files_quarantined) == (0, 1)
+
+
+def test_a_pin_that_comes_while_vacuum_deletes_is_heard(lake):
+    lake.put("other.parquet")
+    lake.wait(days=8)
+
+    def pin_late(progress):
+        if progress.phase == "deleting" and not lake.store.exists("_lakehand/pins/late.json"):
+            pin = Pin(name="late", version=0, created_at=lake.clock.now())
+            put_pin(lake.store, pin)
+
+    report = lake.vacuum(grace="0", on_progress=pin_late)
+    assert report.files_deleted == 1
+    assert lake.files == {"live.parquet", "dead.parquet"}
+
+
+def test_a_clone_that_is_declared_while_vacuum_deletes_is_heard(lake):
+    clone = Lake()
+    clone.commit(add(f"{lake.store.url}/dead.parquet"))
+
+    def declare_late(progress):
+        if progress.phase == "deleting" and not lake.store.exists("_lakehand/pins/late.json"):
+            pin = Pin(name="late", clone=clone.store.url, created_at=lake.clock.now())
+            put_pin(lake.store, pin)
+
+    assert lake.vacuum(grace="0", on_progress=declare_late).files_deleted == 0
+    assert "dead.parquet" in lake.files
+
+
+def test_an_expired_pin_keeps_nothing_and_a_broken_one_stops_vacuum(lake):
+    now = lake.clock.now()
+    put_pin(lake.store, Pin(name="past", version=0, created_at=now, expires_at=now))
+    assert lake.vacuum(dry_run=True).files_to_delete == ("dead.parquet",)
+    lake.store.put("_lakehand/pins/broken.json", b"{")
+    with pytest.raises(ValidationError, match="cannot be read"):
+        lake.vacuum(grace="0")
+    assert "dead.parquet" in lake.files
+
+
+def test_a_retention_of_exactly_what_readers_count_on_needs_no_leave(lake):
+    assert lake.vacuum(dry_run=True, retention="168h").files_to_delete == ("dead.parquet",)
+    assert lake.vacuum(dry_run=True, retention="1h", allow_short_retention=True).files_to_delete
+
+
+def test_files_that_a_run_may_still_commit_stay_also_while_they_are_half_written(lake):
+    id_ = "20260101T000000-abc"
+    stem = f"lakehand-{id_}-00000-0-x.parquet"
+    lake.put(f"_lakehand/runs/{id_}/run.json", stem, "lakehand-20260101T000000-abd.parquet")
+    lake.wait(days=8)
+    lake.put(f"_lakehand/runs/{id_}/heartbeat.json")
+    report = lake.vacuum(grace="0")
+    assert report.kept.running == 1
+    assert lake.files == {"live.parquet", stem}
+
+
+def test_an_old_version_that_a_later_one_names_again_by_absolute_path_stays(lake):
+    lake.commit(add(f"{lake.store.url}/dead.parquet"))
+    assert lake.vacuum(grace="0").files_deleted == 0
+    assert open_store(lake.store.url).exists("dead.parquet")
