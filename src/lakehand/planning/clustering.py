@@ -39,6 +39,8 @@ __all__ = ["ClusteringWish", "plan_clustering"]
 _HEALTHY_DEPTH = 2
 #: From here on units are merged though nothing new has come.
 _TOO_DEEP = 8
+#: New files of a partition that are held against the others one by one.
+_MOST_BOXES = 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,8 +75,8 @@ def plan_clustering(
     if wish.full:
         reasons = np.where(units.is_asked, code_of(Reason.ASKED_FOR), code_of(Reason.UNORDERED))
     else:
-        depth = _depth(snapshot.files, wish.columns, files.partition)
-        reasons = _judge(files, units, depth, policy, wish)
+        extents = extents_of(snapshot.files, wish.columns)
+        reasons = _judge(files, units, extents, policy, wish)
     for reason, mask in reversed(list((exclusions or {}).items())):
         reasons = np.where(mask, code_of(reason), reasons)
     reasons = reasons.astype(np.int8)
@@ -108,16 +110,12 @@ def _units(marks: pa.Table) -> _Units:
     )
 
 
-def _depth(files: pa.Table, columns: Sequence[str], partition: Integers) -> Integers:
-    """Return how many files lie over the middle of each, those of its partition counted."""
-    rank_count = int(partition.max(initial=0)) + 1
-    apart = Extent(low=partition, high=partition, rank_count=rank_count)
-    extents = extents_of(files, columns)
-    return overlap_depth([*extents, apart] if rank_count > 1 else extents).by_file
-
-
 def _judge(
-    files: Files, units: _Units, depth: Integers, policy: CompactionPolicy, wish: ClusteringWish
+    files: Files,
+    units: _Units,
+    extents: Sequence[Extent],
+    policy: CompactionPolicy,
+    wish: ClusteringWish,
 ) -> ReasonCodes:
     """Return the reason of each file, whether it is to be rewritten or not."""
     small = files.bytes < policy.small_file_bytes
@@ -127,7 +125,7 @@ def _judge(
     fragments = small & asked
     fragments &= _counted(files.partition, fragments)[files.partition] >= policy.min_files
     starting = new | worn | fragments
-    merged = _merged(files, units, depth, starting)
+    merged = _merged(files, units, extents, starting)
     verdicts = {
         Reason.WORN: worn,
         Reason.UNORDERED: new,
@@ -153,27 +151,64 @@ def _counted(partition: Integers, chosen: Flags) -> Integers:
     return np.bincount(partition[chosen], minlength=int(partition.max(initial=0)) + 1)
 
 
-def _merged(files: Files, units: _Units, depth: Integers, starting: Flags) -> Flags:
+def _merged(files: Files, units: _Units, extents: Sequence[Extent], starting: Flags) -> Flags:
     """Choose files of units that are worth merging with what is rewritten anyway."""
     merged = np.zeros(len(files), np.bool_)
     old = units.is_asked & ~starting
     partitions = int(files.partition.max(initial=0)) + 1
     rewritten = sum_by_owner(files.bytes * starting, files.partition, partitions)
-    for members in _by_partition(files.partition, old & (depth > _HEALTHY_DEPTH)):
-        written = int(rewritten[files.partition[members[0]]])
+    started = np.flatnonzero(starting & (_counted(files.partition, old) > 0)[files.partition])
+    for new in _by_partition(files.partition, started):
+        partition = files.partition[new[0]]
+        here = np.flatnonzero(old & (files.partition == partition))
+        members = here[_lie_over(extents, here, new)]
+        _merge(merged, _by_unit(files, units, members), written=int(rewritten[partition]))
+    idle = old & (rewritten == 0)[files.partition]
+    for members in _by_partition(files.partition, np.flatnonzero(_too_deep(files, extents, idle))):
         pieces = _by_unit(files, units, members)
-        if not written and _is_too_deep(depth[members], pieces):
-            written = sum(size for size, _ in pieces[:-1])
-        for size, piece in pieces:
-            if size > written:
-                break
-            merged[piece] = True
-            written += size
+        # Merging the others must help: all that is left then is one unit over the heaviest.
+        if len(pieces) > _HEALTHY_DEPTH:
+            _merge(merged, pieces, written=sum(size for size, _ in pieces[:-1]))
     return merged
 
 
-def _by_partition(partition: Integers, chosen: Flags) -> Iterator[Integers]:
-    positions = np.flatnonzero(chosen)
+def _merge(merged: Flags, pieces: Sequence[tuple[int, Integers]], *, written: int) -> None:
+    """Mark the files of units, the lightest first, as long as each is no more than the others."""
+    for size, piece in pieces:
+        if size > written:
+            break
+        merged[piece] = True
+        written += size
+
+
+def _lie_over(extents: Sequence[Extent], files: Integers, others: Integers) -> Flags:
+    """Say of each of `files` whether it shares values in all columns with one of `others`."""
+    boxes = [(each.low[others], each.high[others]) for each in extents]
+    if len(others) > _MOST_BOXES:
+        # One that holds them all: a little too much, and seldom more than they are.
+        boxes = [(low.min(keepdims=True), high.max(keepdims=True)) for low, high in boxes]
+    found = np.zeros(len(files), np.bool_)
+    for number in range(len(boxes[0][0])):
+        shares = np.ones(len(files), np.bool_)
+        for each, (low, high) in zip(extents, boxes, strict=True):
+            shares &= (each.low[files] <= high[number]) & (each.high[files] >= low[number])
+        found |= shares
+    return found
+
+
+def _too_deep(files: Files, extents: Sequence[Extent], chosen: Flags) -> Flags:
+    """Say which of the chosen files lie where many do; files of other partitions do not count."""
+    if not chosen.any():
+        return chosen
+    rank_count = int(files.partition.max()) + 1
+    apart = Extent(low=files.partition, high=files.partition, rank_count=rank_count)
+    depth = overlap_depth([*extents, apart] if rank_count > 1 else extents).by_file
+    deep: Flags = chosen & (depth > _TOO_DEEP)
+    return deep
+
+
+def _by_partition(partition: Integers, positions: Integers) -> Iterator[Integers]:
+    """Yield those of `positions` that are of one partition, for each that has some."""
     positions = positions[np.argsort(partition[positions], kind="stable")]
     cuts = np.flatnonzero(np.diff(partition[positions])) + 1
     return (members for members in np.split(positions, cuts) if len(members))
@@ -185,11 +220,6 @@ def _by_unit(files: Files, units: _Units, members: Integers) -> list[tuple[int, 
     sizes = sum_by_owner(files.bytes[members], numbers, len(found))
     order = np.argsort(sizes, kind="stable").tolist()
     return [(int(sizes[number]), members[numbers == number]) for number in order]
-
-
-def _is_too_deep(depth: Integers, pieces: Sequence[tuple[int, Integers]]) -> bool:
-    """Say whether units pile up; the heaviest is no reason, as merging the others must help."""
-    return bool(len(pieces) > _HEALTHY_DEPTH and depth.max() > _TOO_DEEP)
 
 
 def _one_group_a_partition(files: Files, chosen: Flags) -> Integers:
