@@ -37,6 +37,9 @@ class WriteSpec:
     threads: int = 1
     #: In which order rows come, where that is a linear one: files say so of their row groups.
     sorted_by: tuple[Term, ...] = ()
+    #: Columns that get Bloom filters, and how often those may say perhaps for no.
+    bloom_columns: tuple[str, ...] = ()
+    bloom_fpp: float = 0.01
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

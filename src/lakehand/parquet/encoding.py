@@ -9,9 +9,10 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehand.parquet.copy import Source
@@ -65,6 +66,9 @@ class ParquetLayout:
     data_page_version: str = "1.0"
     #: In which order rows come, by the paths that leaves have in the file; row groups say so.
     sorted_by: tuple[Term, ...] = ()
+    #: Columns that get Bloom filters, and how often those may say perhaps for no.
+    bloom_columns: tuple[str, ...] = ()
+    bloom_fpp: float = 0.01
     #: Written into every footer.
     key_values: Mapping[str, str] = dataclass_field(default_factory=dict)
     #: What is known in advance: they make the size of the first file exact.
@@ -166,6 +170,7 @@ class RowGroupEncoder:
             sorting_columns=self._sorting if len(rows.schema) == len(self._names) else None,
             max_rows_per_page=_MAX_PAGE_ROWS,
             data_page_size=_PAGE_BYTES,
+            bloom_filter_options=_bloom_filters(rows, layout),
             metadata_collector=found,
         ) as writer:
             writer.write_table(rows, row_group_size=max(1, rows.num_rows))
@@ -198,6 +203,15 @@ def _leaf_paths(
             yield from _leaf_paths(members, path)
         else:
             yield path
+
+
+def _bloom_filters(rows: pa.Table, layout: ParquetLayout) -> dict[str, Any] | None:
+    """Return how large filters must be: as many distinct values as there are here fit each."""
+    names = [name for name in layout.bloom_columns if name in rows.column_names]
+    return {
+        name: {"ndv": max(1, pc.count_distinct(rows[name]).as_py()), "fpp": layout.bloom_fpp}
+        for name in names
+    } or None
 
 
 def _leaves(encoded: EncodedGroup) -> dict[str, Struct]:

@@ -96,6 +96,8 @@ def write_spec(settings: Settings) -> WriteSpec:
         row_group_rows=settings["row_group_rows"],
         group_memory_bytes=settings["write_memory_bytes"],
         threads=settings["write_threads"],
+        bloom_columns=settings["bloom_columns"],
+        bloom_fpp=settings["bloom_fpp"],
     )
 
 

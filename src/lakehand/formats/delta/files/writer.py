@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
-from lakehand.errors import SchemaMismatchError
+from lakehand.errors import SchemaMismatchError, UnknownColumnError, ValidationError
 from lakehand.formats.delta.files.file_schema import file_schema
 from lakehand.formats.delta.files.known_facts import KnownFacts
 from lakehand.formats.delta.files.placement import partition_directory
@@ -16,6 +16,7 @@ from lakehand.formats.delta.files.written_statistics import WrittenStatistics
 from lakehand.formats.delta.protocol.clustering import clustering_columns
 from lakehand.formats.delta.protocol.schema import (
     MappingMode,
+    PrimitiveType,
     StructType,
     leaves,
     mapping_mode,
@@ -225,6 +226,8 @@ def layout_of(
         sorted_by=_physical_terms(context, spec.sorted_by),
         expected_rows=physical_rows - deleted_rows if facts else None,
         expected_bytes_per_row=input_bytes / physical_rows if physical_rows else None,
+        bloom_columns=_bloom_columns(context, spec.bloom_columns),
+        bloom_fpp=spec.bloom_fpp,
     )
 
 
@@ -233,6 +236,20 @@ def _physical_terms(context: WriteContext, terms: Sequence[Term]) -> tuple[Term,
         return ()
     paths = {leaf.path: leaf.physical_path for leaf in leaves(context.schema, mode=context.mode)}
     return tuple(replace(term, path=paths[term.path]) for term in terms)
+
+
+def _bloom_columns(context: WriteContext, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names in files of columns that are to get Bloom filters."""
+    found = []
+    for name in names:
+        column = context.schema.find(name)
+        if column is None:
+            raise UnknownColumnError(name, context.schema.names)
+        if not isinstance(column.type, PrimitiveType) or column.type.name == "boolean":
+            message = f"column {name!r} can have no Bloom filter, because of its type"
+            raise ValidationError(message, field="bloom_columns", value=name)
+        found.append(physical_name(column, mode=context.mode))
+    return tuple(found)
 
 
 def _codec(context: WriteContext, spec: WriteSpec, facts: Sequence[FileFacts]) -> str:
