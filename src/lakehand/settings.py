@@ -51,9 +51,11 @@ class Settings:
         *,
         properties: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
+        defaults: Mapping[str, Any] | None = None,
     ) -> None:
         self._call = _given(call or {})
         self._environment = os.environ if environment is None else environment
+        self._defaults = dict(defaults or {})
         self._values: dict[str, Any] = {}
         self.sources: dict[str, str] = {}
         for setting in SETTINGS:
@@ -70,15 +72,26 @@ class Settings:
         if setting.table_property and setting.table_property in properties:
             source = f"table property {setting.table_property}"
             return setting.read(properties[setting.table_property], source), source
-        return setting.default, "default"
+        return self._defaults.get(setting.name, setting.default), "default"
 
     def with_call(self, call: Mapping[str, Any]) -> Settings:
         """Return the same settings, with further ones of a call above all others."""
-        return Settings({**self._call, **_given(call)}, environment=self._environment)
+        return self._with({**self._call, **_given(call)})
 
     def with_properties(self, properties: Mapping[str, str]) -> Settings:
         """Return the same settings, with a table's properties below call and environment."""
-        return Settings(self._call, properties=properties, environment=self._environment)
+        return self._with(self._call, properties=properties)
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Settings:
+        """Return the same settings, with other defaults, as a format may have its own."""
+        return Settings(self._call, environment=self._environment, defaults=defaults)
+
+    def _with(
+        self, call: Mapping[str, Any], *, properties: Mapping[str, str] | None = None
+    ) -> Settings:
+        return Settings(
+            call, properties=properties, environment=self._environment, defaults=self._defaults
+        )
 
     def __getitem__(self, name: str) -> Any:
         return self._values[find_setting(name).name]

@@ -61,6 +61,7 @@ def open_table(
     chosen = Settings(settings)
     store = open_store(uri, storage_options)
     table_format = detect_format(store)
+    chosen = chosen.with_defaults(table_format.defaults)
     handle = table_format.open(store, settings=chosen)
     return Table(handle, format_name=table_format.name, settings=chosen, spark=spark)
 

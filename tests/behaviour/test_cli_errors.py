@@ -57,7 +57,6 @@ def test_a_place_where_nothing_is(failing, tmp_path):
     [
         ("part-0.parquet", "Parquet files but no log"),
         ("notes.txt", "it holds notes.txt"),
-        ("_versions/1.manifest", "a table of Lance"),
         ("metadata/v1.metadata.json", "a table of Iceberg"),
         (".hoodie/hoodie.properties", "a table of Hudi"),
     ],

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from lakehand.errors import RefusedError
 from lakehand.formats.rows import FormatRows
 from lakehand.formats.upkeep import FormatUpkeep
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from lakehand.formats.worker import FormatWorker
     from lakehand.model.head import TableHead
     from lakehand.model.history import Difference, HistoryEntry
-    from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.order import Order
+    from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Change, DataFile, Group, Receipt
     from lakehand.settings import Settings
@@ -36,10 +37,10 @@ class Capabilities:
 
     #: The log is folded into checkpoints that lakehand writes.
     checkpoints: bool
-    #: The format plans its own compaction groups.
-    plans_itself: bool
     #: Row groups may be moved byte for byte.
     copies_bytes: bool
+    #: Operations that no table of the format allows, each with the reason.
+    lacking: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,10 +56,23 @@ class ProvedCommit:
     outputs: tuple[DataFile, ...]
 
 
+def require_capability(table: FormatTable, operation: str) -> None:
+    """Raise RefusedError, with the reason, if no table of this format allows `operation`."""
+    reason = table.capabilities.lacking.get(operation)
+    if reason is not None:
+        raise RefusedError(
+            f"{operation} is not possible on {table.store.url}: {reason}",
+            table=table.store.url,
+            operation=operation,
+        )
+
+
 class Format(Protocol):
     """A way to keep tables in an object store."""
 
     name: str
+    #: Defaults of settings where the format has its own, by their names.
+    defaults: Mapping[str, Any]
 
     def detect(self, store: Store) -> bool:
         """Say whether the root of `store` holds a table of this format."""
@@ -114,8 +128,8 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
         """
         ...
 
-    def native_groups(self, snapshot: Snapshot, policy: Mapping[str, Any]) -> list[Group] | None:
-        """Return the format's own compaction plan, or None: plan with ours."""
+    def native_group(self, snapshot: Snapshot, group: Group) -> Mapping[str, Any]:
+        """Return how the format itself rewrites a group without order; empty: lakehand does it."""
         ...
 
     def partition_keys(self, snapshot: Snapshot, *, keeps_order: bool = True) -> pa.Array:
@@ -206,6 +220,18 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
 
     def end_deletion(self, deletion: Deletion, outcome: DeletionOutcome) -> None:
         """Note in the table's history, where that is wanted, what was deleted."""
+        ...
+
+    def tagged_versions(self) -> Mapping[str, int]:
+        """Return the versions that the table itself keeps by a name."""
+        ...
+
+    def tag_version(self, name: str, version: int) -> None:
+        """Have the table itself keep a version by a name, where its format can."""
+        ...
+
+    def drop_tag(self, name: str) -> None:
+        """Have the table itself keep a version by this name no longer."""
         ...
 
     def streamed_version(self, checkpoint: Store) -> int:

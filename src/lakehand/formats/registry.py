@@ -21,12 +21,17 @@ def _load_delta() -> Format:
     return DeltaFormat()
 
 
+def _load_lance() -> Format:
+    from lakehand.formats.lance.table import LanceFormat
+
+    return LanceFormat()
+
+
 #: Formats by name, in the order in which they are looked for.
-FORMATS: Mapping[str, Callable[[], Format]] = {"delta": _load_delta}
+FORMATS: Mapping[str, Callable[[], Format]] = {"delta": _load_delta, "lance": _load_lance}
 
 #: Directories by which a table of a format that lakehand does not open is known.
 _FOREIGN_MARKERS: Mapping[str, str] = {
-    "_versions": "Lance",
     "metadata": "Iceberg",
     ".hoodie": "Hudi",
 }

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.errors import LakehandError
-    from lakehand.model.verification import Finding
     from lakehand.model.order import Order, Term
+    from lakehand.model.verification import Finding
     from lakehand.model.work import DataFile, Group, Refreshed, StagedFile
     from lakehand.parquet.copy import Copied
     from lakehand.prove.digest import Digester
@@ -251,7 +251,10 @@ class FormatWorker(FormatRowWorker, Protocol):
         ...
 
     def run_native(self, group: Group, *, stem: str) -> tuple[StagedFile, ...]:
-        """Run a group that the format planned itself."""
+        """Rewrite a group as the format itself does it (`FormatTable.native_group`).
+
+        The files may have names that do not start with `stem`.
+        """
         ...
 
     def read_staged(

@@ -99,7 +99,7 @@ class Holder:
 
     #: Name of the pin.
     name: str
-    #: `version`, `stream` or `clone`.
+    #: `version`, `stream` or `clone`; `tag` for a version that the table itself keeps by a name.
     kind: str
     #: The version that is kept, or from which on all are; null for a clone.
     version: int | None = None

@@ -46,6 +46,8 @@ def make_pin(
     put_pin(table.store, pin)
     try:
         _check(table, pin)
+        if pin.version is not None:
+            table.tag_version(pin.name, pin.version)
     except LakehandError:
         unpin(table.store, name)
         raise

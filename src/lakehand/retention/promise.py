@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from lakehand.model.retention import Holder
 from lakehand.retention.pins import list_pins
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from lakehand.formats.base import FormatTable
@@ -72,6 +73,7 @@ def read_promise(table: FormatTable, settings: Settings, clock: Clock) -> Promis
     table.require("vacuum", snapshot, force=in_force["vacuum_stale_metadata"])
     retention = choose_retention(table, snapshot, in_force)
     held = hold(table, [pin for pin in list_pins(table.store) if pin.is_in_force(clock.now())])
+    held = _with_tags(held, table.tagged_versions())
     protection = table.protected(
         since=clock.now() - retention,
         pinned_versions=held.versions,
@@ -133,6 +135,18 @@ def hold(table: FormatTable, pins: list[Pin]) -> Held:
         names=pa.chunked_array(names, pa.string()),
         holders=tuple(holders),
     )
+
+
+def _with_tags(held: Held, tags: Mapping[str, int]) -> Held:
+    """Add versions that the table itself keeps by a name, unless a pin has it already."""
+    known = {holder.name for holder in held.holders}
+    tagged = [
+        Holder(name=name, kind="tag", version=version)
+        for name, version in tags.items()
+        if name not in known
+    ]
+    versions = (*held.versions, *(holder.version or 0 for holder in tagged))
+    return replace(held, versions=versions, holders=(*held.holders, *tagged))
 
 
 def _named_by_clone(table: FormatTable, uri: str) -> list[pa.Array]:

@@ -73,7 +73,10 @@ class RetentionVerbs:
         """Drop a pin and return it."""
         from lakehand.retention.pins import unpin
 
-        return unpin(self._handle.store, name)
+        pin = unpin(self._handle.store, name)
+        if pin.version is not None:
+            self._handle.drop_tag(name)
+        return pin
 
     def pins(self) -> list[Pin]:
         """Return all pins by name, expired ones included."""

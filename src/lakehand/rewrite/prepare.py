@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from lakehand.errors import ValidationError
 from lakehand.expressions.predicate import parse_predicate
+from lakehand.formats.base import require_capability
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.work import Group
 from lakehand.observe.clock import SystemClock
@@ -153,7 +154,7 @@ def prepare(planned: Planned) -> Work:
     # One look into the log for all groups: it costs the same for one file as for all of them.
     positions = [int(row) for group in rows for row in group]
     files = iter(planned.table.data_files(planned.snapshot, positions))
-    groups = tuple(
+    groups = (
         Group(
             id=group.id,
             inputs=tuple(islice(files, len(group.paths))),
@@ -172,8 +173,13 @@ def prepare(planned: Planned) -> Work:
         snapshot=planned.snapshot,
         settings=planned.settings,
         plan=planned.plan,
-        groups=groups,
+        groups=tuple(_with_native(planned, group) for group in groups),
     )
+
+
+def _with_native(planned: Planned, group: Group) -> Group:
+    """Note how the format itself rewrites the group, if it does."""
+    return replace(group, native=planned.table.native_group(planned.snapshot, group))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +234,7 @@ class _Planner:
                 )
         if not wish:
             return None
+        require_capability(self.table, "order")
         return resolve_order(
             parse_terms(wish),
             self.request.curve,

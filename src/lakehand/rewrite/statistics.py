@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from lakehand.engine import CancelToken, open_runner
 from lakehand.errors import LakehandError, error_from_json
 from lakehand.expressions.predicate import parse_predicate
+from lakehand.formats.base import require_capability
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.reports import StatisticsReport
 from lakehand.model.work import Change, DataFile, Refreshed
@@ -120,6 +121,7 @@ def _choose(
     table: FormatTable, settings: Settings, request: StatisticsRequest, clock: Clock
 ) -> _Chosen:
     snapshot = table.snapshot()
+    require_capability(table, "statistics")
     table.require("rewrite", snapshot)
     in_force = settings.with_properties(snapshot.properties)
     wanted = np.ones(snapshot.file_count, np.bool_)

@@ -13,13 +13,14 @@ from lakehand.model.work import Group
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.rewrite.copy import copy_group
+from lakehand.rewrite.native import rewrite_natively
 from lakehand.rewrite.ordering import parse_terms
 from lakehand.rewrite.proving import DECODINGS
 from lakehand.rewrite.recode import recode_group
 from lakehand.rewrite.sort import sort_group
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lakehand.formats.worker import FormatWorker, WriteSpec
     from lakehand.model.work import GroupResult, ProveMode
@@ -71,7 +72,7 @@ class RewriteTask:
         return max(1, min(granted_cores(), self.limits.memory_bytes // _THREAD_BYTES))
 
     def _rewrite(self, group: Group) -> GroupResult:
-        if group.method != "copy":
+        if group.method != "copy" or group.native:
             return self.recode(group)
         try:
             return copy_group(self, group)
@@ -84,7 +85,7 @@ class RewriteTask:
 
     def recode(self, group: Group) -> GroupResult:
         """Decode and encode the rows of `group`, in its order if it has one, and prove them."""
-        rewrite = sort_group if group.method == "sort" else recode_group
+        rewrite = _means_of(group)
         first, second = DECODINGS[self.prove]
         try:
             return rewrite(self, group, decoding=first)
@@ -99,3 +100,9 @@ class RewriteTask:
                 f" prove them: {reason}; nothing was changed",
                 hint="rewrite it with prove=digest",
             ) from reason
+
+
+def _means_of(group: Group) -> Callable[..., GroupResult]:
+    if group.method == "sort":
+        return sort_group
+    return rewrite_natively if group.native else recode_group

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from lakehand.runs.ledger import Run
     from lakehand.runs.records import Reservation
@@ -18,8 +20,17 @@ def find_leftovers(run: Run, *, keep: Collection[str]) -> list[str]:
     Recorded results name their files; attempts that recorded nothing are found by their stems.
     """
     reported = {file.path for result in run.results() for file in result.outputs}
-    reserved = set(_files_of_stems(run, run.reservations()))
-    return sorted((reported | reserved) - set(keep))
+    reservations = run.reservations()
+    reserved = set(_files_of_stems(run, reservations))
+    written = {key for reservation in reservations for key in reservation.files}
+    return sorted((reported | reserved | written) - set(keep))
+
+
+def note_written(run: Run, stem: str, keys: Sequence[str]) -> None:
+    """Add to a reservation the names of files that do not start with its stem."""
+    (found,) = (item for item in run.reservations() if item.stem == stem)
+    named = replace(found, files=tuple(keys))
+    run.store.put(run.key("stems", f"{stem}.json"), json.dumps(asdict(named)).encode())
 
 
 def delete_leftovers(run: Run, *, keep: Collection[str]) -> list[str]:

@@ -24,10 +24,12 @@ class Reservation:
     attempt: str
     #: Directory of the files, relative to the table's root; None: it may be any.
     directory: str | None
+    #: Files by other names, where the table's format chooses them: known once they are written.
+    files: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        return cls(**value)
+        return cls(**{**value, "files": tuple(value.get("files", ()))})
 
 
 def read_object(key: str, text: bytes) -> dict[str, Any]:

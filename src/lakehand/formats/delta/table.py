@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -60,8 +61,8 @@ if TYPE_CHECKING:
     from lakehand.formats.worker import FormatWorker
     from lakehand.model.head import TableHead
     from lakehand.model.history import Difference, HistoryEntry
-    from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.order import Order
+    from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Change, Group, Receipt
     from lakehand.observe.clock import Clock
@@ -74,6 +75,7 @@ class DeltaFormat:
     """Delta Lake."""
 
     name = "delta"
+    defaults: Mapping[str, Any] = MappingProxyType({})
 
     def detect(self, store: Store) -> bool:
         """Say whether the root of `store` has a log, be it whole or not."""
@@ -105,7 +107,7 @@ class DeltaFormat:
 class DeltaTable(DeltaUpkeep):
     """A Delta table. Holds no version: every call reads what it needs."""
 
-    capabilities = Capabilities(checkpoints=True, plans_itself=False, copies_bytes=True)
+    capabilities = Capabilities(checkpoints=True, copies_bytes=True)
 
     def __init__(
         self, store: Store, *, settings: Settings | None = None, clock: Clock | None = None
@@ -150,12 +152,12 @@ class DeltaTable(DeltaUpkeep):
         state: DeltaState = snapshot.native
         require_write(operation, state.protocol, state.metadata, table=self.store.url, force=force)
 
-    def native_groups(
+    def native_group(
         self,
-        snapshot: Snapshot,  # noqa: ARG002  Delta has no plan of its own
-        policy: Mapping[str, Any],  # noqa: ARG002
-    ) -> list[Group] | None:
-        return None
+        snapshot: Snapshot,  # noqa: ARG002  Delta has nobody to rewrite it
+        group: Group,  # noqa: ARG002
+    ) -> Mapping[str, Any]:
+        return {}
 
     def partition_keys(self, snapshot: Snapshot, *, keeps_order: bool = True) -> pa.Array:
         state: DeltaState = snapshot.native
@@ -281,6 +283,15 @@ class DeltaTable(DeltaUpkeep):
         if entries.is_wanted(deletion.entries, self.store):
             entry = entries.ending(deletion, outcome)
             self.commit(entry, token=f"lakehand-vacuum-{uuid.uuid4().hex}")
+
+    def tagged_versions(self) -> Mapping[str, int]:
+        return {}
+
+    def tag_version(self, name: str, version: int) -> None:
+        """Do nothing: Delta knows no tags of versions."""
+
+    def drop_tag(self, name: str) -> None:
+        pass
 
     def streamed_version(self, checkpoint: Store) -> int:
         table_id = load_state_at(self.store).metadata.id

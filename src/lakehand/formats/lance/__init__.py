@@ -1,0 +1,3 @@
+"""The Lance adapter: datasets of fragments, read and rewritten by `pylance`."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Changes that become versions."""
+
+from __future__ import annotations

@@ -1,0 +1,219 @@
+"""Changes that become versions, and what becomes of those that other writers outran."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehand.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    RefusedError,
+    ReplanError,
+    VersionNotFoundError,
+)
+from lakehand.formats.lance.commits.records import (
+    Record,
+    drop_pending,
+    note_landed,
+    put_pending,
+    read_pending,
+    read_record,
+)
+from lakehand.formats.lance.connect import load_lance, open_dataset, said
+from lakehand.formats.lance.files.fragments import data_files
+from lakehand.formats.lance.files.rewriting import account_of
+from lakehand.formats.lance.log.manifests import listed_versions
+from lakehand.formats.lance.log.snapshot import load_snapshot
+from lakehand.model.work import Proof, Receipt
+from lakehand.observe.steps import Step, reached
+from lakehand.prove.evidence import total_proof
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakehand.model.work import Change, Replacement
+    from lakehand.storage import Store
+
+__all__ = ["commit_change", "find_commit"]
+
+#: By these words Lance says that a commit did not happen because of another one.
+_CONFLICT = re.compile(r"commit conflict|Incompatible transaction|Too many concurrent writers")
+
+
+def commit_change(store: Store, change: Change, *, token: str) -> Receipt:
+    """Commit `change`; groups whose fragments another writer changed are left out."""
+    if change.kind == "rewrite":
+        return _Rewrite(store, change, token).commit()
+    if change.kind == "restore":
+        return _restore(store, change, token=token)
+    raise RefusedError(
+        f"lakehand does not {change.operation} Lance tables",
+        table=store.url,
+        operation=change.operation,
+    )
+
+
+def find_commit(store: Store, token: str, *, after: int) -> int | None:
+    """Return the version that carries `token`, looking at versions above `after`."""
+    pending = read_pending(store, token)
+    if pending is not None:
+        version = _landed(store, pending)
+        if version is not None:
+            note_landed(store, pending, version=version)
+        return version
+    newer = (version for version in listed_versions(store) if version > after)
+    records = ((version, read_record(store, version)) for version in newer)
+    return next((version for version, record in records if record and record.token == token), None)
+
+
+class _Rewrite:
+    """The commit of a rewrite under way."""
+
+    def __init__(self, store: Store, change: Change, token: str) -> None:
+        self._store = store
+        self._change = change
+        self._token = token
+        self._left = list(change.replacements)
+        self._dropped: list[int] = []
+        self._attempts = 0
+
+    def commit(self) -> Receipt:
+        while True:
+            record = self._record()
+            self._attempts += 1
+            put_pending(self._store, record)
+            reached(Step.COMMIT_PREPARED)
+            version = self._try(record)
+            reached(Step.COMMIT_PUT)
+            if version is not None:
+                note_landed(self._store, record, version=version)
+                reached(Step.COMMIT_CONFIRMED)
+                return self._receipt(version)
+
+    def _try(self, record: Record) -> int | None:
+        """Return the version that was made; None if some groups were lost, and others are left."""
+        try:
+            dataset = open_dataset(self._store, self._change.base_version)
+        except VersionNotFoundError as error:
+            drop_pending(self._store, self._token)
+            raise ReplanError(
+                f"version {self._change.base_version} of {self._store.url} is gone, so nobody can"
+                " say what changed since the plan was made",
+                table=self._store.url,
+                hint="plan again",
+            ) from error
+        failure = _put(dataset, self._left)
+        version = _landed(self._store, record)
+        if version is None:
+            self._give_up_lost(failure)
+        return version
+
+    def _give_up_lost(self, failure: Exception | None) -> None:
+        """Leave out groups whose fragments are not as they were; raise if that saves nothing."""
+        words = "no version has its files" if failure is None else said(failure, self._store)
+        if failure is None or not _CONFLICT.search(str(failure)):
+            raise CommitUnknownError(
+                f"nobody can say whether a rewrite of {self._store.url} was committed: {words}",
+                table=self._store.url,
+                hint="the next run finds out; every file was kept",
+            )
+        live = {file.path: file for file in data_files(load_snapshot(self._store).files)}
+        left = [group for group in self._left if _is_untouched(group, live)]
+        if not left or len(left) == len(self._left):
+            drop_pending(self._store, self._token)
+            raise CommitConflictError(
+                f"another writer changed what was rewritten of {self._store.url}: {words}",
+                table=self._store.url,
+                hint="nothing was committed; run again",
+            )
+        self._dropped += [group.group for group in self._left if group not in left]
+        self._left = left
+
+    def _record(self) -> Record:
+        proofs = self._change.proof or {}
+        chosen = [proofs[key] for group in self._left if (key := str(group.group)) in proofs]
+        total = total_proof([Proof.from_json(proof) for proof in chosen])
+        return Record(
+            token=self._token,
+            operation=self._change.operation,
+            base_version=self._change.base_version,
+            parameters={key: value for key, value in self._change.parameters.items() if value},
+            proof=total.to_json() if total else None,
+            outputs=tuple(file.path for group in self._left for file in group.adds),
+        )
+
+    def _receipt(self, version: int) -> Receipt:
+        return Receipt(
+            version=version,
+            dropped=tuple(self._dropped),
+            attempts=self._attempts,
+            files_added=sum(len(group.adds) for group in self._left),
+            files_removed=sum(len(group.removes) for group in self._left),
+        )
+
+
+def _put(dataset: Any, groups: Sequence[Replacement]) -> Exception | None:
+    """Let Lance commit groups, with its indices brought along; return what went wrong."""
+    optimize = load_lance().optimize
+    rewrites = [optimize.RewriteResult.from_json(account_of(group.adds)) for group in groups]
+    try:
+        optimize.Compaction.commit(dataset, rewrites)
+    except Exception as error:  # noqa: BLE001  what it means is found out from the table
+        return error
+    return None
+
+
+def _is_untouched(group: Replacement, live: dict[str, Any]) -> bool:
+    return all(
+        (now := live.get(file.path)) is not None and now.native == file.native
+        for file in group.removes
+    )
+
+
+def _landed(store: Store, record: Record) -> int | None:
+    """Return the first version that has a file of `record`."""
+    files = open_dataset(store).tracked_files(min_version=record.base_version + 1).read_all()
+    ours = files.filter(pc.is_in(files["path"], value_set=pa.array(record.outputs, pa.string())))
+    found: int | None = pc.min(ours["version"]).as_py()
+    return found
+
+
+def _restore(store: Store, change: Change, *, token: str) -> Receipt:
+    """Make an earlier version the newest one; any commit since the base fails it."""
+    lance = load_lance()
+    dataset = open_dataset(store)
+    if dataset.version != change.base_version:
+        raise _outrun(store, change)
+    wanted = change.parameters["version"]
+    operation = lance.LanceOperation.Restore(wanted)
+    try:
+        restored = lance.LanceDataset.commit(
+            dataset, operation, read_version=change.base_version, max_retries=0
+        )
+    except OSError as error:
+        raise _outrun(store, change) from error
+    record = Record(
+        token=token,
+        operation="restore",
+        base_version=change.base_version,
+        parameters=change.parameters,
+    )
+    note_landed(store, record, version=restored.version)
+    return Receipt(
+        version=restored.version,
+        files_added=len(change.restored),
+        files_removed=len(change.removes),
+    )
+
+
+def _outrun(store: Store, change: Change) -> CommitConflictError:
+    return CommitConflictError(
+        f"{store.url} has changed since version {change.base_version}, which was to be restored"
+        " over",
+        table=store.url,
+        hint="nothing was committed; look at the new version, then restore again",
+    )

@@ -1,0 +1,87 @@
+"""What lakehand remembers of its commits: Lance keeps neither tokens nor proofs of a compaction.
+
+_lakehand/commits/pending/<token>.json   put before the commit; names the files that it brings
+_lakehand/commits/<version>.json         put once it landed
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakehand.errors import ObjectNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from lakehand.storage import Store
+
+__all__ = ["Record", "drop_pending", "drop_records", "note_landed", "put_pending", "read_pending"]
+__all__ += ["read_record"]
+
+_DIRECTORY = "_lakehand/commits"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    """A commit of lakehand."""
+
+    token: str
+    operation: str
+    base_version: int
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    proof: Mapping[str, Any] | None = None
+    #: Keys of the data files that it brings; any of them shows that it landed.
+    outputs: tuple[str, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+
+def put_pending(store: Store, record: Record) -> None:
+    """Say what is about to be committed."""
+    store.put(_pending_key(record.token), record.to_bytes())
+
+
+def read_pending(store: Store, token: str) -> Record | None:
+    return _read(store, _pending_key(token))
+
+
+def note_landed(store: Store, record: Record, *, version: int) -> None:
+    """Remember that `record` became `version`."""
+    store.put(_key(version), record.to_bytes())
+    drop_pending(store, record.token)
+
+
+def drop_pending(store: Store, token: str) -> None:
+    """Forget a commit that is proved lost, or remembered by its version."""
+    store.delete([_pending_key(token)])
+
+
+def read_record(store: Store, version: int) -> Record | None:
+    """Return what is remembered of a version; None if it is none of lakehand's."""
+    return _read(store, _key(version))
+
+
+def drop_records(store: Store, *, keep: Collection[int]) -> None:
+    """Forget commits whose versions are gone."""
+    kept = {_key(version) for version in keep}
+    _, objects = store.list_directory(_DIRECTORY)
+    store.delete(found.key for found in objects if found.key not in kept)
+
+
+def _read(store: Store, key: str) -> Record | None:
+    try:
+        value = json.loads(store.get(key))
+    except ObjectNotFoundError:
+        return None
+    return Record(**{**value, "outputs": tuple(value["outputs"])})
+
+
+def _key(version: int) -> str:
+    return f"{_DIRECTORY}/{version:020d}.json"
+
+
+def _pending_key(token: str) -> str:
+    return f"{_DIRECTORY}/pending/{token}.json"

@@ -1,0 +1,103 @@
+"""Opening datasets: with the options of their store, and with errors of lakehand."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from lakehand.errors import (
+    CorruptFileError,
+    CorruptLogError,
+    NotInstalledError,
+    RefusedError,
+    StorageError,
+    VersionNotFoundError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakehand.errors import LakehandError
+    from lakehand.storage import Store
+
+__all__ = ["address", "load_lance", "open_dataset", "said", "translated"]
+
+#: Lance adds where in its own source an error came up.
+_SOURCE_PLACE = re.compile(r",? ?/[^ ]*/rust/[^ ]*\.rs:\d+:\d+")
+_MISSING = re.compile(r"not found", re.IGNORECASE)
+_DAMAGED = re.compile(r"sufficient data|too small|corrupt|magic|decod|invalid", re.IGNORECASE)
+
+
+def load_lance() -> Any:
+    """Return the library; NotInstalledError, with the command, if it is missing."""
+    try:
+        import lance
+        import lance.fragment
+        import lance.optimize
+    except ImportError as error:
+        raise NotInstalledError(
+            "this is a Lance table, and the Lance library is not installed",
+            hint="install it with: pip install 'lakehand[lance]'",
+        ) from error
+    return lance
+
+
+def address(store: Store) -> str:
+    """Return where a store is, as Lance spells it."""
+    url = store.url
+    if url.startswith("file://"):
+        return unquote(url.removeprefix("file://"))
+    if url.startswith("memory://"):
+        raise RefusedError(
+            f"{url} is in the memory of lakehand, where Lance does not find it",
+            table=url,
+            operation="read",
+            hint="keep Lance tables on disk or in an object store",
+        )
+    return re.sub("^r2://", "s3://", url)
+
+
+def open_dataset(store: Store, version: int | None = None) -> Any:
+    """Open a version, the newest if None; VersionNotFoundError if it is not there."""
+    lance = load_lance()
+    options = store.connection_options() or None
+    try:
+        return lance.dataset(address(store), version=version, storage_options=options)
+    except (ValueError, OSError) as error:
+        raise _unopened(store, version, error) from None
+
+
+def _unopened(store: Store, version: int | None, error: Exception) -> LakehandError:
+    if _MISSING.search(str(error)):
+        which = "version that can be read" if version is None else f"version {version} any more"
+        return VersionNotFoundError(f"{store.url} has no {which}", table=store.url, version=version)
+    if _DAMAGED.search(str(error)):
+        return CorruptLogError(
+            f"a version of {store.url} cannot be read: {said(error, store)}",
+            table=store.url,
+            version=version,
+            hint="run `lakehand verify` on the table, then restore an earlier version",
+        )
+    return StorageError(f"{store.url} cannot be opened: {said(error, store)}", path=store.url)
+
+
+def said(error: BaseException, store: Store) -> str:
+    """Return what Lance says of an error, unless it may repeat a signed request."""
+    if not store.url.startswith("file://"):
+        return type(error).__name__
+    return _SOURCE_PLACE.sub("", str(error)).strip()
+
+
+@contextmanager
+def translated(store: Store, doing: str) -> Iterator[None]:
+    """Turn what Lance raises while it reads into an error of lakehand."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError) as error:
+        raise CorruptFileError(
+            f"Lance failed {doing} of {store.url}: {said(error, store)}",
+            table=store.url,
+            hint="run `lakehand verify` on the table",
+        ) from None

@@ -1,0 +1,3 @@
+"""Fragments: read, rewritten, and read back before anything is committed."""
+
+from __future__ import annotations

@@ -1,0 +1,121 @@
+"""Fragments as files of a table: one row each, and as values that can be sent to tasks."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakehand.errors import CorruptLogError
+from lakehand.model.snapshot import FILE_COLUMNS
+from lakehand.model.work import DataFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from lakehand.storage import Store
+
+__all__ = [
+    "DATA_DIRECTORY",
+    "NATIVE_TYPE",
+    "data_files",
+    "file_table",
+    "find_fragments",
+    "fragment_keys",
+]
+
+DATA_DIRECTORY = "data"
+_DELETIONS_DIRECTORY = "_deletions"
+_DELETION_ENDINGS = {"array": "arrow", "bitmap": "bin"}
+
+#: What tells a fragment from every other state of it: a change of any of this is a conflict.
+NATIVE_TYPE = pa.struct(
+    {
+        "id": pa.int64(),
+        #: Keys of all data files, the first one included.
+        "files": pa.list_(pa.string()),
+        #: Key of the file of deleted rows.
+        "deletions": pa.string(),
+    }
+)
+#: Lance has no partitions, and keeps no bounds of columns by fragment.
+_NO_MEMBERS = pa.struct([])
+
+
+def file_table(
+    store: Store, fragments: Iterable[Any], *, at: datetime, with_bounds: bool
+) -> pa.Table:
+    """Return one row a fragment, in the order of the table.
+
+    When a fragment was written is not known: `at` is when it was there at the latest.
+    """
+    rows = [_row(store, fragment.metadata.to_json()) for fragment in fragments]
+    table = pa.Table.from_pylist(rows, schema=pa.schema([*_COLUMNS, ("native", NATIVE_TYPE)]))
+    times = pa.array([at] * len(rows), FILE_COLUMNS["modified_at"])
+    nothing = pa.array([{}] * len(rows), _NO_MEMBERS)
+    table = table.add_column(4, "modified_at", times).add_column(5, "partition", nothing)
+    return table.append_column("bounds", nothing) if with_bounds else table
+
+
+_COLUMNS = [(name, kind) for name, kind in FILE_COLUMNS.items() if name != "modified_at"]
+
+
+def _row(store: Store, fragment: Mapping[str, Any]) -> dict[str, Any]:
+    deletions = fragment["deletion_file"]
+    native = {
+        "id": fragment["id"],
+        "files": [f"{DATA_DIRECTORY}/{file['path']}" for file in fragment["files"]],
+        "deletions": deletions and _deletion_key(fragment["id"], deletions),
+    }
+    return {
+        "path": native["files"][0],
+        "bytes": sum(
+            file["file_size_bytes"] or store.head(key).bytes
+            for file, key in zip(fragment["files"], native["files"], strict=True)
+        ),
+        "rows": fragment["physical_rows"],
+        "deleted_rows": deletions["num_deleted_rows"] if deletions else 0,
+        "native": native,
+    }
+
+
+def _deletion_key(fragment: int, file: Mapping[str, Any]) -> str:
+    ending = _DELETION_ENDINGS[file["file_type"]]
+    return f"{_DELETIONS_DIRECTORY}/{fragment}-{file['read_version']}-{file['id']}.{ending}"
+
+
+def data_files(files: pa.Table, rows: Sequence[int] | None = None) -> tuple[DataFile, ...]:
+    """Turn rows of `file_table`, all of them if None, into values."""
+    columns = files.select(["path", "bytes", "rows", "deleted_rows", "native"])
+    chosen = columns if rows is None else columns.take(pa.array(rows, pa.int64()))
+    return tuple(DataFile(**row) for row in chosen.to_pylist())
+
+
+def fragment_keys(files: pa.Table) -> list[str]:
+    """Return a text for each fragment that tells it from every other state of it."""
+    return [json.dumps(native, sort_keys=True) for native in files["native"].to_pylist()]
+
+
+def find_fragments(dataset: Any, inputs: Sequence[DataFile], *, table: str) -> list[Any]:
+    """Return the fragments of `inputs` in the table's order; CorruptLogError if one is gone."""
+    known = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
+    for file in inputs:
+        fragment = known.get(file.native["id"])
+        if fragment is None or not _is_same(file, fragment):
+            raise CorruptLogError(
+                f"{file.path!r} is not in version {dataset.version} of {table}",
+                table=table,
+                version=dataset.version,
+            )
+    wanted = {file.native["id"] for file in inputs}
+    return [fragment for id_, fragment in known.items() if id_ in wanted]
+
+
+def _is_same(file: DataFile, fragment: Any) -> bool:
+    metadata = fragment.metadata.to_json()
+    names = [f"{DATA_DIRECTORY}/{part['path']}" for part in metadata["files"]]
+    deletions = metadata["deletion_file"]
+    key = deletions and _deletion_key(metadata["id"], deletions)
+    return bool(names == list(file.native["files"]) and key == file.native["deletions"])

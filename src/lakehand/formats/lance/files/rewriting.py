@@ -1,0 +1,81 @@
+"""Groups rewritten by Lance itself: its own task, made of the fragments that lakehand chose."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakehand.formats.lance.connect import load_lance
+from lakehand.formats.lance.files.fragments import DATA_DIRECTORY
+from lakehand.model.work import StagedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["account_of", "new_fragments", "run_task", "staged_files"]
+
+#: A fragment ends by its bytes. Lance counts rows of a fragment with 32 bits.
+_ANY_ROWS = 2**31
+_REWRITE = "rewrite"
+
+
+def run_task(dataset: Any, fragments: Sequence[Any], options: Mapping[str, Any]) -> str:
+    """Write the rows of `fragments` into new ones; return Lance's own account of it."""
+    metadata = [fragment.metadata.to_json() for fragment in fragments]
+    asked = {**options, "data_storage_version": dataset.data_storage_version}
+    task = load_lance().optimize.CompactionTask.from_json(
+        json.dumps(
+            {
+                "task": {"fragments": metadata},
+                "read_version": dataset.version,
+                "options": {**_all_options(), **asked},
+            }
+        )
+    )
+    account: str = task.execute(dataset).json()
+    return account
+
+
+@cache
+def _all_options() -> dict[str, Any]:
+    """Return every option of the installed library: a task must name them all.
+
+    They are read off a plan for two fragments that exist for this purpose only.
+    """
+    lance = load_lance()
+    rows = pa.table({"a": [1, 2]})
+    dataset = lance.write_dataset(rows, "memory://lakehand-options", max_rows_per_file=1)
+    plan = lance.optimize.Compaction.plan(dataset, {"target_rows_per_fragment": _ANY_ROWS})
+    options: dict[str, Any] = json.loads(plan.tasks[0].json())["options"]
+    return options
+
+
+def staged_files(account: str) -> tuple[StagedFile, ...]:
+    """Return the files of an account; the first one carries it along."""
+    fragments = json.loads(account)["new_fragments"]
+    return tuple(
+        StagedFile(
+            path=f"{DATA_DIRECTORY}/{fragment['files'][0]['path']}",
+            bytes=sum(file["file_size_bytes"] for file in fragment["files"]),
+            rows=fragment["physical_rows"],
+            native={_REWRITE: account} if number == 0 else {},
+        )
+        for number, fragment in enumerate(fragments)
+    )
+
+
+def account_of(files: Sequence[StagedFile]) -> str:
+    """Return the account that came with `files`, which are all of one group."""
+    account: str = files[0].native[_REWRITE]
+    return account
+
+
+def new_fragments(files: Sequence[StagedFile]) -> list[dict[str, Any]]:
+    """Return the fragments of staged files as Lance describes them."""
+    if not files:
+        return []
+    fragments: list[dict[str, Any]] = json.loads(account_of(files))["new_fragments"]
+    return fragments

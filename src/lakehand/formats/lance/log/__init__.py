@@ -1,0 +1,3 @@
+"""Versions of a dataset, and what is in them."""
+
+from __future__ import annotations

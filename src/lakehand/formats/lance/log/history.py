@@ -1,0 +1,77 @@
+"""What happened to a dataset: its versions, and what lies between two of them."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lakehand.formats.lance.commits.records import read_record
+from lakehand.formats.lance.connect import open_dataset
+from lakehand.formats.lance.files.fragments import fragment_keys
+from lakehand.formats.lance.log.manifests import listed_versions
+from lakehand.formats.lance.log.snapshot import load_snapshot, utc
+from lakehand.model.history import Difference, HistoryEntry
+
+if TYPE_CHECKING:
+    from lakehand.storage import Store
+
+__all__ = ["diff", "history"]
+
+#: What the library makes of operations that it does not show to Python.
+_NAMELESS = "BaseOperation"
+
+
+def history(store: Store, *, limit: int | None = None) -> list[HistoryEntry]:
+    """Return the versions that are still there, newest first."""
+    newest = open_dataset(store)
+    return [_entry(store, newest, version) for version in islice(listed_versions(store), limit)]
+
+
+def _entry(store: Store, newest: Any, version: int) -> HistoryEntry:
+    dataset = newest.checkout_version(version)
+    summary = dataset.get_version()
+    record = read_record(store, version)
+    operation, parameters = _operation(dataset, version)
+    return HistoryEntry(
+        version=version,
+        at=utc(summary["timestamp"]),
+        operation=record.operation if record else operation,
+        parameters=record.parameters if record else parameters,
+        metrics=summary["metadata"],
+        summary=f"{summary['metadata']['total_rows']} rows in"
+        f" {summary['metadata']['total_fragments']} fragments",
+        engine="lakehand" if record else None,
+        token=record.token if record else None,
+        proof=record.proof if record else None,
+    )
+
+
+def _operation(dataset: Any, version: int) -> tuple[str | None, dict[str, Any]]:
+    """Return the name of what made a version, as far as the library can read it back."""
+    try:
+        transaction = dataset.read_transaction(version)
+    except (OSError, TypeError, ValueError):
+        # The library cannot build every operation that it writes, rewritten indices among them.
+        return None, {}
+    name = type(transaction.operation).__name__ if transaction else _NAMELESS
+    if name == _NAMELESS:
+        return None, {}
+    predicate = getattr(transaction.operation, "predicate", None)
+    return name, {"predicate": predicate} if predicate else {}
+
+
+def diff(store: Store, from_version: int, to_version: int) -> Difference:
+    """Return which fragments `to_version` has and `from_version` has not, and the reverse."""
+    old = load_snapshot(store, version=from_version)
+    new = load_snapshot(store, version=to_version)
+    old_keys, new_keys = fragment_keys(old.files), fragment_keys(new.files)
+    return Difference(
+        from_version=from_version,
+        to_version=to_version,
+        added=new.files.filter(~np.isin(new_keys, old_keys)),
+        removed=old.files.filter(~np.isin(old_keys, new_keys)),
+        schema_changed=old.schema != new.schema,
+        properties_changed=dict(old.properties) != dict(new.properties),
+    )

@@ -1,0 +1,105 @@
+"""A version of a dataset as a snapshot."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from lakehand.errors import VersionNotFoundError
+from lakehand.formats.lance.connect import open_dataset, translated
+from lakehand.formats.lance.files.fragments import file_table
+from lakehand.formats.lance.log.state import LanceState
+from lakehand.model.head import TableHead
+from lakehand.model.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakehand.storage import Store
+
+__all__ = ["load_snapshot", "table_head", "utc", "version_at", "version_times"]
+
+
+def load_snapshot(
+    store: Store,
+    *,
+    version: int | None = None,
+    timestamp: datetime | None = None,
+    statistics: Sequence[str] = (),
+) -> Snapshot:
+    """Return the table at `version`, or as it was at `timestamp`, or now."""
+    if timestamp is not None:
+        version = version_at(store, timestamp)
+    dataset = open_dataset(store, version)
+    with translated(store, "to read a version"):
+        state = _state(dataset)
+        at = utc(dataset.get_version()["timestamp"])
+        files = file_table(store, dataset.get_fragments(), at=at, with_bounds=bool(statistics))
+        return Snapshot(
+            table=store.url,
+            version=dataset.version,
+            at=at,
+            schema=dataset.schema,
+            partition_columns=(),
+            files=files,
+            properties=dataset.config(),
+            native=state,
+            rules=_rules(state),
+            # Every version is complete in itself: nothing is ever replayed.
+            checkpoint_version=dataset.version,
+        )
+
+
+def table_head(store: Store) -> TableHead:
+    """Return the newest version without its fragments."""
+    dataset = open_dataset(store)
+    state = _state(dataset)
+    return TableHead(
+        table=store.url,
+        version=dataset.version,
+        schema=dataset.schema,
+        partition_columns=(),
+        properties=dataset.config(),
+        table_id=None,
+        rules=_rules(state),
+        transactions={},
+        native=state,
+    )
+
+
+def version_times(store: Store) -> dict[int, datetime]:
+    """Return when each version that is there was committed, the oldest first."""
+    versions = open_dataset(store).versions()
+    times = {entry["version"]: utc(entry["timestamp"]) for entry in versions}
+    return dict(sorted(times.items()))
+
+
+def version_at(store: Store, moment: datetime) -> int:
+    """Return the version in force at `moment`; VersionNotFoundError if that is too long ago."""
+    found = [version for version, at in version_times(store).items() if at <= moment]
+    if not found:
+        raise VersionNotFoundError(
+            f"{store.url} has no version of {moment.isoformat()}, or none any more",
+            table=store.url,
+        )
+    return max(found)
+
+
+def _state(dataset: Any) -> LanceState:
+    return LanceState(
+        version=dataset.version,
+        storage_version=dataset.data_storage_version,
+        has_stable_row_ids=dataset.has_stable_row_ids,
+        has_other_bases=bool(dataset.base_paths()),
+        indices=tuple(sorted({index.name for index in dataset.describe_indices()})),
+    )
+
+
+def _rules(state: LanceState) -> str:
+    return json.dumps([state.storage_version, state.has_stable_row_ids])
+
+
+def utc(moment: datetime) -> datetime:
+    """Return a time that Lance hands out: of the local zone, without saying so."""
+    return moment.astimezone(UTC)

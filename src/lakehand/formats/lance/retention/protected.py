@@ -1,0 +1,97 @@
+"""Every file that some version within a promise needs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehand.errors import RefusedError
+from lakehand.formats.lance.connect import open_dataset
+from lakehand.formats.lance.log.snapshot import version_times
+from lakehand.model.retention import Protection
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime
+
+    from lakehand.storage import Store
+
+__all__ = ["RETENTION", "protected_files", "protected_since", "tagged_versions"]
+
+#: Files of writers that have not committed yet are safe for this long from Lance's own cleanup.
+RETENTION = timedelta(days=7)
+_NO_KEYS = pa.chunked_array([], pa.string())
+
+
+def protected_files(
+    store: Store,
+    *,
+    since: datetime,
+    pinned_versions: Collection[int] = (),
+    from_version: int | None = None,
+) -> Protection:
+    """Return the files of every version in force at `since` or later, of pinned and tagged ones."""
+    times = version_times(store)
+    oldest = max((version for version, at in times.items() if at <= since), default=min(times))
+    if from_version is not None:
+        oldest = min(oldest, max(from_version, min(times)))
+    pinned = {*pinned_versions, *tagged_versions(store).values()}
+    _require_versions(store, pinned, times)
+    named = open_dataset(store).tracked_files().read_all()
+    in_force = pc.greater_equal(named["version"], oldest)
+    chosen = pc.is_in(named["version"], value_set=pa.array(sorted(pinned), pa.int64()))
+    return Protection(
+        oldest_version=oldest,
+        newest_version=max(times),
+        keys=_keys(store, named.filter(in_force)),
+        pinned_keys=_keys(store, named.filter(chosen)),
+        names=_NO_KEYS,
+    )
+
+
+def protected_since(store: Store, *, version: int) -> Protection:
+    """Return the files of versions after `version`, and of those with a tag by now."""
+    dataset = open_dataset(store)
+    tags = tagged_versions(store).values()
+    first = min((version + 1, *tags))
+    named = dataset.tracked_files(min_version=first).read_all()
+    chosen = pc.is_in(named["version"], value_set=pa.array(sorted(set(tags)), pa.int64()))
+    return Protection(
+        oldest_version=version + 1,
+        newest_version=max(dataset.version, version),
+        keys=_keys(store, named.filter(pc.greater(named["version"], version))),
+        pinned_keys=_keys(store, named.filter(chosen)),
+        names=_NO_KEYS,
+    )
+
+
+def tagged_versions(store: Store) -> dict[str, int]:
+    """Return the versions that have a tag, by its name."""
+    tags = open_dataset(store).tags.list()
+    return {name: tag["version"] for name, tag in tags.items() if tag["branch"] in (None, "main")}
+
+
+def _require_versions(store: Store, wanted: Collection[int], known: Collection[int]) -> None:
+    missing = sorted(set(wanted) - set(known))
+    if missing:
+        raise RefusedError(
+            f"version {missing[0]} of {store.url} is pinned or tagged, and its manifest is gone",
+            table=store.url,
+            operation="vacuum",
+            version=missing[0],
+            hint="nothing was deleted; remove the pin or the tag",
+        )
+
+
+def _keys(store: Store, named: pa.Table) -> pa.ChunkedArray:
+    """Return the keys of files, with all that lies beside files of an index."""
+    is_index = pc.equal(named["type"].cast(pa.string()), "index file")
+    of_index = named["path"].filter(is_index).to_pylist()
+    directories = sorted({path.rpartition("/")[0] for path in of_index})
+    beside = [info.key for directory in directories for info in store.list(directory)]
+    return pc.unique(pa.chunked_array([*named["path"].chunks, pa.array(beside, pa.string())])).cast(
+        pa.string()
+    )

@@ -1,0 +1,256 @@
+"""Lance as a format of tables: thin methods over the modules that do the work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakehand.errors import NotATableError, RefusedError
+from lakehand.formats.base import Capabilities, ProvedCommit, require_capability
+from lakehand.formats.lance.commits import commit
+from lakehand.formats.lance.commits.records import drop_records, read_record
+from lakehand.formats.lance.connect import load_lance
+from lakehand.formats.lance.files import fragments
+from lakehand.formats.lance.log import history
+from lakehand.formats.lance.log.manifests import MANIFESTS, listed_versions
+from lakehand.formats.lance.log.proved import proved_files
+from lakehand.formats.lance.log.snapshot import load_snapshot, table_head
+from lakehand.formats.lance.protocol import require
+from lakehand.formats.lance.retention.names import DataNames
+from lakehand.formats.lance.retention.protected import (
+    RETENTION,
+    protected_files,
+    protected_since,
+    tagged_versions,
+)
+from lakehand.formats.lance.retention.tags import drop_tag, put_tag
+from lakehand.formats.lance.upkeep.verbs import LanceUpkeep
+from lakehand.model.retention import Forgotten
+from lakehand.model.survey import SURVEY_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime, timedelta
+
+    from lakehand.formats.base import Operation
+    from lakehand.formats.worker import FormatWorker
+    from lakehand.model.head import TableHead
+    from lakehand.model.history import Difference, HistoryEntry
+    from lakehand.model.order import Order
+    from lakehand.model.retention import Deletion, DeletionOutcome, Protection
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.model.work import Change, DataFile, Group, Receipt
+    from lakehand.settings import Settings
+    from lakehand.storage import Store
+
+__all__ = ["LanceFormat", "LanceTable"]
+
+_NO_STATISTICS = "Lance keeps no statistics of columns by fragment; build a scalar index instead"
+_NO_ORDER = "Lance's own rewrite keeps rows in their order, and indices name rows by their place"
+_NO_WRITES = "lakehand does not write rows into Lance tables yet; use Lance"
+_NO_CHECKPOINTS = "every version of a Lance table is complete in itself"
+
+
+class LanceFormat:
+    """Lance."""
+
+    name = "lance"
+    #: Fragments hold vectors and blobs, and are read column by column.
+    defaults: Mapping[str, Any] = {"target_file_bytes": 512_000_000}
+
+    def detect(self, store: Store) -> bool:
+        """Say whether the root of `store` has manifests. Needs no library."""
+        directories, _ = store.list_directory()
+        names = {directory.rstrip("/") for directory in directories}
+        return MANIFESTS in names
+
+    def open(self, store: Store, *, settings: Settings | None = None) -> LanceTable:  # noqa: ARG002
+        load_lance()
+        if not self.detect(store):
+            raise NotATableError(
+                f"there is no Lance table at {store.url}: it has no {MANIFESTS}",
+                table=store.url,
+                hint="check the path; a table's root is the folder that holds its data",
+            )
+        return LanceTable(store)
+
+    def create(
+        self,
+        store: Store,
+        schema: pa.Schema,  # noqa: ARG002
+        *,
+        partition_by: Sequence[str] = (),  # noqa: ARG002
+        properties: Mapping[str, str] | None = None,  # noqa: ARG002
+        settings: Settings | None = None,  # noqa: ARG002
+    ) -> LanceTable:
+        raise RefusedError(
+            f"{store.url} is not created: {_NO_WRITES}", table=store.url, operation="create"
+        )
+
+
+class LanceTable(LanceUpkeep):
+    """A Lance table. Holds no version: every call reads what it needs."""
+
+    capabilities = Capabilities(
+        checkpoints=False,
+        copies_bytes=False,
+        lacking={
+            "append": _NO_WRITES,
+            "checkpoint": _NO_CHECKPOINTS,
+            "delete": _NO_WRITES,
+            "order": _NO_ORDER,
+            "statistics": _NO_STATISTICS,
+        },
+    )
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def snapshot(
+        self,
+        *,
+        version: int | None = None,
+        timestamp: datetime | None = None,
+        statistics: Sequence[str] = (),
+    ) -> Snapshot:
+        return load_snapshot(
+            self.store, version=version, timestamp=timestamp, statistics=statistics
+        )
+
+    def history(self, *, limit: int | None = None) -> list[HistoryEntry]:
+        return history.history(self.store, limit=limit)
+
+    def diff(self, from_version: int, to_version: int) -> Difference:
+        return history.diff(self.store, from_version, to_version)
+
+    def transactions(self) -> Mapping[str, int]:
+        return {}
+
+    def head(self) -> TableHead:
+        return table_head(self.store)
+
+    def require(
+        self,
+        operation: Operation,
+        snapshot: Snapshot | TableHead,
+        *,
+        force: bool = False,  # noqa: ARG002  no other metadata lies beside the table
+    ) -> None:
+        require_capability(self, operation)
+        require(self.store, operation, snapshot.native)
+
+    def native_group(self, snapshot: Snapshot, group: Group) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return the options of the task by which Lance rewrites `group`."""
+        return {"target_rows_per_fragment": 2**31, "max_bytes_per_file": group.target_file_bytes}
+
+    def partition_keys(self, snapshot: Snapshot, *, keeps_order: bool = True) -> pa.Array:  # noqa: ARG002
+        """Return one key for all: Lance has no partitions."""
+        return pa.array([""] * snapshot.file_count, pa.string())
+
+    def clustering(self, snapshot: Snapshot) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def order_marks(self, snapshot: Snapshot, order: Order) -> pa.Table:  # noqa: ARG002
+        count = snapshot.file_count
+        marks = {"unit": pa.nulls(count, pa.string()), "is_asked": pa.array([False] * count)}
+        return pa.table(marks)
+
+    def survey(self, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:  # noqa: ARG002
+        """Return nothing: what is to be known of fragments is in the manifest."""
+        return SURVEY_SCHEMA.empty_table()
+
+    def lacks_statistics(self, snapshot: Snapshot) -> pa.BooleanArray:
+        return pa.array([False] * snapshot.file_count, pa.bool_())
+
+    def data_files(self, snapshot: Snapshot, rows: Sequence[int]) -> tuple[DataFile, ...]:
+        return fragments.data_files(snapshot.files, rows)
+
+    def worker(self, snapshot: Snapshot | TableHead) -> FormatWorker:
+        return self.worker_at(snapshot.version)
+
+    def worker_at(self, version: int) -> FormatWorker:
+        from lakehand.formats.lance.worker import LanceWorker
+
+        return LanceWorker(store=self.store, version=version)
+
+    def require_deletion(self, snapshot: Snapshot, *, keys: Sequence[str] = ()) -> None:  # noqa: ARG002
+        require_capability(self, "delete")
+
+    def file_versions(self, snapshot: Snapshot) -> pa.Array:
+        return pa.nulls(snapshot.file_count, pa.int64())
+
+    def commit(
+        self,
+        change: Change,
+        *,
+        token: str,
+        checkpoint: bool = True,  # noqa: ARG002  there are none
+    ) -> Receipt:
+        return commit.commit_change(self.store, change, token=token)
+
+    def checkpoint_if_due(self, version: int) -> bool:  # noqa: ARG002
+        return False
+
+    def find_commit(self, token: str, *, after: int) -> int | None:
+        return commit.find_commit(self.store, token, after=after)
+
+    def retention(self, snapshot: Snapshot) -> timedelta:  # noqa: ARG002
+        return RETENTION
+
+    def data_names(self, snapshot: Snapshot) -> DataNames:  # noqa: ARG002
+        return DataNames()
+
+    def protected(
+        self,
+        *,
+        since: datetime,
+        pinned_versions: Collection[int] = (),
+        from_version: int | None = None,
+    ) -> Protection:
+        return protected_files(
+            self.store, since=since, pinned_versions=pinned_versions, from_version=from_version
+        )
+
+    def protected_since(self, *, version: int) -> Protection:
+        return protected_since(self.store, version=version)
+
+    def forgotten(self, *, before: datetime) -> Forgotten:  # noqa: ARG002
+        """Return nothing: versions do not say what those before them gave up."""
+        return Forgotten(keys=pa.chunked_array([], pa.string()), last_version=None)
+
+    def note_vacuumed(self, version: int | None) -> None:
+        pass
+
+    def begin_deletion(self, deletion: Deletion) -> None:
+        pass
+
+    def end_deletion(self, deletion: Deletion, outcome: DeletionOutcome) -> None:  # noqa: ARG002
+        """Forget what is remembered of versions that went."""
+        drop_records(self.store, keep=listed_versions(self.store))
+
+    def streamed_version(self, checkpoint: Store) -> int:
+        raise RefusedError(
+            f"{checkpoint.url} is no stream that reads a Lance table",
+            table=self.store.url,
+            operation="pin",
+            hint="pin a version instead",
+        )
+
+    def tagged_versions(self) -> Mapping[str, int]:
+        return tagged_versions(self.store)
+
+    def tag_version(self, name: str, version: int) -> None:
+        put_tag(self.store, name, version)
+
+    def drop_tag(self, name: str) -> None:
+        drop_tag(self.store, name)
+
+    def proved_commit(self, version: int) -> ProvedCommit:
+        record = read_record(self.store, version)
+        inputs, outputs = proved_files(self.store, version, record)
+        proof = record.proof if record else None
+        return ProvedCommit(version=version, proof=proof, inputs=inputs, outputs=outputs)
+
+    def checkpoint(self, *, version: int | None = None) -> Mapping[str, Any] | None:  # noqa: ARG002
+        return None

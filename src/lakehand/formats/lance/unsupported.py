@@ -1,0 +1,137 @@
+"""What is asked of a format where tasks run, and lakehand does not do to Lance.
+
+Nobody comes here who asked the table first: see `LanceTable.capabilities`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from lakehand.errors import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from lakehand.errors import LakehandError
+    from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions
+    from lakehand.formats.worker import CopiedFile, Decoder, NewFiles, TaskLimits, WriteSpec
+    from lakehand.model.order import Order
+    from lakehand.model.work import DataFile, Refreshed, StagedFile
+    from lakehand.prove.digest import Digester
+    from lakehand.storage import Store
+
+__all__ = ["Unsupported"]
+
+
+class Unsupported:
+    """The part of a worker that refuses, each time with the same kind of error."""
+
+    __slots__ = ()
+
+    store: Store
+
+    def read_digested(
+        self,
+        inputs: Sequence[DataFile],  # noqa: ARG002
+        digester: Digester,  # noqa: ARG002
+        *,
+        limits: TaskLimits,  # noqa: ARG002
+        decoder: Decoder = "duckdb",  # noqa: ARG002
+    ) -> Iterator[pa.RecordBatch]:
+        """Refuse: rows of Lance tables move by Lance's own tasks."""
+        self._refuse("rewrite", "its rows move by Lance's own tasks")
+
+    @property
+    def hides_rows(self) -> bool:
+        """Whether the table wants rows to be deleted without their file being written anew."""
+        return True
+
+    @property
+    def feeds_changes(self) -> bool:
+        """Whether readers of changes must be told which rows went when a file is written anew."""
+        return False
+
+    def read_placed(
+        self,
+        inputs: Sequence[DataFile],  # noqa: ARG002
+        wanted: PlacedColumns,  # noqa: ARG002
+        *,
+        limits: TaskLimits,  # noqa: ARG002
+        decoder: Decoder = "duckdb",  # noqa: ARG002
+    ) -> Iterator[pa.RecordBatch]:
+        self._refuse("delete")
+
+    def without_rows(self, file: DataFile, positions: Positions) -> DataFile:  # noqa: ARG002
+        self._refuse("delete")
+
+    def only_rows(self, file: DataFile, positions: Positions) -> DataFile:  # noqa: ARG002
+        self._refuse("delete")
+
+    def hide_rows(
+        self,
+        files: Sequence[tuple[DataFile, Positions]],  # noqa: ARG002
+        *,
+        stem: str,  # noqa: ARG002
+    ) -> HiddenRows:
+        self._refuse("delete")
+
+    def change_directory(self, like: DataFile) -> str:  # noqa: ARG002
+        self._refuse("delete")
+
+    def write_changes(
+        self,
+        deleted: DataFile,  # noqa: ARG002
+        spec: WriteSpec,  # noqa: ARG002
+        *,
+        stem: str,  # noqa: ARG002
+    ) -> tuple[StagedFile, ...]:
+        self._refuse("delete")
+
+    def refresh(self, files: Sequence[DataFile]) -> Iterator[Refreshed | LakehandError]:  # noqa: ARG002
+        self._refuse("statistics")
+
+    def write(
+        self,
+        batches: Iterable[pa.RecordBatch],  # noqa: ARG002
+        spec: WriteSpec,  # noqa: ARG002
+        *,
+        like: Sequence[DataFile],  # noqa: ARG002
+        stem: str,  # noqa: ARG002
+    ) -> tuple[StagedFile, ...]:
+        self._refuse("order")
+
+    def open_files(self, spec: WriteSpec, *, stem: str) -> NewFiles:  # noqa: ARG002
+        self._refuse("append")
+
+    def mark_ordered(
+        self,
+        files: Sequence[StagedFile],  # noqa: ARG002
+        order: Order,  # noqa: ARG002
+        *,
+        unit: str,  # noqa: ARG002
+    ) -> tuple[StagedFile, ...]:
+        self._refuse("order")
+
+    def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec) -> int:  # noqa: ARG002
+        """Refuse: Lance writes new fragments nowhere but into the table."""
+        self._refuse("rehearse")
+
+    def copy(
+        self,
+        inputs: Sequence[DataFile],  # noqa: ARG002
+        spec: WriteSpec,  # noqa: ARG002
+        *,
+        stem: str,  # noqa: ARG002
+        beside: Sequence[StagedFile] = (),  # noqa: ARG002
+    ) -> tuple[CopiedFile, ...]:
+        self._refuse("copy")
+
+    def codec_of(self, inputs: Sequence[DataFile]) -> str | None:  # noqa: ARG002
+        """Lance chooses encodings by itself."""
+        return None
+
+    def _refuse(self, operation: str, why: str = "lakehand does not do this to Lance") -> NoReturn:
+        message = f"{operation} is not for {self.store.url}: {why}"
+        raise RefusedError(message, table=self.store.url, operation=operation)

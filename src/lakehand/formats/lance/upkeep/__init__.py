@@ -1,0 +1,3 @@
+"""Checks, and the way back to an earlier version."""
+
+from __future__ import annotations

@@ -1,0 +1,69 @@
+"""What a Lance table does for its own history: check it, and go back in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakehand.formats.lance.files.dropped_columns import hold_dropped_columns
+from lakehand.formats.lance.upkeep.log_findings import check_log
+from lakehand.formats.lance.upkeep.restoring import missing_files, restoring_change
+from lakehand.model.repair import LogRepair, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.model.upkeep import KeepWishes, LogCleanup
+    from lakehand.model.verification import Finding, LogCheck
+    from lakehand.model.work import Change, DataFile
+    from lakehand.storage import Store
+
+__all__ = ["LanceUpkeep"]
+
+
+class LanceUpkeep:
+    """The part of a Lance table that looks after its versions."""
+
+    store: Store
+
+    def clean_logs(
+        self,
+        wishes: KeepWishes,  # noqa: ARG002  vacuum takes manifests with it
+        *,
+        even_if_disabled: bool = False,  # noqa: ARG002
+        dry_run: bool = False,  # noqa: ARG002
+    ) -> LogCleanup | None:
+        return None
+
+    def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:
+        return restoring_change(snapshot, wanted)
+
+    def check_log(self) -> LogCheck:
+        return check_log(self.store)
+
+    def check_entries(self, snapshot: Snapshot) -> tuple[Finding, ...]:  # noqa: ARG002
+        """Return nothing: Lance opens no manifest that names a fragment twice."""
+        return ()
+
+    def repair_log(
+        self,
+        *,
+        accept_data_loss: bool = False,  # noqa: ARG002
+        dry_run: bool = False,  # noqa: ARG002
+    ) -> LogRepair:
+        """Say of everything that is wrong that it stays so: `restore` is the way back."""
+        reason = "manifests are Lance's own: restore an earlier version"
+        refused = tuple(
+            Refusal(name=finding.name, path=finding.path, version=finding.version, reason=reason)
+            for finding in check_log(self.store).findings
+        )
+        return LogRepair(repairs=(), refused=refused)
+
+    def hold_dropped_columns(self, snapshot: Snapshot) -> pa.BooleanArray:
+        """Say of each fragment whether it still holds columns that the table has dropped."""
+        return hold_dropped_columns(self.store, snapshot)
+
+    def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:
+        return missing_files(self.store, files)

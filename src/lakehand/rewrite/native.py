@@ -1,0 +1,41 @@
+"""One group rewritten by its format's own means, and proved like any other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakehand.model.work import Group, GroupResult
+from lakehand.observe.steps import Step, reached
+from lakehand.prove.digest import Digester
+from lakehand.rewrite.proving import prove_outputs
+from lakehand.rewrite.stopwatch import Stopwatch
+from lakehand.runs.leftovers import note_written
+
+if TYPE_CHECKING:
+    from lakehand.rewrite.proving import Decoding
+    from lakehand.rewrite.task import RewriteTask
+
+__all__ = ["rewrite_natively"]
+
+
+def rewrite_natively(task: RewriteTask, group: Group, *, decoding: Decoding) -> GroupResult:
+    """Have the format rewrite `group`, and prove that storage holds its rows.
+
+    The format chooses the names of its files, so they are noted as soon as they are known: what is
+    not proved in the end is deleted with the run.
+    """
+    worker, watch = task.worker, Stopwatch(task.run.clock)
+    stem = task.run.reserve(group.id, directory=worker.output_directory(group.inputs))
+    limits = task.granted_limits()
+    with Digester(worker.moved_rows) as digester, watch.measure("read"):
+        worker.digest_rows(group.inputs, digester, limits=limits, decoder=decoding.inputs)
+        before = digester.result()
+    with watch.measure("write"):
+        outputs = worker.run_native(group, stem=stem)
+        note_written(task.run, stem, [file.path for file in outputs])
+    reached(Step.TASK_WRITTEN)
+    with watch.measure("prove"):
+        proof = prove_outputs(task, group, outputs, before=before, decoding=decoding)
+    return GroupResult(
+        group=group.id, attempt=stem, outputs=outputs, proof=proof, timings=watch.milliseconds()
+    )

@@ -1,0 +1,90 @@
+"""Lance tables of small fragments, and what their readers find in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+
+import lakehand
+from support.compactions import tasks_inline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakehand.model.reports import OperationReport
+
+FRAGMENTS, ROWS = 8, 64
+DIMENSIONS = 8
+QUERY = np.random.default_rng(7).random(DIMENSIONS, dtype=np.float32)
+
+
+def some_rows(start: int, count: int = ROWS) -> pa.Table:
+    """Return rows whose values follow from their numbers."""
+    numbers = np.arange(start, start + count)
+    vectors = np.random.default_rng(start).random(count * DIMENSIONS, dtype=np.float32)
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int64()),
+            "word": pa.array([f"word{number % 7} common" for number in numbers.tolist()]),
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors), DIMENSIONS),
+        }
+    )
+
+
+def make_lance(
+    path: Path, *, fragments: int = FRAGMENTS, stable_row_ids: bool = False, **options: Any
+) -> str:
+    """Write a table of small fragments, one version each, and return where it is."""
+    for number in range(fragments):
+        lance.write_dataset(
+            some_rows(number * ROWS),
+            str(path),
+            mode="append" if number else "create",
+            enable_stable_row_ids=stable_row_ids,
+            **options,
+        )
+    return str(path)
+
+
+def add_indices(path: str) -> None:
+    """Build a scalar, a full-text and a vector index."""
+    dataset = lance.dataset(path)
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.create_scalar_index("word", "INVERTED")
+    dataset.create_index("vector", "IVF_PQ", num_partitions=2, num_sub_vectors=4, num_bits=4)
+
+
+def rows_of(path: str) -> pa.Table:
+    """Return all rows as Lance reads them, in the order of their ids."""
+    return lance.dataset(path).to_table().sort_by("id").combine_chunks()
+
+
+def searches(path: str) -> dict[str, Any]:
+    """Return what searches through every index find; of vectors, how far away, too.
+
+    Scores of words are left out: Lance weighs words by the rows that are in the index, and deleted
+    ones leave it when fragments are rewritten.
+    """
+    dataset = lance.dataset(path)
+    # Vectors of one code are equally far until they are looked at themselves.
+    query = {"column": "vector", "q": QUERY, "k": 10, "nprobes": 2, "refine_factor": 20}
+    near = dataset.to_table(columns=["id", "_distance"], nearest=query)
+    words = dataset.to_table(columns=["id", "_score"], full_text_query="word3").select(["id"])
+    return {
+        "scalar": dataset.to_table(filter="id IN (3, 70, 200)").sort_by("id").to_pydict(),
+        "nearest": near.to_pydict(),
+        "words": words.sort_by("id").to_pydict(),
+    }
+
+
+def fragment_count(path: str) -> int:
+    return len(lance.dataset(path).get_fragments())
+
+
+def compact_lance(path: str, **settings: Any) -> OperationReport:
+    """Compact with all tasks in this process."""
+    with tasks_inline():
+        return lakehand.open_table(path, **settings).compact()
