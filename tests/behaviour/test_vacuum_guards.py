@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from lakehand.errors import RefusedError, StorageError, UnsafePathError, ValidationError
-from lakehand.retention import quarantine
+from lakehand.retention import garbage, quarantine
 from lakehand.retention.pins import Pin, put_pin
 from lakehand.storage import open_store
 from lakehand.storage.tree_listing import list_directories
@@ -129,6 +129,27 @@ def test_a_listing_whose_process_dies_fails_as_a_whole(path, monkeypatch):
     assert len(list(path.glob("p=*/x.parquet"))) == 20
 
 
+def test_a_directory_that_cannot_be_listed_fails_the_listing_by_its_reason(path):
+    with TreeProcesses(str(path)) as processes, pytest.raises(OSError, match="too long"):
+        processes.list(["x" * 300] * 20)
+
+
+def test_files_go_in_batches_and_whatever_is_kept_meanwhile_leaves_no_batch_out(lake, monkeypatch):
+    monkeypatch.setattr(garbage, "FILES_AT_A_TIME", 2)
+    names = [f"{number}.parquet" for number in range(9)]
+    lake.put(*names)
+    lake.wait(days=8)
+
+    def revive(progress):
+        """Have a whole batch and a part of another named by a version again."""
+        if progress.phase == "deleting" and progress.done == 2:
+            lake.commit(*(add(name) for name in names[2:5]))
+
+    report = lake.vacuum(grace="0", on_progress=revive)
+    assert report.files_deleted == 10 - 3
+    assert lake.files == {"live.parquet", *names[2:5]}
+
+
 def test_lists_without_a_manifest_are_dropped_when_their_vacuum_must_be_dead(lake):
     lake.put("_lakehand/quarantine/dead/files.parquet")
     lake.wait(hours=23)
@@ -214,3 +235,20 @@ def test_an_old_version_that_a_later_one_names_again_by_absolute_path_stays(lake
     lake.commit(add(f"{lake.store.url}/dead.parquet"))
     assert lake.vacuum(grace="0").files_deleted == 0
     assert open_store(lake.store.url).exists("dead.parquet")
+
+
+def test_a_file_that_is_named_by_another_way_into_the_root_stays(path, tmp_path_factory):
+    alias = tmp_path_factory.mktemp("elsewhere") / "alias"
+    alias.symlink_to(path)
+    put_old(path, "a=1/named.parquet", "a=1/unnamed.parquet")
+    commit_by_hand(path, add(f"{alias.as_uri()}/a=1/named.parquet"))
+    assert vacuum_later(path).files_deleted == 1
+    assert [file.name for file in (path / "a=1").iterdir()] == ["named.parquet"]
+
+
+def test_a_file_that_is_exactly_as_old_as_the_retention_is_young(lake):
+    lake.put("new.parquet")
+    lake.wait(days=7)
+    assert lake.vacuum(dry_run=True).files_to_delete == ("dead.parquet",)
+    lake.wait(seconds=1)
+    assert lake.vacuum(dry_run=True).files_to_delete == ("dead.parquet", "new.parquet")

@@ -28,6 +28,7 @@ GARBAGE_SCHEMA = pa.schema(
         pa.field("modified_at", pa.timestamp("us", "UTC"), nullable=False),
     ]
 )
+_NO_FILES = pa.schema([("key", pa.string()), ("bytes", pa.int64())]).empty_table()
 FILES_AT_A_TIME = 50_000
 _MEMORY_LIMIT = "512MB"
 _FILE_NAME = "parse_filename(key, false, 'forward_slash')"
@@ -49,6 +50,10 @@ class Garbage:
             connection.execute(
                 f"CREATE TABLE {name} (key VARCHAR, bytes BIGINT, modified_at TIMESTAMPTZ)"
             )
+        #: What is doomed, in the order in which it goes, once that has begun.
+        connection.execute("CREATE TABLE going (key VARCHAR, bytes BIGINT, place BIGINT)")
+        self._ordered: int | None = None
+        self._place = 0
         self.files_scanned = 0
         self.files_ignored = 0
         self._kept: dict[str, int] = {}
@@ -125,7 +130,7 @@ class Garbage:
         """Take files out that are to stay, be they doomed already or not; count those listed."""
         counts = [
             self._connection.execute(f"DELETE FROM {table} WHERE {condition}", [*parameters])
-            for table in ("doomed", "listed")
+            for table in ("going", "doomed", "listed")
         ]
         ((count,),) = counts[-1].fetchall()
         return int(count)
@@ -164,14 +169,30 @@ class Garbage:
             )
 
     def next_doomed(self) -> pa.Table:
-        """Take some files out of what is doomed; no rows when there are no more."""
-        chosen = self._connection.sql(
-            f"SELECT key, bytes FROM doomed ORDER BY key LIMIT {FILES_AT_A_TIME}"
-        ).to_arrow_table()
-        if chosen.num_rows:
-            last = chosen["key"][-1].as_py()
-            self._connection.execute("DELETE FROM doomed WHERE key <= ?", [last])
-        return chosen
+        """Take some files out of what is doomed, by their keys; no rows when there are no more.
+
+        They are put in order once: what is kept later leaves gaps.
+        """
+        if self._ordered is None:
+            self._ordered = self._put_in_order()
+        while self._place < self._ordered:
+            span = [self._place, self._place + FILES_AT_A_TIME]
+            self._place += FILES_AT_A_TIME
+            chosen = self._connection.sql(
+                "SELECT key, bytes FROM going WHERE place >= ? AND place < ? ORDER BY place",
+                params=span,
+            ).to_arrow_table()
+            if chosen.num_rows:
+                return chosen
+        return _NO_FILES
+
+    def _put_in_order(self) -> int:
+        self._connection.execute(
+            "INSERT INTO going SELECT key, bytes, row_number() OVER (ORDER BY key) - 1 FROM doomed"
+        )
+        self._connection.execute("DELETE FROM doomed")
+        ((count,),) = self._connection.execute("SELECT count(*) FROM going").fetchall()
+        return int(count)
 
     def checksums_of(self, files: pa.Table) -> list[str]:
         """Return the checksum files that lie beside `files`."""
