@@ -11,12 +11,14 @@ from lakehand.errors import CommitConflictError
 from support.lance_tables import (
     ROWS,
     add_indices,
+    compact_in_halves,
     compact_lance,
     fragment_count,
     make_lance,
     rows_of,
     searches,
     some_rows,
+    unknown_files,
 )
 
 
@@ -81,9 +83,8 @@ def test_a_second_compaction_has_nothing_to_do(tmp_path):
 
 def test_files_end_at_the_target_size(tmp_path):
     path = make_lance(tmp_path / "t")
-    size = lakehand.open_table(path).inspect().total_bytes
 
-    report = compact_lance(path, target_file_bytes=size // 2)
+    report = compact_in_halves(path)
 
     assert (report.groups.planned, fragment_count(path)) == (2, 2)
     assert rows_of(path)["id"].to_pylist() == list(range(8 * ROWS))
@@ -161,14 +162,13 @@ def test_rows_appended_meanwhile_stay_and_the_commit_lands(racing):
 
 def test_a_group_whose_rows_were_deleted_meanwhile_is_dropped_and_the_others_land(racing):
     path, before_commit = racing
-    size = lakehand.open_table(path).inspect().total_bytes
     before_commit(lambda: lance.dataset(path).delete("id = 3"))
 
-    report = compact_lance(path, target_file_bytes=size // 2)
+    report = compact_in_halves(path)
 
     assert (report.groups.committed, report.groups.dropped) == (1, 1)
     assert rows_of(path)["id"].to_pylist() == [n for n in range(8 * ROWS) if n != 3]
-    assert staged_and_unknown(path) == set()
+    assert unknown_files(path) == set()
 
 
 def test_files_of_a_lost_race_are_gone_at_once(racing):
@@ -179,7 +179,7 @@ def test_files_of_a_lost_race_are_gone_at_once(racing):
         compact_lance(path)
 
     assert rows_of(path)["id"].to_pylist() == [n for n in range(8 * ROWS) if n != 3]
-    assert staged_and_unknown(path) == set()
+    assert unknown_files(path) == set()
 
 
 def test_an_index_built_meanwhile_stops_the_commit_and_answers_searches(racing):
@@ -192,11 +192,3 @@ def test_an_index_built_meanwhile_stops_the_commit_and_answers_searches(racing):
     assert lance.dataset(path).to_table(filter="id = 70")["id"].to_pylist() == [70]
     assert compact_lance(path).outcome == "committed"
     assert lance.dataset(path).to_table(filter="id = 70")["id"].to_pylist() == [70]
-
-
-def staged_and_unknown(path: str) -> set[str]:
-    """Return the data files that no version refers to."""
-    dataset = lance.dataset(path)
-    tracked = dataset.tracked_files().read_all()["path"].to_pylist()
-    stored = dataset.all_files().read_all()["path"].to_pylist()
-    return {key for key in stored if key.startswith("data/")} - set(tracked)

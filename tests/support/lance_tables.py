@@ -84,7 +84,28 @@ def fragment_count(path: str) -> int:
     return len(lance.dataset(path).get_fragments())
 
 
-def compact_lance(path: str, **settings: Any) -> OperationReport:
+def compact_lance(path: str, takeover_after: str = "2m", **settings: Any) -> OperationReport:
     """Compact with all tasks in this process."""
     with tasks_inline():
-        return lakehand.open_table(path, **settings).compact()
+        return lakehand.open_table(path, takeover_after=takeover_after, **settings).compact()
+
+
+def compact_in_halves(path: str, takeover_after: str = "2m", **settings: Any) -> OperationReport:
+    """Compact into two fragments, each by a group of its own."""
+    half = sum(size for _, size in data_sizes(path)) // 2
+    return compact_lance(path, takeover_after, target_file_bytes=half, **settings)
+
+
+def data_sizes(path: str) -> list[tuple[str, int]]:
+    """Return the data files of the newest version, with their sizes."""
+    fragments = (fragment.metadata for fragment in lance.dataset(path).get_fragments())
+    files = [file for fragment in fragments for file in fragment.files]
+    return [(f"data/{file.path}", file.file_size_bytes) for file in files]
+
+
+def unknown_files(path: str) -> set[str]:
+    """Return the data files that no version refers to."""
+    dataset = lance.dataset(path)
+    tracked = dataset.tracked_files().read_all()["path"].to_pylist()
+    stored = dataset.all_files().read_all()["path"].to_pylist()
+    return {key for key in stored if key.startswith("data/")} - set(tracked)
