@@ -119,7 +119,10 @@ _TYPES = "this version neither reads nor writes values of this type"
 FEATURES: Mapping[str, Feature] = {
     feature.name: feature
     for feature in (
-        Feature(name="appendOnly", reason="rewrites and appends remove no data"),
+        Feature(
+            name="appendOnly",
+            reason="rewrites and appends remove no data; deletions are refused while it is on",
+        ),
         Feature(
             name="invariants",
             append=IDLE,
@@ -134,7 +137,8 @@ FEATURES: Mapping[str, Feature] = {
         ),
         Feature(
             name="changeDataFeed",
-            reason="rewrites are marked as no change of data; appends need no change files",
+            reason="rewrites are marked as no change of data, appends need no change files, and "
+            "deletions that copy rows write them",
         ),
         Feature(
             name="generatedColumns",
@@ -156,7 +160,8 @@ FEATURES: Mapping[str, Feature] = {
         Feature(
             name="deletionVectors",
             is_reader_feature=True,
-            reason="deleted rows are left out when reading and gone after a rewrite",
+            reason="deleted rows are left out when reading and gone after a rewrite; vectors are "
+            "written where the table has them on",
         ),
         Feature(
             name="timestampNtz",

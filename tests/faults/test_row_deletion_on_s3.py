@@ -1,0 +1,65 @@
+"""Rows taken out of tables in S3, and a run that dies on the way."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakehand
+from lakehand.observe.steps import Step
+from support.crash import run_and_kill
+from support.deduplications import PROPERTIES, append, deduplicate_inline, in_order, kept, rows
+
+BATCHES = ([(1, 0, 0), (2, 0, 1), (9, 0, 9)], [(1, 0, 2), (3, 0, 3)], [(2, 0, 4), (4, 0, 5)])
+
+
+@pytest.fixture
+def options(s3_server):
+    return s3_server.options
+
+
+def make(uri, options, kind):
+    names = {
+        "endpoint": "AWS_ENDPOINT_URL",
+        "region": "AWS_REGION",
+        "access_key_id": "AWS_ACCESS_KEY_ID",
+        "secret_access_key": "AWS_SECRET_ACCESS_KEY",
+        "allow_http": "AWS_ALLOW_HTTP",
+    }
+    storage = {names[key]: value for key, value in options.items()}
+    storage["AWS_S3_ALLOW_UNSAFE_RENAME"] = "true"
+    for batch in BATCHES:
+        append(uri, rows(*batch), configuration=PROPERTIES[kind], storage_options=storage)
+    return uri
+
+
+def contents(uri, options):
+    table = lakehand.open_table(uri, storage_options=options).to_arrow()
+    return in_order(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def by_last(uri, options, takeover_after="2m"):
+    return deduplicate_inline(
+        uri, key=["id"], keep="last", storage_options=options, takeover_after=takeover_after
+    )
+
+
+@pytest.mark.parametrize("kind", PROPERTIES)
+def test_one_row_of_each_key_stays_in_s3(s3_server, options, kind):
+    uri = make(s3_server.new_uri(), options, kind)
+
+    report = by_last(uri, options)
+
+    assert contents(uri, options) == kept(BATCHES, keep="last")
+    assert report.files_marked == (1 if kind == "vectors" else 0)
+
+
+def test_a_run_killed_in_s3_is_ended_by_the_next(s3_server, options):
+    uri = make(s3_server.new_uri(), options, "vectors")
+
+    run_and_kill(Step.TASK_PROVED, by_last, uri, options)
+    assert len(contents(uri, options)) == 7
+    by_last(uri, options, "0s")
+
+    assert contents(uri, options) == kept(BATCHES, keep="last")
+    store = lakehand.open_table(uri, storage_options=options)._handle.store
+    assert len([info for info in store.list() if info.key.endswith(".bin")]) == 1
