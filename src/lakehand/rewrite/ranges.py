@@ -32,8 +32,8 @@ __all__ = ["Arranged", "KeyRanges", "RangeSpool", "arrange", "arranged_before", 
 
 #: The last column of divided rows.
 _KEY = "__lakehand_sort_key"
-#: Part of a task's memory for all ranges that wait in it.
-_WAITING_SHARE = 4
+#: Parts of a task's memory, and of its disk, for all ranges that wait to be sorted.
+_WAITING_SHARE, _DISK_SHARE = 4, 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -106,7 +106,11 @@ def _sort_range(pieces: list[pa.RecordBatch], *, sort_keys: SortKeys) -> list[pa
     if (keys == first).all() and not sort_keys.sorts_within(first):
         return list(plain.to_batches())
     whole = plain.combine_chunks()
-    return list(whole.take(sort_keys.permutation(whole, keys)).to_batches())
+    return list(_take(whole, sort_keys.permutation(whole, keys)).to_batches())
+
+
+def _take(rows: pa.Table, places: pa.Array) -> pa.Table:
+    return rows.take(places)
 
 
 def sorted_rows(
@@ -124,7 +128,7 @@ class RangeSpool:
     def __init__(self, ranges: int, *, limits: TaskLimits) -> None:
         self._pieces: list[list[pa.RecordBatch | tuple[int, int]]] = [[] for _ in range(ranges)]
         self._memory_left = limits.memory_bytes // _WAITING_SHARE
-        self._disk_bytes = limits.scratch_bytes // 2
+        self._disk_bytes = limits.scratch_bytes // _DISK_SHARE
         self._schema: pa.Schema | None = None
         scratch = limits.scratch_directory
         self._directory = TemporaryDirectory(prefix="lakehand-sort-", dir=scratch)
