@@ -178,6 +178,16 @@ def test_a_file_that_changed_its_size_or_time_since_it_was_set_aside_is_another_
     assert (report.files_deleted, report.files_quarantined) == (0, 1)
 
 
+def test_a_file_of_another_size_is_another_file_even_if_it_claims_the_same_time(path):
+    put_old(path, "x.parquet")
+    assert vacuum_later(path, days=0, grace="24h").files_quarantined == 1
+    (path / "x.parquet").write_bytes(b"more")
+    put_old(path, "x.parquet")
+    report = vacuum_later(path, days=2, grace="24h")
+    assert (report.files_deleted, report.files_quarantined) == (0, 1)
+    assert (path / "x.parquet").read_bytes() == b"more"
+
+
 def test_a_pin_that_comes_while_vacuum_deletes_is_heard(lake):
     lake.put("other.parquet")
     lake.wait(days=8)
@@ -220,7 +230,7 @@ def test_a_retention_of_exactly_what_readers_count_on_needs_no_leave(lake):
     assert lake.vacuum(dry_run=True, retention="1h", allow_short_retention=True).files_to_delete
 
 
-def test_files_that_a_run_may_still_commit_stay_also_while_they_are_half_written(lake):
+def test_files_that_a_run_may_still_commit_stay(lake):
     id_ = "20260101T000000-abc"
     stem = f"lakehand-{id_}-00000-0-x.parquet"
     lake.put(f"_lakehand/runs/{id_}/run.json", stem, "lakehand-20260101T000000-abd.parquet")
@@ -229,6 +239,18 @@ def test_files_that_a_run_may_still_commit_stay_also_while_they_are_half_written
     report = lake.vacuum(grace="0")
     assert report.kept.running == 1
     assert lake.files == {"live.parquet", stem}
+
+
+def test_files_that_a_run_is_still_writing_stay(path):
+    id_ = "20260101T000000-abc"
+    (path / f"_lakehand/runs/{id_}").mkdir(parents=True)
+    for name in ("run.json", "heartbeat.json"):
+        (path / f"_lakehand/runs/{id_}/{name}").touch()
+    name = f".lakehand-{id_}-00000-0-x.parquet.lakehand-{'0' * 32}.tmp"
+    put_old(path, f"p/{name}", f"p/{name.replace('abc', 'abd')}")
+    report = vacuum_later(path, days=0)
+    assert (report.files_deleted, report.kept.running) == (1, 1)
+    assert [file.name for file in (path / "p").iterdir()] == [name]
 
 
 def test_an_old_version_that_a_later_one_names_again_by_absolute_path_stays(lake):

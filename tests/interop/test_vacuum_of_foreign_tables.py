@@ -168,10 +168,10 @@ def test_vacuums_of_both_engines_follow_each_other(oracle, cloned):
     assert len(oracle.rows(source)) == 5
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_delta_spark_reads_every_version_that_is_promised(oracle, tmp_path, seed):
     model, chance = ModelledTable(), Random(seed)
-    live_a_while(model, chance, steps=40)
+    live_a_while(model, chance, steps=30)
     model.check()
     model.copy_to(tmp_path / "t")
     for version in model.promised():
