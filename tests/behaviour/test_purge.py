@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +13,9 @@ from pyroaring import BitMap64
 
 import lakehand
 from lakehand.cli.main import run
+from lakehand.errors import LakehandError
 from lakehand.formats.delta.table import DeltaTable
+from lakehand.formats.scan import scan
 from lakehand.observe.clock import ManualClock
 from lakehand.purge import purge
 from lakehand.retention.pins import Pin, put_pin
@@ -21,6 +24,7 @@ from lakehand.storage import open_store
 from support.compactions import tasks_inline
 from support.hand_made_tables import add_by_hand, make_by_hand
 from support.hand_written_logs import field, metadata
+from support.modelled_tables import ModelledTable
 from support.small_tables import commit_by_hand, fingerprint
 
 SECRET = 7
@@ -201,3 +205,24 @@ def test_columns_that_the_table_never_had_leave_the_files(tmp_path):
     add_by_hand(path, {"id": pa.array([1], pa.int64()), "stray": pa.array([SECRET], pa.int64())})
     assert erase(path)[0].files_rewritten == 1
     assert (stored_names(path), visible(path)) == ([["id"]], [1])
+
+
+def test_of_a_table_that_is_not_on_disk_versions_of_objects_may_remain():
+    model = ModelledTable()
+    model.append(Random(1))
+    model.append(Random(2))
+    model.delete(Random(3))
+    with tasks_inline():
+        report = purge(model.table, settings=Settings({}, environment={}), clock=model.clock)
+    assert (report.deleted_row_count, codes(report)[-1]) == (0, "object_versions")
+    found = scan(model.table).read_all()["id"].to_pylist()
+    assert frozenset(found) == model.rows[-1]
+
+
+def test_a_file_that_cannot_be_read_fails_the_purge_and_changes_nothing(narrowed):
+    (file,) = narrowed.glob("part-001*")
+    file.write_bytes(b"no longer Parquet")
+    with pytest.raises(LakehandError):
+        erase(narrowed)
+    assert pq.read_schema(narrowed / "part-000.parquet").names == ["col-id", "col-age"]
+    assert lakehand.open_table(narrowed).snapshot().version == 3

@@ -118,4 +118,4 @@ def test_every_promised_version_keeps_its_rows_and_nothing_else_is_kept():
 
 @pytest.mark.soak
 def test_every_promised_version_keeps_its_rows_for_long():
-    run(RetentionForLong, examples=300, steps=40)
+    run(RetentionForLong, examples=80, steps=40)
