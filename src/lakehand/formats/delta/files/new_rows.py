@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
@@ -26,6 +27,8 @@ __all__ = ["NewFiles", "split_by_partition"]
 
 #: Partitions whose files are open at the same time; each may hold an open file or an upload.
 _MAX_OPEN_PARTITIONS = 128
+#: Each waits for storage most of the time.
+_CLOSED_AT_ONCE = 8
 
 Values = tuple[str | None, ...]
 
@@ -82,9 +85,12 @@ class NewFiles:
             max(self._open.values(), key=lambda series: series.gathered_bytes).flush()
 
     def close(self) -> tuple[StagedFile, ...]:
-        """Write what is left and return the files."""
-        for values in list(self._open):
-            self._end(values)
+        """Write what is left, several partitions at a time, and return the files."""
+        series = list(self._open.values())
+        with ThreadPoolExecutor(min(_CLOSED_AT_ONCE, len(series) or 1)) as pool:
+            for staged in pool.map(FileSeries.close, series):
+                self._files += staged
+        self.__exit__(None, None, None)
         return tuple(self._files)
 
     def _gathered_bytes(self) -> int:

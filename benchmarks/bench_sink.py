@@ -1,0 +1,215 @@
+"""Write rows into a local table, beside delta-rs and delta-spark; then commits, one by one.
+
+Goals: 200,000 rows a second, a commit below 50 ms on local disk and below 500 ms on an S3 server at
+the median, and below 5 s until a sink that is started again knows where it stopped. Only the ratio
+to the others means something: all are measured in one run, on one machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from contest import Contender, ContenderError
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "sink.json"
+PARTIAL = RESULTS.with_name("sink-partial.json")
+PAGE = ROOT / "docs" / "benchmarks.md"
+BEGIN = "<!-- sink: written by benchmarks/bench_sink.py -->"
+END = "<!-- end of sink -->"
+CONTENDERS = ("lakehand-local", "delta-rs", "delta-spark")
+LABELS = {
+    "lakehand-local": "**lakehand** `DeltaSink`",
+    "delta-rs": "delta-rs `write_deltalake`",
+    "delta-spark": "delta-spark `append`",
+}
+FULL_ROWS = 4_000_000
+EPOCHS = 4
+COMMITS = 200
+GOALS = {"rows_per_second": 200_000, "local_ms": 50, "s3_ms": 500, "recovery_s": 5}
+
+
+def main() -> None:
+    chosen = _arguments()
+    if not chosen.draw:
+        found = measure(chosen)
+        is_full = chosen.rows >= FULL_ROWS and set(found["results"]) == set(CONTENDERS)
+        (RESULTS if is_full else PARTIAL).write_text(json.dumps(found, indent=1) + "\n")
+        print(table(found))
+        if not is_full:
+            return
+    found = json.loads(RESULTS.read_text())
+    PAGE.write_text(with_results(PAGE.read_text(), found))
+    sys.exit(0 if meets_goals(found) else "a goal is missed")
+
+
+def _arguments() -> argparse.Namespace:
+    options = argparse.ArgumentParser(description=__doc__)
+    rows = int(os.environ.get("LAKEHAND_BENCH_ROWS", FULL_ROWS))
+    options.add_argument("--rows", type=int, default=rows)
+    options.add_argument("--contenders", default=",".join(CONTENDERS))
+    options.add_argument("--runs", type=int, default=5)
+    options.add_argument("--commits", type=int, default=COMMITS)
+    options.add_argument("--timeout", type=float, default=600, help="seconds for one run")
+    options.add_argument("--draw", action="store_true", help="renew the page from stored results")
+    return options.parse_args()
+
+
+def measure(chosen: argparse.Namespace) -> dict:
+    """Let the contenders write in turns, and then commit alone."""
+    load = os.getloadavg()[0]
+    scratch = ROOT / ".cache" / "bench" / "sink"
+    shutil.rmtree(scratch, ignore_errors=True)
+    sources = make_sources(scratch / "source", chosen.rows)
+    names = chosen.contenders.split(",")
+    results: dict[str, dict] = {name: {"runs": []} for name in names}
+    with ExitStack() as stack:
+        contenders = [
+            stack.enter_context(Contender(name, scratch, timeout_seconds=chosen.timeout))
+            for name in names
+        ]
+        for _ in range(1 + chosen.runs):  # the first one warms up
+            for contender in contenders:
+                _run(contender, results[contender.name], scratch / "table", sources)
+        for result in results.values():
+            del result["runs"][:1]
+        commits = _commits(contenders[0], scratch, chosen.commits)
+    return {
+        "taken_on": datetime.now(UTC).date().isoformat(),
+        "rows": chosen.rows,
+        "cores": os.cpu_count(),
+        "load_before": round(load, 1),
+        "results": results,
+        "commits": commits,
+    }
+
+
+def make_sources(folder: Path, rows: int) -> list[str]:
+    """Write rows of a plausible stream, one file an epoch."""
+    folder.mkdir(parents=True)
+    chance = np.random.default_rng(7)
+    paths = []
+    for epoch in range(EPOCHS):
+        count = rows // EPOCHS
+        started = np.datetime64("2026-01-01T00:00:00", "us")
+        columns = {
+            "id": np.arange(epoch * count, (epoch + 1) * count),
+            "at": started + np.sort(chance.integers(0, 86_400_000_000, count)),
+            "device": chance.integers(0, 5_000, count).astype(np.int32),
+            "city": np.array(["Oslo", "Lima", "Pune", "Kyiv"])[chance.integers(0, 4, count)],
+            "x": chance.normal(size=count),
+            "y": chance.normal(size=count).round(2),
+        }
+        data = pa.table(columns)
+        at = data["at"].cast(pa.timestamp("us", tz="UTC"))
+        paths.append(str(folder / f"{epoch}.parquet"))
+        pq.write_table(data.set_column(1, "at", at), paths[-1], compression="none")
+    return paths
+
+
+def _run(contender: Contender, result: dict, place: Path, sources: list[str]) -> None:
+    if "error" in result:
+        return
+    shutil.rmtree(place, ignore_errors=True)
+    os.sync()
+    try:
+        measured, report = contender.ask("append", table=str(place), sources=sources)
+    except ContenderError as error:
+        result["error"] = str(error).partition("\n")[0]
+        print(f"{contender.name:15} {result['error']}")
+        return
+    rows = sum(pq.read_metadata(path).num_rows for path in sources)
+    result["runs"].append(asdict(measured) | {"rows_per_second": rows / report["seconds"]})
+    result["bytes"] = sum(path.stat().st_size for path in place.rglob("*.parquet"))
+    print(
+        f"{contender.name:15} {report['seconds']:6.2f} s   cpu {measured.cpu_seconds:6.2f} s   "
+        f"peak {measured.peak_mib:5} MiB   {rows / report['seconds']:10,.0f} rows/s",
+        flush=True,
+    )
+
+
+def _commits(contender: Contender, scratch: Path, commits: int) -> dict:
+    """Commit small epochs one after the other, on disk and on an S3 server, and start again."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from support.s3_server import BINARY, run_s3_server
+
+    _, local = contender.ask("commit", table=str(scratch / "commits"), commits=commits)
+    found = {"local": local}
+    if BINARY.exists():
+        with run_s3_server(scratch / "s3") as server:
+            uri, options = server.new_uri(), server.options
+            _, found["s3"] = contender.ask("commit", table=uri, commits=commits, options=options)
+    return found
+
+
+def with_results(page: str, found: dict | None) -> str:
+    """Return the page with these results instead of those that it holds."""
+    head, _, rest = page.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    results = table(found) if found else "No full run is stored yet."
+    return f"{head}{BEGIN}\n\n{results}\n\n{END}{tail}"
+
+
+def table(found: dict) -> str:
+    """Return the results as Markdown."""
+    ours = _speed(found["results"].get("lakehand-local", {}))
+    circumstances = f"{found['rows']:,} rows in {EPOCHS} commits, {found['cores']} cores"
+    lines = [
+        f"Taken on {found['taken_on']}: {circumstances}, load {found['load_before']} at the start.",
+        "",
+        "| | rows/s, median | worst | lakehand against it | CPU s | peak MiB |",
+        "|---|---:|---:|---:|---:|---:|",
+        *(_row(name, result, ours) for name, result in found["results"].items()),
+        "",
+        "| commits of lakehand | median ms | p99 ms | started again, s |",
+        "|---|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {place} | {one['median_ms']:.1f} | {one['p99_ms']:.1f} | {one['recovery_s']:.2f} |"
+        for place, one in found["commits"].items()
+    ]
+    return "\n".join(lines)
+
+
+def _row(name: str, result: dict, ours: float | None) -> str:
+    speed, runs = _speed(result), result["runs"]
+    if speed is None:
+        return f"| {LABELS[name]} | {result['error']} | | | | |"
+    ratio = f"{ours / speed:.2f}x" if ours else ""
+    cpu = statistics.median(run["cpu_seconds"] for run in runs)
+    worst = min(run["rows_per_second"] for run in runs)
+    peak = max(run["peak_mib"] for run in runs)
+    return f"| {LABELS[name]} | {speed:,.0f} | {worst:,.0f} | {ratio} | {cpu:.1f} | {peak:,} |"
+
+
+def _speed(result: dict) -> float | None:
+    runs = result.get("runs")
+    return statistics.median(run["rows_per_second"] for run in runs) if runs else None
+
+
+def meets_goals(found: dict) -> bool:
+    commits = found["commits"]
+    speed = _speed(found["results"]["lakehand-local"]) or 0
+    waits = [one["recovery_s"] for one in commits.values()]
+    return (
+        speed >= GOALS["rows_per_second"]
+        and commits["local"]["median_ms"] < GOALS["local_ms"]
+        and commits.get("s3", {"median_ms": 0})["median_ms"] < GOALS["s3_ms"]
+        and max(waits) < GOALS["recovery_s"]
+    )
+
+
+if __name__ == "__main__":
+    main()
