@@ -159,7 +159,9 @@ class _Vacuum:
             self._list()
         self._garbage.keep_protected(self._promise.protection)
         self._garbage.keep_for_clones(self._promise.held.names)
-        self._garbage.keep_of_runs(self._runs_under_way())
+        runs = self._runs_under_way()
+        self._garbage.keep_of_runs(runs)
+        self._garbage.keep(self._noted_by(runs))
         self._look_again()
 
     def _list(self) -> None:
@@ -193,6 +195,12 @@ class _Vacuum:
         now, after = self._promise.clock.now(), self._promise.retention
         runs = (Run(store=self._store, id=id_) for id_ in list_runs(self._store))
         return [run.id for run in runs if not is_idle(run, now=now, takeover_after=after)]
+
+    def _noted_by(self, runs: list[str]) -> pa.ChunkedArray:
+        """Return the files of runs whose names the table's format has chosen."""
+        ledgers = (Run(store=self._store, id=id_) for id_ in runs)
+        noted = {key for run in ledgers for item in run.reservations() for key in item.files}
+        return pa.chunked_array([sorted(noted)], pa.string())
 
     def _look_again(self) -> None:
         """Keep what came into the table, or was pinned, since its log was read."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakehand.formats.lance.files.dropped_columns import hold_dropped_columns
+from lakehand.formats.lance.log.snapshot import version_times
 from lakehand.formats.lance.upkeep.log_findings import check_log
 from lakehand.formats.lance.upkeep.restoring import missing_files, restoring_change
 from lakehand.model.repair import LogRepair, Refusal
+from lakehand.model.upkeep import LogCleanup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.upkeep import KeepWishes, LogCleanup
+    from lakehand.model.upkeep import KeepWishes
     from lakehand.model.verification import Finding, LogCheck
     from lakehand.model.work import Change, DataFile
     from lakehand.storage import Store
@@ -34,8 +36,16 @@ class LanceUpkeep:
         *,
         even_if_disabled: bool = False,  # noqa: ARG002
         dry_run: bool = False,  # noqa: ARG002
-    ) -> LogCleanup | None:
-        return None
+    ) -> LogCleanup:
+        """Delete nothing: manifests go with the files of their versions, by vacuum."""
+        times = version_times(self.store)
+        oldest = min(times)
+        return LogCleanup(
+            version=max(times),
+            oldest_version=oldest,
+            cutoff=times[oldest],
+            reason="vacuum deletes versions of Lance tables together with their files",
+        )
 
     def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:
         return restoring_change(snapshot, wanted)

@@ -1,0 +1,220 @@
+"""Vacuum, pins, restore and purge of Lance tables."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import lance
+import pytest
+
+import lakehand
+from lakehand.errors import RefusedError, ValidationError
+from lakehand.formats.lance.table import LanceTable
+from lakehand.observe.clock import ManualClock
+from lakehand.retention.vacuum import vacuum
+from lakehand.runs import Run
+from lakehand.runs.leftovers import note_written
+from lakehand.settings import Settings
+from lakehand.storage import open_store
+from support.compactions import tasks_inline
+from support.lance_tables import (
+    ROWS,
+    add_indices,
+    compact_lance,
+    data_sizes,
+    make_lance,
+    rows_of,
+    searches,
+    some_rows,
+    unknown_files,
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = make_lance(tmp_path / "t")
+    add_indices(path)
+    lance.dataset(path).delete("id % 10 = 3")
+    return path
+
+
+def vacuum_later(path, *, days=30, dry_run=False, **settings):
+    clock = ManualClock(datetime.now(UTC) + timedelta(days=days))
+    chosen = Settings({"grace": "0", **settings}, environment={})
+    return vacuum(LanceTable(open_store(path)), settings=chosen, dry_run=dry_run, clock=clock)
+
+
+def stored(path):
+    root = Path(path)
+    files = {file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file()}
+    return {file for file in files if not file.startswith(("_lakehand/", "_refs/"))}
+
+
+def needed_by(path, *versions):
+    tracked = lance.dataset(path).tracked_files().read_all().to_pylist()
+    return {row["path"] for row in tracked if row["version"] in versions}
+
+
+def test_vacuum_leaves_exactly_what_the_newest_version_needs(path):
+    compact_lance(path)
+    rows, found = rows_of(path), searches(path)
+    newest = lance.dataset(path).version
+    needed = needed_by(path, newest)
+
+    report = vacuum_later(path)
+
+    assert (report.outcome, report.oldest_version) == ("committed", newest)
+    assert {name for name in stored(path) if "hint" not in name} == needed
+    assert [entry["version"] for entry in lance.dataset(path).versions()] == [newest]
+    assert (rows_of(path), searches(path)) == (rows, found)
+    lance.dataset(path).validate()
+
+
+def test_a_dry_run_lists_what_would_go_and_deletes_nothing(path):
+    compact_lance(path)
+    before = stored(path)
+
+    listed = vacuum_later(path, dry_run=True)
+
+    assert stored(path) == before
+    vacuum_later(path)
+    assert before - stored(path) == set(listed.files_to_delete)
+    assert len(listed.files_to_delete) == listed.files_deleted > 0
+
+
+def test_what_is_set_aside_stays_readable_until_its_grace_is_over(path):
+    compact_lance(path)
+
+    report = vacuum_later(path, grace="24h")
+
+    assert (report.files_deleted, report.files_quarantined > 0) == (0, True)
+    assert lance.dataset(path, version=2).count_rows() == 2 * ROWS
+
+
+def test_young_files_of_writers_that_have_not_committed_stay(path):
+    orphan = lance.fragment.LanceFragment.create(path, some_rows(5000))
+    (name,) = (f"data/{file.path}" for file in orphan.files)
+
+    assert vacuum_later(path, days=0).files_deleted == 0
+    vacuum_later(path)
+
+    assert unknown_files(path) == set()
+    assert not (Path(path) / name).exists()
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_old_files_stay_as_long_as_a_living_run_has_noted_them(path, is_noted):
+    run = Run.start(open_store(path), {})
+    stem = run.reserve(0, directory="data")
+    orphan = lance.fragment.LanceFragment.create(path, some_rows(5000))
+    file = Path(path) / "data" / orphan.files[0].path
+    os.utime(file, (0, 0))
+    if is_noted:
+        note_written(run, stem, [f"data/{file.name}"])
+
+    report = vacuum_later(path, days=0)
+
+    assert (file.exists(), report.files_deleted) == (is_noted, int(not is_noted))
+
+
+def test_a_tag_keeps_its_version_and_is_named_as_what_holds_bytes_back(path):
+    lance.dataset(path).tags.create("golden", 3)
+    compact_lance(path)
+
+    report = vacuum_later(path)
+
+    assert [(item.name, item.kind, item.version) for item in report.holders] == [
+        ("golden", "tag", 3)
+    ]
+    assert report.kept.pinned > 0
+    assert lance.dataset(path, version="golden").count_rows() == 3 * ROWS
+
+
+def test_a_pin_is_a_tag_that_lance_itself_respects(path):
+    table = lakehand.open_table(path)
+    table.pin("before", version=2)
+    assert lance.dataset(path).tags.get_version("before") == 2
+
+    lance.dataset(path).cleanup_old_versions(
+        timedelta(0), delete_unverified=True, error_if_tagged_old_versions=False
+    )
+    assert lance.dataset(path, version="before").count_rows() == 2 * ROWS
+
+    table.unpin("before")
+    assert lance.dataset(path).tags.list() == {}
+
+
+def test_a_pin_does_not_take_over_a_tag_of_another_version(path):
+    lance.dataset(path).tags.create("mine", 3)
+    with pytest.raises(ValidationError, match="mine"):
+        lakehand.open_table(path).pin("mine", version=2)
+    assert lance.dataset(path).tags.get_version("mine") == 3
+    assert lakehand.open_table(path).pins() == []
+
+
+def test_vacuum_is_refused_where_branches_or_detached_versions_need_files(path):
+    before = stored(path)
+    lance.dataset(path).create_branch("dev")
+    with pytest.raises(RefusedError, match="branches"):
+        vacuum_later(path)
+    assert before <= stored(path)
+
+
+def test_vacuum_is_refused_beside_detached_versions(path):
+    dataset = lance.dataset(path)
+    operation = lance.LanceOperation.Overwrite(dataset.lance_schema, [])
+    lance.LanceDataset.commit(dataset, operation, detached=True)
+    before = stored(path)
+
+    with pytest.raises(RefusedError, match="outside of its history"):
+        vacuum_later(path)
+    assert stored(path) == before
+
+
+def test_restore_gives_back_rows_and_columns(path):
+    wanted = lance.dataset(path, version=2).to_table()
+    lance.dataset(path).drop_columns(["word"])
+
+    report = lakehand.open_table(path).restore(version=2)
+
+    assert (report.outcome, report.metadata_restored) == ("committed", True)
+    assert lance.dataset(path).to_table() == wanted
+    again = lakehand.open_table(path).restore(version=2)
+    assert (again.outcome, again.version) == ("nothing_to_do", report.version)
+
+
+def test_restore_is_refused_when_files_are_gone(path):
+    compact_lance(path)
+    (name, _), *_ = data_sizes(path)
+    old = lance.dataset(path, version=2).get_fragments()[0].metadata.files[0].path
+    (Path(path) / "data" / old).unlink()
+
+    with pytest.raises(RefusedError, match="are gone"):
+        lakehand.open_table(path).restore(version=2)
+    assert (Path(path) / name).exists()
+
+
+def test_purge_takes_deleted_rows_out_of_every_fragment(path):
+    rows = rows_of(path)
+    with tasks_inline():
+        report = lakehand.open_table(path).purge()
+
+    assert (report.outcome, report.deleted_row_count) == ("committed", 0)
+    assert all(f.num_deletions == 0 for f in lance.dataset(path).get_fragments())
+    assert rows_of(path) == rows
+
+
+def test_purge_takes_dropped_columns_out_of_every_fragment(tmp_path):
+    path = make_lance(tmp_path / "t")
+    lance.dataset(path).drop_columns(["word"])
+    with tasks_inline():
+        report = lakehand.open_table(path).purge()
+
+    assert report.files_with_dropped_columns == 0
+    fields = {
+        field for f in lance.dataset(path).get_fragments() for field in f.data_files()[0].fields
+    }
+    assert fields == {0, 2}
+    assert rows_of(path)["id"].to_pylist() == list(range(8 * ROWS))
