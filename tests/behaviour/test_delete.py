@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 import lakehand
 from lakehand.cli.main import run
 from lakehand.errors import PredicateError, RefusedError, UnknownColumnError
-from lakehand.rows.delete import delete
-from lakehand.settings import Settings
-from support.compactions import open_table
 from support.deduplications import (
     PROPERTIES,
     append,
     contents,
+    delete_inline,
     in_order,
     once_at,
     rows,
@@ -28,12 +26,6 @@ from support.deduplications import (
 from support.small_tables import fingerprint
 
 KINDS = list(PROPERTIES)
-
-
-def delete_inline(path, where, **options):
-    chosen = Settings({"engine": "local"}, environment={})
-    with tasks_inline():
-        return delete(open_table(str(path)), settings=chosen, where=where, **options)
 
 
 def make(path, *batches, kind="copies", **properties):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from deltalake import DeltaTable
 
 import lakehand
-from support.deduplications import deduplicate_inline, tasks_inline
+from support.compactions import compact_inline
+from support.deduplications import deduplicate_inline, delete_inline
 
 #: Rows 0 to 39 in two files, then 10 to 29 once more, with other values, in two more.
 FIRST = "SELECT id, id % 4 AS part, concat('first ', id) AS name FROM range(40)"
@@ -38,24 +40,34 @@ TABLES = {
 }
 
 
-@pytest.fixture(params=TABLES)
-def kind(request):
-    return request.param
+FED = [kind for kind in TABLES if "delta.enableChangeDataFeed" in TABLES[kind]]
+TRACKED = [kind for kind in TABLES if "delta.enableRowTracking" in TABLES[kind]]
+
+
+@pytest.fixture(scope="module")
+def originals():
+    return {}
 
 
 @pytest.fixture
-def path(oracle, kind, tmp_path):
-    """Return a partitioned table with duplicates, of which delta-spark deleted a row."""
-    path = tmp_path / "table"
-    properties = ", ".join(f"'{name}' = '{value}'" for name, value in TABLES[kind].items())
+def path(oracle, kind, originals, tmp_path_factory, tmp_path):
+    """Return a copy of a table with duplicates; the table itself is made only once."""
+    if kind not in originals:
+        originals[kind] = tmp_path_factory.mktemp("rows") / "table"
+        make(oracle, originals[kind], TABLES[kind])
+    return shutil.copytree(originals[kind], tmp_path / "table")
+
+
+def make(oracle, path, properties):
+    """Make a partitioned table, of which delta-spark deleted a row."""
+    spelled = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
     oracle.sql(
         f"CREATE TABLE delta.`{path}` ({COLUMNS}) USING delta PARTITIONED BY (part)"
-        f" TBLPROPERTIES ({properties})"
+        f" TBLPROPERTIES ({spelled})"
     )
     for query in (FIRST, AGAIN):
         oracle.write(path, query, files=2)
     oracle.sql(f"DELETE FROM delta.`{path}` WHERE name = 'again 12'")
-    return path
 
 
 def names(rows):
@@ -72,6 +84,7 @@ def expected_names(word):
     return {i: f"{word if i in twice else 'first'} {i}" for i in range(40)}
 
 
+@pytest.mark.parametrize("kind", TABLES)
 def test_rows_that_lakehand_removed_are_gone_for_every_engine(oracle, kind, path):
     report = deduplicate_inline(path, key=["id"], keep="last")
 
@@ -85,18 +98,16 @@ def test_rows_that_lakehand_removed_are_gone_for_every_engine(oracle, kind, path
         )
 
 
-def test_the_change_feed_tells_exactly_which_rows_went(oracle, kind, path):
-    if "delta.enableChangeDataFeed" not in TABLES[kind]:
-        pytest.skip("the table has no change feed")
+@pytest.mark.parametrize("kind", FED)
+def test_the_change_feed_tells_exactly_which_rows_went(oracle, path):
     report = deduplicate_inline(path, key=["id"], keep="last")
 
     gone = sorted(("delete", f"first {i}") for i in range(10, 30) if i != 12)
     assert changes(oracle, path, report.version) == gone
 
 
-def test_rows_that_stay_keep_their_identity(oracle, kind, path):
-    if "delta.enableRowTracking" not in TABLES[kind]:
-        pytest.skip("the table tracks no rows")
+@pytest.mark.parametrize("kind", TRACKED)
+def test_rows_that_stay_keep_their_identity(oracle, path):
     before = set(oracle.rows(path, columns=IDENTITY))
 
     deduplicate_inline(path, key=["id"], keep="first")
@@ -106,15 +117,24 @@ def test_rows_that_stay_keep_their_identity(oracle, kind, path):
     assert names(after) == expected_names("first")
 
 
+@pytest.mark.parametrize("kind", TRACKED)
+def test_who_came_first_is_the_same_after_a_compaction(path):
+    compact_inline(path, min_files=2)
+
+    deduplicate_inline(path, key=["id"], keep="first")
+
+    rows = lakehand.open_table(path).to_arrow(columns=["id", "name"])
+    assert dict(zip(*rows.to_pydict().values(), strict=True)) == expected_names("first")
+
+
+@pytest.mark.parametrize("kind", ["copies", "vectors", *TRACKED])
 def test_both_engines_go_on_with_what_the_other_left(oracle, path):
-    table = lakehand.open_table(path, engine="local")
-    with tasks_inline():
-        deduplicate_inline(path, key=["id"], keep="last")
-        oracle.sql(f"UPDATE delta.`{path}` SET name = 'updated' WHERE id = 0")
-        report = table.delete(where="id IN (1, 2) OR part = 3")
-        oracle.sql(f"DELETE FROM delta.`{path}` WHERE id = 4")
-        oracle.sql(f"INSERT INTO delta.`{path}` VALUES (5, 1, 'twice')")
-        deduplicate_inline(path, key=["id"], keep="last")
+    deduplicate_inline(path, key=["id"], keep="last")
+    oracle.sql(f"UPDATE delta.`{path}` SET name = 'updated' WHERE id = 0")
+    report = delete_inline(path, "id IN (1, 2) OR part = 3")
+    oracle.sql(f"DELETE FROM delta.`{path}` WHERE id = 4")
+    oracle.sql(f"INSERT INTO delta.`{path}` VALUES (5, 1, 'twice')")
+    deduplicate_inline(path, key=["id"], keep="last")
 
     left = {i: n for i, n in expected_names("again").items() if i % 4 != 3 and i not in {1, 2, 4}}
     assert names(oracle.rows(path)) == left | {0: "updated", 5: "twice"}

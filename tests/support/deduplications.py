@@ -12,6 +12,7 @@ from deltalake import write_deltalake
 from lakehand.engine import open_runner
 from lakehand.rows import labour
 from lakehand.rows.deduplicate import DuplicateRequest, deduplicate
+from lakehand.rows.delete import delete
 from lakehand.settings import Settings
 from support.compactions import InlineRunner, open_table
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from lakehand.model.row_reports import DeduplicationReport
+    from lakehand.model.row_reports import DeduplicationReport, DeletionReport
     from lakehand.observe import OnProgress, Progress
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("value", pa.int64())])
@@ -60,6 +61,13 @@ def deduplicate_inline(
             dry_run=dry_run,
             on_progress=on_progress,
         )
+
+
+def delete_inline(path: Path | str, where: str, **options: Any) -> DeletionReport:
+    """Delete rows of the table at `path`."""
+    chosen = Settings({"engine": "local"}, environment={})
+    with tasks_inline():
+        return delete(open_table(str(path)), settings=chosen, where=where, **options)
 
 
 def rows(*values: tuple[int | None, ...]) -> pa.Table:

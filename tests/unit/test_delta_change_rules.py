@@ -140,3 +140,22 @@ def test_an_update_of_a_table_with_a_change_feed_is_refused():
 def test_an_unknown_feature_is_refused_by_name():
     with pytest.raises(RefusedError, match="quantumRows"):
         check_change(append("a"), head(protocol=protocol("quantumRows")))
+
+
+@pytest.mark.parametrize(("said", "left"), [(4, 5), (3, 7)])
+def test_a_deletion_takes_as_many_rows_as_it_found(said, left):
+    live = live_file("a", rows=10, deleted_rows=1)
+    change = Change(
+        kind="delete",
+        base_version=5,
+        operation="delete",
+        removes=(live,),
+        adds=(staged_file("x", rows=left),),
+        metrics={"numDeletedRows": said},
+    )
+
+    if said == 9 - left:
+        check_change(change, head())
+    else:
+        with pytest.raises(ProofError, match="3 rows .* and 2 would be"):
+            check_change(change, head())

@@ -6,6 +6,8 @@ searched, too, and only what that leaves is committed.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +52,7 @@ class Withdrawn:
 class _Done:
     """What was taken out of a portion, and for which rows."""
 
-    signature: tuple[Any, ...]
+    signature: str
     removed: Removed
 
 
@@ -133,15 +135,14 @@ class Withdrawal:
 
     def _signature(
         self, places: Places, ways: Mapping[int, Way], portion: int, *, tells: bool
-    ) -> tuple[Any, ...]:
+    ) -> str:
+        """Return what tells the work on a portion from other work on it."""
         rows = places.rows_of(portion, self._shop.exchange)
-        chosen = tuple(ways[number] for number in places.files_of(portion))
-        return (
-            tells,
-            chosen,
-            rows["file"].to_numpy().tobytes(),
-            rows["position"].to_numpy().tobytes(),
-        )
+        chosen = [ways[number] for number in places.files_of(portion)]
+        found = hashlib.sha256(json.dumps([tells, chosen]).encode())
+        for column in ("file", "position"):
+            found.update(rows[column].to_numpy().tobytes())
+        return found.hexdigest()
 
     def _payload(self, places: Places, ways: Mapping[int, Way], portion: int) -> dict[str, Any]:
         numbers = places.files_of(portion)

@@ -14,11 +14,11 @@ from lakehand.formats.delta.protocol.features import require_write, supported_fe
 from lakehand.formats.delta.protocol.schema import mapping_mode, parse_schema, physical_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lakehand.formats.delta.commits.head import Head
     from lakehand.formats.delta.protocol.features import Operation
-    from lakehand.model.work import Change, ChangeKind, Refreshed, Replacement, StagedFile
+    from lakehand.model.work import Change, ChangeKind, DataFile, Refreshed, StagedFile
 
 __all__ = ["check_change"]
 
@@ -164,7 +164,8 @@ def _row_count(file: StagedFile | Refreshed) -> int | None:
 def _keeps_every_row(change: Change, head: Head) -> None:
     """Refuse a rewrite whose counts alone show that rows were lost or made up."""
     for replacement in change.replacements:
-        before, after = _visible_rows(replacement), sum(file.rows for file in replacement.adds)
+        before = _visible_rows(replacement.removes)
+        after = sum(file.rows for file in replacement.adds)
         if before is not None and before != after:
             raise ProofError(
                 f"group {replacement.group} of {head.table} held {before} rows and would hold"
@@ -172,13 +173,27 @@ def _keeps_every_row(change: Change, head: Head) -> None:
             )
 
 
-def _visible_rows(replacement: Replacement) -> int | None:
+def _visible_rows(files: Sequence[DataFile]) -> int | None:
     total = 0
-    for file in replacement.removes:
+    for file in files:
         if file.rows is None:
             return None
         total += file.rows - file.deleted_rows
     return total
+
+
+def _deletes_as_many_rows_as_it_says(change: Change, head: Head) -> None:
+    """Refuse a deletion whose counts alone show that other rows went than those it found."""
+    said = change.metrics.get("numDeletedRows")
+    before = _visible_rows(change.removes)
+    if change.kind != "delete" or said is None or before is None:
+        return
+    gone = before - sum(file.rows for file in change.adds)
+    if gone != said:
+        raise ProofError(
+            f"{said} rows of {head.table} were to be deleted, and {gone} would be; nothing was"
+            " changed"
+        )
 
 
 def _keeps_what_must_be_kept(change: Change, head: Head) -> None:
@@ -215,6 +230,7 @@ _CHECKS: tuple[Callable[[Change, Head], None], ...] = (
     _counts_its_rows,
     _refreshes_statistics_alone,
     _keeps_every_row,
+    _deletes_as_many_rows_as_it_says,
     _keeps_what_must_be_kept,
     _needs_no_change_files,
 )
