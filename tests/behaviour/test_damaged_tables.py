@@ -231,6 +231,22 @@ def test_a_file_that_must_not_be_looked_at_is_named():
     assert names(found) == {"unreachable_file"}
 
 
+def test_many_files_are_looked_at_in_tasks_of_their_own(path, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(structure, "_FILES_HERE", 0)
+    monkeypatch.setattr(structure, "_FILES_A_TASK", 2)
+    damage.lose_file(path)
+    damage.narrow_bounds(path)
+    seen = []
+    report = open_table(path, engine="local").verify(
+        proofs=False, deep=True, on_progress=seen.append
+    )
+    assert names(report.findings) == {"missing_file"}
+    assert [(event.phase, event.done) for event in seen] == [
+        ("files", 2), ("files", 4), ("files", 5), ("rows", 4),
+    ]  # fmt: skip
+
+
 def test_every_kind_of_finding_is_shown_by_a_damaged_table():
     shown = {name for case in CASES for name in case.names}
     assert shown | {"duplicate_file", "unreachable_file"} == FINDINGS.keys()

@@ -112,6 +112,7 @@ class _FileCheck:
         self._spark = spark
         self._on_progress = on_progress
         self._worker = table.worker(snapshot)
+        self._done = 0
 
     def files(self) -> list[Finding]:
         """Look at every file as storage has it."""
@@ -121,7 +122,7 @@ class _FileCheck:
         found: list[Finding] = []
         for portion in _sliced(files):
             found += self._worker.check_files(portion)
-            self._tell(portion.num_rows, files.num_rows)
+            self._count(portion.num_rows)
         return found
 
     def _files_in_tasks(self, files: pa.Table) -> list[Finding]:
@@ -131,7 +132,7 @@ class _FileCheck:
             outcomes = runner.run(
                 task,
                 payloads,
-                on_result=lambda _: self._tell(_FILES_A_TASK, files.num_rows),
+                on_result=lambda _: self._count(_FILES_A_TASK),
                 cancel=CancelToken(),
             )
         return _gathered(outcomes)
@@ -146,7 +147,7 @@ class _FileCheck:
                 rows = chosen[start : start + _FILES_A_ROUND].tolist()
                 divided = list(portions(self._table.data_files(self._snapshot, rows)))
                 payloads = [{"files": [asdict(file) for file in portion]} for portion in divided]
-                progress = FileProgress(divided, self._on_progress, phase="verify")
+                progress = FileProgress(divided, self._on_progress, phase="rows")
                 outcomes = runner.run(
                     RowTask(worker=self._worker),
                     payloads,
@@ -156,10 +157,11 @@ class _FileCheck:
                 found += _gathered(outcomes)
         return found
 
-    def _tell(self, done: int, total: int) -> None:
+    def _count(self, files: int) -> None:
+        total = self._snapshot.file_count
+        self._done = min(self._done + files, total)
         if self._on_progress is not None:
-            progress = Progress(phase="verify", done=min(done, total), total=total, unit="files")
-            self._on_progress(progress)
+            self._on_progress(Progress(phase="files", done=self._done, total=total, unit="files"))
 
 
 def _gathered(outcomes: Sequence[TaskOutcome]) -> list[Finding]:

@@ -13,6 +13,7 @@ from lakehand.errors import (
     VersionNotFoundError,
 )
 from lakehand.formats.delta.checkpoints.check import check_checkpoint
+from lakehand.formats.delta.checkpoints.last_checkpoint import read_last_checkpoint
 from lakehand.formats.delta.log.listing import list_log
 from lakehand.formats.delta.log.snapshot import load_snapshot
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY, CheckpointName, parse_log_name
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from lakehand.formats.delta.checkpoints.check import CheckpointCheck
+    from lakehand.formats.delta.checkpoints.last_checkpoint import LastCheckpoint
     from lakehand.formats.delta.log.listing import CheckpointFiles, LogListing
     from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.delta.upkeep.commits import CommitFacts
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BadCheckpoint", "LogExamination", "examine_log"]
 
+#: How often a log that others write to is looked at, at most.
+_LOOKS = 3
 _UNLOADABLE = (CorruptFileError, CorruptLogError, ObjectNotFoundError, VersionNotFoundError)
 
 
@@ -58,6 +62,8 @@ class LogExamination:
     bad: tuple[BadCheckpoint, ...]
     #: Files of checkpoints that are not complete; readers pass them by.
     fragments: tuple[ObjectInfo, ...]
+    #: What points to the newest checkpoint; None if nothing that can be read does.
+    pointer: LastCheckpoint | None
     #: The newest version that loads as any reader would load it; None if none does.
     snapshot: Snapshot | None = None
     #: Why the newest version, or any, cannot be used, where a feature is the reason.
@@ -93,7 +99,18 @@ class LogExamination:
 
 
 def examine_log(store: Store) -> LogExamination:
-    """Look at every commit and every checkpoint. Nothing but an unreachable store raises."""
+    """Look at every commit and every checkpoint. Nothing but an unreachable store raises.
+
+    A log that changes while it is looked at may seem broken, so it is then looked at again.
+    """
+    for _ in range(_LOOKS - 1):
+        log = _examine(store)
+        if list_log(store) == log.listing:
+            return log
+    return _examine(store)
+
+
+def _examine(store: Store) -> LogExamination:
     objects = tuple(i for i in store.list(f"{LOG_DIRECTORY}/") if i.key.count("/") == 1)
     listing = list_log(store)
     commits = {facts.version: facts for facts in examine_commits(store, listing.commit_bytes)}
@@ -109,6 +126,7 @@ def examine_log(store: Store) -> LogExamination:
         sound=tuple(sound),
         bad=tuple(bad),
         fragments=tuple(_fragments(objects, listing)),
+        pointer=read_last_checkpoint(store),
         snapshot=newest,
         refusal=refusal,
         failure=failure,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from lakehand.formats.delta.checkpoints.last_checkpoint import read_last_checkpoint
 from lakehand.formats.delta.log.commit_times import first_with_own_time
 from lakehand.formats.delta.log.state import LogState
 from lakehand.formats.delta.protocol.actions import Metadata, Protocol
@@ -56,7 +55,7 @@ def log_findings(store: Store, log: LogExamination) -> Iterator[Finding]:
         _time_findings(log),
         _feature_findings(log),
         _checkpoint_findings(log),
-        _pointer_findings(store, log),
+        _pointer_findings(log),
         _checksum_findings(store, log),
         _sum_findings(store, log),
     )
@@ -182,10 +181,10 @@ def _checkpoint_findings(log: LogExamination) -> Iterator[Finding]:
         yield finding("incomplete_checkpoint", message, path=info.key, found=state)
 
 
-def _pointer_findings(store: Store, log: LogExamination) -> Iterator[Finding]:
+def _pointer_findings(log: LogExamination) -> Iterator[Finding]:
     newest = max((check.version for check in log.sound), default=None)
     is_there = any(info.key == LAST_CHECKPOINT_KEY for info in log.objects)
-    pointer = read_last_checkpoint(store)
+    pointer = log.pointer
     expected = None if newest is None else f"version {newest}"
     if pointer is None:
         if is_there:
