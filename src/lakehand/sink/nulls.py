@@ -52,4 +52,5 @@ def _inner(values: pa.Array) -> Iterator[pa.Array]:
     elif pat.is_list(values.type):
         yield present.flatten()
     elif pat.is_map(values.type):
-        yield present.flatten().field(1)
+        start, end = present.offsets[0].as_py(), present.offsets[-1].as_py()
+        yield present.items.slice(start, end - start)

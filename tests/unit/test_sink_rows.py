@@ -1,0 +1,132 @@
+"""Rows are made to fit a table where no value can change, and refused with the difference else."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from lakehand.errors import BackpressureError, SchemaMismatchError, ValidationError
+from lakehand.sink.buffer import Buffer
+from lakehand.sink.conform import Conformer
+from lakehand.sink.rows import as_reader, batches_of
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+UTC_MICROS = pa.timestamp("us", tz="UTC")
+
+
+def conform(values: pa.Array, want: pa.DataType, *, nullable: bool = True) -> pa.Array:
+    schema = pa.schema([pa.field("c", want, nullable=nullable)])
+    return Conformer(schema, table="memory://t").conform(pa.record_batch({"c": values})).column(0)
+
+
+@pytest.mark.parametrize(
+    ("values", "want", "expected"),
+    [
+        (pa.array([1], pa.int8()), pa.int64(), [1]),
+        (pa.array([255], pa.uint8()), pa.int16(), [255]),
+        (pa.array([1.5], pa.float32()), pa.float64(), [1.5]),
+        (pa.array([Decimal("1.25")]), pa.decimal128(10, 4), [Decimal("1.2500")]),
+        (pa.array(["a"], pa.large_string()), pa.string(), ["a"]),
+        (pa.array(["a"], pa.string_view()), pa.string(), ["a"]),
+        (pa.array(["a", "a"]).dictionary_encode(), pa.string(), ["a", "a"]),
+        (pa.array([b"ab"], pa.binary(2)), pa.binary(), [b"ab"]),
+        (pa.array([[1]], pa.large_list(pa.int8())), pa.list_(pa.int64()), [[1]]),
+        (pa.array([None], pa.null()), pa.int32(), [None]),
+        (pa.array([0], pa.timestamp("s", tz="+02:00")), UTC_MICROS, [EPOCH]),
+        (pa.array([0], pa.timestamp("ns")), pa.timestamp("us"), [EPOCH.replace(tzinfo=None)]),
+    ],
+    ids=lambda value: str(value) if isinstance(value, pa.DataType) else "",
+)  # fmt: skip
+def test_values_are_widened_where_none_can_change(values, want, expected):
+    fitted = conform(values, want)
+    assert (fitted.type, fitted.to_pylist()) == (want, expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "want"),
+    [
+        (pa.array([1], pa.int64()), pa.int32()),
+        (pa.array([1], pa.uint64()), pa.int64()),
+        (pa.array([1], pa.int64()), pa.float64()),
+        (pa.array([1.5]), pa.float32()),
+        (pa.array(["1"]), pa.int64()),
+        (pa.array([Decimal("1.25")]), pa.decimal128(3, 1)),
+        (pa.array([0], pa.timestamp("us")), UTC_MICROS),
+        (pa.array([0], UTC_MICROS), pa.timestamp("us")),
+        (pa.array([{"a": 1}]), pa.struct([("b", pa.int64())])),
+    ],
+    ids=str,
+)
+def test_values_that_could_change_are_refused(values, want):
+    with pytest.raises(SchemaMismatchError) as refused:
+        conform(values, want)
+    assert len(refused.value.difference) in {1, 2}
+
+
+def test_nanoseconds_that_would_be_lost_are_refused():
+    with pytest.raises(SchemaMismatchError, match="would lose data"):
+        conform(pa.array([1], pa.timestamp("ns")), pa.timestamp("us"))
+
+
+def test_members_of_structs_are_found_by_name_and_filled_with_null():
+    want = pa.struct([("b", pa.string()), ("a", pa.int64()), ("c", pa.float64())])
+    values = pa.array([{"a": 1, "b": "x"}, None], pa.struct([("a", pa.int8()), ("b", pa.string())]))
+    assert conform(values, want).to_pylist() == [{"b": "x", "a": 1, "c": None}, None]
+
+
+REQUIRED = pa.field("a", pa.int64(), nullable=False)
+STRICT = pa.struct([REQUIRED])
+PAIRS = pa.array([[("j", 1)], [("k", None)]], pa.map_(pa.string(), pa.int64())).slice(1)
+
+
+@pytest.mark.parametrize(
+    ("values", "want", "path"),
+    [
+        (pa.array([1, None]), pa.int64(), "c"),
+        (pa.array([{"a": 1}, {"a": None}]), STRICT, "c.a"),
+        (pa.array([[{"a": None}]]), pa.list_(pa.field("element", STRICT)), "c.element.a"),
+        (pa.array([[1, None]]), pa.list_(REQUIRED.with_name("element")), "c.element"),
+        (PAIRS, pa.map_(pa.string(), REQUIRED.with_name("value")), "c.value"),
+    ],
+)
+def test_a_null_that_the_table_forbids_is_found_at_any_depth(values, want, path):
+    with pytest.raises(SchemaMismatchError, match="holds a null") as refused:
+        conform(values, want, nullable=path != "c")
+    assert refused.value.difference == (f"column {path!r} holds a null, which the table forbids",)
+
+
+def test_what_is_inside_a_null_is_no_null():
+    values = pa.array([{"a": 1}, None])
+    assert conform(values, STRICT).to_pylist() == [{"a": 1}, None]
+
+
+def test_a_column_may_not_be_missing_if_it_may_not_be_null():
+    schema = pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.int64(), nullable=False)])
+    with pytest.raises(SchemaMismatchError, match="'b' is missing, and may not be null"):
+        Conformer(schema, table="memory://t").conform(pa.record_batch({"A": [1]}))
+
+
+def test_rows_come_from_tables_frames_and_whatever_hands_out_arrow():
+    table = pa.table({"a": [1, 2]})
+    frame = pd.DataFrame({"a": [1, 2]}, index=[7, 8])
+    for data in (table, table.to_batches()[0], frame, table.to_reader()):
+        assert as_reader(data).read_all().to_pydict() == {"a": [1, 2]}
+    assert [batch.num_rows for batch in batches_of(table)] == [2]
+    with pytest.raises(ValidationError, match="cannot be taken from a dict"):
+        as_reader({"a": [1]})
+
+
+def test_a_buffer_counts_rows_until_they_are_released():
+    buffer = Buffer(max_rows=4, max_bytes=10**6)
+    batch = pa.record_batch({"a": [1, 2, 3]})
+    buffer.put([batch])
+    taken = buffer.take()
+    with pytest.raises(BackpressureError, match=r"3 rows .* wait to be written"):
+        buffer.put([batch])
+    buffer.release(taken)
+    buffer.put([batch, batch])
+    assert (buffer.rows, len(buffer.take())) == (6, 2)
