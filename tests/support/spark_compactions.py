@@ -87,3 +87,9 @@ def carry_out_stored_plan(runner: SparkRunner, place: Path) -> list[dict[str, An
     verified = table.verify(version=compacted.version)
     refreshed = table.statistics(full=True)
     return [report.to_json() for report in (plan, compacted, verified, refreshed)]
+
+
+def cluster_by_shuffle(runner: SparkRunner, place: Path, by: str) -> dict[str, Any]:
+    """Put rows in order by many tasks on the host's session and return the report as JSON."""
+    table = open_table(place, spark=runner._session(), target_file_bytes=20_000)
+    return table.cluster(by=by, sort_task_bytes=0).to_json()
