@@ -6,7 +6,6 @@ and nothing complains. So its types are compared with Arrow's before a value is 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,29 +14,12 @@ import pyarrow.types as pat
 from lakehand.parquet.columns import plain_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
     import duckdb
 
-__all__ = ["by_schema", "quoted_list", "reads_alike", "seen_schema"]
-
-_ELEMENT = (
-    "name, type, type_length, repetition_type, num_children, converted_type, scale, precision, "
-    "field_id, logical_type"
-)
-
-
-def by_schema(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> list[list[int]]:
-    """Sort files by what their footers say of columns; return positions of those that agree."""
-    query = f"SELECT file_name, row({_ELEMENT})::VARCHAR FROM parquet_schema({quoted_list(paths)})"
-    schemas: defaultdict[str, list[str]] = defaultdict(list)
-    for name, element in connection.execute(query).fetchall():
-        schemas[name].append(element)
-    found: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-    for position, path in enumerate(paths):
-        found[tuple(schemas[str(path)])].append(position)
-    return list(found.values())
+__all__ = ["quoted_list", "reads_alike", "seen_schema"]
 
 
 def seen_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> pa.Schema:

@@ -9,7 +9,7 @@ import gc
 import struct
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lakehand.errors import CorruptFileError, RefusedError
 from lakehand.parquet.thrift import LIST, STRUCT, Struct, ThriftError, decode
@@ -24,6 +24,12 @@ ENCRYPTED_MAGIC = b"PARE"
 TRAILER_BYTES = 8
 #: One request of this size brings most footers whole.
 TAIL_BYTES = 64 * 1024
+
+
+class Tails(Protocol):
+    """What holds files: a store, or one of them."""
+
+    def get_tail(self, key: str, length: int, /) -> tuple[bytes, int]: ...
 
 
 class FileField:
@@ -134,7 +140,7 @@ def read_footer(store: Store, key: str, *, table: str | None = None) -> Footer:
     return parse_footer(data, path=key, file_bytes=size)
 
 
-def fetch_footer(store: Store, key: str, *, table: str | None = None) -> tuple[bytes, int]:
+def fetch_footer(store: Tails, key: str, *, table: str | None = None) -> tuple[bytes, int]:
     """Return the bytes of a footer, and the size of its file."""
     tail, size = store.get_tail(key, TAIL_BYTES)
     if len(tail) < TRAILER_BYTES + len(MAGIC):

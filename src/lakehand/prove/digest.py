@@ -55,9 +55,11 @@ class Digester:
     def add_hashed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Count rows that come with their hashes (`query_with_lanes`); return them without."""
         # By position: a table may have columns of any name.
-        first, second = (np.sum(lane.to_numpy(), dtype=np.uint64) for lane in batch.columns[-2:])
-        self.add_sums(batch.num_rows, int(first), int(second))
-        return batch.select(list(range(batch.num_columns - len(LANES))))
+        width = batch.num_columns - len(LANES)
+        lanes = (batch.column(width + lane).to_numpy() for lane in range(len(LANES)))
+        first, second = (int(np.sum(lane, dtype=np.uint64)) for lane in lanes)
+        self.add_sums(batch.num_rows, first, second)
+        return batch.select(list(range(width)))
 
     def add_sums(self, rows: int, first: int, second: int) -> None:
         """Count rows that were hashed and summed up elsewhere (`digest_query`)."""

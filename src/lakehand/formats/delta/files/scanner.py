@@ -21,7 +21,7 @@ from lakehand.formats.delta.files.reader import read_rows
 from lakehand.formats.delta.files.sql_rows import sql_rows
 from lakehand.formats.worker import NotDecodable
 from lakehand.parquet.checksums import pages_are_intact
-from lakehand.parquet.duckdb_view import by_schema
+from lakehand.parquet.schema_groups import by_schema
 from lakehand.prove.row_hash import digest_query, query_with_lanes
 from lakehand.storage.scratch import local_portions
 
@@ -126,7 +126,7 @@ class Scanner:
             if portion.paths is None:
                 yield _Query(files=here)
                 continue
-            for positions in by_schema(connection, portion.paths):
+            for positions in by_schema(portion.paths):
                 group = [here[position] for position in positions]
                 paths = [portion.paths[position] for position in positions]
                 rows = sql_rows(connection, self.request, group, paths)
