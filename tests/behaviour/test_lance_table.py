@@ -224,3 +224,9 @@ def test_blob_columns_survive_compaction(tmp_path):
 
     blobs = lance.dataset(path).take_blobs("blob", indices=[0, 1, 2, 3])
     assert [blob.readall() for blob in blobs] == [bytes([n]) * 100_000 for n in range(4)]
+
+
+def test_a_proof_by_counts_compares_what_the_new_files_say(path):
+    report = compact_lance(path, prove="counts")
+    assert (report.proof.kind, report.proof.rows) == ("counts", 8 * ROWS)
+    assert rows_of(path)["id"].to_pylist() == list(range(8 * ROWS))

@@ -16,7 +16,7 @@ from lakehand.formats.lance.connect import open_dataset, translated
 from lakehand.formats.lance.files.fragments import DATA_DIRECTORY, find_fragments
 from lakehand.formats.lance.files.rewriting import new_fragments, run_task, staged_files
 from lakehand.formats.lance.files.rows import digested_rows, digested_schema, read_rows
-from lakehand.formats.lance.files.staged import open_staged
+from lakehand.formats.lance.files.staged import open_staged, stored_rows
 from lakehand.formats.lance.unsupported import Unsupported
 from lakehand.formats.lance.upkeep.file_check import check_files, check_rows
 from lakehand.formats.worker import NotDecodable
@@ -156,8 +156,12 @@ class LanceWorker(Unsupported):
         return staged_files(account)
 
     def count_rows(self, inputs: Sequence[DataFile]) -> int:
-        """Count the visible rows of `inputs` by what the table says of them, unread."""
-        return sum((file.rows or 0) - file.deleted_rows for file in inputs)
+        """Count the visible rows of `inputs` as the table, or else their file, says."""
+        return sum(
+            (stored_rows(self.store, file.path) if file.rows is None else file.rows)
+            - file.deleted_rows
+            for file in inputs
+        )
 
     def staged_difference(
         self,

@@ -12,7 +12,7 @@ from lakehand.model.snapshot import FILE_COLUMNS
 from lakehand.model.work import DataFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from lakehand.storage import Store
@@ -27,8 +27,6 @@ __all__ = [
 ]
 
 DATA_DIRECTORY = "data"
-_DELETIONS_DIRECTORY = "_deletions"
-_DELETION_ENDINGS = {"array": "arrow", "bitmap": "bin"}
 
 #: What tells a fragment from every other state of it: a change of any of this is a conflict.
 NATIVE_TYPE = pa.struct(
@@ -51,7 +49,7 @@ def file_table(
 
     When a fragment was written is not known: `at` is when it was there at the latest.
     """
-    rows = [_row(store, fragment.metadata.to_json()) for fragment in fragments]
+    rows = [_row(store, fragment.metadata) for fragment in fragments]
     table = pa.Table.from_pylist(rows, schema=pa.schema([*_COLUMNS, ("native", NATIVE_TYPE)]))
     times = pa.array([at] * len(rows), FILE_COLUMNS["modified_at"])
     nothing = pa.array([{}] * len(rows), _NO_MEMBERS)
@@ -62,28 +60,29 @@ def file_table(
 _COLUMNS = [(name, kind) for name, kind in FILE_COLUMNS.items() if name != "modified_at"]
 
 
-def _row(store: Store, fragment: Mapping[str, Any]) -> dict[str, Any]:
-    deletions = fragment["deletion_file"]
-    native = {
-        "id": fragment["id"],
-        "files": [f"{DATA_DIRECTORY}/{file['path']}" for file in fragment["files"]],
-        "deletions": deletions and _deletion_key(fragment["id"], deletions),
-    }
+def _row(store: Store, fragment: Any) -> dict[str, Any]:
+    native = _native(fragment)
+    deletions = fragment.deletion_file
     return {
         "path": native["files"][0],
         "bytes": sum(
-            file["file_size_bytes"] or store.head(key).bytes
-            for file, key in zip(fragment["files"], native["files"], strict=True)
+            file.file_size_bytes or store.head(key).bytes
+            for file, key in zip(fragment.files, native["files"], strict=True)
         ),
-        "rows": fragment["physical_rows"],
-        "deleted_rows": deletions["num_deleted_rows"] if deletions else 0,
+        "rows": fragment.physical_rows,
+        "deleted_rows": deletions.num_deleted_rows if deletions else 0,
         "native": native,
     }
 
 
-def _deletion_key(fragment: int, file: Mapping[str, Any]) -> str:
-    ending = _DELETION_ENDINGS[file["file_type"]]
-    return f"{_DELETIONS_DIRECTORY}/{fragment}-{file['read_version']}-{file['id']}.{ending}"
+def _native(fragment: Any) -> dict[str, Any]:
+    """Return what tells a fragment from every other state of it (`NATIVE_TYPE`)."""
+    deletions = fragment.deletion_file
+    return {
+        "id": fragment.id,
+        "files": [f"{DATA_DIRECTORY}/{file.path}" for file in fragment.files],
+        "deletions": deletions and deletions.path(fragment.id),
+    }
 
 
 def data_files(files: pa.Table, rows: Sequence[int] | None = None) -> tuple[DataFile, ...]:
@@ -102,8 +101,8 @@ def find_fragments(dataset: Any, inputs: Sequence[DataFile], *, table: str) -> l
     """Return the fragments of `inputs` in the table's order; CorruptLogError if one is gone."""
     known = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     for file in inputs:
-        fragment = known.get(file.native["id"])
-        if fragment is None or not _is_same(file, fragment):
+        fragment = known.get(file.native.get("id"))
+        if fragment is None or not _native(fragment.metadata).items() <= file.native.items():
             raise CorruptLogError(
                 f"{file.path!r} is not in version {dataset.version} of {table}",
                 table=table,
@@ -111,11 +110,3 @@ def find_fragments(dataset: Any, inputs: Sequence[DataFile], *, table: str) -> l
             )
     wanted = {file.native["id"] for file in inputs}
     return [fragment for id_, fragment in known.items() if id_ in wanted]
-
-
-def _is_same(file: DataFile, fragment: Any) -> bool:
-    metadata = fragment.metadata.to_json()
-    names = [f"{DATA_DIRECTORY}/{part['path']}" for part in metadata["files"]]
-    deletions = metadata["deletion_file"]
-    key = deletions and _deletion_key(metadata["id"], deletions)
-    return bool(names == list(file.native["files"]) and key == file.native["deletions"])

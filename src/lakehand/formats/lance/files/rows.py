@@ -11,7 +11,7 @@ from lakehand.formats.lance.files.plain import plain_batch, plain_schema
 from lakehand.model.snapshot import ROW_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lakehand.expressions.predicate import Predicate
 
@@ -20,6 +20,7 @@ __all__ = ["digested_rows", "digested_schema", "read_rows"]
 _LANCE_ROW_ID = "_rowid"
 #: Payloads of blob columns, which readers otherwise get as places in files that change.
 _WITH_PAYLOADS = "all_binary"
+_GATHERED_ROWS = 16 * 1024
 
 
 def read_rows(
@@ -62,8 +63,22 @@ def digested_rows(dataset: Any, fragments: Sequence[Any] | None) -> Iterator[pa.
     """Stream the visible rows of `fragments`, all of the dataset's if None, in plain types."""
     if fragments is not None and not fragments:
         return
-    for batch in _counting_scanner(dataset, fragments).to_batches():
+    for batch in _gathered(_counting_scanner(dataset, fragments).to_batches()):
         yield plain_batch(batch)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches: fragments of a few rows come one by one."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        held.append(batch)
+        count += batch.num_rows
+        if count >= _GATHERED_ROWS:
+            yield pa.concat_batches(held)
+            held, count = [], 0
+    if held:
+        yield pa.concat_batches(held)
 
 
 def _counting_scanner(dataset: Any, fragments: Sequence[Any] | None) -> Any:

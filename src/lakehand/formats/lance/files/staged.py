@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = ["open_staged"]
+__all__ = ["open_staged", "stored_rows"]
 
 _BASE = 1
 
@@ -38,6 +38,16 @@ def open_staged(store: Store, like: Any, fragments: Sequence[Mapping[str, Any]])
         enable_stable_row_ids=like.has_stable_row_ids,
         base_store_params={root: dict(options)} if options else None,
     )
+
+
+def stored_rows(store: Store, key: str) -> int:
+    """Return how many rows a data file says it holds, as storage gives it back."""
+    load_lance()
+    from lance.file import LanceFileReader
+
+    options = store.connection_options() or None
+    reader = LanceFileReader(f"{address(store)}/{key}", storage_options=options)
+    return int(reader.metadata().num_rows)
 
 
 def _based(lance: Any, fragment: Mapping[str, Any]) -> Any:
