@@ -119,6 +119,7 @@ def test_hashes_may_be_divided_among_many_tasks(tmp_path, monkeypatch):
     report = deduplicate_inline(tmp_path / "t", key=["id"], keep="last")
 
     assert contents(tmp_path / "t") == kept(batches, keep="last")
+    assert (report.duplicates_removed, report.files_after) == (130, 1)
     assert report.duplicate_distribution == {5: 10, 2: 40}
 
 
@@ -213,12 +214,13 @@ def test_others_who_never_stop_are_not_overwritten(tmp_path):
     assert_clean(path)
 
 
-def test_a_schema_that_changes_meanwhile_stops_the_work(tmp_path):
+@pytest.mark.parametrize("phase", ["rewrite", "commit"])
+def test_a_schema_that_changes_meanwhile_stops_the_work(tmp_path, phase):
     path = tmp_path / "t"
     for value in range(2):
         append(path, rows((1, 0, value)))
     wider = pa.table({"id": [9], "more": ["x"]})
-    changed = once_at("commit", lambda: append(path, wider, schema_mode="merge"))
+    changed = once_at(phase, lambda: append(path, wider, schema_mode="merge"))
 
     with pytest.raises(ReplanError):
         deduplicate_inline(path, key=["id"], on_progress=changed)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehand.engine.cores import granted_cores
 from lakehand.errors import CorruptFileError
@@ -118,14 +119,20 @@ class ValuesTask:
 
     def _values(self, payload: Mapping[str, Any], decoder: Decoder) -> dict[str, Any]:
         search, limits = self.search, self.search.granted_limits()
-        files = [DataFile.from_json(file) for file in payload["files"]]
+        twins = pa.concat_tables(search.exchange.get(payload["keys"]))
+        known = _files_with(twins, payload)
+        files = [
+            DataFile.from_json(payload["files"][place]) for place in known["place"].to_pylist()
+        ]
         found = search.partition(f"values-{payload['name']}")
         tracked = search.worker.tracks_rows
         wanted = PlacedColumns(columns=search.sameness.columns_and_order, row_identity=tracked)
         query = search.sameness.values_query("batch", "twins", is_tracked=tracked)
         rows = 0
         with open_session(limits) as session:
-            expected = self._load_twins(session, payload)
+            session.register("listed", twins)
+            session.register("known", known)
+            session.execute("CREATE TEMP TABLE twins AS FROM listed JOIN known USING (file)")
             for table in gathered(
                 search.worker.read_placed(files, wanted, limits=limits, decoder=decoder)
             ):
@@ -133,29 +140,10 @@ class ValuesTask:
                 values = session.sql(query).to_arrow_table()
                 found.add(values)
                 rows += values.num_rows
-        if rows != expected:
-            message = f"{expected} rows were read, and {rows} when they were read again"
+        if rows != twins.num_rows:
+            message = f"{twins.num_rows} rows were read, and {rows} when they were read again"
             raise CorruptFileError(message, hint="files were changed meanwhile; verify the table")
         return {"pieces": found.close()}
-
-    def _load_twins(self, session: duckdb.DuckDBPyConnection, payload: Mapping[str, Any]) -> int:
-        known = pa.table(
-            {
-                "number": pa.array(range(len(payload["numbers"])), pa.int32()),
-                "file": pa.array(payload["numbers"], pa.int32()),
-                "file_rank": pa.array(payload["ranks"], pa.int64()),
-            }
-        )
-        session.register("known", known)
-        session.execute(
-            "CREATE TEMP TABLE twins(lane_1 UBIGINT, lane_2 UBIGINT, position BIGINT,"
-            " file INTEGER, number INTEGER, file_rank BIGINT)"
-        )
-        for piece in self.search.exchange.get(payload["keys"]):
-            session.register("piece", piece)
-            session.execute("INSERT INTO twins BY NAME SELECT * FROM piece JOIN known USING (file)")
-        [(count,)] = session.execute("SELECT count(*) FROM twins").fetchall()
-        return int(count)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,6 +190,19 @@ def _with_files(hashed: pa.Table, numbers: Sequence[int]) -> pa.Table:
     """Give files the numbers that the search knows them by."""
     files = pa.array(numbers, pa.int32()).take(hashed["number"].combine_chunks())
     return hashed.drop_columns(["number"]).append_column("file", files)
+
+
+def _files_with(twins: pa.Table, payload: Mapping[str, Any]) -> pa.Table:
+    """Return the files of a portion that hold suspects, as they are numbered when they are read."""
+    portion = pa.table(
+        {
+            "file": pa.array(payload["numbers"], pa.int32()),
+            "file_rank": pa.array(payload["ranks"], pa.int64()),
+            "place": pa.array(range(len(payload["numbers"])), pa.int32()),
+        }
+    )
+    chosen = portion.filter(pc.is_in(portion["file"], value_set=pc.unique(twins["file"])))
+    return chosen.append_column("number", pa.array(range(len(chosen)), pa.int32()))
 
 
 def _load_live(session: duckdb.DuckDBPyConnection, portions: Sequence[Sequence[int]]) -> None:

@@ -16,7 +16,7 @@ from lakehand.rows.exchange import by_target
 from lakehand.rows.places import FileNumbers, Places
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
@@ -82,7 +82,8 @@ class Search:
         rank_of = dict(zip(live, ranks.tolist(), strict=False))
         ranked = self._rank(divided, self._values(divided, twins, rank_of))
         losers = [piece for result in ranked for piece in result["pieces"]]
-        counts = {int(n): int(rows) for result in ranked for n, rows in _by_file(result)}
+        # A file has rows in several partitions.
+        counts = _total(result["by_file"] for result in ranked)
         return Found(
             snapshot=snapshot,
             places=Places(
@@ -157,14 +158,11 @@ class Search:
         return self._shop.labour.run("compare", RankTask(search=self._searching), payloads)
 
 
-def _by_file(result: Mapping[str, Any]) -> list[tuple[int, int]]:
-    return [(number, rows) for number, rows in result["by_file"]]
-
-
-def _total(distributions: Any) -> dict[int, int]:
+def _total(parts: Iterable[Sequence[tuple[int, int]]]) -> dict[int, int]:
+    """Add up what tasks counted, by what they counted it for."""
     total: Counter[int] = Counter()
-    for distribution in distributions:
-        total.update({int(extra): int(keys) for extra, keys in distribution})
+    for counts in parts:
+        total.update({int(subject): int(count) for subject, count in counts})
     return dict(sorted(total.items()))
 
 
