@@ -37,13 +37,15 @@ _SIDE = 440
 _LEFT, _TOP, _RIGHT, _BOTTOM = 104, 74, 44, 62
 _TICKS = 5
 _LONGEST_LABEL = 13
+#: Whole numbers from here on are written with three digits and an exponent.
+_LARGE = 10**8
 #: More files than this are thinned out evenly.
 _MOST_DRAWN = 10_000
 #: A file is drawn at least so wide and high.
 _SMALLEST = 1.2
 #: How dark a place is that so many files lie over as lie over a file on average.
 _DARKNESS = 0.55
-_FAINTEST, _DARKEST = 0.012, 0.5
+_FAINTEST, _DARKEST = 0.03, 0.5
 
 _STYLE = """
 text { font-family: system-ui, "DejaVu Sans", sans-serif; font-size: 12px; fill: #5c6773; }
@@ -177,9 +179,20 @@ def _axes(across: str, upward: str, scales: Mapping[str, pa.Array]) -> Iterator[
 
 
 def _labels(scale: pa.Array) -> Iterator[tuple[float, str]]:
-    for number in range(_TICKS if len(scale) else 0):
-        part = number / (_TICKS - 1)
-        yield part * _SIDE, _label(scale[round(part * (len(scale) - 1))].as_py())
+    parts = [number / (_TICKS - 1) for number in range(_TICKS if len(scale) else 0)]
+    values = [scale[round(part * (len(scale) - 1))].as_py() for part in parts]
+    for part, value in zip(parts, values, strict=True):
+        is_time = isinstance(value, dt.datetime)
+        text = value.strftime(_time_format(values)) if is_time else _label(value)
+        yield part * _SIDE, _shortened(text)
+
+
+def _time_format(values: Sequence[dt.datetime]) -> str:
+    """Return how to write times: what all of them share, or nobody looks for, is left out."""
+    span = values[-1] - values[0]
+    if span > dt.timedelta(days=_TICKS):
+        return "%Y-%m-%d"
+    return "%m-%d %H:%M" if span > dt.timedelta(minutes=_TICKS) else "%H:%M:%S"
 
 
 def _text(x: float, y: float, words: str, *, kind: str = "", anchor: str) -> str:
@@ -189,14 +202,16 @@ def _text(x: float, y: float, words: str, *, kind: str = "", anchor: str) -> str
 
 def _label(value: Any) -> str:
     match value:
-        case dt.datetime():
-            text = value.strftime("%Y-%m-%d" if value.time() == dt.time() else "%y-%m-%d %H:%M")
+        case bool():
+            return str(value).lower()
+        case int():
+            return f"{value:,}" if abs(value) < _LARGE else f"{value:.3g}"
         case float() | Decimal():
-            text = f"{value:.4g}"
+            return f"{value:.4g}"
         case bytes():
-            text = value.hex()
-        case int() if not isinstance(value, bool):
-            text = f"{value:,}" if abs(value) < 10**8 else f"{value:.3g}"
-        case _:
-            text = str(value)
+            return value.hex()
+    return str(value)
+
+
+def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…"
