@@ -19,6 +19,7 @@ PAGES = (
     "docs/getting-started.md",
     "docs/guides/compaction.md",
     "docs/guides/statistics.md",
+    "docs/guides/writing.md",
     "docs/concepts/snapshots.md",
 )
 PLACES = re.compile(r"s3://lake/events|path/to/table")

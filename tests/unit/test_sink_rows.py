@@ -110,6 +110,16 @@ def test_a_column_may_not_be_missing_if_it_may_not_be_null():
         Conformer(schema, table="memory://t").conform(pa.record_batch({"A": [1]}))
 
 
+def test_a_column_with_a_default_may_be_null_and_not_be_missing():
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    conformer = Conformer(schema, table="memory://t", explicit=["b"])
+    with pytest.raises(SchemaMismatchError, match="'b' is missing, and has a default"):
+        conformer.conform(pa.record_batch({"a": [1]}))
+
+    nulls = pa.record_batch({"a": [1], "b": pa.nulls(1)})
+    assert conformer.conform(nulls).to_pylist() == [{"a": 1, "b": None}]
+
+
 def test_rows_come_from_tables_frames_and_whatever_hands_out_arrow():
     table = pa.table({"a": [1, 2]})
     frame = pd.DataFrame({"a": [1, 2]}, index=[7, 8])

@@ -23,6 +23,8 @@ class TableHead:
     #: Logical columns, partition columns included, in the table's order.
     schema: pa.Schema
     partition_columns: tuple[str, ...]
+    #: Columns that rows must bring along: left out, they would not be null but have a default.
+    explicit_columns: tuple[str, ...] = ()
     #: Properties of the table, as written.
     properties: Mapping[str, str]
     #: What tells this table from one that was created later at the same place.

@@ -18,7 +18,7 @@ from lakehand.errors import SchemaMismatchError
 from lakehand.sink.nulls import forbidden_null, may_forbid_nulls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 __all__ = ["Conformer"]
 
@@ -38,11 +38,13 @@ class _Fitting:
 class Conformer:
     """Makes batches fit one schema. What it was told of a schema once, it does not ask again."""
 
-    def __init__(self, schema: pa.Schema, *, table: str) -> None:
+    def __init__(self, schema: pa.Schema, *, table: str, explicit: Collection[str] = ()) -> None:
+        """`explicit` columns must not be left out."""
         self.schema = schema
         #: The same columns, all of which may be null: what is forbidden is looked at by itself.
         self._target = pa.schema([_optional(column) for column in schema])
         self._table = table
+        self._explicit = frozenset(explicit)
         self._fittings: dict[pa.Schema, _Fitting] = {}
         self._guarded = [index for index, column in enumerate(schema) if may_forbid_nulls(column)]
 
@@ -69,7 +71,7 @@ class Conformer:
         return self._fittings[schema]
 
     def _compare(self, schema: pa.Schema) -> _Fitting:
-        differences = list(_differences(schema, self.schema))
+        differences = list(_differences(schema, self.schema, self._explicit))
         if differences:
             raise self._mismatch(differences)
         found = {name.lower(): index for index, name in enumerate(schema.names)}
@@ -120,7 +122,7 @@ def _optional(column: pa.Field) -> pa.Field:
     return pa.field(column.name, type_)
 
 
-def _differences(have: pa.Schema, want: pa.Schema) -> Iterator[str]:
+def _differences(have: pa.Schema, want: pa.Schema, explicit: Collection[str]) -> Iterator[str]:
     """Say what keeps rows of `have` from being rows of `want`."""
     offered: dict[str, pa.Field] = {}
     for column in have:
@@ -128,15 +130,24 @@ def _differences(have: pa.Schema, want: pa.Schema) -> Iterator[str]:
             yield f"column {column.name!r} is there twice"
         offered[column.name.lower()] = column
     known = {column.name.lower() for column in want}
-    for name, column in offered.items():
-        if name not in known:
-            yield f"column {column.name!r} is not in the table"
+    yield from (
+        f"column {column.name!r} is not in the table"
+        for name, column in offered.items()
+        if name not in known
+    )
     for column in want:
         found = offered.get(column.name.lower())
         if found is not None:
             yield from _type_differences(found.type, column.type, column.name)
-        elif not column.nullable:
-            yield f"column {column.name!r} is missing, and may not be null"
+        else:
+            yield from _missing(column, has_default=column.name in explicit)
+
+
+def _missing(column: pa.Field, *, has_default: bool) -> Iterator[str]:
+    if not column.nullable:
+        yield f"column {column.name!r} is missing, and may not be null"
+    elif has_default:
+        yield f"column {column.name!r} is missing, and has a default, which is not computed"
 
 
 def _type_differences(have: pa.DataType, want: pa.DataType, path: str) -> Iterator[str]:

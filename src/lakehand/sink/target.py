@@ -110,7 +110,7 @@ class Target:
         self._check_partitions(head)
         self._head = head
         self.base_version = head.version
-        self._conformer = Conformer(head.schema, table=head.table)
+        self._conformer = Conformer(head.schema, table=head.table, explicit=head.explicit_columns)
         if self._where is not None:
             self._overwritten = parse_predicate(self._where, head.schema)
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DeltaState", "load_snapshot", "load_state", "load_state_at", "table_head"]
 
+_DEFAULT = "CURRENT_DEFAULT"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeltaState:
@@ -111,6 +113,9 @@ def table_head(state: DeltaState) -> TableHead:
         version=state.segment.version,
         schema=to_arrow(state.schema),
         partition_columns=tuple(state.metadata.partition_columns),
+        explicit_columns=tuple(
+            column.name for column in state.schema.fields if _DEFAULT in column.metadata
+        ),
         properties=state.metadata.configuration,
         table_id=state.metadata.id,
         rules=_rules(state),
