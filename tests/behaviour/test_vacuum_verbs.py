@@ -135,6 +135,7 @@ def test_expire_deletes_only_what_is_past_its_grace(lake):
 def test_undo_gives_files_back_and_goes_with_nothing_else(lake):
     id_ = lake.vacuum().quarantine_id
     assert lake.vacuum(undo=id_).files_undone == 1
+    assert not list(lake.store.list("_lakehand/quarantine"))
     with pytest.raises(ValidationError, match="undo goes with nothing else"):
         lake.vacuum(undo=id_, expire=True)
 
