@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -12,11 +14,14 @@ import lakehand
 from lakehand.errors import (
     EpochGapError,
     RefusedError,
+    ReplanError,
     SchemaMismatchError,
     SinkStateError,
     ValidationError,
     WriterCollisionError,
 )
+from lakehand.formats.delta.protocol.schema import from_arrow
+from lakehand.model.work import Change
 from lakehand.sink import DeltaCommitter, DeltaSink, Descriptor
 from support.sinks import SCHEMA, batch_of, ids_in
 
@@ -278,3 +283,58 @@ def test_two_pipelines_of_one_table_do_not_skip_each_other(place):
             committer.commit(1, [described])
 
     assert ids_in(place) == [6, 7]
+
+
+def alter(place, **changes) -> None:
+    """Commit other metadata, as an ALTER TABLE of another engine does."""
+    table = lakehand.open_table(place)._handle
+    state = table.head().native
+    metadata = replace(state.metadata, **changes)
+    change = Change(
+        kind="metadata",
+        base_version=state.segment.version,
+        operation="SET TBLPROPERTIES",
+        native=({"metaData": metadata.to_json()},),
+    )
+    table.commit(change, token=str(uuid.uuid4()))
+
+
+def test_an_epoch_survives_a_change_of_properties(place):
+    with DeltaSink(place, writer_id="w") as sink:
+        sink.begin_epoch(1)
+        sink.write(batch_of([1]))
+        sink.pre_commit()
+        alter(place, configuration={"delta.logRetentionDuration": "interval 40 days"})
+        sink.commit_epoch()
+
+    assert ids_in(place) == [1]
+
+
+def test_an_epoch_written_for_other_columns_is_refused_and_written_again(place):
+    wider = from_arrow(SCHEMA.append(pa.field("more", pa.string()))).to_json()
+    with DeltaSink(place, writer_id="w") as sink:
+        sink.begin_epoch(1)
+        sink.write(batch_of([1]))
+        sink.pre_commit()
+        alter(place, schema_string=wider)
+        with pytest.raises(ReplanError, match="changed the table's schema"):
+            sink.commit_epoch()
+        sink.rollback_epoch()
+        write_epoch(sink, 1, [1])
+
+    [row] = lakehand.open_table(place).to_arrow().to_pylist()
+    assert row == {"id": 1, "epoch": 1, "part": "p1", "more": None}
+    assert len(list(place.glob("*.parquet"))) == 1
+
+
+def test_a_committer_refuses_files_that_were_written_for_other_columns(place):
+    with DeltaSink(place, writer_id="a", pipeline="orders") as sink:
+        sink.begin_epoch(1)
+        sink.write(batch_of([1]))
+        described = sink.pre_commit()
+    alter(place, schema_string=from_arrow(SCHEMA.append(pa.field("more", pa.int8()))).to_json())
+
+    with DeltaCommitter(place, pipeline="orders") as committer, pytest.raises(ReplanError):
+        committer.commit(1, [described])
+
+    assert ids_in(place) == []
