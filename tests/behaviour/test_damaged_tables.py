@@ -149,6 +149,11 @@ CASES = (
         break_table=damage.miscount_in_checksum_file, names={"wrong_checksum_file"}, is_safe=True
     ),
     Case(break_table=damage.leave_old_hadoop_sum, names={"stale_hadoop_sum"}, is_safe=True),
+    Case(
+        break_table=damage.leave_checksums_of_a_later_version,
+        names={"stale_hadoop_sum", "wrong_checksum_file"},
+        is_safe=True,
+    ),
 )  # fmt: skip
 IDS = [case.break_table.__name__ for case in CASES]
 

@@ -287,3 +287,9 @@ def miscount_in_checksum_file(path: Path) -> None:
 def leave_old_hadoop_sum(path: Path) -> None:
     sums = b"crc\x00" + (512).to_bytes(4, "big") + bytes(4)
     (path / "_delta_log" / f".{4:020}.json.crc").write_bytes(sums)
+
+
+def leave_checksums_of_a_later_version(path: Path) -> None:
+    """Leave what delta-spark writes beside a commit that is gone."""
+    (path / "_delta_log" / f"{5:020}.crc").write_text("{}")
+    (path / "_delta_log" / f".{5:020}.json.crc").write_bytes(b"crc\x00\x00\x00\x02\x00")

@@ -7,6 +7,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from lakehand.errors import ObjectNotFoundError
+from lakehand.formats.delta.protocol.names import CommitName, parse_log_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,15 +35,28 @@ def summed_key(key: str) -> str | None:
     return f"{folder}{slash}{name[len(_PREFIX) : -len(_SUFFIX)]}"
 
 
-def stale_sums(store: Store, objects: Iterable[ObjectInfo]) -> Iterator[str]:
-    """Yield hidden checksums among `objects` that are of other bytes than their files have."""
+def stale_sums(
+    store: Store, objects: Iterable[ObjectInfo], *, newest_version: int | None
+) -> Iterator[str]:
+    """Yield hidden checksums among `objects` that are of other bytes than their files have.
+
+    So are those of versions that are still to come: they wait for files that they do not know.
+    """
     sizes = {info.key: info.bytes for info in objects}
     for key in sizes:
         summed = summed_key(key)
         if summed is None or store.local_path(key) is None:
             continue
-        if sizes.get(summed, _MOST_BYTES + 1) <= _MOST_BYTES and _is_stale(store, key, summed):
+        if summed not in sizes:
+            if _is_later(summed, newest_version):
+                yield key
+        elif sizes[summed] <= _MOST_BYTES and _is_stale(store, key, summed):
             yield key
+
+
+def _is_later(key: str, version: int | None) -> bool:
+    name = parse_log_name(key)
+    return isinstance(name, CommitName) and name.version > (-1 if version is None else version)
 
 
 def _is_stale(store: Store, sum_key: str, key: str) -> bool:

@@ -15,7 +15,9 @@ from lakehand.formats.delta.protocol.features import FEATURES, supported_feature
 from lakehand.formats.delta.protocol.names import (
     LAST_CHECKPOINT_KEY,
     LOG_DIRECTORY,
+    ChecksumName,
     commit_key,
+    parse_log_name,
     version_prefix,
 )
 from lakehand.formats.delta.upkeep.examination import examine_log
@@ -209,7 +211,15 @@ def _pointer_findings(log: LogExamination) -> Iterator[Finding]:
 
 
 def _checksum_findings(store: Store, log: LogExamination) -> Iterator[Finding]:
-    """Hold the checksum file of the newest version, if it has one, against that version."""
+    """Hold the checksum file of the newest version, if it has one, against that version.
+
+    One of a version that is still to come would be taken for that version's own.
+    """
+    for info in log.objects:
+        name = parse_log_name(info.key)
+        if isinstance(name, ChecksumName) and name.version > (log.version or 0):
+            message = f"{info.key} is of a version that is not there"
+            yield finding("wrong_checksum_file", message, path=info.key, version=name.version)
     snapshot = log.snapshot
     if snapshot is None or snapshot.version != log.version:
         return
@@ -257,6 +267,6 @@ def _checksum_differences(
 
 
 def _sum_findings(store: Store, log: LogExamination) -> Iterator[Finding]:
-    for key in stale_sums(store, log.objects):
-        message = f"{key} is the checksum of other bytes than {summed_key(key)} has"
+    for key in stale_sums(store, log.objects, newest_version=log.version):
+        message = f"{key} is not the checksum of what {summed_key(key)} holds, or will hold"
         yield finding("stale_hadoop_sum", message, path=key)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.errors import ObjectExistsError, RefusedError
 from lakehand.formats.delta.checkpoints.check import check_checkpoint
 from lakehand.formats.delta.checkpoints.checkpoint import write_checkpoint
+from lakehand.formats.delta.checkpoints.hadoop_sums import delete_hadoop_sum
 from lakehand.formats.delta.checkpoints.last_checkpoint import write_last_checkpoint
 from lakehand.formats.delta.commits.commit_info import ENGINE_INFO
 from lakehand.formats.delta.log.listing import list_log
@@ -153,6 +154,7 @@ class _Repairing:
         info: dict[str, Any] = {"timestamp": at, "inCommitTimestamp": at, "operation": "REPAIR"}
         info |= {"operationParameters": {}, "engineInfo": ENGINE_INFO}
         line = json.dumps({"commitInfo": info}, separators=(",", ":"))
+        delete_hadoop_sum(self._store, commit_key(version))
         try:
             self._store.put_if_absent(commit_key(version), f"{line}\n".encode())
         except ObjectExistsError:
