@@ -275,3 +275,14 @@ def test_a_file_that_is_exactly_as_old_as_the_retention_is_young(lake):
     assert lake.vacuum(dry_run=True).files_to_delete == ("dead.parquet",)
     lake.wait(seconds=1)
     assert lake.vacuum(dry_run=True).files_to_delete == ("dead.parquet", "new.parquet")
+
+
+def test_a_table_that_asks_for_less_than_a_week_gets_a_week():
+    lake = Lake("a.parquet", properties={"delta.deletedFileRetentionDuration": "interval 1 day"})
+    lake.remove("a.parquet")
+    lake.wait(days=6)
+    assert lake.vacuum(dry_run=True).files_to_delete == ()
+    with pytest.raises(ValidationError, match="readers of this table"):
+        lake.vacuum(retention="2d")
+    lake.wait(days=2)
+    assert lake.vacuum(dry_run=True).files_to_delete == ("a.parquet",)
