@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakehand
+from lakehand.rows import deduplicate as story
 from support.deduplications import (
     PROPERTIES,
     append,
@@ -129,10 +130,12 @@ BATCH = st.lists(
     kind=st.sampled_from(KINDS),
     keep=st.sampled_from(["first", "last", "latest"]),
     phase=st.sampled_from(["hash", "rewrite", "commit"]),
+    partitions=st.sampled_from([1, 3]),
 )
 def test_rows_appended_meanwhile_are_compared_too(
-    tmp_path_factory, batches, late, kind, keep, phase
+    tmp_path_factory, monkeypatch, batches, late, kind, keep, phase, partitions
 ):
+    monkeypatch.setattr(story, "partitions_for", lambda *_args, **_options: partitions)
     path = make(tmp_path_factory.mktemp("t") / "t", batches, kind=kind)
     order_by = "at" if keep == "latest" else None
     added = once_at(phase, lambda: append(path, rows(*late)))

@@ -14,7 +14,7 @@ from lakehand.formats.rows import PlacedColumns
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.snapshot import FILE_NUMBER, POSITION
 from lakehand.model.work import DataFile
-from lakehand.rows.places import FileNumbers, Places
+from lakehand.rows.places import FileNumbers, Places, visible_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,8 +73,8 @@ class Matching:
 
     @property
     def rows_read(self) -> int:
-        """Visible rows of files that were read, as the table counts them."""
-        return sum(_visible_rows(self._files[number]) or 0 for number in self._read)
+        """Visible rows of files that were read."""
+        return sum(self._count(number) for number in self._read)
 
     def find(self, snapshot: Snapshot) -> Places:
         """Return the rows of `snapshot` for which the condition is true."""
@@ -125,8 +125,7 @@ class Matching:
         return self._files.numbers_of(self._shop.table.data_files(snapshot, rows))
 
     def _count(self, number: int) -> int:
-        rows = _visible_rows(self._files[number])
-        return self._shop.worker.count_rows([self._files[number]]) if rows is None else rows
+        return visible_rows(self._files[number], self._shop.worker)
 
     def _match(self, numbers: Sequence[int]) -> None:
         """Read the files that were not read yet."""
@@ -155,7 +154,3 @@ class Matching:
             wanted=PlacedColumns(columns=columns[:1], where=self._predicate.text),
             limits=self._shop.limits,
         )
-
-
-def _visible_rows(file: DataFile) -> int | None:
-    return None if file.rows is None else file.rows - file.deleted_rows

@@ -13,10 +13,11 @@ from lakehand.rewrite.portions import portions
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lakehand.formats.worker import FormatWorker
     from lakehand.model.work import DataFile
     from lakehand.rows.exchange import Exchange
 
-__all__ = ["FileNumbers", "Places"]
+__all__ = ["FileNumbers", "Places", "visible_rows"]
 
 
 class FileNumbers:
@@ -79,3 +80,8 @@ class Places:
         """Return the places of a portion, in order."""
         found = pa.concat_tables(exchange.get(self.keys[portion]))
         return found.sort_by([("file", "ascending"), ("position", "ascending")])
+
+
+def visible_rows(file: DataFile, worker: FormatWorker) -> int:
+    """Return the rows that readers see of a file, by its footer where the table does not say."""
+    return worker.count_rows([file]) if file.rows is None else file.rows - file.deleted_rows

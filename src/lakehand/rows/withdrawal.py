@@ -15,6 +15,7 @@ from lakehand.errors import CommitConflictError, ReplanError
 from lakehand.model.work import Change, GroupResult, Receipt
 from lakehand.observe import Progress
 from lakehand.rewrite.execute import write_spec
+from lakehand.rows.places import visible_rows
 from lakehand.rows.removal import RemovalTask, Removed
 from lakehand.runs import commit_results
 from lakehand.runs.records import table_state
@@ -106,7 +107,7 @@ class Withdrawal:
         }
 
     def _way(self, file: DataFile, rows: int) -> Way:
-        if file.rows is not None and rows == file.rows - file.deleted_rows:
+        if rows == visible_rows(file, self._shop.worker):
             return "drop"
         return "hide" if self._shop.worker.hides_rows else "rewrite"
 

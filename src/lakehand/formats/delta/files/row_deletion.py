@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pyroaring import BitMap64
@@ -19,7 +19,7 @@ from lakehand.formats.rows import HiddenRows
 from lakehand.model.work import StagedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from lakehand.formats.delta.files.writer import WriteContext
     from lakehand.formats.rows import Positions
@@ -63,23 +63,22 @@ def hide_rows(
         deleted = _deleted(context, file, rows=rows)
         bitmaps.append(BitMap64(np.union1d(deleted, _checked(file, positions, deleted))))
         text = file.native["add"].get("stats")
-        entries.append({"stats": loosen_statistics(text, rows=rows, visible=rows - len(deleted))})
+        loose = loosen_statistics(text, rows=rows, visible=rows - len(deleted))
+        entries.append(
+            replace(file, rows=rows, native={"add": {**file.native["add"], "stats": loose}})
+        )
     vectors = write_deletion_vectors(context.store, bitmaps, directory=stem)
-    staged = tuple(
-        _marked(file, entry, vector)
-        for (file, _), entry, vector in zip(files, entries, vectors, strict=True)
-    )
-    return HiddenRows(files=staged, objects=_objects(context, vectors))
+    marked = tuple(_marked(file, vector) for file, vector in zip(entries, vectors, strict=True))
+    return HiddenRows(files=marked, objects=_objects(context, vectors))
 
 
-def _marked(
-    file: DataFile, entry: Mapping[str, Any], vector: DvDescriptor
-) -> tuple[StagedFile, DataFile]:
-    live = {**file.native["add"], **entry, "deletionVector": vector.to_json()}
+def _marked(file: DataFile, vector: DvDescriptor) -> tuple[StagedFile, DataFile]:
+    """Return the entry of a file with a vector, to be committed and as readers see it then."""
+    live = {**file.native["add"], "deletionVector": vector.to_json()}
     native = {name: live[name] for name in _TAKEN if name in live}
-    after = replace(file, deleted_rows=vector.cardinality, native={"add": live})
     rows = (file.rows or 0) - vector.cardinality
-    return StagedFile(path=file.path, bytes=file.bytes, rows=rows, native=native), after
+    staged = StagedFile(path=file.path, bytes=file.bytes, rows=rows, native=native)
+    return staged, replace(file, deleted_rows=vector.cardinality, native={"add": live})
 
 
 def _objects(context: WriteContext, vectors: Sequence[DvDescriptor]) -> tuple[StagedFile, ...]:
