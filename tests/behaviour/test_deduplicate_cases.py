@@ -25,6 +25,7 @@ from lakehand.rows.sameness import Sameness
 from support.compactions import compact_inline, open_table
 from support.deduplications import (
     PROPERTIES,
+    SCHEMA,
     append,
     contents,
     deduplicate_inline,
@@ -157,6 +158,20 @@ def test_a_row_is_no_younger_because_others_of_its_file_were_deleted(tmp_path):
     deduplicate_inline(path, key=["id"], keep="last")
 
     assert contents(path) == [(1, 0, 2)]
+
+
+def test_who_came_first_is_the_same_after_a_compaction_where_rows_are_tracked(tmp_path):
+    path, tracked = tmp_path / "t", {"delta.enableRowTracking": "true"}
+    table = lakehand.create_table(path, SCHEMA, properties=tracked)
+    batches = [[(1, 0, 0), (2, 0, 1)], [(1, 0, 2), (3, 0, 3)], [(4, 0, 4), (2, 0, 5)]]
+    for batch in batches:
+        table.append(rows(*batch))
+    compact_inline(path, min_files=2)
+    table.append(rows((3, 0, 6)))
+
+    deduplicate_inline(path, key=["id"], keep="first")
+
+    assert contents(path) == kept(batches, keep="first")
 
 
 def test_files_older_than_the_log_come_before_all_others(tmp_path):
