@@ -77,6 +77,8 @@ def _options() -> argparse.Namespace:
     names = [case.name for case in CASES]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=names, default=names)
+    peers = sorted({name for case in CASES for name in case.contenders})
+    parser.add_argument("--peers", nargs="+", choices=peers, default=peers)
     parser.add_argument("--runs", type=int, default=3, help="of each contender")
     parser.add_argument("--spark-runs", type=int, default=1, help="of delta-spark, which is slow")
     parser.add_argument("--rows", type=int, help="in place of those of the case")
@@ -91,7 +93,7 @@ def _contest(case: Case, chosen: argparse.Namespace) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="cluster-", dir=CACHE))
         scratch = Path(folder)
-        for name in case.contenders:
+        for name in (name for name in case.contenders if name in chosen.peers):
             contender = stack.enter_context(Contender(name, scratch))
             runs = chosen.spark_runs if name == "delta-spark" else chosen.runs
             target = chosen.target_file_mib * MIB

@@ -11,7 +11,7 @@ from support.rows import assert_same_rows, delta_rs_rows, lakehand_rows, spark_r
 ROWS = """
 SELECT id, CAST(hash(id) % 1000 AS INT) AS x, concat('name ', hash(id, 1) % 1000) AS name,
   IF(id % 7 = 0, NULL, CAST(id % 13 AS DOUBLE)) AS y
-FROM range(20000)
+FROM range(9000)
 """
 
 
@@ -22,14 +22,14 @@ def path(oracle, tmp_path):
         f"CREATE TABLE delta.`{path}` (id LONG, x INT, name STRING, y DOUBLE) USING delta"
         " CLUSTER BY (x, name)"
     )
-    for part in range(3):
-        oracle.sql(f"INSERT INTO delta.`{path}` {ROWS} WHERE id % 3 = {part}")
+    for part in range(2):
+        oracle.sql(f"INSERT INTO delta.`{path}` {ROWS} WHERE id % 2 = {part}")
     return path
 
 
 def cluster(path, **options):
     with tasks_inline():
-        return lakehand.open_table(path, engine="local", target_file_bytes=50_000).cluster(
+        return lakehand.open_table(path, engine="local", target_file_bytes=30_000).cluster(
             **options
         )
 

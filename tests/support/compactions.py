@@ -149,11 +149,13 @@ def _runner(make: Callable[[], Any]) -> Iterator[None]:
         execute.open_runner = open_runner
 
 
-def cluster_inline(path: str, takeover_after: str = "2m", sort_task_bytes: int = 2**30) -> None:
+def cluster_inline(
+    path: str, takeover_after: str = "2m", sort_task_bytes: int = 2**30
+) -> OperationReport:
     """Put the rows of the table in order; by many tasks if `sort_task_bytes` is 0."""
     settings = {"takeover_after": takeover_after, "sort_task_bytes": sort_task_bytes}
     request = Request(operation="cluster", by="amount, id", curve="hilbert")
     with tasks_inline():
-        maintain.cluster(
+        return maintain.cluster(
             open_table(path), settings=Settings(settings, environment={}), request=request
         )

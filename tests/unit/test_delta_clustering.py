@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from lakehand.formats.delta.protocol.clustering import (
     CLUSTERING_DOMAIN,
     clustering_columns,
     clustering_names,
+    order_mark,
+    order_marks,
     shared_cube,
 )
 from lakehand.formats.delta.protocol.schema import (
@@ -18,6 +22,9 @@ from lakehand.formats.delta.protocol.schema import (
     StructField,
     StructType,
 )
+from lakehand.model.order import Order, Term
+
+PHYSICAL = "delta.columnMapping.physicalName"
 
 TAGS = {"ZCUBE_ID": "1", "ZCUBE_ZORDER_BY": '["a"]'}
 
@@ -66,3 +73,59 @@ def test_a_file_of_one_cube_is_part_of_it():
 def test_a_file_of_several_cubes_is_part_of_none(other):
     assert shared_cube([part_of(), other]) == {}
     assert shared_cube([other, part_of()]) == {}
+
+
+SCHEMA = StructType(
+    (
+        StructField("a", PrimitiveType("long"), metadata={PHYSICAL: "col-1"}),
+        StructField("b", PrimitiveType("string"), metadata={PHYSICAL: "col-2"}),
+    )
+)
+HILBERT = Order(terms=(Term(path=("a",)), Term(path=("b",))), curve="hilbert")
+
+
+def mark(order=HILBERT, *, unit="u", declared=(("col-1",), ("col-2",))):
+    return order_mark(order, unit, SCHEMA, mode=MappingMode.NAME, declared=declared)
+
+
+def read_marks(*entries, order=HILBERT):
+    tags = [list((entry.get("tags") or {}).items()) for entry in entries]
+    column = pa.array(tags, pa.map_(pa.string(), pa.string()))
+    found = order_marks(column, order, SCHEMA, mode=MappingMode.NAME)
+    return found["unit"].to_pylist(), found["is_asked"].to_pylist()
+
+
+def test_a_file_in_the_declared_order_says_so_in_words_of_others_too():
+    found = mark()
+
+    assert found["clusteringProvider"] == "liquid"
+    assert found["tags"]["ZCUBE_ID"] == found["tags"]["LAKEHAND_UNIT"] == "u"
+    assert found["tags"]["ZCUBE_ZORDER_BY"] == '["a","b"]'
+    assert found["tags"]["LAKEHAND_ORDER"] == "hilbert(col-1, col-2)"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"declared": ()},
+        {"declared": (("col-2",), ("col-1",))},
+        {"order": replace(HILBERT, curve="zorder")},
+    ],
+)
+def test_a_file_in_another_order_than_the_declared_one_says_nothing_to_others(changes):
+    found = mark(**changes)
+
+    assert set(found) == {"tags"}
+    assert set(found["tags"]) == {"LAKEHAND_ORDER", "LAKEHAND_UNIT"}
+
+
+def test_files_are_known_by_unit_and_order_whoever_put_them_in_order():
+    by_spark = {"tags": {"ZCUBE_ID": "c", "ZCUBE_ZORDER_BY": '["a","b"]'}}
+    other = mark(replace(HILBERT, curve="zorder"), unit="v")
+
+    assert read_marks(mark(), by_spark, other, {}, {"tags": None}) == (
+        ["u", "c", "v", None, None],
+        [True, True, False, False, False],
+    )
+    zorder = replace(HILBERT, curve="zorder")
+    assert read_marks(mark(), by_spark, other, order=zorder)[1] == [False, False, True]
