@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehand.errors import UnsafePathError
-from lakehand.storage.keys import check_key, check_prefix
+from lakehand.storage.keys import check_key, check_keys, check_prefix
 
 names = st.text(
     st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/%\\"), min_size=1
@@ -46,3 +46,18 @@ def test_a_prefix_may_end_with_a_slash_and_be_the_root():
     assert check_prefix("_delta_log/") == "_delta_log"
     assert check_prefix("") == ""
     assert check_prefix("/") == ""
+
+
+parts = st.sampled_from(["a", "", ".", "..", "%2e%2e", "a%20b", "x\ny", "\n", "a\0", "...", "b=1"])
+some_keys = st.lists(st.lists(parts, min_size=1, max_size=3).map("/".join), max_size=4)
+
+
+@given(keys=some_keys)
+def test_many_keys_are_checked_as_one_by_one(keys):
+    try:
+        expected = [check_key(key) for key in keys]
+    except UnsafePathError:
+        with pytest.raises(UnsafePathError):
+            check_keys(keys)
+    else:
+        assert check_keys(iter(keys)) == expected

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from lakehand.storage import Store
+    from lakehand.storage import DeleteFailure, Store
 
 __all__ = ["Deleter"]
 
@@ -33,12 +33,16 @@ class Deleter:
         keys = files["key"].to_pylist()
         failures = self._store.delete(keys)
         self._store.delete(beside)
-        kept = pa.array([failure.key for failure in failures], pa.string())
-        gone = files.filter(pc.invert(pc.is_in(files["key"], value_set=kept)))
+        gone = _without(files, failures) if failures else files
         self.files += gone.num_rows
         self.bytes += pc.sum(gone["bytes"]).as_py() or 0
         self.errors += [failure.error.to_json() | {"path": failure.key} for failure in failures]
         self.directories += self._store.remove_empty_directories(_directories(keys))
+
+
+def _without(files: pa.Table, failures: Sequence[DeleteFailure]) -> pa.Table:
+    kept = pa.array([failure.key for failure in failures], pa.string())
+    return files.filter(pc.invert(pc.is_in(files["key"], value_set=kept)))
 
 
 def _directories(keys: Iterable[str]) -> set[str]:

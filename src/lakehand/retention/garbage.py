@@ -54,6 +54,7 @@ class Garbage:
         connection.execute("CREATE TABLE going (key VARCHAR, bytes BIGINT, place BIGINT)")
         self._ordered: int | None = None
         self._place = 0
+        self._has_checksums = False
         self.files_scanned = 0
         self.files_ignored = 0
         self._kept: dict[str, int] = {}
@@ -74,7 +75,9 @@ class Garbage:
         """
         for found in _together(batches):
             is_known = pc.or_(names.is_data(found["key"]), found["unfinished"])
-            self._add("checksums", _checksums(found))
+            checksums = _checksums(found)
+            self._has_checksums |= checksums.num_rows > 0
+            self._add("checksums", checksums)
             data = found.filter(is_known)
             self.files_ignored += found.num_rows - data.num_rows
             self.add(data, young_since=young_since)
@@ -196,6 +199,8 @@ class Garbage:
 
     def checksums_of(self, files: pa.Table) -> list[str]:
         """Return the checksum files that lie beside `files`."""
+        if not self._has_checksums:
+            return []
         with self._registered("chosen", files):
             found = self._connection.sql(
                 f"SELECT key FROM checksums WHERE {_CHECKED_KEY} IN (SELECT key FROM chosen)"

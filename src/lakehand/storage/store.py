@@ -16,7 +16,7 @@ from lakehand.errors import (
     UnsafePathError,
 )
 from lakehand.observe.clock import Clock, SystemClock
-from lakehand.storage.keys import check_key, check_prefix
+from lakehand.storage.keys import check_key, check_keys, check_prefix
 from lakehand.storage.location import parse_location, parse_log_path
 from lakehand.storage.objects import DeleteFailure, ObjectReader
 from lakehand.storage.options import Options, connect_options
@@ -264,7 +264,7 @@ class Store:
 
         A missing key is no failure. When the store stops answering, all that is left fails.
         """
-        left = [check_key(key) for key in keys]
+        left = check_keys(keys)
         failures: builtins.list[DeleteFailure] = []
         while left:
             batch = left[:_DELETE_BATCH]
