@@ -12,19 +12,17 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pyarrow as pa
 
-from lakehand.assess.layout import ordered_columns
 from lakehand.assess.queries import read_queries
-from lakehand.assess.questions import AskedQueries, FixedQuestions
+from lakehand.assess.questions import AskedQueries, FixedQuestions, asked_columns
 from lakehand.assess.virtual_files import Sample
 from lakehand.model.order import Order
-from lakehand.rewrite.ordering import parse_terms
+from lakehand.rewrite.ordering import orderable_columns, parse_terms
 from lakehand.rewrite.sampling import sample_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
 
     from lakehand.assess.queries import Workload
     from lakehand.assess.questions import Questions
@@ -44,6 +42,9 @@ _READ_ROWS, _READ_FILES = 8 * 2**20, 256
 #: With fewer rows a file of the sample looks narrower than a real one.
 _ROWS_PER_FILE = 32
 _MOST_FILES = 1024
+#: Without queries: columns that are sampled, as many as tables keep statistics of, and those of
+#: them that are asked for, because they have most different values.
+_MOST_LOOKED_AT, _MOST_ASKED = 32, 8
 #: Columns that are tried, those asked for most first.
 _MOST_COLUMNS = 6
 _MOST_TOGETHER = 4
@@ -119,17 +120,28 @@ class Advice:
 
 def advise(table: FormatTable, *, settings: Settings, queries: str | None = None) -> Advice:
     """Try orders on a sample of the newest version; `queries` is SQL as `read_queries` takes it."""
-    known = dict(ordered_columns(table.snapshot().schema))
-    snapshot = table.snapshot(statistics=list(known))
+    newest = table.snapshot()
+    name = newest.table.rstrip("/").rpartition("/")[2]
+    workload = read_queries(queries, table_name=name, schema=newest.schema) if queries else None
+    columns = _relevant(newest.schema, workload)
+    snapshot = table.snapshot(version=newest.version, statistics=columns)
     settings = settings.with_properties(snapshot.properties)
-    name = snapshot.table.rstrip("/").rpartition("/")[2]
-    workload = read_queries(queries, table_name=name, schema=snapshot.schema) if queries else None
-    sample = _sample(table, snapshot, list(known))
+    sample = _sample(table, snapshot, columns)
     trial = _trial(snapshot, sample, workload, target_bytes=settings["target_file_bytes"])
     return _advice(snapshot, trial, workload)
 
 
+def _relevant(schema: pa.Schema, workload: Workload | None) -> list[str]:
+    """Return the columns to look at: those of the queries, or the first ones of the table."""
+    known = orderable_columns(schema)
+    if workload is None:
+        return list(known)[:_MOST_LOOKED_AT]
+    return [name for name in asked_columns(workload, schema) if name in known]
+
+
 def _sample(table: FormatTable, snapshot: Snapshot, columns: Sequence[str]) -> Sample:
+    if not columns:
+        return Sample.of(pa.table({}), {}, ())
     chosen = _chosen_files(snapshot.files)
     wanted = [*columns, *snapshot.partition_columns]
     order = Order(terms=parse_terms(wanted))
@@ -176,8 +188,8 @@ def _trial(
     }
     questions: Questions
     if workload is None:
-        questions = FixedQuestions.over({name: values[name] for name in movable})
-        asked = dict.fromkeys(sorted(movable, key=lambda name: -movable[name]))
+        asked = dict.fromkeys(sorted(movable, key=lambda name: -movable[name])[:_MOST_ASKED])
+        questions = FixedQuestions.over({name: values[name] for name in asked})
     else:
         queried = AskedQueries.of(workload, snapshot.schema, values)
         total = sum(queried.weights)

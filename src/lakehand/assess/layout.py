@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.errors import ValidationError
-from lakehand.model.snapshot import column_text
 from lakehand.planning.file_bounds import extents_of, value_bounds
 from lakehand.planning.overlap import overlap_depth
 from lakehand.planning.probes import ProbeSet, probes_of_bounds, skip_rate
+from lakehand.rewrite.ordering import orderable_columns, parse_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.planning.file_bounds import Extent
@@ -26,25 +25,8 @@ __all__ = [
     "ColumnLayout",
     "Layout",
     "column_names",
-    "has_order",
     "measure_layout",
-    "ordered_columns",
 ]
-
-#: Up to the next comma that stands in no backticks.
-_NAME = re.compile(r"(?:`(?:[^`]|``)+`|[^,`])+")
-_ORDERED = (
-    pa.types.is_boolean,
-    pa.types.is_integer,
-    pa.types.is_floating,
-    pa.types.is_decimal,
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_date,
-    pa.types.is_timestamp,
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,9 +71,7 @@ def column_names(by: str | Sequence[str]) -> tuple[str, ...]:
     >>> column_names("a, `b,c`.d")
     ('a', '`b,c`.d')
     """
-    texts = [by] if isinstance(by, str) else by
-    found = (name for text in texts for name in _NAME.findall(text))
-    return tuple(dict.fromkeys(name.strip() for name in found if name.strip()))
+    return tuple(dict.fromkeys(term.column for term in parse_terms(by)))
 
 
 def measure_layout(snapshot: Snapshot, columns: Sequence[str]) -> Layout:
@@ -137,7 +117,7 @@ def _rate_alone(probes: ProbeSet, rate: SkipRate, column: str) -> float | None:
 
 
 def _check_ordered(snapshot: Snapshot, columns: Sequence[str]) -> None:
-    ordered = dict(ordered_columns(snapshot.schema))
+    ordered = orderable_columns(snapshot.schema)
     known = {name.lower() for name in ordered}
     for column in columns:
         if column.lower() not in known:
@@ -145,20 +125,3 @@ def _check_ordered(snapshot: Snapshot, columns: Sequence[str]) -> None:
                 f"values of {column!r} have no order; those that have: {', '.join(ordered)}",
                 field=column,
             )
-
-
-def ordered_columns(
-    fields: pa.Schema | pa.DataType, above: tuple[str, ...] = ()
-) -> Iterator[tuple[str, pa.DataType]]:
-    """Yield the columns whose values have an order, members of structs included."""
-    for field in fields:
-        path = (*above, field.name)
-        if pa.types.is_struct(field.type):
-            yield from ordered_columns(field.type, path)
-        elif has_order(field.type):
-            yield column_text(path), field.type
-
-
-def has_order(type_: pa.DataType) -> bool:
-    """Say whether values of a type have an order."""
-    return any(test(type_) for test in _ORDERED)

@@ -22,12 +22,23 @@ if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
     from lakehand.planning.probes import ProbeSet
 
-__all__ = ["AskedQueries", "FixedQuestions", "Questions"]
+__all__ = ["AskedQueries", "FixedQuestions", "Questions", "asked_columns"]
 
 #: Of more different queries the rarest are left out.
 _MOST_QUERIES = 100
 #: Values that stand for those which the other side of a join holds, as parts of all rows.
 _JOINED_PARTS = (0.15, 0.5, 0.85)
+
+
+def asked_columns(workload: Workload, schema: pa.Schema) -> list[str]:
+    """Return the columns that queries ask for or join by, those of frequent queries first."""
+    found = []
+    for query in list(workload.queries)[:_MOST_QUERIES]:
+        if query.predicate:
+            references = parse_predicate(query.predicate, schema).references
+            found += [column_text(path) for path in references]
+        found += query.joined
+    return list(dict.fromkeys(found))
 
 
 class Questions(Protocol):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["order_of", "parse_terms", "resolve_order"]
+__all__ = ["order_of", "orderable_columns", "parse_terms", "resolve_order"]
 
 _NAME = r"(?:`(?:[^`]|``)+`|[^\s,`.]+)"
 _TERM = re.compile(
@@ -81,6 +81,11 @@ def _unquoted(name: str) -> str:
 def order_of(texts: Sequence[str], curve: Curve) -> Order:
     """Read an order that was checked before it was written down."""
     return Order(terms=parse_terms(texts), curve=curve)
+
+
+def orderable_columns(schema: pa.Schema) -> dict[str, pa.DataType]:
+    """Return the columns whose values have an order, members of structs included."""
+    return {column_text(path): kind for path, kind in _leaves(schema) if _is_orderable(kind)}
 
 
 def resolve_order(
