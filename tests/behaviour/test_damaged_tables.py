@@ -95,6 +95,12 @@ CASES = (
     Case(
         break_table=damage.lose_commit(3), names={"missing_commit"}, safely=None, at_a_loss=OLD
     ),
+    Case(
+        break_table=damage.lose_all_commits_from_the_checkpoint_on,
+        names={"missing_commit"},
+        safely=OLD,
+        at_a_loss=OLD,
+    ),
     Case(break_table=damage.cut_commit, names={"corrupt_commit"}, safely=None, at_a_loss=OLD),
     Case(break_table=damage.contradict, names={"corrupt_commit"}, safely=None, at_a_loss=OLD),
     Case(

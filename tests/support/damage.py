@@ -182,6 +182,11 @@ def lose_commit(version: int) -> Callable[[Path], None]:
     return lose
 
 
+def lose_all_commits_from_the_checkpoint_on(path: Path) -> None:
+    for version in range(FOLDED, VERSIONS):
+        commit_file(path, version).unlink()
+
+
 def cut_commit(path: Path) -> None:
     file = commit_file(path, 3)
     file.write_bytes(file.read_bytes()[:-20])

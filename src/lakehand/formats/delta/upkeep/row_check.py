@@ -75,11 +75,12 @@ class RowChecker:
         schema = file_schema(self.context.data_fields(), mode=self.context.mode)
         collector = self._collector()
         collector.forget()
-        collector.add(schema.arrow.empty_table())
         count = 0
         for batch in self.read(file):
             count += batch.num_rows
             collector.add(pa.Table.from_batches([schema.to_file(batch)]))
+        if not count:
+            collector.add(schema.arrow.empty_table())
         return count
 
     def _wrong_statistics(self, file: DataFile) -> Sequence[str]:
