@@ -88,9 +88,9 @@ def test_a_version_whose_files_are_gone_cannot_be_pinned(lake):
     assert list_pins(lake.store) == []
 
 
-def offsets(lake, batch, version, *, done, starting=False):
+def offsets(lake, batch, version, *, done, starting=False, name="stream"):
     source = {"reservoirId": TABLE_ID, "reservoirVersion": version, "isStartingVersion": starting}
-    stream = lake.store.open_other(f"{lake.store.url}-stream")
+    stream = lake.store.open_other(f"{lake.store.url}-{name}")
     stream.put(f"offsets/{batch}", f"v1\n{{}}\n{json.dumps(source)}".encode())
     if done:
         stream.put(f"commits/{batch}", b"v1\n{}")
@@ -104,6 +104,18 @@ def test_a_stream_holds_the_horizon_where_its_last_finished_batch_ended(lake):
     assert lake.vacuum(dry_run=True).files_to_delete == ()
     offsets(lake, 1, 1, done=True)
     assert lake.vacuum(dry_run=True).files_to_delete == ("dead.parquet",)
+
+
+def test_of_several_streams_the_slowest_holds_the_horizon(lake):
+    for name, version in (("slow", 0), ("fast", 1)):
+        uri = offsets(lake, 0, version, done=True, name=name)
+        make_pin(lake.table, name, {"stream": uri}, clock=lake.clock)
+    report = lake.vacuum(dry_run=True)
+    assert report.files_to_delete == ()
+    assert [(holder.name, holder.version) for holder in report.holders] == [
+        ("fast", 1),
+        ("slow", 0),
+    ]
 
 
 def test_a_stream_that_cannot_be_read_stops_vacuum_and_the_way_out_is_named(lake):
