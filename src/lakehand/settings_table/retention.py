@@ -17,6 +17,7 @@ RETENTION: tuple[Setting, ...] = (
         help="How long vacuum keeps files after the last version that needs them; not set: what "
         "the table asks for, and at least 7 days.",
         aliases=("vacuum.retention", "retentionDuration"),
+        aliases_by_unit=(("vacuum.retention.hours", "h"),),
     ),
     Setting(
         name="allow_short_retention",

@@ -156,4 +156,37 @@ SINK: tuple[Setting, ...] = (
         help="Row groups that a sink encodes at once.",
         minimum=1,
     ),
+    Setting(
+        name="sink_maintenance",
+        parse=parse_bool,
+        default=False,
+        help="Whether a sink compacts its table beside its commits, and vacuums it if"
+        " `vacuum_interval` is set. Checkpoints are written either way.",
+        aliases=("sink.maintenance", "maintenance.enabled"),
+    ),
+    Setting(
+        name="maintenance_commits",
+        parse=int,
+        default=10,
+        help="After so many commits a sink looks whether its table needs maintenance.",
+        aliases=("compaction.check-commits",),
+        minimum=1,
+    ),
+    Setting(
+        name="maintenance_interval",
+        parse=parse_duration,
+        default=timedelta(minutes=5),
+        help="A sink looks at the next commit, too, when the last look is this long ago.",
+        aliases=("compaction.check-interval",),
+        aliases_by_unit=(("compaction.check-interval.ms", "ms"),),
+        minimum=timedelta(milliseconds=1),
+    ),
+    Setting(
+        name="vacuum_interval",
+        parse=parse_duration,
+        default=None,
+        help="How often a sink that maintains its table vacuums it; not set: never.",
+        aliases=("vacuum.interval",),
+        minimum=timedelta(0),
+    ),
 )

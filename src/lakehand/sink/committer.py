@@ -58,7 +58,7 @@ class DeltaCommitter:
         #: What nobody knows the outcome of yet, by epoch.
         self._open: dict[int, Commission] = {}
         self._metrics = SinkMetrics()
-        self._upkeep = Upkeep(self._target, self._metrics)
+        self._upkeep = Upkeep(self._target, self._metrics, self._settings)
 
     def open(self) -> Self:
         """Learn what the table has of this pipeline. A table that is not there yet has nothing."""

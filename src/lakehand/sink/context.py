@@ -53,6 +53,12 @@ class SinkMetrics:
     slowest_commit_ms: float = 0.0
     #: Checkpoints that were written after commits.
     checkpoints: int = 0
+    #: Compactions that committed something, and files that they replaced.
+    compactions: int = 0
+    files_compacted: int = 0
+    vacuums: int = 0
+    #: Files that vacuum deleted.
+    files_vacuumed: int = 0
     #: Pieces of upkeep that failed; no commit failed for them.
     upkeep_errors: int = 0
     #: Newest version that this sink made; None if none.

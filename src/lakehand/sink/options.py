@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import RefusedError, ValidationError
@@ -15,6 +16,7 @@ __all__ = ["SinkOptions", "write_spec"]
 
 #: So many times what is gathered before it is written may wait.
 _PATIENCE = 4
+_RETENTION_FLOOR = timedelta(hours=168)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +52,7 @@ class SinkOptions:
     ) -> Self:
         """Return what `settings` ask for; ValidationError or RefusedError if it cannot be."""
         _refuse_what_is_not_there(settings)
+        _refuse_short_retention(settings)
         writer_id, overwrites = _writer_id(settings), settings["write_mode"] == "overwrite"
         delivery = settings["delivery"] or ("exactly-once" if writer_id else "at-least-once")
         if delivery == "exactly-once" and writer_id is None:
@@ -115,6 +118,19 @@ def _refuse_what_is_not_there(settings: Settings) -> None:
         raise _not_there("schema_evolution", "true", "rows must have the table's columns")
     if settings["catalog_type"] != "none":
         raise _not_there("catalog_type", settings["catalog_type"], "a table is a path or a URL")
+
+
+def _refuse_short_retention(settings: Settings) -> None:
+    """Say at once what a vacuum would say when it is due, days later."""
+    retention = settings["retention"]
+    if retention is None or retention >= _RETENTION_FLOOR or settings["allow_short_retention"]:
+        return
+    raise ValidationError(
+        f"a retention of {retention} is shorter than readers may count on",
+        field="retention",
+        value=str(retention),
+        hint=f"keep files for {_RETENTION_FLOOR}, or set allow_short_retention",
+    )
 
 
 def _not_there(setting: str, value: str, instead: str) -> RefusedError:

@@ -28,13 +28,13 @@ from lakehand.storage import Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import timedelta
     from pathlib import Path
     from types import TracebackType
 
     import pyarrow as pa
 
     from lakehand.model.work import Receipt
-    from lakehand.observe.clock import Clock
     from lakehand.sink.descriptors import Descriptor
     from lakehand.sink.epochs import EpochState
 
@@ -58,7 +58,7 @@ class DeltaSink:
         pipeline: str | None = None,
         properties: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
-        clock: Clock | None = None,
+        spark: Any = None,
         **settings: Any,
     ) -> None:
         """Check what is asked for; nothing is opened yet.
@@ -67,15 +67,16 @@ class DeltaSink:
         after every restart. `schema` creates a missing table when the sink is opened; without it
         the first rows do. `properties` are those of the new table. `where` says which part of the
         table an overwrite replaces. `pipeline` is the name of a DeltaCommitter that commits for
-        this sink, which then only writes: see `pre_commit`. Further keywords are settings, by any
-        of their spellings.
+        this sink, which then only writes: see `pre_commit`. `spark` is a session for maintenance,
+        which otherwise runs in processes of this machine. Further keywords are settings, by any of
+        their spellings.
         """
         self._settings = Settings({"writer_id": writer_id, **settings})
         self._options = SinkOptions.of(self._settings, where=where, pipeline=pipeline)
         self._store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
         self._schema = schema
         self._properties = properties
-        self._clock = clock or SystemClock()
+        self._spark = spark
         self._context: SinkContext | None = None
         self._delivery: ExactlyOnce | AtLeastOnce | None = None
         self._is_closed = False
@@ -117,19 +118,23 @@ class DeltaSink:
         return SinkContext(
             target=target,
             metrics=metrics,
-            upkeep=Upkeep(target, metrics),
+            upkeep=Upkeep(target, metrics, self._settings, spark=self._spark),
             options=options,
             spec=write_spec(self._settings),
             background=Background(timeout_seconds=options.timeout_seconds),
             buffer=Buffer(
                 max_rows=options.max_waiting_records, max_bytes=options.max_waiting_bytes
             ),
-            clock=self._clock,
+            clock=SystemClock(),
             max_retries=self._settings["max_retries"],
         )
 
-    def close(self) -> None:
-        """End the sink: exactly-once rolls an open epoch back, at-least-once commits what waits."""
+    def close(self, *, timeout: timedelta | None = None) -> None:
+        """End the sink: exactly-once rolls an open epoch back, at-least-once commits what waits.
+
+        Waits for maintenance that is under way; `timeout` stops it after that time where it is
+        safe to.
+        """
         if self._is_closed or self._context is None:
             self._is_closed = True
             return
@@ -138,7 +143,8 @@ class DeltaSink:
         finally:
             self._is_closed = True
             self._context.background.close()
-            self._context.upkeep.close()
+            seconds = None if timeout is None else timeout.total_seconds()
+            self._context.upkeep.close(timeout_seconds=seconds)
 
     def __enter__(self) -> Self:
         return self.open()
