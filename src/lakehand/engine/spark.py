@@ -22,7 +22,12 @@ from lakehand.engine.base import (
 )
 from lakehand.engine.cores import CoreShare
 from lakehand.engine.session import open_session
-from lakehand.engine.spark_exchange import exchange_frame, pack_exchange, read_exchanged
+from lakehand.engine.spark_exchange import (
+    ROWS_A_BATCH,
+    exchange_frame,
+    pack_exchange,
+    read_exchanged,
+)
 from lakehand.engine.spark_task import OUTCOME_SCHEMA, pack_work, shipped_function
 from lakehand.errors import StorageError, TaskFailedError, WorkerMismatchError
 from lakehand.observe import get_logger, log_event
@@ -95,6 +100,7 @@ class SparkRunner:
         """Run both stages as one job, as `Exchanging.exchange` promises."""
         work = pack_exchange(split, payloads, join, parts=parts)
         spark = self._session()
+        rows_a_batch = _setting(spark, ROWS_A_BATCH, "10000")
         job = _Job(spark, lambda own: exchange_frame(own, work, tasks=len(payloads), parts=parts))
         try:
             while not job.wait(_POLL_SECONDS):
@@ -103,6 +109,10 @@ class SparkRunner:
             job.interrupt()
             _expect_stragglers(run)
             raise
+        finally:
+            if _is_connect(spark):
+                # There the job has no session of its own.
+                spark.conf.set(ROWS_A_BATCH, rows_a_batch)
         if job.may_have_stragglers:
             _expect_stragglers(run)
         if job.error is not None:

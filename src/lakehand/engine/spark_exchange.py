@@ -24,12 +24,15 @@ if TYPE_CHECKING:
 
     from lakehand.engine.exchange import Join, Split
 
-__all__ = ["exchange_frame", "pack_exchange", "read_exchanged"]
+__all__ = ["ROWS_A_BATCH", "exchange_frame", "pack_exchange", "read_exchanged"]
+
+#: The setting for how many rows Spark hands to a task at once.
+ROWS_A_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 _PIECES = pa.schema([("part", pa.int32()), ("piece", pa.binary())])
 _PIECE_SCHEMA = "part int, piece binary"
-#: Rows that Spark hands to a task at once: each is a piece of up to 16 MiB.
-_ROWS_A_BATCH = 8
+#: Each is a piece of up to 16 MiB.
+_PIECES_A_BATCH = 8
 
 
 def pack_exchange(
@@ -45,7 +48,7 @@ def pack_exchange(
 
 def exchange_frame(spark: Any, work: bytes, *, tasks: int, parts: int) -> Any:
     """Return the frame whose rows are the outcomes of all parts."""
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_ROWS_A_BATCH))
+    spark.conf.set(ROWS_A_BATCH, str(_PIECES_A_BATCH))
     numbers = spark.range(0, tasks, 1, tasks)
     pieces = numbers.mapInArrow(_splitting(work), _PIECE_SCHEMA)
     # By number and not by hash: each part is a task of its own. One more is for what is said.
