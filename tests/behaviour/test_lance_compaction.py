@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import lance
-import pyarrow as pa
 import pytest
 
 import lakehand
@@ -16,6 +15,7 @@ from support.lance_tables import (
     fragment_count,
     make_lance,
     rows_of,
+    rows_of_every_kind,
     searches,
     some_rows,
     unknown_files,
@@ -108,26 +108,6 @@ def test_columns_of_every_kind_are_proved_and_survive(tmp_path):
     after = lance.dataset(path).to_table()
     assert (report.proof.kind, fragment_count(path)) == ("digest", 1)
     assert (after.schema, after.to_pylist()) == (before.schema, before.to_pylist())
-
-
-def rows_of_every_kind() -> pa.Table:
-    halves = pa.array([1.5, -0.0, float("inf"), None], pa.float16())
-    columns = {
-        "half": halves,
-        "halves": pa.FixedSizeListArray.from_arrays(pa.array([0.5] * 8).cast(pa.float16()), 2),
-        "word": pa.array(["a", "b", None, "a"]).dictionary_encode(),
-        "instant": pa.array([1, 2, None, -3], pa.timestamp("ns", tz="UTC")),
-        "time": pa.array([1, 2, 3, None], pa.time64("ns")),
-        "length": pa.array([1, None, 2, 3], pa.duration("ns")),
-        "nested": pa.array([{"a": [1, None]}, {"a": []}, {"a": None}, None]),
-        "lists": pa.array([[[1], []], [], None, [None]]),
-        "vector": pa.array([[1.0, None], None, [0.0, -0.0], [2, 3]], pa.list_(pa.float32(), 2)),
-        "bytes": pa.array([b"\x00", b"", None, b"x"]),
-        "large": pa.array(["x", None, "", "y"], pa.large_string()),
-        "flag": pa.array([True, None, False, True]),
-        "amount": pa.array([1, 2, None, 3]).cast(pa.decimal128(30, 3)),
-    }
-    return pa.table(columns)
 
 
 @pytest.fixture

@@ -191,8 +191,6 @@ def test_a_shallow_clone_is_read_and_not_rewritten(path, tmp_path):
     ("verb", "reason"),
     [
         (lambda table: table.statistics(), "keeps no statistics"),
-        (lambda table: table.cluster(by=["id"]), "keeps rows in their order"),
-        (lambda table: table.compact(sort_by="id"), "keeps rows in their order"),
         (lambda table: table.deduplicate(key=["id"]), "does not write rows"),
         (lambda table: table.checkpoint(), "no checkpoints"),
     ],

@@ -34,6 +34,27 @@ def some_rows(start: int, count: int = ROWS) -> pa.Table:
     )
 
 
+def rows_of_every_kind() -> pa.Table:
+    """Return four rows of types that are easily confused or cut off."""
+    halves = pa.array([1.5, -0.0, float("inf"), None], pa.float16())
+    columns = {
+        "half": halves,
+        "halves": pa.FixedSizeListArray.from_arrays(pa.array([0.5] * 8).cast(pa.float16()), 2),
+        "word": pa.array(["a", "b", None, "a"]).dictionary_encode(),
+        "instant": pa.array([1, 2, None, -3], pa.timestamp("ns", tz="UTC")),
+        "time": pa.array([1, 2, 3, None], pa.time64("ns")),
+        "length": pa.array([1, None, 2, 3], pa.duration("ns")),
+        "nested": pa.array([{"a": [1, None]}, {"a": []}, {"a": None}, None]),
+        "lists": pa.array([[[1], []], [], None, [None]]),
+        "vector": pa.array([[1.0, None], None, [0.0, -0.0], [2, 3]], pa.list_(pa.float32(), 2)),
+        "bytes": pa.array([b"\x00", b"", None, b"x"]),
+        "large": pa.array(["x", None, "", "y"], pa.large_string()),
+        "flag": pa.array([True, None, False, True]),
+        "amount": pa.array([1, 2, None, 3]).cast(pa.decimal128(30, 3)),
+    }
+    return pa.table(columns)
+
+
 def make_lance(
     path: Path, *, fragments: int = FRAGMENTS, stable_row_ids: bool = False, **options: Any
 ) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 #: What may be done to a table, as far as its format has a say in it.
-Operation = Literal["read", "inspect", "checkpoint", "rewrite", "append", "vacuum"]
+Operation = Literal["read", "inspect", "checkpoint", "rewrite", "order", "append", "vacuum"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from lakehand.errors import ValidationError
 from lakehand.expressions.predicate import parse_predicate
-from lakehand.formats.base import require_capability
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.work import Group
 from lakehand.observe.clock import SystemClock
@@ -234,7 +233,7 @@ class _Planner:
                 )
         if not wish:
             return None
-        require_capability(self.table, "order")
+        self.table.require("order", snapshot)
         return resolve_order(
             parse_terms(wish),
             self.request.curve,

@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime, timedelta
 
+    from lakehand.formats.base import Operation
     from lakehand.formats.delta.log.file_table import FileKey
     from lakehand.formats.delta.log.snapshot import DeltaState
-    from lakehand.formats.delta.protocol.features import Operation
     from lakehand.formats.worker import FormatWorker
     from lakehand.model.head import TableHead
     from lakehand.model.history import Difference, HistoryEntry
@@ -149,6 +149,9 @@ class DeltaTable(DeltaUpkeep):
     def require(
         self, operation: Operation, snapshot: Snapshot | TableHead, *, force: bool = False
     ) -> None:
+        # Whatever may be rewritten may be put in order.
+        if operation == "order":
+            return
         state: DeltaState = snapshot.native
         require_write(operation, state.protocol, state.metadata, table=self.store.url, force=force)
 

@@ -11,16 +11,23 @@ from lakehand.formats.lance.log.manifests import has_detached_versions
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pyarrow as pa
+
     from lakehand.formats.base import Operation
     from lakehand.formats.lance.log.state import LanceState
+    from lakehand.model.head import TableHead
+    from lakehand.model.snapshot import Snapshot
     from lakehand.storage import Store
 
 __all__ = ["require"]
 
+_LEGACY = "0.1"
+_BLOB = b"lance-encoding:blob"
 
-def require(store: Store, operation: Operation, state: LanceState) -> None:
+
+def require(store: Store, operation: Operation, snapshot: Snapshot | TableHead) -> None:
     """Raise RefusedError, which names the feature, if `operation` is not safe on this table."""
-    for feature, why in _obstacles(store, operation, state):
+    for feature, why in _obstacles(store, operation, snapshot):
         raise RefusedError(
             f"{operation} is refused on {store.url}: {why}",
             table=store.url,
@@ -30,13 +37,29 @@ def require(store: Store, operation: Operation, state: LanceState) -> None:
         )
 
 
-def _obstacles(store: Store, operation: Operation, state: LanceState) -> Iterator[tuple[str, str]]:
-    if operation not in ("rewrite", "vacuum"):
-        return
-    if state.has_other_bases:
+def _obstacles(
+    store: Store, operation: Operation, snapshot: Snapshot | TableHead
+) -> Iterator[tuple[str, str]]:
+    state: LanceState = snapshot.native
+    if operation == "order":
+        yield from _obstacles_to_order(snapshot.schema, state)
+    if operation in ("rewrite", "vacuum") and state.has_other_bases:
         yield "base paths", "some of its files lie outside of its root, as in a shallow clone"
-    if operation == "vacuum":
-        if open_dataset(store).branches.list():
-            yield "branches", "its branches need files that their own versions name"
-        if has_detached_versions(store):
-            yield "detached versions", "it has versions outside of its history"
+    if operation == "vacuum" and open_dataset(store).branches.list():
+        yield "branches", "its branches need files that their own versions name"
+    if operation == "vacuum" and has_detached_versions(store):
+        yield "detached versions", "it has versions outside of its history"
+
+
+def _obstacles_to_order(schema: pa.Schema, state: LanceState) -> Iterator[tuple[str, str]]:
+    """Yield what would point to the wrong rows, or could not be written, in another order."""
+    if state.indices:
+        names = ", ".join(state.indices)
+        yield "indices", f"its indices ({names}) name rows by their place; drop them first"
+    if state.has_stable_row_ids:
+        yield "stable row ids", "ids of rows are kept in the order of the rows"
+    if state.storage_version == _LEGACY:
+        yield "legacy files", "its files are of Lance's first format"
+    blobs = [field.name for field in schema if _BLOB in (field.metadata or {})]
+    if blobs:
+        yield "blob columns", f"payloads of {blobs[0]} do not move with their rows"

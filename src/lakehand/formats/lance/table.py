@@ -14,6 +14,7 @@ from lakehand.formats.lance.connect import load_lance
 from lakehand.formats.lance.files import fragments
 from lakehand.formats.lance.log import history
 from lakehand.formats.lance.log.manifests import MANIFESTS, listed_versions
+from lakehand.formats.lance.log.order_marks import order_marks
 from lakehand.formats.lance.log.proved import proved_files
 from lakehand.formats.lance.log.snapshot import load_snapshot, table_head
 from lakehand.formats.lance.protocol import require
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 __all__ = ["LanceFormat", "LanceTable"]
 
 _NO_STATISTICS = "Lance keeps no statistics of columns by fragment; build a scalar index instead"
-_NO_ORDER = "Lance's own rewrite keeps rows in their order, and indices name rows by their place"
 _NO_WRITES = "lakehand does not write rows into Lance tables yet; use Lance"
 _NO_CHECKPOINTS = "every version of a Lance table is complete in itself"
 
@@ -99,7 +99,6 @@ class LanceTable(LanceUpkeep):
             "append": _NO_WRITES,
             "checkpoint": _NO_CHECKPOINTS,
             "delete": _NO_WRITES,
-            "order": _NO_ORDER,
             "statistics": _NO_STATISTICS,
         },
     )
@@ -138,10 +137,12 @@ class LanceTable(LanceUpkeep):
         force: bool = False,  # noqa: ARG002  no other metadata lies beside the table
     ) -> None:
         require_capability(self, operation)
-        require(self.store, operation, snapshot.native)
+        require(self.store, operation, snapshot)
 
     def native_group(self, snapshot: Snapshot, group: Group) -> Mapping[str, Any]:  # noqa: ARG002
-        """Return the options of the task by which Lance rewrites `group`."""
+        """Return the options of the task by which Lance rewrites `group`; it knows no order."""
+        if group.method == "sort":
+            return {}
         return {"target_rows_per_fragment": 2**31, "max_bytes_per_file": group.target_file_bytes}
 
     def partition_keys(self, snapshot: Snapshot, *, keeps_order: bool = True) -> pa.Array:  # noqa: ARG002
@@ -151,10 +152,8 @@ class LanceTable(LanceUpkeep):
     def clustering(self, snapshot: Snapshot) -> tuple[str, ...]:  # noqa: ARG002
         return ()
 
-    def order_marks(self, snapshot: Snapshot, order: Order) -> pa.Table:  # noqa: ARG002
-        count = snapshot.file_count
-        marks = {"unit": pa.nulls(count, pa.string()), "is_asked": pa.array([False] * count)}
-        return pa.table(marks)
+    def order_marks(self, snapshot: Snapshot, order: Order) -> pa.Table:
+        return order_marks(self.store, snapshot.files, order)
 
     def survey(self, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:  # noqa: ARG002
         """Return nothing: what is to be known of fragments is in the manifest."""
@@ -227,7 +226,8 @@ class LanceTable(LanceUpkeep):
 
     def end_deletion(self, deletion: Deletion, outcome: DeletionOutcome) -> None:  # noqa: ARG002
         """Forget what is remembered of versions that went."""
-        drop_records(self.store, keep=listed_versions(self.store))
+        live = self.snapshot().files["path"].to_pylist()
+        drop_records(self.store, versions=listed_versions(self.store), live=live)
 
     def streamed_version(self, checkpoint: Store) -> int:
         raise RefusedError(

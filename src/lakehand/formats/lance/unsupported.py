@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, NoReturn
 from lakehand.errors import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
     from lakehand.errors import LakehandError
     from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions
     from lakehand.formats.worker import CopiedFile, Decoder, NewFiles, TaskLimits, WriteSpec
-    from lakehand.model.order import Order
     from lakehand.model.work import DataFile, Refreshed, StagedFile
-    from lakehand.prove.digest import Digester
     from lakehand.storage import Store
 
 __all__ = ["Unsupported"]
@@ -31,17 +29,6 @@ class Unsupported:
     __slots__ = ()
 
     store: Store
-
-    def read_digested(
-        self,
-        inputs: Sequence[DataFile],  # noqa: ARG002
-        digester: Digester,  # noqa: ARG002
-        *,
-        limits: TaskLimits,  # noqa: ARG002
-        decoder: Decoder = "duckdb",  # noqa: ARG002
-    ) -> Iterator[pa.RecordBatch]:
-        """Refuse: rows of Lance tables move by Lance's own tasks."""
-        self._refuse("rewrite", "its rows move by Lance's own tasks")
 
     @property
     def hides_rows(self) -> bool:
@@ -92,27 +79,8 @@ class Unsupported:
     def refresh(self, files: Sequence[DataFile]) -> Iterator[Refreshed | LakehandError]:  # noqa: ARG002
         self._refuse("statistics")
 
-    def write(
-        self,
-        batches: Iterable[pa.RecordBatch],  # noqa: ARG002
-        spec: WriteSpec,  # noqa: ARG002
-        *,
-        like: Sequence[DataFile],  # noqa: ARG002
-        stem: str,  # noqa: ARG002
-    ) -> tuple[StagedFile, ...]:
-        self._refuse("order")
-
     def open_files(self, spec: WriteSpec, *, stem: str) -> NewFiles:  # noqa: ARG002
         self._refuse("append")
-
-    def mark_ordered(
-        self,
-        files: Sequence[StagedFile],  # noqa: ARG002
-        order: Order,  # noqa: ARG002
-        *,
-        unit: str,  # noqa: ARG002
-    ) -> tuple[StagedFile, ...]:
-        self._refuse("order")
 
     def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec) -> int:  # noqa: ARG002
         """Refuse: Lance writes new fragments nowhere but into the table."""

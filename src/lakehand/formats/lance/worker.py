@@ -14,20 +14,23 @@ from lakehand.errors import (
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.lance.connect import open_dataset, translated
 from lakehand.formats.lance.files.fragments import DATA_DIRECTORY, find_fragments
+from lakehand.formats.lance.files.plain import plain_batch
 from lakehand.formats.lance.files.rewriting import new_fragments, run_task, staged_files
 from lakehand.formats.lance.files.rows import digested_rows, digested_schema, read_rows
 from lakehand.formats.lance.files.staged import open_staged, stored_rows
+from lakehand.formats.lance.files.writing import write_fragments
 from lakehand.formats.lance.unsupported import Unsupported
 from lakehand.formats.lance.upkeep.file_check import check_files, check_rows
 from lakehand.formats.worker import NotDecodable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
-    from lakehand.formats.worker import Decoder, TaskLimits
+    from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec
     from lakehand.model.head import TableHead
+    from lakehand.model.order import Order
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.verification import Finding
     from lakehand.model.work import DataFile, Group, StagedFile
@@ -114,6 +117,49 @@ class LanceWorker(Unsupported):
         return read_rows(
             staged, staged.get_fragments(), columns=self.schema.names, row_identity=row_identity
         )
+
+    def read_digested(
+        self,
+        inputs: Sequence[DataFile],
+        digester: Digester,
+        *,
+        limits: TaskLimits,  # noqa: ARG002
+        decoder: Decoder = "duckdb",
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream the visible rows of `inputs`, each counted in `digester`."""
+        _require_any(decoder)
+        with translated(self.store, "to read fragments"):
+            for batch in self.read(inputs):
+                digester.add(plain_batch(batch))
+                yield batch
+
+    def write(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        spec: WriteSpec,
+        *,
+        like: Sequence[DataFile],
+        stem: str,
+    ) -> tuple[StagedFile, ...]:
+        """Write rows that come in another order into fragments whose names start with `stem`."""
+        dataset = self._dataset
+        size, rows = sum(file.bytes for file in like), self.count_rows(like)
+        rows_a_file = max(1, spec.target_file_bytes * rows // max(1, size))
+        found = self._find(dataset, like)
+        with translated(self.store, "to write fragments"):
+            return write_fragments(
+                self.store, dataset, batches, found, rows_a_file=rows_a_file, stem=stem
+            )
+
+    def mark_ordered(
+        self,
+        files: Sequence[StagedFile],
+        order: Order,  # noqa: ARG002  the record of the commit has it
+        *,
+        unit: str,  # noqa: ARG002  the names of the files have it
+    ) -> tuple[StagedFile, ...]:
+        """Note nothing: see `order_marks`."""
+        return tuple(files)
 
     def digest_rows(
         self,

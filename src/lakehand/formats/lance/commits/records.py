@@ -17,8 +17,16 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = ["Record", "drop_pending", "drop_records", "note_landed", "put_pending", "read_pending"]
-__all__ += ["read_record"]
+__all__ = [
+    "Record",
+    "drop_pending",
+    "drop_records",
+    "list_records",
+    "note_landed",
+    "put_pending",
+    "read_pending",
+    "read_record",
+]
 
 _DIRECTORY = "_lakehand/commits"
 
@@ -64,11 +72,21 @@ def read_record(store: Store, version: int) -> Record | None:
     return _read(store, _key(version))
 
 
-def drop_records(store: Store, *, keep: Collection[int]) -> None:
-    """Forget commits whose versions are gone."""
-    kept = {_key(version) for version in keep}
+def list_records(store: Store) -> list[Record]:
+    """Return all that is remembered, the oldest version first."""
     _, objects = store.list_directory(_DIRECTORY)
-    store.delete(found.key for found in objects if found.key not in kept)
+    found = (_read(store, key) for key in sorted(info.key for info in objects))
+    return [record for record in found if record is not None]
+
+
+def drop_records(store: Store, *, versions: Collection[int], live: Collection[str]) -> None:
+    """Forget commits whose versions are gone, and whose files the table no longer has."""
+    kept = {_key(version) for version in versions}
+    _, objects = store.list_directory(_DIRECTORY)
+    for key in {info.key for info in objects} - kept:
+        record = _read(store, key)
+        if record is not None and set(record.outputs).isdisjoint(live):
+            store.delete([key])
 
 
 def _read(store: Store, key: str) -> Record | None:

@@ -38,13 +38,11 @@ NATIVE_TYPE = pa.struct(
         "deletions": pa.string(),
     }
 )
-#: Lance has no partitions, and keeps no bounds of columns by fragment.
+#: Lance has no partitions.
 _NO_MEMBERS = pa.struct([])
 
 
-def file_table(
-    store: Store, fragments: Iterable[Any], *, at: datetime, with_bounds: bool
-) -> pa.Table:
+def file_table(store: Store, fragments: Iterable[Any], *, at: datetime) -> pa.Table:
     """Return one row a fragment, in the order of the table.
 
     When a fragment was written is not known: `at` is when it was there at the latest.
@@ -53,8 +51,7 @@ def file_table(
     table = pa.Table.from_pylist(rows, schema=pa.schema([*_COLUMNS, ("native", NATIVE_TYPE)]))
     times = pa.array([at] * len(rows), FILE_COLUMNS["modified_at"])
     nothing = pa.array([{}] * len(rows), _NO_MEMBERS)
-    table = table.add_column(4, "modified_at", times).add_column(5, "partition", nothing)
-    return table.append_column("bounds", nothing) if with_bounds else table
+    return table.add_column(4, "modified_at", times).add_column(5, "partition", nothing)
 
 
 _COLUMNS = [(name, kind) for name, kind in FILE_COLUMNS.items() if name != "modified_at"]

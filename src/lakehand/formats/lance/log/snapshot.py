@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import VersionNotFoundError
 from lakehand.formats.lance.connect import open_dataset, translated
+from lakehand.formats.lance.files.bounds import unknown_bounds
 from lakehand.formats.lance.files.fragments import file_table
 from lakehand.formats.lance.log.state import LanceState
 from lakehand.model.head import TableHead
@@ -35,7 +36,10 @@ def load_snapshot(
     with translated(store, "to read a version"):
         state = _state(dataset)
         at = utc(dataset.get_version()["timestamp"])
-        files = file_table(store, dataset.get_fragments(), at=at, with_bounds=bool(statistics))
+        files = file_table(store, dataset.get_fragments(), at=at)
+        if statistics:
+            bounds = unknown_bounds(dataset.schema, statistics, count=files.num_rows)
+            files = files.append_column("bounds", bounds)
         return Snapshot(
             table=store.url,
             version=dataset.version,

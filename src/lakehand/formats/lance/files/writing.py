@@ -1,0 +1,149 @@
+"""Rows written into new fragments by lakehand itself, under names that it has reserved."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from lakehand.formats.lance.connect import address, load_lance
+from lakehand.formats.lance.files.fragments import DATA_DIRECTORY
+from lakehand.formats.lance.files.rewriting import staged_files
+from lakehand.formats.lance.files.staged import open_staged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from lakehand.model.work import StagedFile
+    from lakehand.storage import Store
+
+__all__ = ["write_fragments"]
+
+
+def write_fragments(
+    store: Store,
+    dataset: Any,
+    batches: Iterable[pa.RecordBatch],
+    replaced: Sequence[Any],
+    *,
+    rows_a_file: int,
+    stem: str,
+) -> tuple[StagedFile, ...]:
+    """Write rows into fragments that take the place of `replaced`, each of so many rows."""
+    with _Writer(store, dataset, rows_a_file=rows_a_file, stem=stem) as writer:
+        for batch in batches:
+            writer.write(batch)
+    return staged_files(_account(dataset, replaced, writer.fragments()))
+
+
+def _account(dataset: Any, replaced: Sequence[Any], new: list[dict[str, Any]]) -> str:
+    """Return the account that Lance gives of a task of its own, for rows that moved anywhere.
+
+    Where rows went is left out: there is no index that would have to know.
+    """
+    old = [fragment.metadata.to_json() for fragment in replaced]
+    metrics = {
+        "fragments_removed": len(old),
+        "fragments_added": len(new),
+        "files_removed": sum(len(fragment["files"]) for fragment in old),
+        "files_added": len(new),
+    }
+    return json.dumps(
+        {
+            "metrics": metrics,
+            "new_fragments": new,
+            "read_version": dataset.version,
+            "original_fragments": old,
+            "row_addrs": None,
+        }
+    )
+
+
+class _Writer:
+    """Files of a number of rows each, one after the other."""
+
+    def __init__(self, store: Store, dataset: Any, *, rows_a_file: int, stem: str) -> None:
+        self._store = store
+        self._dataset = dataset
+        self._rows_a_file = rows_a_file
+        self._stem = stem
+        self._file: Any = None
+        #: How Lance describes a data file with all columns of the table.
+        self._description: dict[str, Any] = {}
+        #: Rows of each file by its name.
+        self._written: dict[str, int] = {}
+        self._name = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take rows, which have the columns of the table."""
+        for piece in self._pieces(batch):
+            if self._file is None:
+                self._open(piece)
+            self._file.write_batch(piece)
+            self._written[self._name] += piece.num_rows
+            if self._written[self._name] >= self._rows_a_file:
+                self._close()
+
+    def fragments(self) -> list[dict[str, Any]]:
+        """Return what was written, as Lance describes fragments."""
+        return [
+            {
+                "id": 0,
+                "files": [{**self._description, "path": name, "file_size_bytes": size}],
+                "physical_rows": rows,
+            }
+            for (name, rows), size in zip(self._written.items(), self._sizes(), strict=True)
+        ]
+
+    def _sizes(self) -> list[int]:
+        return [self._store.head(f"{DATA_DIRECTORY}/{name}").bytes for name in self._written]
+
+    def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        start = 0
+        while start < batch.num_rows:
+            taken = self._written[self._name] if self._file is not None else 0
+            piece = batch.slice(start, self._rows_a_file - taken)
+            yield piece
+            start += piece.num_rows
+
+    def _open(self, rows: pa.RecordBatch) -> None:
+        load_lance()
+        from lance.file import LanceFileWriter
+
+        if not self._description:
+            self._description = _describe_file(self._store, self._dataset, rows.slice(0, 1))
+        self._name = f"{self._stem}-{len(self._written)}.lance"
+        self._written[self._name] = 0
+        self._file = LanceFileWriter(
+            f"{address(self._store)}/{DATA_DIRECTORY}/{self._name}",
+            self._dataset.schema,
+            version=self._dataset.data_storage_version,
+            storage_options=self._store.connection_options() or None,
+        )
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+
+def _describe_file(store: Store, dataset: Any, row: pa.RecordBatch) -> dict[str, Any]:
+    """Return which columns of a data file are which of the table.
+
+    Lance tells by writing a row into a dataset in memory that has the same columns.
+    """
+    fragments = load_lance().fragment.write_fragments(
+        pa.Table.from_batches([row]),
+        open_staged(store, dataset, []),
+        mode="append",
+        data_storage_version=dataset.data_storage_version,
+    )
+    description: dict[str, Any] = fragments[0].to_json()["files"][0]
+    return description

@@ -1,0 +1,154 @@
+"""Rows of Lance tables put in order: by the same planning and sorting as Delta's."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lakehand
+from lakehand.errors import RefusedError, UnknownColumnError
+from lakehand.observe.steps import Step
+from support.compactions import tasks_inline
+from support.crash import run_and_kill
+from support.lance_tables import (
+    ROWS,
+    add_indices,
+    compact_lance,
+    data_sizes,
+    fragment_count,
+    make_lance,
+    rows_of,
+    rows_of_every_kind,
+    some_rows,
+    unknown_files,
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = make_lance(tmp_path / "t")
+    lance.dataset(path).delete("id % 10 = 3")
+    return path
+
+
+def clustered(path, **options):
+    half = sum(size for _, size in data_sizes(path)) // 2
+    with tasks_inline():
+        table = lakehand.open_table(path, target_file_bytes=half)
+        return table.cluster(**options)
+
+
+def test_rows_are_sorted_by_the_columns_that_were_asked_for(path):
+    rows = rows_of(path)
+    with tasks_inline():
+        report = lakehand.open_table(path).compact(sort_by="word, id DESC")
+
+    assert (report.outcome, report.methods.sort, report.proof.kind) == ("committed", 1, "digest")
+    found = lance.dataset(path).to_table(columns=["id", "word"])
+    assert found == found.sort_by([("word", "ascending"), ("id", "descending")])
+    assert rows_of(path) == rows
+
+
+@pytest.mark.parametrize("curve", ["hilbert", "zorder", "linear"])
+def test_rows_of_a_clustered_table_are_the_same(path, curve):
+    rows = rows_of(path)
+    report = clustered(path, by=["id", "word"], curve=curve)
+
+    assert (report.outcome, report.curve) == ("committed", curve)
+    assert fragment_count(path) < 8
+    assert rows_of(path) == rows
+
+
+def test_fragments_of_a_clustered_table_lie_apart(tmp_path):
+    path = str(tmp_path / "t")
+    shuffled = np.random.default_rng(1).permutation(400)
+    for number in range(4):
+        part = pa.table({"id": shuffled[number::4], "text": ["x" * 50] * 100})
+        lance.write_dataset(part, path, mode="append" if number else "create")
+
+    clustered(path, by=["id"], curve="linear")
+
+    spans = [_span(fragment) for fragment in lance.dataset(path).get_fragments()]
+    assert len(spans) > 1
+    assert all(before[1] < after[0] for before, after in pairwise(spans))
+
+
+def _span(fragment):
+    ids = fragment.to_table(columns=["id"])["id"].to_pylist()
+    return min(ids), max(ids)
+
+
+def test_what_is_in_order_already_is_left_alone_and_new_rows_are_not(path):
+    clustered(path, by=["id"])
+    version = lance.dataset(path).version
+    with tasks_inline():
+        table = lakehand.open_table(path, target_file_bytes=10_000)
+        assert table.cluster(by=["id"]).outcome == "nothing_to_do"
+        assert lance.dataset(path).version == version
+        lance.write_dataset(some_rows(5000), path, mode="append")
+        assert table.cluster(by=["id"]).outcome == "committed"
+    assert rows_of(path)["id"].to_pylist()[-ROWS:] == list(range(5000, 5000 + ROWS))
+
+
+def test_columns_of_every_kind_move_with_their_rows(tmp_path):
+    path, rows = str(tmp_path / "t"), rows_of_every_kind()
+    for number in range(4):
+        ids = pa.array([number + 4 * place for place in (3, 1, 0, 2)])
+        part = rows.append_column("id", ids)
+        lance.write_dataset(part, path, mode="append" if number else "create")
+    before = lance.dataset(path).to_table().sort_by("id")
+
+    with tasks_inline():
+        lakehand.open_table(path).compact(sort_by="id")
+
+    after = lance.dataset(path).to_table()
+    assert (after.schema, after.to_pylist()) == (before.schema, before.to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("options", "with_index", "feature"),
+    [({}, True, "indices"), ({"stable_row_ids": True}, False, "stable row ids")],
+)
+def test_an_order_is_refused_where_places_of_rows_are_known_elsewhere(
+    tmp_path, options, with_index, feature
+):
+    path = make_lance(tmp_path / "t", **options)
+    if with_index:
+        add_indices(path)
+    with pytest.raises(RefusedError) as caught:
+        clustered(path, by=["id"])
+    assert caught.value.feature == feature
+    assert fragment_count(path) == 8
+
+
+def test_a_column_that_is_none_is_named(path):
+    with pytest.raises(UnknownColumnError, match="nowhere"):
+        clustered(path, by=["nowhere"])
+
+
+def sort_lance(path):
+    with tasks_inline():
+        lakehand.open_table(path, takeover_after="0s").compact(sort_by="id DESC")
+
+
+@pytest.mark.parametrize("step", [Step.TASK_WRITTEN, Step.COMMIT_PUT])
+def test_a_sorted_compaction_that_is_killed_is_ended_by_the_next_call(path, step):
+    rows = rows_of(path)
+    run_and_kill(step, sort_lance, path)
+    assert rows_of(path) == rows
+
+    sort_lance(path)
+
+    assert (rows_of(path), fragment_count(path)) == (rows, 1)
+    assert unknown_files(path) == set()
+
+
+def test_a_compaction_after_it_keeps_the_rows(path):
+    clustered(path, by=["id"])
+    rows = rows_of(path)
+    compact_lance(path, min_files=2)
+    assert (rows_of(path), fragment_count(path)) == (rows, 1)
