@@ -19,6 +19,7 @@ from support.deduplications import (
     once_at,
     rows,
 )
+from support.rows import assert_same_rows, delta_rs_rows, lakehand_rows
 from support.small_tables import fingerprint
 
 BATCHES = (
@@ -47,6 +48,7 @@ def test_one_row_of_each_key_stays(tmp_path, kind, keep):
     report = deduplicate_inline(path, key=["id"], keep=keep, order_by=order_by)
 
     assert contents(path) == kept(BATCHES, keep=keep)
+    assert_same_rows(delta_rs_rows(path), lakehand_rows(path))
     assert (report.outcome, report.version, report.duplicates_removed) == ("committed", 3, 5)
     assert (report.rows_before, report.rows_after) == (9, 4)
     assert report.duplicate_distribution == extra_copies(BATCHES)

@@ -18,6 +18,7 @@ PAGES = (
     "README.md",
     "docs/getting-started.md",
     "docs/guides/compaction.md",
+    "docs/guides/deduplication.md",
     "docs/guides/statistics.md",
     "docs/guides/writing.md",
     "docs/concepts/snapshots.md",
