@@ -36,7 +36,7 @@ def open_staged(store: Store, like: Any, fragments: Sequence[Mapping[str, Any]])
         f"memory://lakehand-{uuid4().hex}",
         operation,
         enable_stable_row_ids=like.has_stable_row_ids,
-        base_store_params={root: dict(options)} if options else None,
+        storage_options=dict(options) or None,
     )
 
 

@@ -1,0 +1,50 @@
+"""Lance tables in an object store: opened, proved and cleaned with the options of lakehand."""
+
+from __future__ import annotations
+
+import lance
+import pytest
+
+import lakehand
+from support.compactions import tasks_inline
+from support.lance_tables import some_rows
+
+
+@pytest.fixture
+def place(s3_server):
+    """Return the URL of a table of four fragments, and how to connect."""
+    url, options = s3_server.new_uri(), s3_server.options
+    for number in range(4):
+        rows, mode = some_rows(number * 10, 10), "append" if number else "create"
+        lance.write_dataset(rows, url, mode=mode, storage_options=options)
+    return url, options
+
+
+def test_a_table_on_s3_is_compacted_proved_and_read(place):
+    url, options = place
+    table = lakehand.open_table(url, storage_options=options)
+    with tasks_inline():
+        report = table.compact()
+
+    dataset = lance.dataset(url, storage_options=options)
+    assert (report.proof.rows, len(dataset.get_fragments())) == (40, 1)
+    assert dataset.to_table(columns=["id"])["id"].to_pylist() == list(range(40))
+    assert table.to_arrow(columns=["id"], where="id > 37")["id"].to_pylist() == [38, 39]
+
+
+def test_rows_on_s3_are_put_in_order(place):
+    url, options = place
+    with tasks_inline():
+        lakehand.open_table(url, storage_options=options).compact(sort_by="id DESC")
+
+    dataset = lance.dataset(url, storage_options=options)
+    assert dataset.to_table(columns=["id"])["id"].to_pylist() == list(range(39, -1, -1))
+
+
+def test_a_table_on_s3_is_vacuumed_and_verified(place):
+    url, options = place
+    table = lakehand.open_table(url, storage_options=options, engine="local")
+    with tasks_inline():
+        table.compact()
+    assert table.vacuum(dry_run=True).kept.young > 4
+    assert table.verify().outcome == "sound"
