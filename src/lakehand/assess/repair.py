@@ -16,19 +16,20 @@ import pyarrow.compute as pc
 
 from lakehand.assess.structure import check_structure
 from lakehand.errors import CommitConflictError, LakehandError, RefusedError
+from lakehand.model.quantities import format_count
 from lakehand.model.repair import DroppedFile, Refusal, Repair, RepairReport
 from lakehand.model.work import Change, Refreshed
 from lakehand.observe.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lakehand.assess.structure import Structure
     from lakehand.formats.base import FormatTable
     from lakehand.model.reports import Outcome
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.verification import Finding
-    from lakehand.model.work import DataFile
+    from lakehand.model.work import ChangeKind, DataFile
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
@@ -145,7 +146,7 @@ class _FileRepair:
             for f in findings
         ]
 
-    def _try(self, findings: Sequence[Finding], action: Any) -> None:
+    def _try(self, findings: Sequence[Finding], action: Callable[[], None]) -> None:
         """Do something about `findings`; the table's own refusal is an answer."""
         try:
             action()
@@ -177,7 +178,7 @@ class _FileRepair:
         self.repairs.append(
             Repair(
                 name="drop_files",
-                message=f"take {len(dropped)} lost files out of the table",
+                message=f"take {format_count(len(dropped), 'lost file')} out of the table",
                 paths=tuple(file.path for file in dropped),
                 loses=f"{rows:,} rows, as far as the table says",
             )
@@ -191,12 +192,12 @@ class _FileRepair:
             self._table.require("rewrite", snapshot)
             refreshed = tuple(_refreshed(self._table.worker(snapshot).refresh(files)))
             self._commit(snapshot, kind="statistics", refreshed=refreshed)
-        message = f"compute the statistics of {len(paths)} files anew"
+        message = f"compute the statistics of {format_count(len(paths), 'file')} anew"
         self.repairs.append(
             Repair(name="recompute_statistics", message=message, paths=tuple(paths))
         )
 
-    def _commit(self, snapshot: Snapshot, *, kind: Any, **parts: Any) -> None:
+    def _commit(self, snapshot: Snapshot, *, kind: ChangeKind, **parts: Any) -> None:
         operation = "statistics" if kind == "statistics" else "REPAIR"
         change = Change(
             kind=kind,
@@ -213,7 +214,7 @@ def _about_files(findings: Sequence[Finding]) -> Iterator[Finding]:
     yield from (finding for finding in findings if finding.name in known)
 
 
-def _rows_of(snapshot: Snapshot, paths: Any) -> list[int]:
+def _rows_of(snapshot: Snapshot, paths: Iterable[str]) -> list[int]:
     """Return the rows of the table of files that are about `paths`."""
     chosen = pc.is_in(snapshot.files["path"], pa.array(sorted(paths), pa.string()))
     rows: list[int] = np.flatnonzero(chosen.to_numpy(zero_copy_only=False)).tolist()
