@@ -17,6 +17,7 @@ from lakehand.errors import (
     ReplanError,
     SchemaMismatchError,
     SinkStateError,
+    StoreUnreachableError,
     ValidationError,
     WriterCollisionError,
 )
@@ -283,6 +284,31 @@ def test_two_pipelines_of_one_table_do_not_skip_each_other(place):
             committer.commit(1, [described])
 
     assert ids_in(place) == [6, 7]
+
+
+def test_a_commit_that_took_too_long_is_not_rolled_back_once_it_has_landed(place, monkeypatch):
+    may_commit = threading.Event()
+    commit_files = lakehand.sink.context.commit_files
+
+    def slowly(*arguments, **options):
+        assert may_commit.wait(20)
+        return commit_files(*arguments, **options)
+
+    monkeypatch.setattr("lakehand.sink.context.commit_files", slowly)
+    with DeltaSink(place, writer_id="w") as sink:
+        sink.begin_epoch(1)
+        sink.write(batch_of([1]))
+        sink.pre_commit()
+        monkeypatch.setattr(sink._opened_context.background, "_timeout_seconds", 0.01)
+        with pytest.raises(StoreUnreachableError, match="storage has not done its part"):
+            sink.commit_epoch()
+        monkeypatch.setattr(sink._opened_context.background, "_timeout_seconds", 20)
+        may_commit.set()
+        sink.rollback_epoch()
+        assert sink.last_committed_epoch == 1
+        assert not sink.begin_epoch(1)
+
+    assert ids_in(place) == [1]
 
 
 def alter(place, **changes) -> None:

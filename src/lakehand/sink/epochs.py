@@ -52,6 +52,11 @@ class Epoch:
         #: Whether another process was told of the files, and may commit them.
         self.is_handed_over = False
 
+    def has_landed(self) -> bool:
+        """Say whether a commit that nobody waited for any longer has succeeded all the same."""
+        work = self.committing
+        return work is not None and work.done() and work.exception() is None
+
 
 class Epochs:
     """The order of epochs: which are in the table, which come next, which are missing."""

@@ -247,19 +247,19 @@ class ExactlyOnce:
         if epoch.is_handed_over:
             # Its committer may commit it yet: only vacuum can tell that nobody has.
             return
-        commission = epoch.commission
-        if commission is None or not commission.is_unknown:
+        if epoch.has_landed():
+            self._note_landed(epoch)
+        elif epoch.commission is None or not epoch.commission.is_unknown:
             epoch.staging.discard()
-            return
-        found = find_commission(self._context.target, commission)
-        if found is not None:
-            self._epochs.committed(epoch.number)
-            message = "Epoch %d was committed as version %d before it was rolled back"
-            log_event(
-                _logger, logging.WARNING, "epoch_landed", message, epoch.number, found.version
-            )
+        elif find_commission(self._context.target, epoch.commission) is not None:
+            self._note_landed(epoch)
         else:
-            self._doubtful.setdefault(epoch.number, []).append(commission)
+            self._doubtful.setdefault(epoch.number, []).append(epoch.commission)
+
+    def _note_landed(self, epoch: Epoch) -> None:
+        self._epochs.committed(epoch.number)
+        message = "Epoch %d is in the table: it was committed before it was rolled back"
+        log_event(_logger, logging.WARNING, "epoch_landed", message, epoch.number)
 
     def close(self) -> None:
         """Roll back what was not committed."""
