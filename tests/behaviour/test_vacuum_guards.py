@@ -286,3 +286,14 @@ def test_a_table_that_asks_for_less_than_a_week_gets_a_week():
         lake.vacuum(retention="2d")
     lake.wait(days=2)
     assert lake.vacuum(dry_run=True).files_to_delete == ("a.parquet",)
+
+
+def test_all_versions_of_a_clone_count_also_those_before_it_let_go_of_a_file(lake):
+    clone = Lake()
+    clone.commit(add(f"{lake.store.url}/dead.parquet"))
+    clone.remove(f"{lake.store.url}/dead.parquet")
+    clone.wait(days=30)
+    clone.commit(add("own.parquet"))
+    put_pin(lake.store, Pin(name="copy", clone=clone.store.url, created_at=lake.clock.now()))
+    assert lake.vacuum(grace="0").files_deleted == 0
+    assert "dead.parquet" in lake.files
