@@ -13,6 +13,7 @@ from lakehand.errors import (
 )
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.lance.connect import open_dataset, translated
+from lakehand.formats.lance.files.durable import made_durable
 from lakehand.formats.lance.files.fragments import DATA_DIRECTORY, find_fragments
 from lakehand.formats.lance.files.plain import plain_batch
 from lakehand.formats.lance.files.rewriting import new_fragments, run_task, staged_files
@@ -147,9 +148,10 @@ class LanceWorker(Unsupported):
         rows_a_file = max(1, spec.target_file_bytes * rows // max(1, size))
         found = self._find(dataset, like)
         with translated(self.store, "to write fragments"):
-            return write_fragments(
+            staged = write_fragments(
                 self.store, dataset, batches, found, rows_a_file=rows_a_file, stem=stem
             )
+        return made_durable(self.store, staged)
 
     def mark_ordered(
         self,
@@ -199,7 +201,7 @@ class LanceWorker(Unsupported):
         dataset = self._dataset
         with translated(self.store, "to rewrite fragments"):
             account = run_task(dataset, self._find(dataset, group.inputs), group.native)
-        return staged_files(account)
+        return made_durable(self.store, staged_files(account))
 
     def count_rows(self, inputs: Sequence[DataFile]) -> int:
         """Count the visible rows of `inputs` as the table, or else their file, says."""
