@@ -9,10 +9,16 @@ from datetime import timedelta
 
 import pytest
 
-from lakehand.errors import RefusedError, StorageError, UnsafePathError, ValidationError
+from lakehand.errors import (
+    AccessDeniedError,
+    RefusedError,
+    StorageError,
+    UnsafePathError,
+    ValidationError,
+)
 from lakehand.retention import garbage, quarantine
 from lakehand.retention.pins import Pin, put_pin
-from lakehand.storage import open_store
+from lakehand.storage import DeleteFailure, open_store
 from lakehand.storage.tree_listing import list_directories
 from lakehand.storage.tree_processes import TreeProcesses
 from support.hand_written_logs import add, field, metadata, protocol
@@ -297,3 +303,22 @@ def test_all_versions_of_a_clone_count_also_those_before_it_let_go_of_a_file(lak
     put_pin(lake.store, Pin(name="copy", clone=clone.store.url, created_at=lake.clock.now()))
     assert lake.vacuum(grace="0").files_deleted == 0
     assert "dead.parquet" in lake.files
+
+
+def test_what_would_not_go_stays_set_aside_and_goes_when_it_can(lake, monkeypatch):
+    lake.vacuum()
+    lake.wait(hours=25)
+    backend = type(lake.store._backend)
+    delete = backend.delete
+
+    def refuse(self, keys):
+        error = AccessDeniedError("no", path="dead.parquet")
+        stuck = [DeleteFailure(key=key, error=error) for key in keys if key == "dead.parquet"]
+        return stuck + delete(self, [key for key in keys if key != "dead.parquet"])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backend, "delete", refuse)
+        assert len(lake.vacuum(expire=True).errors) == 1
+    assert [entry.fate for entry in quarantine.list_quarantines(lake.store)] == ["sweeping"]
+    assert lake.vacuum(expire=True).files_deleted == 1
+    assert quarantine.list_quarantines(lake.store) == []
