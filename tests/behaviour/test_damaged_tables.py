@@ -276,6 +276,15 @@ def test_lost_files_are_listed_with_their_rows_and_leave_in_a_commit_that_says_s
     assert open_table(path).history(limit=1)[0].operation == "REPAIR"
 
 
+def test_a_table_that_has_lost_all_its_files_is_not_emptied(path):
+    for file in path.glob("*.parquet"):
+        file.unlink()
+    before = fingerprint(path)
+    done = open_table(path).repair(accept_data_loss=True)
+    assert (len(done.refused), fingerprint(path)) == (5, before)
+    assert "wrong place" in done.refused[0].reason
+
+
 def test_what_leaves_the_log_is_set_aside_byte_for_byte(path):
     damage.cut_commit(path)
     cut = damage.commit_file(path, 3).read_bytes()

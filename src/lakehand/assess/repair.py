@@ -54,6 +54,10 @@ _UNREPAIRABLE = {
     "wrong_row_count": "the file is not the one that was committed; only a backup has that one",
     "duplicate_file": "nobody can say which of the entries is right",
 }
+_ALL_LOST = (
+    "all files of the table are lost, so this is more likely the wrong place, or a wrong key, than"
+    " damage; bring them back, or create the table anew"
+)
 _NEEDS_CONSENT = "its rows would be given up; allow it with --accept-data-loss"
 
 
@@ -133,7 +137,9 @@ class _FileRepair:
             self._refuse(found, "the newest version cannot be read, so nothing can be committed")
             return
         self._refuse([f for f in found if f.name in _UNREPAIRABLE and f.path not in gone])
-        if lost and self._accept_data_loss:
+        if 1 < self._structure.files == len({finding.path for finding in lost}):
+            self._refuse(lost, _ALL_LOST)
+        elif lost and self._accept_data_loss:
             self._try(lost, lambda: self._drop(lost, dry_run=dry_run))
         elif lost:
             self._refuse(lost, _NEEDS_CONSENT)
