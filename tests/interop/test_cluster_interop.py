@@ -29,7 +29,7 @@ def path(oracle, tmp_path):
 
 def cluster(path, **options):
     with tasks_inline():
-        return lakehand.open_table(path, engine="local", target_file_bytes=30_000).cluster(
+        return lakehand.open_table(path, engine="local", target_file_bytes=10_000).cluster(
             **options
         )
 
