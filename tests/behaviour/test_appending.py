@@ -79,10 +79,12 @@ def test_rows_that_fail_half_way_leave_no_file(tmp_path):
         yield batch_of(list(range(1_000)))
         raise OSError("the source is gone")
 
+    reader = pa.RecordBatchReader.from_batches(SCHEMA, rows())
     with pytest.raises(OSError, match="the source is gone"):
-        table.append(pa.RecordBatchReader.from_batches(SCHEMA, rows()), row_group_rows=10)
+        table.append(reader, target_file_bytes=2_000, row_group_rows=100)
 
-    assert list(tmp_path.glob("*.parquet")) == []
+    # Neither those that were complete nor the one that was open.
+    assert [path.name for path in tmp_path.iterdir()] == ["_delta_log"]
     assert ids_in(tmp_path) == []
 
 

@@ -72,6 +72,13 @@ def test_nanoseconds_that_would_be_lost_are_refused():
         conform(pa.array([1], pa.timestamp("ns")), pa.timestamp("us"))
 
 
+def test_texts_that_are_no_utf8_are_refused():
+    offsets = pa.py_buffer(bytes([0, 0, 0, 0, 2, 0, 0, 0]))
+    text = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(bytes([255, 254]))])
+    with pytest.raises(SchemaMismatchError, match="Invalid UTF8"):
+        conform(text, pa.string())
+
+
 def test_members_of_structs_are_found_by_name_and_filled_with_null():
     want = pa.struct([("b", pa.string()), ("a", pa.int64()), ("c", pa.float64())])
     values = pa.array([{"a": 1, "b": "x"}, None], pa.struct([("a", pa.int8()), ("b", pa.string())]))

@@ -54,12 +54,20 @@ class Conformer:
         SchemaMismatchError, which says all that differs, if they do not fit.
         """
         fitting = self._fitting(batch.schema)
+        self._check_values(batch)
         fitted = batch if fitting.is_identity else self._fit(batch, fitting)
         for index in self._guarded:
             path = forbidden_null(fitted.column(index), self.schema.field(index))
             if path is not None:
                 raise self._mismatch([f"column {path!r} holds a null, which the table forbids"])
         return fitted
+
+    def _check_values(self, batch: pa.RecordBatch) -> None:
+        """Refuse what is no sound Arrow: above all texts that are no UTF-8."""
+        try:
+            batch.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise self._mismatch([str(error).partition("\n")[0]]) from error
 
     def require(self, schema: pa.Schema) -> None:
         """Raise SchemaMismatchError if no batch of `schema` could fit."""
