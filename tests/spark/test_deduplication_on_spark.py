@@ -19,11 +19,11 @@ BATCHES = [[(i % 40, b, 100 * b + i) for i in range(50)] for b in range(3)]
 
 
 @pytest.mark.only_on("spark", "cluster")
-@pytest.mark.parametrize("kind", PROPERTIES)
-def test_tasks_on_spark_leave_one_row_of_each_key(host, tmp_path, kind):
+@pytest.mark.parametrize("way", PROPERTIES)
+def test_tasks_on_spark_leave_one_row_of_each_key(host, tmp_path, way):
     path = tmp_path / "t"
     for batch in BATCHES:
-        append(path, rows(*batch), configuration=PROPERTIES[kind])
+        append(path, rows(*batch), configuration=PROPERTIES[way])
 
     report = host.call(spark_deduplications.deduplicate, path, seconds=300)
 
