@@ -173,6 +173,27 @@ def test_a_rewrite_that_changes_a_value_is_not_committed_and_leaves_no_file(path
     assert unknown_files(path) == set()
 
 
+def test_a_rewrite_that_gives_rows_other_ids_is_not_committed(tmp_path, monkeypatch):
+    path = make_lance(tmp_path / "t", fragments=4, stable_row_ids=True)
+    other = str(tmp_path / "other")
+    for number in (3, 2, 1, 0):
+        mode = "create" if number == 3 else "append"
+        lance.write_dataset(some_rows(number * ROWS), other, mode=mode, enable_stable_row_ids=True)
+    run = rewriting.run_task
+
+    def wrong(_dataset, _fragments, options):
+        same_rows = lance.dataset(other)
+        account = run(same_rows, same_rows.get_fragments(), options)
+        (new,) = rewriting.staged_files(account)
+        shutil.copy(Path(other, new.path), Path(path, new.path))
+        return account
+
+    monkeypatch.setattr("lakehand.formats.lance.worker.run_task", wrong)
+    with pytest.raises(ProofError, match="have the digest"):
+        compact_lance(path)
+    assert fragment_count(path) == 4
+
+
 def test_a_proof_by_another_decoder_is_refused_for_there_is_none(path):
     with pytest.raises(ProofError, match="no second decoder"):
         compact_lance(path, prove="independent")
