@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
 
+import lakehand
 from lakehand.engine import CancelToken
 from lakehand.engine.exchange import exchange
-from lakehand.engine.spark_exchange import join_packed, pack_exchange, split_packed
+from lakehand.engine.spark_exchange import (
+    _splitting,
+    join_packed,
+    pack_exchange,
+    read_exchanged,
+    split_packed,
+)
 from lakehand.errors import CancelledError, ProofError
 from support.compactions import InlineRunner
 
@@ -95,3 +104,15 @@ def parts(batch):
 def batch_of(*rows):
     numbers, pieces = zip(*rows, strict=True)
     return pa.RecordBatch.from_pydict({"part": list(numbers), "piece": list(pieces)})
+
+
+def test_an_executor_of_another_version_is_told_from_one_that_fails():
+    other = {"lakehand": "0.0.0", "python": "3.0"}
+    [told] = _splitting(b"", 10, other)(iter([]))
+    [(part, word)] = parts(told)
+
+    assert part == 10
+    assert json.loads(word)["mismatch"]["lakehand"] == lakehand.__version__
+    outcomes = {10: {"result": {"said": [json.loads(word)]}}}
+    with pytest.raises(ValueError, match=lakehand.__version__):
+        read_exchanged(outcomes, parts=10, mismatch=lambda found: ValueError(found["lakehand"]))

@@ -9,6 +9,7 @@ import re
 import threading
 import time
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import lakehand
@@ -101,7 +102,10 @@ class SparkRunner:
         work = pack_exchange(split, payloads, join, parts=parts)
         spark = self._session()
         rows_a_batch = _setting(spark, ROWS_A_BATCH, "10000")
-        job = _Job(spark, lambda own: exchange_frame(own, work, tasks=len(payloads), parts=parts))
+        make_frame = partial(
+            exchange_frame, work=work, tasks=len(payloads), parts=parts, versions=versions()
+        )
+        job = _Job(spark, make_frame)
         try:
             while not job.wait(_POLL_SECONDS):
                 cancel.raise_if_cancelled()
@@ -119,7 +123,7 @@ class SparkRunner:
             mismatch = _mismatch_in(job.error)
             message = f"Spark gave up: {_headline(job.error)}"
             raise (mismatch or TaskFailedError(message)) from job.error
-        return read_exchanged(job.outcomes, parts=parts)
+        return read_exchanged(job.outcomes, parts=parts, mismatch=_mismatch)
 
     def _session(self) -> Any:
         if self._spark is None:

@@ -46,19 +46,28 @@ def pack_exchange(
     return zlib.compress(cloudpickle.dumps(work), level=1)  # type: ignore[no-untyped-call]
 
 
-def exchange_frame(spark: Any, work: bytes, *, tasks: int, parts: int) -> Any:
+def exchange_frame(
+    spark: Any, work: bytes, *, tasks: int, parts: int, versions: Mapping[str, str]
+) -> Any:
     """Return the frame whose rows are the outcomes of all parts."""
     spark.conf.set(ROWS_A_BATCH, str(_PIECES_A_BATCH))
     numbers = spark.range(0, tasks, 1, tasks)
-    pieces = numbers.mapInArrow(_splitting(work), _PIECE_SCHEMA)
+    pieces = numbers.mapInArrow(_splitting(work, parts, versions), _PIECE_SCHEMA)
     # By number and not by hash: each part is a task of its own. One more is for what is said.
     return pieces.repartitionById(parts + 1, "part").mapInArrow(_joining(work), OUTCOME_SCHEMA)
 
 
-def read_exchanged(outcomes: Mapping[int, Mapping[str, Any]], *, parts: int) -> Exchanged:
+def read_exchanged(
+    outcomes: Mapping[int, Mapping[str, Any]],
+    *,
+    parts: int,
+    mismatch: Callable[[Mapping[str, str]], LakehandError],
+) -> Exchanged:
     """Return what came of both stages; raises what a task of the first one failed with."""
     said = outcomes[parts]["result"]["said"]
     for word in said:
+        if "mismatch" in word:
+            raise mismatch(word["mismatch"])
         if "failure" in word:
             raise error_from_json(word["failure"])
     return Exchanged(
@@ -71,8 +80,26 @@ def read_exchanged(outcomes: Mapping[int, Mapping[str, Any]], *, parts: int) -> 
     )
 
 
-def _splitting(work: bytes) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _splitting(
+    work: bytes, parts: int, versions: Mapping[str, str]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function of the first stage; it compares versions before it names lakehand."""
+
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import json
+        import platform
+
+        import pyarrow as pa
+
+        from lakehand import __version__ as lakehand_version
+
+        python_version = ".".join(platform.python_version_tuple()[:2])
+        found = {"lakehand": lakehand_version, "python": python_version}
+        if found != versions:
+            word = json.dumps({"mismatch": found}).encode()
+            columns = [pa.array([parts], pa.int32()), pa.array([word], pa.binary())]
+            yield pa.RecordBatch.from_arrays(columns, ["part", "piece"])
+            return
         from lakehand.engine.spark_exchange import split_packed
 
         for batch in batches:
