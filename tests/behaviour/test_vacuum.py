@@ -148,6 +148,8 @@ def test_a_pinned_version_keeps_its_files_until_the_pin_expires(lake):
         "_other/x.parquet",
         "_other=1/x.parquet",
         ".hidden.parquet",
+        "p=1/_temporary/x.parquet",
+        "p=1/.x.parquet",
         "p=1/.part.parquet.crc",
         "README.md",
         "data.csv",

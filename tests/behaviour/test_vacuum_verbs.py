@@ -135,11 +135,12 @@ def test_files_that_a_clone_refers_to_stay(lake):
     assert (report.files_deleted, report.kept.pinned) == (0, 1)
 
 
-def test_expire_deletes_only_what_is_past_its_grace(lake):
+@pytest.mark.parametrize("grace", ["24h", "0"])
+def test_expire_deletes_only_what_is_past_its_grace(lake, grace):
     lake.vacuum()
     lake.put("orphan.parquet")
     lake.wait(days=8)
-    report = lake.vacuum(expire=True)
+    report = lake.vacuum(expire=True, grace=grace)
     assert (report.files_deleted, report.files_quarantined) == (1, 0)
     assert lake.files == {"live.parquet", "orphan.parquet"}
 

@@ -126,6 +126,14 @@ def test_a_gap_in_the_log_refuses():
         protected_files(store, since=day(0))
 
 
+def test_a_gap_refuses_even_if_the_newest_version_can_be_read_without_it():
+    store = daily_log(*CHURN)
+    put_checkpoint(store, 4, [*START, add("b"), add("e")])
+    store.delete([commit_key(2)])
+    with pytest.raises(CorruptLogError, match="version 2 is missing"):
+        protected_files(store, since=day(1.5))
+
+
 def cleaned_log() -> MemoryStore:
     """Return a table whose first days are only remembered by a checkpoint of version 3."""
     store = daily_log(*CHURN)
