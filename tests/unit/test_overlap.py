@@ -160,6 +160,15 @@ def test_a_greatest_text_that_may_have_been_cut_reaches_what_it_begins():
     assert _depth({"a": [("a", "x" * 5), ("x" * 6, "z")]}, pa.string()).maximum == 1
 
 
+@pytest.mark.parametrize("unit", ["us", "ns"])
+def test_a_greatest_time_reaches_a_millisecond_further(unit):
+    cut, later, much_later = (NOON + dt.timedelta(microseconds=at) for at in (0, 900, 5_000))
+    type_ = pa.timestamp(unit)
+
+    assert _depth({"a": [(cut, cut), (later, much_later)]}, type_).maximum == 2
+    assert _depth({"a": [(cut, cut), (much_later, much_later)]}, type_).maximum == 1
+
+
 def test_a_partition_column_holds_one_value_a_file():
     partition = pa.StructArray.from_arrays([pa.array(["eu", "us", "eu", None])], ["region"])
     files = pa.table({"rows": [10] * 4, "partition": partition})

@@ -110,7 +110,7 @@ def test_quantiles_of_bounds_ascend_from_the_least_to_the_greatest(type_, ends):
 
     assert len(quantiles) == STEPS + 1
     assert quantiles == sorted(quantiles)
-    assert quantiles[-1] <= max(high for _, high in ends)
+    assert quantiles[-1] <= max(bounds.high.to_pylist())
 
 
 def test_the_set_is_the_same_whenever_it_is_drawn():

@@ -75,7 +75,9 @@ def value_bounds(files: pa.Table, column: str) -> ValueBounds:
     low, high = (side.combine_chunks() for side in comparable_bounds(bounds))
     nulls = pc.struct_field(bounds, "nulls")
     only_nulls = pc.fill_null(pc.greater_equal(nulls, files["rows"]), False)  # noqa: FBT003
-    return ValueBounds(low=low, high=_past_cut(high), is_empty=_flags(only_nulls.combine_chunks()))
+    return ValueBounds(
+        low=low, high=_past_cut(high.cast(low.type)), is_empty=_flags(only_nulls.combine_chunks())
+    )
 
 
 def extents_of(files: pa.Table, columns: Sequence[str]) -> list[Extent]:

@@ -51,7 +51,7 @@ def overlap_depth(extents: Sequence[Extent]) -> Depth:
     """Return how deep files lie over one another in all columns of `extents` together.
 
     Exact for one column, and for several up to 4,096 files. Beyond that the files are counted over
-    the middle of the nearest cell of a grid, though never more than lie there in one column alone.
+    the middle of the nearest cell of a grid.
     """
     has_values = np.logical_and.reduce([extent.has_values for extent in extents])
     by_file = np.zeros(len(has_values), np.int64)
@@ -86,9 +86,8 @@ def _depths(extents: Sequence[Extent]) -> Numbers:
         return _swept(extents[0])
     if len(extents[0].low) <= _MOST_PAIRED_FILES:
         return _paired(extents)
-    most = np.min([_swept(extent) for extent in extents], axis=0)
-    depths: Numbers = np.clip(_gridded(extents), 1, most)
-    return depths
+    # A file may be so narrow that it holds the middle of no cell; but it holds its own.
+    return np.maximum(_gridded(extents), 1)
 
 
 def _swept(extent: Extent) -> Numbers:
