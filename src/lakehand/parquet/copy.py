@@ -220,7 +220,7 @@ class _SummedSink:
         self._start = sink.tell()
         self._crc = 0
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self._crc = crc32(data, self._crc)
         self._sink.write(data)
 

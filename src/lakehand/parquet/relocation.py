@@ -41,7 +41,7 @@ class Tail:
     column_indexes: list[tuple[Struct, bytes]] = dataclass_field(default_factory=list)
     offset_indexes: list[tuple[Struct, bytes]] = dataclass_field(default_factory=list)
 
-    def write(self, write: Callable[[bytes], object], tell: Callable[[], int]) -> None:
+    def write(self, write: Callable[[bytes | memoryview], object], tell: Callable[[], int]) -> None:
         """Write filters, column indexes and offset indexes: contiguous, next to the footer."""
         for column, source, offset, length in self.blooms:
             column[ColumnField.BLOOM] = (I64, tell())
