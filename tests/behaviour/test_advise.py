@@ -7,9 +7,11 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 import lakehand
 from lakehand.cli.main import run
+from lakehand.errors import RefusedError
 from support.ordered_tables import table_of_files
 
 ROWS = 20_000
@@ -136,8 +138,6 @@ def test_an_empty_table_gets_an_answer(tmp_path):
 
 
 def test_rows_of_different_partitions_share_no_file(tmp_path):
-    from deltalake import write_deltalake
-
     write_deltalake(str(tmp_path / "t"), _rows(np.random.default_rng(4)), partition_by=["region"])
     queries = "SELECT 1 FROM t WHERE region = 'eu' AND device = 4;"
 
@@ -146,6 +146,25 @@ def test_rows_of_different_partitions_share_no_file(tmp_path):
     assert advice.skip_rate == pytest.approx(2 / 3)
     assert advice.proposals[0].columns == ("device",)
     assert advice.proposals[0].skip_rate > 0.95
+
+
+def test_files_without_statistics_are_named_as_the_first_thing_to_mend(tmp_path):
+    without = {"delta.dataSkippingNumIndexedCols": "0"}
+    rows = _rows(np.random.default_rng(5), rows=2_000)
+    write_deltalake(str(tmp_path / "t"), rows, configuration=without)
+
+    advice = _advise(tmp_path / "t", "SELECT 1 FROM t WHERE device = 4;", target_file_bytes="4KiB")
+
+    assert advice.skip_rate == 0
+    assert "1 file without statistics" in advice.message
+
+
+def test_a_format_without_statistics_has_nothing_to_skip_by(tmp_path):
+    lance = pytest.importorskip("lance")
+    lance.write_dataset(pa.table({"a": [1, 2, 3]}), str(tmp_path / "t.lance"))
+
+    with pytest.raises(RefusedError, match="keeps no statistics"):
+        lakehand.open_table(tmp_path / "t.lance").advise()
 
 
 def test_the_command_shows_proposals_and_documents_them(table, tmp_path, capsys):

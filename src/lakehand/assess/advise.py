@@ -17,7 +17,10 @@ import pyarrow as pa
 from lakehand.assess.queries import read_queries
 from lakehand.assess.questions import AskedQueries, FixedQuestions, asked_columns
 from lakehand.assess.virtual_files import Sample
+from lakehand.formats.base import require_capability
 from lakehand.model.order import Order
+from lakehand.model.quantities import format_count
+from lakehand.planning.file_bounds import value_bounds
 from lakehand.rewrite.ordering import orderable_columns, parse_terms
 from lakehand.rewrite.sampling import sample_rows
 
@@ -120,6 +123,7 @@ class Advice:
 
 def advise(table: FormatTable, *, settings: Settings, queries: str | None = None) -> Advice:
     """Try orders on a sample of the newest version; `queries` is SQL as `read_queries` takes it."""
+    require_capability(table, "statistics")
     newest = table.snapshot()
     name = newest.table.rstrip("/").rpartition("/")[2]
     workload = read_queries(queries, table_name=name, schema=newest.schema) if queries else None
@@ -217,6 +221,9 @@ def _advice(snapshot: Snapshot, trial: _Trial, workload: Workload | None) -> Adv
         for order, rate in _ranked(rates)[:_SHOWN]
     )
     verdict, message = _verdict(trial, proposals, now)
+    blind = _files_without_bounds(snapshot, [each.column for each in trial.columns])
+    if blind and proposals:
+        message += f"; {format_count(blind, 'file')} without statistics: compute them first"
     return Advice(
         table=snapshot.table,
         version=snapshot.version,
@@ -232,6 +239,16 @@ def _advice(snapshot: Snapshot, trial: _Trial, workload: Workload | None) -> Adv
         sampled_rows=trial.sample.rows.num_rows,
         sampled_files=max(1, min(trial.file_count, _MOST_FILES)),
     )
+
+
+def _files_without_bounds(snapshot: Snapshot, columns: Sequence[str]) -> int:
+    """Count files that do not say where they lie in some column, so that no question skips them."""
+    unknown = np.zeros(snapshot.file_count, np.bool_)
+    for column in columns:
+        bounds = value_bounds(snapshot.files, column)
+        missing = np.from_dlpack(bounds.low.is_null().cast(pa.uint8())).astype(np.bool_)
+        unknown |= missing & ~bounds.is_empty
+    return int(np.count_nonzero(unknown))
 
 
 def _tried(trial: _Trial) -> dict[Order, float]:
