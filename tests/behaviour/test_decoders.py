@@ -291,8 +291,11 @@ def test_a_flipped_bit_is_found_by_its_checksum(store):
     data = bytearray(store.get(file.path))
     data[data.index(b"value 50")] ^= 1
     store.put(file.path, bytes(data))
-    with pytest.raises(CorruptFileError):
-        rows_and_digest(worker_of(store, column("s", "string")), [file])
+    worker = worker_of(store, column("s", "string"))
+    with pytest.raises(NotDecodable, match="checksum"):
+        rows_and_digest(worker, [file])
+    with pytest.raises(CorruptFileError, match=file.path):
+        rows_and_digest(worker, [file], "arrow")
 
 
 def test_text_that_is_no_utf8_is_told_to_be_read_by_arrow(store):

@@ -100,6 +100,9 @@ class Scanner:
         memory_bytes = self.limits.memory_bytes // 2
         config: dict[str, str | bool | int | float | list[str]] = {
             "threads": self.limits.threads,
+            # Files are local. Whenever one of these has no work, it makes malloc give all free
+            # memory back, which the next batches take and have cleared again.
+            "async_threads": 0,
             "memory_limit": f"{memory_bytes}B",
             "temp_directory": str(self.scratch / "spill"),
             "max_temp_directory_size": f"{self.limits.scratch_bytes // 2}B",
