@@ -157,5 +157,5 @@ def test_a_deletion_takes_as_many_rows_as_it_found(said, left):
     if said == 9 - left:
         check_change(change, head())
     else:
-        with pytest.raises(ProofError, match="3 rows .* and 2 would be"):
+        with pytest.raises(ProofError, match=r"3 rows .* and 2 would be"):
             check_change(change, head())
