@@ -101,11 +101,12 @@ def explain_secret_work(runner: Any, secret: str) -> tuple[str, bytes, int]:
 
     from pyspark import cloudpickle
 
-    from lakehand.engine.spark import _Job, versions
+    from lakehand.engine.spark import _frame, _Job, versions
     from lakehand.engine.spark_task import pack_work, shipped_function
 
     function, payloads = partial(use_secret, secret=secret), [{"key": secret}]
-    job = _Job(runner._session(), function, payloads)
+    spark = runner._session()
+    job = _Job(spark, lambda own: _frame(own, spark, function, payloads))
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         job._frame.explain(extended=True)
