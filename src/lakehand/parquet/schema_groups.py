@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakehand.parquet.footer import FileField, fetch_footer, parse_footer
 from lakehand.parquet.thrift import encode
+from lakehand.storage.local_files import translated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,7 @@ __all__ = ["by_schema"]
 def by_schema(paths: Sequence[Path]) -> list[list[int]]:
     """Sort local files by what their footers say of columns; return positions of those that agree.
 
-    CorruptFileError if one is no Parquet file.
+    CorruptFileError if one is no Parquet file, ObjectNotFoundError if it is gone.
     """
     found: defaultdict[bytes, list[int]] = defaultdict(list)
     schema = None
@@ -34,7 +35,7 @@ def by_schema(paths: Sequence[Path]) -> list[list[int]]:
 
 
 def _footer(path: Path) -> bytes:
-    with path.open("rb", buffering=0) as file:
+    with translated("get", str(path)), path.open("rb", buffering=0) as file:
         return fetch_footer(_LocalFile(file), str(path))[0]
 
 
