@@ -26,12 +26,14 @@ def idle_worker_bytes() -> int:
 
 
 class WorkerWatch:
-    """Looks at the children of this process, and at a directory, while the block runs."""
+    """Looks at children that this process gets while the block runs, and at a directory."""
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
+        #: Servers and sessions of other tests.
+        self._others = frozenset(_children())
         self.peak_bytes = 0
         self.peak_scratch_bytes = 0
 
@@ -45,7 +47,8 @@ class WorkerWatch:
 
     def _watch(self) -> None:
         while not self._done.wait(_SAMPLE_SECONDS):
-            self.peak_bytes = max([self.peak_bytes, *map(_peak_of, _children())])
+            workers = set(_children()) - self._others
+            self.peak_bytes = max([self.peak_bytes, *map(_peak_of, workers)])
             self.peak_scratch_bytes = max(self.peak_scratch_bytes, _bytes_below(self._scratch))
 
 
