@@ -52,12 +52,14 @@ class Sameness:
         """Return what a caller asks for; ValidationError if that is nothing definite."""
         if exact == bool(key):
             message = "say which rows count as duplicates: key columns, or exact duplicates"
-            raise ValidationError(message, field="key", hint="give either key= or exact=True")
+            raise ValidationError(
+                message, field="key", hint="give a key, or ask for exact duplicates; not both"
+            )
         if keep not in _KEEPS:
             message = f"keep is one of {', '.join(_KEEPS)}, not {keep!r}"
             raise ValidationError(message, field="keep", value=keep)
         if (keep == "latest") != (order_by is not None):
-            message = "keep='latest' and a column to order by go together"
+            message = "a column to order by is needed to keep the latest row, and for nothing else"
             raise ValidationError(message, field="order_by", value=order_by)
         names = schema.names if exact else _once(key or ())
         _require_known([*names, *([order_by] if order_by else [])], schema)

@@ -26,18 +26,20 @@ _PROOF_WORDS = {
 }
 
 
-def operation_screen(report: OperationReport) -> Iterable[RenderableType]:
+def operation_screen(
+    report: OperationReport, *, effect: Iterable[tuple[str, str]] = ()
+) -> Iterable[RenderableType]:
     """Show what an operation did, and the evidence that it changed no row."""
     yield Text(f"{report.operation}: {_outcome_words(report)}", style="bold")
-    yield figures_grid([*_figures(report), *left_rows(report.files_left, report.remaining)])
+    left = left_rows(report.files_left, report.remaining)
+    yield figures_grid([*_figures(report), *left, *effect])
     for error in report.errors:
         yield Text(f"  failed: {error['message']}", style="red")
 
 
 def cluster_screen(report: ClusterReport) -> Iterable[RenderableType]:
     """Show what an operation did that put rows in order, and what queries have of it."""
-    yield from operation_screen(report)
-    yield figures_grid(_effect(report))
+    return operation_screen(report, effect=_effect(report))
 
 
 def _effect(report: ClusterReport) -> Iterable[tuple[str, str]]:
