@@ -100,7 +100,7 @@ class RetentionForLong(Retention):
     reads_all_always = True
 
 
-def run(machine: type[Retention], *, examples: int, steps: int) -> None:
+def assert_promises_are_kept(machine: type[Retention], *, examples: int, steps: int) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -113,9 +113,9 @@ def run(machine: type[Retention], *, examples: int, steps: int) -> None:
 
 
 def test_every_promised_version_keeps_its_rows_and_nothing_else_is_kept():
-    run(Retention, examples=6, steps=14)
+    assert_promises_are_kept(Retention, examples=6, steps=14)
 
 
 @pytest.mark.soak
 def test_every_promised_version_keeps_its_rows_for_long():
-    run(RetentionForLong, examples=80, steps=40)
+    assert_promises_are_kept(RetentionForLong, examples=80, steps=40)
