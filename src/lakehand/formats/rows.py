@@ -6,7 +6,7 @@ A row is named by its place: its file and its position there, deleted rows count
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,14 +15,24 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec
+    from lakehand.formats.worker import Decoder, NewFiles, TaskLimits, WriteSpec
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile, StagedFile
 
     #: Ascending, each once.
     Positions = npt.NDArray[np.int64]
 
-__all__ = ["FormatRowWorker", "FormatRows", "HiddenRows", "PlacedColumns", "Positions"]
+__all__ = [
+    "FormatRowWorker",
+    "FormatRows",
+    "HiddenRows",
+    "PlacedColumns",
+    "Positions",
+    "RowChange",
+]
+
+#: What happened to a row, for readers of changes: it went, it came, or it was one and is another.
+RowChange = Literal["gone", "came", "replaced", "replacing"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,12 +107,16 @@ class FormatRowWorker(Protocol):
         """Delete rows of files without writing the files anew."""
         ...
 
-    def change_directory(self, like: DataFile) -> str:
-        """Return the directory that `write_changes` writes into."""
+    def change_directory(self) -> str:
+        """Return the directory that files for readers of changes go into."""
         ...
 
     def write_changes(
-        self, deleted: DataFile, spec: WriteSpec, *, stem: str
+        self, changed: DataFile, spec: WriteSpec, *, stem: str, kind: RowChange = "gone"
     ) -> tuple[StagedFile, ...]:
-        """Write the visible rows of `deleted` for readers of changes, as rows that are gone."""
+        """Write the visible rows of `changed` for readers of changes, who learn what happened."""
+        ...
+
+    def open_changes(self, spec: WriteSpec, *, stem: str, kind: RowChange) -> NewFiles:
+        """Open files for rows that are new, for readers of changes, whatever their partitions."""
         ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self
 from lakehand.formats.rows import FormatRowWorker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
 
     import pyarrow as pa
@@ -215,8 +215,11 @@ class FormatWorker(FormatRowWorker, Protocol):
         """Write rows into new files whose names start with `stem`, in the partition of `like`."""
         ...
 
-    def open_files(self, spec: WriteSpec, *, stem: str) -> NewFiles:
-        """Open files for rows that are new to the table, whatever their partitions."""
+    def open_files(self, spec: WriteSpec, *, stem: str | Callable[[str], str]) -> NewFiles:
+        """Open files for rows that are new to the table, whatever their partitions.
+
+        Their names start with `stem`, or with what it says of their directory.
+        """
         ...
 
     def mark_ordered(

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from lakehand.model.work import DataFile
     from lakehand.rows.exchange import Exchange
 
-__all__ = ["FileNumbers", "Places", "visible_rows"]
+__all__ = ["REPLACED", "FileNumbers", "Places", "visible_rows"]
+
+#: A column that tables of places may have: whether another row takes the place of this one.
+REPLACED = "is_replaced"
 
 
 class FileNumbers:
@@ -61,7 +64,7 @@ class Places:
     portions: Sequence[Sequence[int]]
     #: By number.
     files: FileNumbers
-    #: What names the rows of each portion: tables with `file` and `position`.
+    #: What names the rows of each portion: tables with `file` and `position`, perhaps REPLACED.
     keys: Mapping[int, list[str]]
     #: Rows by file, where there are any.
     counts: Mapping[int, int]

@@ -20,11 +20,12 @@ from lakehand.observe.steps import Step, reached
 from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import check_footers, prove_remaining, prove_removed
 from lakehand.rewrite.stopwatch import Stopwatch
+from lakehand.rows.places import REPLACED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from lakehand.formats.rows import Positions
+    from lakehand.formats.rows import Positions, RowChange
     from lakehand.formats.worker import Decoder, FormatWorker, TaskLimits, WriteSpec
     from lakehand.model.work import Digest, ProveMode
     from lakehand.rows.exchange import Exchange
@@ -43,6 +44,17 @@ class Loss:
     file: DataFile
     positions: Positions
     way: Way
+    #: Those of them whose place another row takes.
+    replaced: Positions
+
+    def by_change(self) -> Iterator[tuple[RowChange, Positions]]:
+        """Yield the rows to which the same happens."""
+        gone = np.setdiff1d(self.positions, self.replaced, assume_unique=True)
+        kinds: tuple[tuple[RowChange, Positions], ...] = (
+            ("replaced", self.replaced),
+            ("gone", gone),
+        )
+        yield from ((kind, positions) for kind, positions in kinds if len(positions))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,9 +117,15 @@ class RemovalTask:
         for number, file, way in zip(
             payload["numbers"], payload["files"], payload["ways"], strict=True
         ):
-            found = places.filter(pc.equal(places["file"], number))["position"]
-            positions = np.unique(found.to_numpy())
-            losses.append(Loss(file=DataFile.from_json(file), positions=positions, way=way))
+            found = places.filter(pc.equal(places["file"], number))
+            losses.append(
+                Loss(
+                    file=DataFile.from_json(file),
+                    positions=np.unique(found["position"].to_numpy()),
+                    way=way,
+                    replaced=_replaced(found),
+                )
+            )
         return losses
 
     def _remove(self, group: int, losses: Sequence[Loss], decoder: Decoder) -> Removed:
@@ -162,9 +180,10 @@ class RemovalTask:
     def _changes(self, group: int, losses: Sequence[Loss]) -> tuple[StagedFile, ...]:
         found: list[StagedFile] = []
         for loss in losses:
-            gone = self.worker.only_rows(loss.file, loss.positions)
-            stem = self.run.reserve(group, directory=self.worker.change_directory(loss.file))
-            found += self.worker.write_changes(gone, self.spec, stem=stem)
+            for kind, positions in loss.by_change():
+                changed = self.worker.only_rows(loss.file, positions)
+                stem = self.run.reserve(group, directory=self.worker.change_directory())
+                found += self.worker.write_changes(changed, self.spec, stem=stem, kind=kind)
         return tuple(found)
 
     def _prove(
@@ -211,3 +230,10 @@ class RemovalTask:
 
     def _granted(self) -> TaskLimits:
         return replace(self.limits, threads=granted_cores())
+
+
+def _replaced(places: pa.Table) -> Positions:
+    """Return the positions of rows whose place another row takes, where places tell."""
+    if REPLACED not in places.column_names:
+        return np.empty(0, np.int64)
+    return np.unique(places.filter(places[REPLACED])["position"].to_numpy())

@@ -17,8 +17,9 @@ from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.delta.files import row_deletion
 from lakehand.formats.delta.files.change_data import (
     CHANGE_DIRECTORY,
+    ChangeFiles,
     feeds_changes,
-    write_deleted,
+    write_changes,
 )
 from lakehand.formats.delta.files.copier import copy_files
 from lakehand.formats.delta.files.new_rows import NewFiles
@@ -37,12 +38,12 @@ from lakehand.parquet.facts import dominant_codec
 from lakehand.storage import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
     from lakehand.formats.delta.protocol.schema import StructField
-    from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions
+    from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions, RowChange
     from lakehand.formats.worker import CopiedFile, Decoder, TaskLimits, WriteSpec
     from lakehand.model.head import TableHead
     from lakehand.model.order import Order
@@ -223,16 +224,20 @@ class DeltaWorker:
         """Delete rows of files by deletion vectors."""
         return row_deletion.hide_rows(self.context, files, stem=stem)
 
-    def change_directory(self, like: DataFile) -> str:  # noqa: ARG002  one for all partitions
-        """Return the directory that `write_changes` writes into."""
+    def change_directory(self) -> str:
+        """Return the directory that files for readers of changes go into."""
         return CHANGE_DIRECTORY
 
     def write_changes(
-        self, deleted: DataFile, spec: WriteSpec, *, stem: str
+        self, changed: DataFile, spec: WriteSpec, *, stem: str, kind: RowChange = "gone"
     ) -> tuple[StagedFile, ...]:
-        """Write the visible rows of `deleted` for readers of changes, as rows that are gone."""
-        rows = self.read([deleted])
-        return write_deleted(self.context, rows, spec, like=deleted, stem=stem)
+        """Write the visible rows of `changed` for readers of changes, who learn what happened."""
+        rows = self.read([changed])
+        return write_changes(self.context, rows, spec, like=changed, stem=stem, kind=kind)
+
+    def open_changes(self, spec: WriteSpec, *, stem: str, kind: RowChange) -> ChangeFiles:
+        """Open files for rows that are new, for readers of changes."""
+        return ChangeFiles(self.context, spec, stem=stem, kind=kind)
 
     def refresh(self, files: Sequence[DataFile]) -> Iterator[Refreshed | LakehandError]:
         """Compute the statistics of files anew from their visible rows, one after the other."""
@@ -283,7 +288,7 @@ class DeltaWorker:
         """Write rows into new files whose names start with `stem`, in the partition of `like`."""
         return write_files(self.context, batches, spec, like=like, stem=stem)
 
-    def open_files(self, spec: WriteSpec, *, stem: str) -> NewFiles:
+    def open_files(self, spec: WriteSpec, *, stem: str | Callable[[str], str]) -> NewFiles:
         """Open files for rows that are new to the table, whatever their partitions."""
         return NewFiles(self.context, spec, stem=stem)
 

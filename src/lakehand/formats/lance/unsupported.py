@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NoReturn
 from lakehand.errors import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
     from lakehand.errors import LakehandError
-    from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions
+    from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions, RowChange
     from lakehand.formats.worker import CopiedFile, Decoder, NewFiles, TaskLimits, WriteSpec
     from lakehand.model.work import DataFile, Refreshed, StagedFile
     from lakehand.storage import Store
@@ -64,22 +64,26 @@ class Unsupported:
     ) -> HiddenRows:
         self._refuse("delete")
 
-    def change_directory(self, like: DataFile) -> str:  # noqa: ARG002
+    def change_directory(self) -> str:
         self._refuse("delete")
 
     def write_changes(
         self,
-        deleted: DataFile,  # noqa: ARG002
+        changed: DataFile,  # noqa: ARG002
         spec: WriteSpec,  # noqa: ARG002
         *,
         stem: str,  # noqa: ARG002
+        kind: RowChange = "gone",  # noqa: ARG002
     ) -> tuple[StagedFile, ...]:
+        self._refuse("delete")
+
+    def open_changes(self, spec: WriteSpec, *, stem: str, kind: RowChange) -> NewFiles:  # noqa: ARG002
         self._refuse("delete")
 
     def refresh(self, files: Sequence[DataFile]) -> Iterator[Refreshed | LakehandError]:  # noqa: ARG002
         self._refuse("statistics")
 
-    def open_files(self, spec: WriteSpec, *, stem: str) -> NewFiles:  # noqa: ARG002
+    def open_files(self, spec: WriteSpec, *, stem: str | Callable[[str], str]) -> NewFiles:  # noqa: ARG002
         self._refuse("append")
 
     def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec) -> int:  # noqa: ARG002

@@ -15,7 +15,7 @@ from lakehand.formats.delta.protocol.partition_values import format_partition_va
 from lakehand.formats.delta.protocol.schema import PrimitiveType, physical_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from lakehand.formats.delta.files.writer import WriteContext
@@ -47,8 +47,17 @@ class NewFiles:
     is used up, the partition that holds most of it writes a row group early.
     """
 
-    def __init__(self, context: WriteContext, spec: WriteSpec, *, stem: str) -> None:
+    def __init__(
+        self,
+        context: WriteContext,
+        spec: WriteSpec,
+        *,
+        stem: str | Callable[[str], str],
+        directory: str | None = None,
+    ) -> None:
+        """`stem` may depend on the directory of a file; `directory` is one for all partitions."""
         self._context = context
+        self._directory = directory
         self._columns = context.partition_fields()
         self._layout = layout_of(context, spec, (), ())
         self._memory_bytes = spec.group_memory_bytes
@@ -108,9 +117,13 @@ class NewFiles:
         mode = self._context.mode
         physical = [physical_name(column, mode=mode) for column in self._columns]
         raw = dict(zip(physical, values, strict=True))
-        directory = output_directory(self._context, (), raw)
-        # The number tells partitions apart where their files lie in one directory.
-        stem = f"{self._stem}-{self._started:04d}" if self._columns else self._stem
+        directory = self._directory
+        if directory is None:
+            directory = output_directory(self._context, (), raw)
+        stem = self._stem if isinstance(self._stem, str) else self._stem(directory)
+        if self._columns:
+            # The number tells partitions apart where their files lie in one directory.
+            stem = f"{stem}-{self._started:04d}"
         self._started += 1
         prefix = f"{directory}/{stem}" if directory else stem
         store = self._context.store
