@@ -16,23 +16,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehand.parquet.copy import Source
-from lakehand.parquet.footer import (
-    TRAILER_BYTES,
-    ChunkField,
-    ColumnField,
-    chunks,
-    dictionary_offset,
-    elements,
-    field,
-    parse_footer,
-)
+from lakehand.parquet.dictionaries import DICTIONARY_BYTES, without_use_for_dictionaries
+from lakehand.parquet.footer import TRAILER_BYTES, parse_footer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakehand.model.order import Term
     from lakehand.parquet.footer import Footer
-    from lakehand.parquet.thrift import Struct
 
 __all__ = ["EncodedGroup", "ParquetLayout", "RowGroupEncoder"]
 
@@ -42,11 +33,6 @@ _PAGE_BYTES = 2**20
 _MIN_PIECE_ROWS = 64
 #: From here on memory is kept for the next row group rather than given back after each.
 _ROOMY_BYTES = 64 * 2**20
-#: A dictionary that takes more than this part of its chunk may not be worth its while.
-_LARGE_DICTIONARY = 0.2
-_PAGE_TYPE, _PAGE_ENCODING = 1, 2
-_DATA_PAGE, _DATA_PAGE_V2, _PLAIN = 0, 3, 0
-_PLAIN_DATA_PAGES = {(_DATA_PAGE, _PLAIN), (_DATA_PAGE_V2, _PLAIN)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,36 +104,19 @@ class RowGroupEncoder:
     """Encodes rows as Spark and Delta readers expect them."""
 
     def __init__(self, schema: pa.Schema, layout: ParquetLayout) -> None:
-        self._names = frozenset(schema.names)
         self._layout = layout
         self._sorting = _sorting_columns(schema, layout.sorted_by)
         #: Leaves that get dictionaries, as Arrow wants to be told.
         self._dictionaries: bool | list[str] = True
 
-    def encode(self, rows: pa.Table, *, learns: bool = False) -> EncodedGroup:
-        """Return all of `rows` as one row group.
+    def learn(self, rows: pa.Table) -> None:
+        """Let row groups do without dictionaries that would only cost room and time."""
+        useless = without_use_for_dictionaries(rows, self._layout.codec)
+        if useless:
+            self._dictionaries = [path for path in _stored_paths(rows) if path not in useless]
 
-        If it `learns`, those after it do without dictionaries that would only cost room and time.
-        """
-        encoded = self._encode(rows, self._dictionaries)
-        if learns:
-            self._learn(rows, encoded)
-        return encoded
-
-    def _learn(self, rows: pa.Table, encoded: EncodedGroup) -> None:
-        leaves = _leaves(encoded)
-        doubtful = [
-            name
-            for name, column in leaves.items()
-            if name in self._names and _has_doubtful_dictionary(column)
-        ]
-        if not doubtful:
-            return
-        plain = _leaves(self._encode(rows.select(doubtful), use_dictionary=False))
-        better = {name for name in doubtful if _bytes(plain[name]) <= _bytes(leaves[name])}
-        self._dictionaries = [path for path in leaves if path not in better]
-
-    def _encode(self, rows: pa.Table, use_dictionary: bool | list[str]) -> EncodedGroup:  # noqa: FBT001  Arrow's own argument
+    def encode(self, rows: pa.Table) -> EncodedGroup:
+        """Return all of `rows` as one row group."""
         layout, sink = self._layout, pa.BufferOutputStream()
         found: list[pq.FileMetaData] = []
         with pq.ParquetWriter(
@@ -157,7 +126,8 @@ class RowGroupEncoder:
             data_page_version=layout.data_page_version,
             compression=layout.codec,
             compression_level=layout.codec_level,
-            use_dictionary=use_dictionary,
+            use_dictionary=self._dictionaries,
+            dictionary_pagesize_limit=DICTIONARY_BYTES,
             # INT32, INT64 or fixed bytes by precision: what Spark writes and copies can meet.
             store_decimal_as_integer=True,
             use_compliant_nested_type=True,
@@ -167,7 +137,7 @@ class RowGroupEncoder:
             # Arrow's own schema would pin one reader's view of the types.
             store_schema=False,
             write_batch_size=_piece_rows(rows),
-            sorting_columns=self._sorting if len(rows.schema) == len(self._names) else None,
+            sorting_columns=self._sorting,
             max_rows_per_page=_MAX_PAGE_ROWS,
             data_page_size=_PAGE_BYTES,
             bloom_filter_options=_bloom_filters(rows, layout),
@@ -205,6 +175,14 @@ def _leaf_paths(
             yield path
 
 
+def _stored_paths(rows: pa.Table) -> list[str]:
+    """Return the leaves as a file names them."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows.slice(0, 0), sink, use_compliant_nested_type=True)
+    schema = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
+    return [schema.column(number).path for number in range(len(schema))]
+
+
 def _bloom_filters(rows: pa.Table, layout: ParquetLayout) -> dict[str, Any] | None:
     """Return how large filters must be: as many distinct values as there are here fit each."""
     names = [name for name in layout.bloom_columns if name in rows.column_names]
@@ -212,31 +190,6 @@ def _bloom_filters(rows: pa.Table, layout: ParquetLayout) -> dict[str, Any] | No
         name: {"ndv": max(1, pc.count_distinct(rows[name]).as_py()), "fpp": layout.bloom_fpp}
         for name in names
     } or None
-
-
-def _leaves(encoded: EncodedGroup) -> dict[str, Struct]:
-    [group] = encoded.footer().row_groups
-    columns = [field(chunk, ChunkField.METADATA) for chunk in chunks(group)]
-    return {
-        ".".join(name.decode() for name in elements(column, ColumnField.PATH)): column
-        for column in columns
-    }
-
-
-def _bytes(column: Struct) -> int:
-    return int(field(column, ColumnField.COMPRESSED_BYTES))
-
-
-def _has_doubtful_dictionary(column: Struct) -> bool:
-    """Say whether a dictionary was given up, or takes so much room that it may be no gain."""
-    start = dictionary_offset(column)
-    if start is None:
-        return False
-    pages = elements(column, ColumnField.ENCODING_STATS)
-    kinds = {(field(page, _PAGE_TYPE), field(page, _PAGE_ENCODING)) for page in pages}
-    dictionary_bytes = field(column, ColumnField.DATA_PAGE) - start
-    is_large = dictionary_bytes > _LARGE_DICTIONARY * _bytes(column)
-    return bool(is_large or _PLAIN_DATA_PAGES & kinds)
 
 
 def _piece_rows(rows: pa.Table) -> int:

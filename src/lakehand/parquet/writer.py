@@ -180,9 +180,9 @@ class RollingWriter:
         """Have the row group encoded, now or by a thread while more rows are gathered."""
         assert self._open is not None  # noqa: S101  opened by the caller
         self._open.rows_in_works += group.num_rows
-        is_first = self._rows == group.num_rows
-        learns = is_first and self._rows != self._layout.expected_rows
-        future = self._pool.submit(self._encoder.encode, group, learns=learns)
+        if self._rows == group.num_rows:
+            self._encoder.learn(group)
+        future = self._pool.submit(self._encoder.encode, group)
         self._encoding.append((self._open, future))
         del group
         self._append(all_but=0 if self._must_wait() else self._layout.threads)
