@@ -42,6 +42,10 @@ def _given(call: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _own_variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("LAKEHAND_")}
+
+
 class Settings:
     """The values in force for one call, each with the place it came from."""
 
@@ -54,7 +58,8 @@ class Settings:
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
         self._call = _given(call or {})
-        self._environment = os.environ if environment is None else environment
+        # A copy of what concerns us alone: settings are sent to tasks, and nothing else with them.
+        self._environment = _own_variables() if environment is None else environment
         self._defaults = dict(defaults or {})
         self._values: dict[str, Any] = {}
         self.sources: dict[str, str] = {}

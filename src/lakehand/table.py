@@ -20,6 +20,7 @@ from lakehand.retention.verbs import RetentionVerbs
 from lakehand.rewrite.prepare import Request, make_plan
 from lakehand.rows.verbs import RowVerbs
 from lakehand.settings import Settings
+from lakehand.sink.spark_verbs import SparkVerbs
 from lakehand.sink.verbs import WriteVerbs
 from lakehand.storage import open_store
 from lakehand.storage.location import path_to_url
@@ -109,7 +110,14 @@ def check_health(
 
 
 class Table(
-    AdviceVerbs, OrderingVerbs, RetentionVerbs, RowVerbs, UpkeepVerbs, SoundnessVerbs, WriteVerbs
+    AdviceVerbs,
+    OrderingVerbs,
+    RetentionVerbs,
+    RowVerbs,
+    UpkeepVerbs,
+    SoundnessVerbs,
+    SparkVerbs,
+    WriteVerbs,
 ):
     """A table. It holds no version: each method reads the newest one, unless told another."""
 

@@ -287,6 +287,13 @@ def versions() -> dict[str, str]:
     return {"lakehand": lakehand.__version__, "python": python_version}
 
 
+def require_same_versions(driver: Mapping[str, str]) -> None:
+    """Raise WorkerMismatchError on an executor that has other versions than its driver."""
+    found = versions()
+    if found != driver:
+        raise _mismatch(found, driver)
+
+
 def attempts_of(spark: Any) -> int:
     """Return how often the session's Spark tries a task."""
     master = _local_master(spark)
@@ -321,12 +328,14 @@ def _setting(spark: Any, name: str, default: str) -> str:
         return default
 
 
-def _mismatch(found: Mapping[str, str]) -> WorkerMismatchError:
-    ours = versions()
+def _mismatch(
+    found: Mapping[str, str], driver: Mapping[str, str] | None = None
+) -> WorkerMismatchError:
+    ours = driver or versions()
     return WorkerMismatchError(
         f"an executor has lakehand {found['lakehand']} on Python {found['python']}, the driver has"
         f" lakehand {ours['lakehand']} on Python {ours['python']}",
-        hint=_remedy(),
+        hint=_remedy(ours),
     )
 
 
@@ -342,8 +351,8 @@ def _mismatch_in(error: Exception) -> WorkerMismatchError | None:
     return None
 
 
-def _remedy() -> str:
-    ours = versions()
+def _remedy(driver: Mapping[str, str] | None = None) -> str:
+    ours = driver or versions()
     return (
         f"install lakehand=={ours['lakehand']} into the executors' Python {ours['python']} and let"
         " PYSPARK_PYTHON (or spark.pyspark.python) name that Python before the session starts"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -18,9 +19,38 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.formats.base import FormatTable
+    from lakehand.formats.worker import FormatWorker
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.work import DataFile
 
-__all__ = ["columns_with_bounds", "scan"]
+__all__ = ["Scan", "columns_with_bounds", "plan_scan", "scan"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scan:
+    """What is to be read of one version. It can be sent to where it is read."""
+
+    version: int
+    worker: FormatWorker
+    #: Files that may hold a row to be read.
+    files: tuple[DataFile, ...]
+    #: None: all of them.
+    columns: tuple[str, ...] | None
+    where: str | None
+
+    def read(self, files: Sequence[DataFile] | None = None) -> pa.RecordBatchReader:
+        """Stream the visible rows of `files`, else of all, under their names and types of today."""
+        chosen = self.files if files is None else files
+        return self.worker.read(chosen, columns=self.columns, where=self.where)
+
+    def without_files(self) -> Self:
+        """Return the same without its files, for tasks that are sent theirs one by one."""
+        return replace(self, files=())
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the rows that `read` gives."""
+        return self.read(()).schema
 
 
 def scan(
@@ -32,20 +62,58 @@ def scan(
     timestamp: datetime | None = None,
 ) -> pa.RecordBatchReader:
     """Stream the visible rows of a version, under their logical names and current types."""
+    plan = plan_scan(table, columns=columns, where=where, version=version, timestamp=timestamp)
+    return plan.read()
+
+
+def plan_scan(
+    table: FormatTable,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    version: int | None = None,
+    timestamp: datetime | None = None,
+) -> Scan:
+    """Find the files of a version that may hold rows to be read."""
     snapshot = table.snapshot(version=version, timestamp=timestamp)
     table.require("read", snapshot)
-    if where is None:
-        chosen = np.arange(snapshot.file_count)
-        text = None
-    else:
-        predicate = parse_predicate(where, snapshot.schema)
+    predicate = None if where is None else parse_predicate(where, snapshot.schema)
+    if predicate is not None:
         names = columns_with_bounds(predicate, snapshot)
         if names:
             snapshot = table.snapshot(version=snapshot.version, statistics=names)
+    return _plan(table, snapshot, columns=columns, predicate=predicate)
+
+
+def scan_snapshot(
+    table: FormatTable,
+    snapshot: Snapshot,
+    *,
+    columns: Sequence[str] | None = None,
+    predicate: Predicate | None = None,
+) -> pa.RecordBatchReader:
+    """Stream the visible rows of a snapshot; what bounds it has tell which files are not read."""
+    return _plan(table, snapshot, columns=columns, predicate=predicate).read()
+
+
+def _plan(
+    table: FormatTable,
+    snapshot: Snapshot,
+    *,
+    columns: Sequence[str] | None,
+    predicate: Predicate | None,
+) -> Scan:
+    if predicate is None:
+        chosen = np.arange(snapshot.file_count)
+    else:
         chosen = np.flatnonzero(may_match(predicate, snapshot.files))
-        text = predicate.text
-    inputs = table.data_files(snapshot, chosen.tolist())
-    return table.worker(snapshot).read(inputs, columns=columns, where=text)
+    return Scan(
+        version=snapshot.version,
+        worker=table.worker(snapshot),
+        files=table.data_files(snapshot, chosen.tolist()),
+        columns=None if columns is None else tuple(columns),
+        where=None if predicate is None else predicate.text,
+    )
 
 
 def columns_with_bounds(predicate: Predicate, snapshot: Snapshot) -> list[str]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any, Self
 
-from lakehand.errors import ReplanError, SinkStateError, ValidationError
+from lakehand.errors import SinkStateError, ValidationError
 from lakehand.model.work import Transaction
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
 from lakehand.sink.committing import Commission, commit_files
 from lakehand.sink.context import SinkMetrics
-from lakehand.sink.descriptors import Descriptor, rules_of
+from lakehand.sink.descriptors import Descriptor, require_files, require_fit
 from lakehand.sink.epochs import Epochs
 from lakehand.sink.target import Target
 from lakehand.sink.upkeep import Upkeep
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from lakehand.model.work import Receipt, StagedFile
+    from lakehand.model.work import Receipt
     from lakehand.observe.clock import Clock
 
 __all__ = ["DeltaCommitter"]
@@ -119,7 +119,7 @@ class DeltaCommitter:
     def _commission(self, epoch: int, descriptors: Sequence[Descriptor]) -> Commission:
         self._check(epoch, descriptors)
         files = tuple(file for descriptor in descriptors for file in descriptor.files)
-        self._check_files(files)
+        require_files(self._target, files)
         bases = [self._target.base_version, *(one.base_version for one in descriptors)]
         return Commission(
             token=f"lakehand-{self._session}-{epoch:010d}",
@@ -143,38 +143,7 @@ class DeltaCommitter:
                     field="descriptors",
                 )
             seen.add(descriptor.writer)
-            self._check_table(descriptor)
-
-    def _check_table(self, descriptor: Descriptor) -> None:
-        for _ in range(2):
-            head = self._target.head
-            if (descriptor.table_id, descriptor.rules) == (head.table_id, rules_of(head)):
-                return
-            self._target.refresh()
-        raise ReplanError(
-            f"the files of writer {descriptor.writer!r} were written for another table than"
-            f" {head.table} is now: its columns or its protocol have changed",
-            table=head.table,
-            expected_version=descriptor.base_version,
-            actual_version=head.version,
-            hint="nothing was committed; write the epoch again",
-            retryable=False,
-        )
-
-    def _check_files(self, files: Sequence[StagedFile]) -> None:
-        """Refuse files that are not there as they were described: a version must never name one."""
-        found = {
-            info.key: info.bytes for info in self._target.store.head_all(f.path for f in files)
-        }
-        missing = next((file for file in files if found.get(file.path) != file.bytes), None)
-        if missing is not None:
-            raise ValidationError(
-                f"file {missing.path!r} of a descriptor is not in {self._target.store.url}, or is"
-                " another one there",
-                field="descriptors",
-                value=missing.path,
-                hint="nothing was committed; its writer has given the epoch up: write it again",
-            )
+            require_fit(self._target, descriptor)
 
     @property
     def _opened(self) -> Epochs:

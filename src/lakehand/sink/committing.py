@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from lakehand.errors import (
     CommitConflictError,
     CommitUnknownError,
+    LakehandError,
     ReplanError,
     WriterCollisionError,
 )
+from lakehand.model.head import Evolution
 from lakehand.model.work import Change, Receipt
 from lakehand.sink.replaced import replaced_files
 from lakehand.storage.retry import RetryPolicy
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from lakehand.model.work import StagedFile, Transaction
     from lakehand.observe.clock import Clock
+    from lakehand.sink.staging import Staging
     from lakehand.sink.target import Target
 
 __all__ = ["Commission", "commit_files", "find_commission"]
@@ -39,13 +42,15 @@ class Commission:
     transaction: Transaction | None = None
     overwrites: bool = False
     where: str | None = None
+    #: Who wrote the files, and can write them again; None: nobody here.
+    staging: Staging | None = None
     #: Kept in the table's history.
     parameters: Mapping[str, Any] = field(default_factory=dict)
     #: Of earlier commissions for the same transaction, of which nobody knows what became.
     earlier_tokens: tuple[str, ...] = ()
     #: None of the tokens is in this version or below; None: `base_version` as it is at first.
     since_version: int | None = None
-    #: Whether the last try got no answer: it may be in the table, or get there yet.
+    #: Whether the last try may be in the table, or get there yet: it was not proved to be lost.
     is_unknown: bool = False
 
     def __post_init__(self) -> None:
@@ -73,10 +78,12 @@ def commit_files(
     losses = 0
     while receipt is None:
         try:
-            change = _change(target, commission)
+            evolution = _evolution(target, commission)
+            change = _change(target, commission, evolution)
             if not (change.adds or change.removes or change.transaction):
                 return None
             receipt = _try(target, commission, change)
+            target.adopt(evolution, receipt.version)
         except (CommitConflictError, ReplanError) as error:
             losses += 1
             if losses > max_retries or not _fits_what_is_there_now(target, commission, error):
@@ -99,28 +106,45 @@ def find_commission(target: Target, commission: Commission) -> Receipt | None:
 
 
 def _try(target: Target, commission: Commission, change: Change) -> Receipt:
+    # Until a loss is proved, the table may have it: whatever interrupts us, from here on.
+    commission.is_unknown = True
     try:
         receipt = target.handle.commit(change, token=commission.token, checkpoint=False)
-    except CommitUnknownError:
-        commission.is_unknown = True
+    except LakehandError as error:
+        commission.is_unknown = isinstance(error, CommitUnknownError)
+        if isinstance(error, CommitConflictError) and not error.retryable:
+            raise _collision(target, commission) from error
         raise
-    except CommitConflictError as error:
-        commission.is_unknown = False
-        if error.retryable:
-            raise
-        raise _collision(target, commission) from error
-    commission.is_unknown = False
     if not receipt.already_committed:
         return receipt
     found = find_commission(target, commission)
     if found is None:
+        commission.is_unknown = False
         raise _collision(target, commission)
     return found
 
 
-def _change(target: Target, commission: Commission) -> Change:
+def _evolution(target: Target, commission: Commission) -> Evolution:
+    """Return what the table takes on with the files, which are written anew if they must be."""
+    if commission.staging is None or not commission.files:
+        return Evolution(head=target.head)
+    evolution = commission.staging.evolution()
+    if evolution is None:
+        commission.files = commission.staging.write_again()
+        evolution = commission.staging.evolution()
+    if evolution is None:
+        raise ReplanError(
+            f"{target.store.url} changes faster than rows can be written for it",
+            table=target.store.url,
+            hint="nothing was committed; try again",
+        )
+    return evolution
+
+
+def _change(target: Target, commission: Commission, evolution: Evolution) -> Change:
     common: dict[str, Any] = {
         "adds": commission.files,
+        "native": evolution.native,
         "parameters": {**commission.parameters, "partitionBy": target.head.partition_columns},
         "transaction": commission.transaction,
         "table_id": target.head.table_id,
@@ -148,7 +172,8 @@ def _fits_what_is_there_now(
         before = target.head
         target.refresh()
         commission.base_version = target.base_version
-        return (before.table_id, before.rules) == (target.head.table_id, target.head.rules)
+        is_same = before.rules == target.head.rules or commission.staging is not None
+        return is_same and before.table_id == target.head.table_id
     return commission.overwrites
 
 

@@ -7,13 +7,16 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from lakehand.errors import ValidationError
+from lakehand.errors import ReplanError, ValidationError
 from lakehand.model.work import StagedFile
 
 if TYPE_CHECKING:
-    from lakehand.model.head import TableHead
+    from collections.abc import Sequence
 
-__all__ = ["Descriptor", "rules_of"]
+    from lakehand.model.head import TableHead
+    from lakehand.sink.target import Target
+
+__all__ = ["Descriptor", "require_files", "require_fit", "rules_of"]
 
 #: The only form there is so far.
 _VERSION = 1
@@ -63,6 +66,38 @@ class Descriptor:
 def rules_of(head: TableHead) -> str:
     """Return a fingerprint of what a table asks of files."""
     return hashlib.sha256(head.rules.encode()).hexdigest()
+
+
+def require_fit(target: Target, descriptor: Descriptor) -> None:
+    """Raise ReplanError if the files were written for another table than `target` is now."""
+    for _ in range(2):
+        head = target.head
+        if (descriptor.table_id, descriptor.rules) == (head.table_id, rules_of(head)):
+            return
+        target.refresh()
+    raise ReplanError(
+        f"the files of writer {descriptor.writer!r} were written for another table than"
+        f" {head.table} is now: its columns or its protocol have changed",
+        table=head.table,
+        expected_version=descriptor.base_version,
+        actual_version=head.version,
+        hint="nothing was committed; write the epoch again",
+        retryable=False,
+    )
+
+
+def require_files(target: Target, files: Sequence[StagedFile]) -> None:
+    """Refuse files that are not there as they were described: a version must never name one."""
+    found = {info.key: info.bytes for info in target.store.head_all(f.path for f in files)}
+    missing = next((file for file in files if found.get(file.path) != file.bytes), None)
+    if missing is not None:
+        raise ValidationError(
+            f"file {missing.path!r} of a descriptor is not in {target.store.url}, or is another"
+            " one there",
+            field="descriptors",
+            value=missing.path,
+            hint="nothing was committed; its writer has given the epoch up: write it again",
+        )
 
 
 def _parse(text: str) -> dict[str, Any]:

@@ -40,19 +40,29 @@ class Fence:
         sign = {"writer_id": self.writer_id, "session": self.session}
         self.store.put(self._key, json.dumps(sign).encode())
 
-    def check(self) -> None:
-        """Raise WriterCollisionError if another sink was opened under the id since."""
+    def claim(self) -> None:
+        """Put the sign up where there is none; WriterCollisionError if it is another's.
+
+        For a session that lasts: that of a stream, which its checkpoint keeps over all restarts.
+        """
+        if not self.check():
+            self.put_up()
+
+    def check(self) -> bool:
+        """Say whether the sign is there; WriterCollisionError if it is another's."""
         try:
             sign = json.loads(self.store.get(self._key))
         except ObjectNotFoundError:
             # Somebody tidied up: whoever opens a sink next puts up another one.
-            return
+            return False
         if sign["session"] != self.session:
             raise WriterCollisionError(
-                f"another process has opened a sink on {self.store.url} under the writer id"
-                f" {self.writer_id!r}",
+                f"another process has opened a sink, or started another stream, on {self.store.url}"
+                f" under the writer id {self.writer_id!r}",
                 table=self.store.url,
                 writer_id=self.writer_id,
                 hint="nothing of this epoch was committed; give each writer an id of its own, and"
-                " let only one process at a time use it",
+                " let only one process at a time use it; a stream with a new checkpoint is a new"
+                " writer",
             )
+        return True

@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakehand.errors import CommitUnknownError, ValidationError
+from lakehand.errors import ValidationError
 from lakehand.model.work import Transaction
 from lakehand.model.writing import WriteReport
 from lakehand.observe.clock import SystemClock
@@ -52,7 +52,12 @@ def write_once(
     started = clock.monotonic()
     options = SinkOptions.of(settings, where=where)
     target = Target(
-        table.store, settings, partition_by=options.partition_by, where=where, handle=table
+        table.store,
+        settings,
+        partition_by=options.partition_by,
+        where=where,
+        handle=table,
+        evolves=True,
     )
     target.find()
     writing = _Writing(target, options, settings, _transaction(options, epoch), clock)
@@ -95,15 +100,18 @@ class _Writing:
         """Write and commit. What fails before a commit could have landed leaves no file."""
         staging = Staging(self._target, write_spec(self._settings), stem=self._name)
         started = self._clock.monotonic()
+        commission: Commission | None = None
         try:
             files = self._write(staging, data)
             written = self._clock.monotonic()
-            receipt = self._commit(files)
-        except CommitUnknownError:
-            raise
+            commission = self._commission(staging, files)
+            receipt = self._commit(commission)
         except BaseException:
-            staging.discard()
+            if commission is None or not commission.is_unknown:
+                staging.discard()
             raise
+        if receipt is not None:
+            self._target.handle.checkpoint_if_due(receipt.version)
         return _Written(
             files=files,
             receipt=receipt,
@@ -116,27 +124,25 @@ class _Writing:
             staging.write(self._target.fit(batch))
         return staging.finish()
 
-    def _commit(self, files: tuple[StagedFile, ...]) -> Receipt | None:
-        if not files and self._mark is None and not self._options.overwrites:
-            return None
-        commission = Commission(
+    def _commission(self, staging: Staging, files: tuple[StagedFile, ...]) -> Commission:
+        return Commission(
             token=self._name,
             files=files,
+            staging=staging,
             base_version=self._target.base_version,
             transaction=self._mark,
             overwrites=self._options.overwrites,
             where=self._options.where,
             parameters={"where": self._options.where},
         )
-        receipt = commit_files(
+
+    def _commit(self, commission: Commission) -> Receipt | None:
+        return commit_files(
             self._target,
             commission,
             max_retries=self._settings["max_retries"],
             clock=self._clock,
         )
-        if receipt is not None:
-            self._target.handle.checkpoint_if_due(receipt.version)
-        return receipt
 
 
 def _report(

@@ -1,0 +1,184 @@
+"""A write that Spark carries out: its tasks write files, its driver makes one version of them."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from lakehand.errors import LakehandError, NotATableError, StorageError, ValidationError
+from lakehand.model.work import Transaction
+from lakehand.observe.clock import SystemClock
+from lakehand.observe.logs import get_logger, log_event
+from lakehand.sink.committing import Commission, commit_files, find_commission
+from lakehand.sink.descriptors import Descriptor, require_files, require_fit, rules_of
+from lakehand.sink.options import SinkOptions, write_spec
+from lakehand.sink.staging import Staging
+from lakehand.sink.target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
+
+    from lakehand.formats.worker import WriteSpec
+    from lakehand.model.work import Receipt
+    from lakehand.settings import Settings
+    from lakehand.sink.spark_options import SourceOptions
+    from lakehand.storage import Store
+
+__all__ = ["WriteJob", "mark_of"]
+
+_logger = get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WriteJob:
+    """What the tasks and the driver of one write must know. It is sent to where they run."""
+
+    target: Target
+    options: SinkOptions
+    spec: WriteSpec
+    max_retries: int
+    #: Names the files of this try and, in the table, its commit.
+    token: str
+
+    @classmethod
+    def begin(
+        cls, store: Store, asked: SourceOptions, schema: pa.Schema, *, overwrite: bool
+    ) -> Self:
+        """Find or create the table; SchemaMismatchError if rows of `schema` do not fit it."""
+        settings = _for_tasks(asked.settings, overwrite=overwrite)
+        options = SinkOptions.of(settings, where=asked.where)
+        target = Target(store, settings, partition_by=options.partition_by, where=options.where)
+        if target.find():
+            target.conformer.require(schema)
+        elif settings["create_table"]:
+            target.create(schema)
+        else:
+            raise NotATableError(
+                f"there is no table at {store.url}, and none may be created",
+                table=store.url,
+                hint="create it, or set create_table",
+            )
+        return cls(
+            target=target,
+            options=options,
+            spec=write_spec(settings),
+            max_retries=settings["max_retries"],
+            token=f"lakehand-{uuid.uuid4().hex}",
+        )
+
+    # Where tasks run
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Descriptor:
+        """Write the rows of one task into files that nobody sees yet. What fails leaves none."""
+        attempt = uuid.uuid4().hex[:12]
+        staging = Staging(self.target, self.spec, stem=f"{self.token}-{attempt}")
+        try:
+            for batch in batches:
+                staging.write(self.target.fit(batch))
+            files = staging.finish()
+        except BaseException:
+            staging.discard()
+            raise
+        head = self.target.head
+        return Descriptor(
+            writer=attempt,
+            epoch=0,
+            table_id=head.table_id,
+            rules=rules_of(head),
+            base_version=self.target.base_version,
+            files=files,
+        )
+
+    # Where the driver is
+
+    def commit(
+        self, descriptors: Sequence[Descriptor], *, token: str, mark: Transaction | None
+    ) -> Receipt | None:
+        """Make one version of all files; None if there is nothing to change, or `mark` is there.
+
+        Files that turn out to be of no use are deleted, but where nobody knows what became of the
+        commit (CommitUnknownError).
+        """
+        commission = self._commission(descriptors, token=token, mark=mark)
+        if self._is_in_table(commission):
+            return None
+        if not (commission.files or commission.overwrites):
+            return None
+        try:
+            for descriptor in descriptors:
+                require_fit(self.target, descriptor)
+            require_files(self.target, commission.files)
+            receipt = commit_files(
+                self.target, commission, max_retries=self.max_retries, clock=SystemClock()
+            )
+        except LakehandError:
+            if not commission.is_unknown:
+                self.discard(descriptors)
+            raise
+        if receipt is not None:
+            self.target.handle.checkpoint_if_due(receipt.version)
+        return receipt
+
+    def _commission(
+        self, descriptors: Sequence[Descriptor], *, token: str, mark: Transaction | None
+    ) -> Commission:
+        bases = [self.target.base_version, *(one.base_version for one in descriptors)]
+        parameters = {"epoch": mark.version, "writer": mark.application} if mark else {}
+        return Commission(
+            token=token,
+            files=tuple(file for descriptor in descriptors for file in descriptor.files),
+            base_version=min(bases),
+            transaction=mark,
+            overwrites=self.options.overwrites,
+            where=self.options.where,
+            parameters={**parameters, "where": self.options.where},
+        )
+
+    def _is_in_table(self, commission: Commission) -> bool:
+        """Say whether the batch was written before; its files of this try are deleted then."""
+        mark, found = commission.transaction, self.target.head.transactions
+        if mark is None or found.get(mark.application, -1) < mark.version:
+            return False
+        if find_commission(self.target, commission) is None:
+            self._delete([file.path for file in commission.files])
+        return True
+
+    def discard(self, descriptors: Iterable[Descriptor]) -> None:
+        """Delete files that no commit was, or will be, tried with."""
+        self._delete([file.path for one in descriptors for file in one.files])
+
+    def _delete(self, keys: list[str]) -> None:
+        try:
+            failures = self.target.store.delete(keys)
+            error = failures[0].error if failures else None
+        except StorageError as failure:
+            error = failure
+        if error is not None:
+            message = "Files that are of no use are left to vacuum: %s"
+            log_event(_logger, logging.WARNING, "staged_files_left", message, error.message)
+
+
+def mark_of(asked: SourceOptions) -> Transaction | None:
+    """Return the mark of a batch that must not be written twice; None if it may."""
+    writer_id, epoch = asked.settings["writer_id"], asked.epoch
+    if writer_id is None and epoch is None:
+        return None
+    if writer_id is None or epoch is None:
+        raise ValidationError(
+            "to write a batch exactly once takes two options: writer_id and epoch",
+            field="epoch" if epoch is None else "writer_id",
+            hint="writer_id names the job, epoch is the number of this batch; or give neither",
+        )
+    return Transaction(application=writer_id, version=epoch)
+
+
+def _for_tasks(settings: Settings, *, overwrite: bool) -> Settings:
+    """Return settings of a write on Spark, which runs as many tasks as there are cores."""
+    call: dict[str, object] = {"write_mode": "overwrite" if overwrite else "append"}
+    if settings.sources["write_threads"] == "default":
+        call["write_threads"] = 1
+    return settings.with_call(call)
