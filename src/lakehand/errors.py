@@ -7,6 +7,7 @@ LakehandError
 ├── ValidationError                 an argument or setting has a bad value (exit 2)
 │   ├── UnknownSettingError         no such setting; suggests the nearest name
 │   ├── UnknownColumnError          no such column; names those there are
+│   ├── DuplicateKeyError           several rows of one key are to be in the table; shows some
 │   └── PredicateError              the predicate cannot be parsed or decided
 ├── NotInstalledError               an optional part is missing; names the install command (exit 2)
 ├── StorageError                    the object store failed
@@ -24,6 +25,7 @@ LakehandError
 │   ├── CorruptLogError             the log has a gap, lacks an obligatory entry or cannot be read
 │   ├── CorruptFileError            a data file, checkpoint or deletion vector cannot be trusted
 │   ├── SchemaMismatchError         data and table do not agree
+│   │   └── ConstraintError         rows break a rule of the table; names the rule and some rows
 │   └── RefusedError                lakehand does not do this to this table; names the feature
 ├── CommitError                     the commit did not succeed
 │   ├── CommitConflictError         another writer changed what this commit had read (exit 3)
@@ -34,6 +36,9 @@ LakehandError
 │   ├── BackpressureError           more rows wait than may; nothing of the batch was taken (retry)
 │   ├── WriterCollisionError        another process writes under the same writer id
 │   └── EpochGapError               an epoch is missing before this one
+├── HotTierError                    the hot tier cannot do this now
+│   ├── HotLogError                 its log cannot be trusted or written; nothing was dropped
+│   └── HotLogLockedError           its log is open in another process
 ├── ProofError                      rows are not proved equal; nothing was changed (exit 4)
 ├── EngineError                     tasks could not be run
 │   ├── JavaMissingError
@@ -59,10 +64,15 @@ __all__ = [
     "CommitError",
     "CommitUnknownError",
     "ConditionalPutError",
+    "ConstraintError",
     "CorruptFileError",
     "CorruptLogError",
+    "DuplicateKeyError",
     "EngineError",
     "EpochGapError",
+    "HotLogError",
+    "HotLogLockedError",
+    "HotTierError",
     "JavaMissingError",
     "LakehandError",
     "NotATableError",
@@ -203,6 +213,12 @@ class UnknownColumnError(ValidationError):
         return (_rebuild, (type(self), self.message, self.hint, dict(self.attributes)))
 
 
+class DuplicateKeyError(ValidationError):
+    """Several rows of one key are to be in the table at once. Attributes: `field`, `value`."""
+
+    code = "DUPLICATE_KEY"
+
+
 class PredicateError(ValidationError):
     """The predicate cannot be parsed, or cannot be decided from what is known."""
 
@@ -320,6 +336,12 @@ class SchemaMismatchError(TableError):
     code = "SCHEMA_MISMATCH"
 
 
+class ConstraintError(SchemaMismatchError):
+    """Rows break a rule of the table. Attributes: `constraint`, `condition`, `rows`."""
+
+    code = "CONSTRAINT_VIOLATED"
+
+
 class RefusedError(TableError):
     """lakehand does not do this to this table. Attributes: `operation`, `feature`."""
 
@@ -385,6 +407,25 @@ class EpochGapError(SinkError):
     """An epoch is missing before this one. Nothing was written."""
 
     code = "EPOCH_GAP"
+
+
+class HotTierError(LakehandError):
+    """The hot tier cannot do this now. Attributes: `table`, `path`."""
+
+    code = "HOT_TIER_ERROR"
+    _attributes = ("table", "path")
+
+
+class HotLogError(HotTierError):
+    """The write-ahead log cannot be trusted, or not be written. Nothing of it was dropped."""
+
+    code = "HOT_LOG"
+
+
+class HotLogLockedError(HotTierError):
+    """The write-ahead log is open already, here or in another process."""
+
+    code = "HOT_LOG_LOCKED"
 
 
 class ProofError(LakehandError):

@@ -101,12 +101,10 @@ FEATURED_TABLES = (
         name="constraints",
         columns="id BIGINT NOT NULL, name STRING",
         after=("ALTER TABLE {t} ADD CONSTRAINT positive CHECK (id >= 0)",),
-        append_refused="checkConstraints",
     ),
     FeaturedTable(
         name="generated columns",
         columns="id BIGINT, name STRING, twice BIGINT GENERATED ALWAYS AS (id * 2)",
-        append_refused="generatedColumns",
     ),
     FeaturedTable(
         name="identity columns",

@@ -118,18 +118,13 @@ def test_writer_versions_of_the_future_are_refused_for_writing_only():
         require_write("rewrite", legacy(1, 8), metadata(), table="t")
 
 
-def test_expressions_block_appends_and_not_rewrites():
-    generated = StructField("g", LONG, metadata={"delta.generationExpression": "id + 1"})
-    table = metadata(StructField("id", LONG), generated)
-    require_write("rewrite", legacy(1, 4), table, table="t")
-    with pytest.raises(RefusedError, match="generatedColumns"):
-        require_write("append", legacy(1, 4), table, table="t")
-    require_write("append", legacy(1, 4), metadata(), table="t")
-
-
-def test_constraints_block_appends_only_where_there_are_some():
-    with pytest.raises(RefusedError, match="checkConstraints"):
-        require_write("append", legacy(1, 3), metadata(delta__constraints__c="a > 1"), table="t")
+def test_identity_columns_block_appends_and_not_rewrites():
+    counted = StructField("g", LONG, metadata={"delta.identity.start": 1})
+    table = metadata(StructField("id", LONG), counted)
+    require_write("rewrite", legacy(1, 6), table, table="t")
+    with pytest.raises(RefusedError, match="identityColumns"):
+        require_write("append", legacy(1, 6), table, table="t")
+    require_write("append", legacy(1, 6), metadata(), table="t")
 
 
 def test_iceberg_compatibility_is_refused_only_while_it_is_on():

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakehand.errors import BackpressureError, SchemaMismatchError, ValidationError
+from lakehand.model.head import RowRules
 from lakehand.sink.buffer import Buffer
 from lakehand.sink.conform import Conformer
 from lakehand.sink.rows import as_reader, batches_of
@@ -117,11 +118,10 @@ def test_a_column_may_not_be_missing_if_it_may_not_be_null():
         Conformer(schema, table="memory://t").conform(pa.record_batch({"A": [1]}))
 
 
-def test_a_column_with_a_default_may_be_null_and_not_be_missing():
-    schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
-    conformer = Conformer(schema, table="memory://t", explicit=["b"])
-    with pytest.raises(SchemaMismatchError, match="'b' is missing, and has a default"):
-        conformer.conform(pa.record_batch({"a": [1]}))
+def test_a_column_with_a_default_is_filled_if_it_is_missing_and_stays_null_if_it_is_null():
+    schema = pa.schema([("a", pa.int64()), pa.field("b", pa.int64())])
+    conformer = Conformer(schema, table="memory://t", rules=RowRules(defaults={"b": "5"}))
+    assert conformer.conform(pa.record_batch({"a": [1]})).to_pylist() == [{"a": 1, "b": 5}]
 
     nulls = pa.record_batch({"a": [1], "b": pa.nulls(1)})
     assert conformer.conform(nulls).to_pylist() == [{"a": 1, "b": None}]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakehand.errors import PredicateError
+from lakehand.expressions.computed import column_at
 from lakehand.expressions.predicate import reference_name
 from lakehand.expressions.session import compute
 
@@ -40,8 +40,7 @@ def _truth(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
 
 
 def _values(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
-    column = batch.column(path[0])
-    values = pc.struct_field(column, list(path[1:])) if path[1:] else column
+    values = column_at(batch, path)
     try:
         # Spark's texts may hold any bytes. The computing engine breaks down on them.
         values.validate(full=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lakehand.observe.clock import Clock
 
-__all__ = ["Predicate", "parse_predicate", "reference_name"]
+__all__ = ["Predicate", "Resolver", "is_name", "parse_predicate", "reference_name"]
 
 _REFUSED = (
     exp.Query,
@@ -72,7 +72,7 @@ def parse_predicate(text: str, schema: pa.Schema, *, clock: Clock | None = None)
     """
     tree = _parse(text).transform(_freeze, now=(clock or SystemClock()).now())
     _check_parts(tree, text=text)
-    resolver = _Resolver(schema)
+    resolver = Resolver(schema)
     condition = tree.transform(resolver.resolve).transform(_spell)
     predicate = Predicate(
         text=tree.sql(PredicateDialect),
@@ -126,7 +126,7 @@ def _is_known(function: exp.Func) -> bool:
     return isinstance(function, FUNCTIONS)
 
 
-class _Resolver:
+class Resolver:
     """Replaces names by references and remembers what each stands for."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -134,7 +134,7 @@ class _Resolver:
         self.paths: dict[tuple[str, ...], pa.DataType] = {}
 
     def resolve(self, node: exp.Expr) -> exp.Expr:
-        if not _is_name(node):
+        if not is_name(node):
             return node
         path, type_ = self._find([part.name for part in node.parts])
         self.paths.setdefault(path, type_)
@@ -157,7 +157,7 @@ class _Resolver:
         return [".".join((*path, field.name)) for field in type_]
 
 
-def _is_name(node: exp.Expr) -> TypeGuard[exp.Column | exp.Dot]:
+def is_name(node: exp.Expr) -> TypeGuard[exp.Column | exp.Dot]:
     while isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
         node = node.this
     return isinstance(node, exp.Column)

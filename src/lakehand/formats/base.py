@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.data_names import DataNames
     from lakehand.formats.worker import FormatWorker
-    from lakehand.model.head import TableHead
+    from lakehand.model.head import Evolution, TableHead
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.order import Order
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
@@ -117,6 +117,13 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
 
     def head(self) -> TableHead:
         """Return the newest version without its files, for writers that read none."""
+        ...
+
+    def evolve(self, head: TableHead, schema: pa.Schema) -> Evolution:
+        """Return the table of `head` with all columns of `schema`, some new or of wider types.
+
+        RefusedError if the table cannot become so. Nothing is read or written.
+        """
         ...
 
     def require(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,7 +10,19 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["TableHead"]
+__all__ = ["Evolution", "RowRules", "TableHead"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowRules:
+    """What a table asks of the rows that come into it, in SQL as Spark reads it."""
+
+    #: Conditions that must be true for every row, by their names.
+    constraints: Mapping[str, str] = field(default_factory=dict)
+    #: Columns whose values follow from others, by their names.
+    generated: Mapping[str, str] = field(default_factory=dict)
+    #: Values of columns that rows leave out, by their names.
+    defaults: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,8 +35,8 @@ class TableHead:
     #: Logical columns, partition columns included, in the table's order.
     schema: pa.Schema
     partition_columns: tuple[str, ...]
-    #: Columns that rows must bring along: left out, they would not be null but have a default.
-    explicit_columns: tuple[str, ...] = ()
+    #: What the table asks of new rows beyond their types.
+    row_rules: RowRules = field(default_factory=RowRules)
     #: Properties of the table, as written.
     properties: Mapping[str, str]
     #: What tells this table from one that was created later at the same place.
@@ -35,3 +47,12 @@ class TableHead:
     transactions: Mapping[str, int]
     #: What only the table's format understands.
     native: Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evolution:
+    """A table as it will be once a commit has changed its columns."""
+
+    head: TableHead
+    #: What the commit must say for it, in words of the format; empty: the table is so already.
+    native: tuple[Mapping[str, Any], ...] = ()

@@ -61,8 +61,17 @@ SINK: tuple[Setting, ...] = (
         name="schema_evolution",
         parse=parse_bool,
         default=False,
-        help="Whether rows may bring columns that the table does not have. true is not there yet.",
+        help="Whether a table takes on columns that rows bring along; they are null in all rows"
+        " before.",
         aliases=("schema.evolution", "schemaEvolution", "mergeSchema"),
+    ),
+    Setting(
+        name="type_widening",
+        parse=parse_bool,
+        default=False,
+        help="Whether a table takes on wider types of rows, too, beside schema_evolution. It then"
+        " needs readers that know the feature typeWidening.",
+        aliases=("type.widening", "typeWidening", "schema.evolution.type.widening"),
     ),
     Setting(
         name="catalog_type",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakehand.model.work import Receipt, StagedFile
+    from lakehand.model.work import Receipt
     from lakehand.sink.committing import Commission
     from lakehand.sink.context import SinkContext
 
@@ -108,15 +108,15 @@ class AtLeastOnce:
 
     def _commit(self, flush: _Flush) -> Receipt | None:
         if flush.commission is None:
-            flush.commission = self._context.new_commission("flush", self._write(flush.batches))
+            flush.commission = self._write(flush.batches)
         return self._context.commit(flush.commission)
 
-    def _write(self, batches: list[pa.RecordBatch]) -> tuple[StagedFile, ...]:
+    def _write(self, batches: list[pa.RecordBatch]) -> Commission:
         staging = self._context.new_staging("flush")
         try:
             for batch in batches:
                 staging.write(batch)
-            return staging.finish()
+            return self._context.new_commission("flush", staging.finish(), staging)
         except BaseException:
             staging.discard()
             raise
@@ -143,6 +143,7 @@ class AtLeastOnce:
         for flush in [flush for flush in self._flushes if flush.commission is None]:
             self._flushes.remove(flush)
             buffer.release(flush.batches)
+        self._context.target.forget()
 
     def close(self) -> None:
         """Commit what is left."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakehand.sink.staging import Staging
     from lakehand.sink.target import Target
 
-__all__ = ["Commission", "commit_files", "find_commission"]
+__all__ = ["Commission", "collision", "commit_files", "find_commission"]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -68,7 +68,7 @@ def commit_files(
     Raises WriterCollisionError, CommitConflictError or ReplanError (nothing was committed) or
     CommitUnknownError (keep every file, and try the same commission again).
     """
-    receipt = find_commission(target, commission) if commission.is_unknown else None
+    receipt = _find_lost_answer(target, commission) if commission.is_unknown else None
     policy = RetryPolicy(
         max_retries=max_retries,
         base_delay=timedelta(milliseconds=100),
@@ -83,7 +83,8 @@ def commit_files(
             if not (change.adds or change.removes or change.transaction):
                 return None
             receipt = _try(target, commission, change)
-            target.adopt(evolution, receipt.version)
+            if evolution.native and not receipt.already_committed:
+                target.adopt(evolution, receipt.version)
         except (CommitConflictError, ReplanError) as error:
             losses += 1
             if losses > max_retries or not _fits_what_is_there_now(target, commission, error):
@@ -105,6 +106,14 @@ def find_commission(target: Target, commission: Commission) -> Receipt | None:
     return None
 
 
+def _find_lost_answer(target: Target, commission: Commission) -> Receipt | None:
+    """Look for a try that got no answer. If it landed, so did whatever came with its files."""
+    receipt = find_commission(target, commission)
+    if receipt is not None:
+        target.refresh()
+    return receipt
+
+
 def _try(target: Target, commission: Commission, change: Change) -> Receipt:
     # Until a loss is proved, the table may have it: whatever interrupts us, from here on.
     commission.is_unknown = True
@@ -113,14 +122,14 @@ def _try(target: Target, commission: Commission, change: Change) -> Receipt:
     except LakehandError as error:
         commission.is_unknown = isinstance(error, CommitUnknownError)
         if isinstance(error, CommitConflictError) and not error.retryable:
-            raise _collision(target, commission) from error
+            raise collision(target, commission.transaction) from error
         raise
     if not receipt.already_committed:
         return receipt
     found = find_commission(target, commission)
     if found is None:
         commission.is_unknown = False
-        raise _collision(target, commission)
+        raise collision(target, commission.transaction)
     return found
 
 
@@ -177,8 +186,8 @@ def _fits_what_is_there_now(
     return commission.overwrites
 
 
-def _collision(target: Target, commission: Commission) -> WriterCollisionError:
-    mark = commission.transaction
+def collision(target: Target, mark: Transaction | None) -> WriterCollisionError:
+    """Return the error for an epoch of this writer that another process has committed."""
     name, epoch = (mark.application, mark.version) if mark else (None, None)
     return WriterCollisionError(
         f"another process has committed to {target.store.url} under the writer id {name!r} while"

@@ -96,10 +96,13 @@ class SinkContext:
         stem = f"lakehand-{self.session}-{label}-{uuid.uuid4().hex[:12]}"
         return Staging(self.target, self.spec, stem=stem)
 
-    def new_commission(self, label: str, files: tuple[StagedFile, ...]) -> Commission:
+    def new_commission(
+        self, label: str, files: tuple[StagedFile, ...], staging: Staging
+    ) -> Commission:
         return Commission(
             token=f"lakehand-{self.session}-{label}-{uuid.uuid4().hex[:12]}",
             files=files,
+            staging=staging,
             base_version=self.target.base_version,
             overwrites=self.options.overwrites,
             where=self.options.where,

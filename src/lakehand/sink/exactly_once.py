@@ -217,7 +217,7 @@ class ExactlyOnce:
             raise
 
     def _commission(self, epoch: Epoch, files: tuple[StagedFile, ...]) -> Commission:
-        commission = self._context.new_commission(f"{epoch.number:010d}", files)
+        commission = self._context.new_commission(f"{epoch.number:010d}", files, epoch.staging)
         commission.transaction = Transaction(application=self._writer_id, version=epoch.number)
         commission.parameters = {"epoch": epoch.number, "writer": self._writer_id}
         doubtful = self._doubtful.get(epoch.number, [])
@@ -244,6 +244,7 @@ class ExactlyOnce:
 
     def _give_up(self, epoch: Epoch) -> None:
         self._context.buffer.release(self._context.buffer.take())
+        self._context.target.forget()
         if epoch.is_handed_over:
             # Its committer may commit it yet: only vacuum can tell that nobody has.
             return

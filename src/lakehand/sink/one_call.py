@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
-__all__ = ["write_once"]
+__all__ = ["transaction_of", "write_once"]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -60,12 +60,13 @@ def write_once(
         evolves=True,
     )
     target.find()
-    writing = _Writing(target, options, settings, _transaction(options, epoch), clock)
+    writing = _Writing(target, options, settings, transaction_of(options, epoch), clock)
     written = _Written() if writing.is_in_table() else writing.run(data)
     return _report(target, options, written, (clock.monotonic() - started) * 1000)
 
 
-def _transaction(options: SinkOptions, epoch: int | None) -> Transaction | None:
+def transaction_of(options: SinkOptions, epoch: int | None) -> Transaction | None:
+    """Return the mark that a call leaves in the table; None: none."""
     if epoch is None:
         return None
     if options.writer_id is None:

@@ -53,6 +53,7 @@ class SinkOptions:
         """Return what `settings` ask for; ValidationError or RefusedError if it cannot be."""
         _refuse_what_is_not_there(settings)
         _refuse_short_retention(settings)
+        _check_evolution(settings, pipeline)
         writer_id, overwrites = _writer_id(settings), settings["write_mode"] == "overwrite"
         delivery = settings["delivery"] or ("exactly-once" if writer_id else "at-least-once")
         if delivery == "exactly-once" and writer_id is None:
@@ -114,10 +115,17 @@ def _writer_id(settings: Settings) -> str | None:
 def _refuse_what_is_not_there(settings: Settings) -> None:
     if settings["write_mode"] in {"upsert", "merge"}:
         raise _not_there("write_mode", settings["write_mode"], "rows are appended or overwrite")
-    if settings["schema_evolution"]:
-        raise _not_there("schema_evolution", "true", "rows must have the table's columns")
     if settings["catalog_type"] != "none":
         raise _not_there("catalog_type", settings["catalog_type"], "a table is a path or a URL")
+
+
+def _check_evolution(settings: Settings, pipeline: str | None) -> None:
+    if settings["type_widening"] and not settings["schema_evolution"]:
+        message = "type_widening lets types change, and schema_evolution, which allows any change,"
+        raise ValidationError(f"{message} is off", field="type_widening", value=True)
+    if settings["schema_evolution"] and pipeline is not None:
+        hint = "add the columns with a sink of its own first; the committer takes them as they are"
+        raise _not_there("schema_evolution", "true in a pipeline", hint)
 
 
 def _refuse_short_retention(settings: Settings) -> None:

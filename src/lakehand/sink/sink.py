@@ -93,11 +93,12 @@ class DeltaSink:
             partition_by=self._options.partition_by,
             properties=self._properties,
             where=self._options.where,
+            evolves=True,
         )
         if not target.find():
             self._create_or_wait(target)
         elif self._schema is not None:
-            target.conformer.require(self._schema)
+            target.require(self._schema)
         self._context = self._new_context(target)
         kind = ExactlyOnce if self._options.exactly_once else AtLeastOnce
         self._delivery = kind(self._context)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from lakehand.errors import (
@@ -13,7 +15,9 @@ from lakehand.errors import (
 from lakehand.expressions.evaluate import keep_true
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.registry import detect_format, load_format
+from lakehand.model.head import Evolution
 from lakehand.sink.conform import Conformer
+from lakehand.sink.evolution import DiffKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,10 +31,22 @@ if TYPE_CHECKING:
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
-__all__ = ["Target"]
+__all__ = ["Layout", "Target"]
 
 T = TypeVar("T")
 _FORMAT = "delta"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """What rows are written like: for the table as it is, or as their commit will make it."""
+
+    head: TableHead
+    conformer: Conformer
+
+    @classmethod
+    def of(cls, head: TableHead) -> Layout:
+        return cls(head=head, conformer=Conformer.of(head))
 
 
 class Target:
@@ -45,7 +61,9 @@ class Target:
         properties: Mapping[str, str] | None = None,
         where: str | None = None,
         handle: FormatTable | None = None,
+        evolves: bool = False,
     ) -> None:
+        """`evolves`: whoever commits these rows asks `evolution` what else to commit with them."""
         self.store = store
         self._settings = settings
         self._partition_by = partition_by
@@ -53,7 +71,13 @@ class Target:
         self._where = where
         self._handle = handle
         self._head: TableHead | None = None
-        self._conformer: Conformer | None = None
+        self._layout: Layout | None = None
+        self._takes_columns = evolves and settings["schema_evolution"]
+        self._takes_wider_types = self._takes_columns and settings["type_widening"]
+        #: Whether what the table asks of rows has changed while rows were under way.
+        self._has_moved = False
+        #: Rows are fitted on one thread, and written and committed on another.
+        self._lock = threading.RLock()
         self._overwritten: Predicate | None = None
         #: Version that the next change is made from.
         self.base_version = -1
@@ -72,11 +96,16 @@ class Target:
         return _known(self._head, self.store)
 
     @property
+    def layout(self) -> Layout:
+        """What rows are written like from now on."""
+        return _known(self._layout, self.store)
+
+    @property
     def conformer(self) -> Conformer:
-        return _known(self._conformer, self.store)
+        return self.layout.conformer
 
     def worker(self) -> FormatWorker:
-        return self.handle.worker(self.head)
+        return self.handle.worker(self.layout.head)
 
     def find(self) -> bool:
         """Look for the table, and say whether it is there."""
@@ -108,18 +137,71 @@ class Target:
         head = self.handle.head()
         self.handle.require("append", head)
         self._check_partitions(head)
-        self._head = head
-        self.base_version = head.version
-        self._conformer = Conformer(head.schema, table=head.table, explicit=head.explicit_columns)
-        if self._where is not None:
-            self._overwritten = parse_predicate(self._where, head.schema)
+        layout = Layout.of(head)
+        with self._lock:
+            self._has_moved |= self._head is not None and self._head.rules != head.rules
+            self._head, self._layout = head, layout
+            self.base_version = head.version
+            if self._where is not None:
+                self._overwritten = parse_predicate(self._where, head.schema)
+
+    def require(self, schema: pa.Schema) -> None:
+        """Raise SchemaMismatchError if no batch of `schema` could fit."""
+        self._layout_for(schema).conformer.require(schema)
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows as the table wants them; SchemaMismatchError or ValidationError if it cannot.
 
         An overwrite of a part of the table takes no rows that belong to another part.
         """
-        fitted = self.conformer.conform(batch)
+        with self._lock:
+            self._layout = self._layout_for(batch.schema)
+            return self._fit(batch, self._layout)
+
+    def place(self, batch: pa.RecordBatch) -> tuple[Layout, pa.RecordBatch]:
+        """Return how rows that were fitted are written now, and these rows as they are written.
+
+        The table, or what it takes on, may have changed since.
+        """
+        with self._lock:
+            layout = self.layout
+            if self._has_moved or not layout.conformer.is_made(batch.schema):
+                batch = self.fit(batch)
+            return self.layout, batch
+
+    def evolution(self, layout: Layout) -> Evolution | None:
+        """Return what makes the table fit files of `layout`; None if they must be written anew."""
+        if layout.head.rules == self.head.rules:
+            return Evolution(head=self.head)
+        evolution = self.handle.evolve(self.head, layout.head.schema)
+        return evolution if evolution.head.rules == layout.head.rules else None
+
+    def adopt(self, evolution: Evolution, version: int) -> None:
+        """Know the table as a commit of this writer has made it."""
+        with self._lock:
+            self._head = replace(evolution.head, version=version)
+
+    def forget(self) -> None:
+        """Take on no columns for rows that were given up."""
+        with self._lock:
+            if self._head is not None and self.layout.head.rules != self._head.rules:
+                self._layout = Layout.of(self._head)
+
+    def _layout_for(self, schema: pa.Schema) -> Layout:
+        """Return the layout that rows of `schema` fit, if there may be one; else the known one."""
+        layout = self.layout
+        if not self._takes_columns:
+            return layout
+        diff = layout.conformer.diff(schema)
+        is_allowed = diff.kind is DiffKind.NEW_COLUMNS or (
+            self._takes_wider_types and diff.kind in {DiffKind.TYPE_WIDENING, DiffKind.MIXED}
+        )
+        if not is_allowed:
+            return layout
+        return Layout.of(self.handle.evolve(self.head, diff.evolved).head)
+
+    def _fit(self, batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
+        fitted = layout.conformer.conform(batch)
         if self._overwritten is not None:
             inside = keep_true(self._overwritten, fitted).num_rows
             if inside < fitted.num_rows:

@@ -13,6 +13,7 @@ from lakehand.errors import CorruptLogError, NotATableError
 from lakehand.formats.base import Capabilities, ProvedCommit
 from lakehand.formats.delta.checkpoints.checkpoint import checkpoint_if_due, write_checkpoint
 from lakehand.formats.delta.commits import commit, create
+from lakehand.formats.delta.commits.evolution import evolve
 from lakehand.formats.delta.commits.head import Head
 from lakehand.formats.delta.commits.heads import Heads
 from lakehand.formats.delta.files.dropped_columns import hold_dropped_columns
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.file_table import FileKey
     from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.worker import FormatWorker
-    from lakehand.model.head import TableHead
+    from lakehand.model.head import Evolution, TableHead
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.order import Order
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
@@ -146,6 +147,9 @@ class DeltaTable(DeltaUpkeep):
         self._heads.remember(Head.of(state))
         return table_head(state)
 
+    def evolve(self, head: TableHead, schema: pa.Schema) -> Evolution:
+        return evolve(head, schema)
+
     def require(
         self, operation: Operation, snapshot: Snapshot | TableHead, *, force: bool = False
     ) -> None:
@@ -221,6 +225,9 @@ class DeltaTable(DeltaUpkeep):
 
     def require_deletion(self, snapshot: Snapshot, *, keys: Sequence[str] = ()) -> None:
         require_deletion(snapshot.native, table=self.store.url, keys=keys)
+
+    def placed_schema(self, snapshot: Snapshot) -> pa.Schema:
+        return snapshot.schema
 
     def file_versions(self, snapshot: Snapshot) -> pa.Array:
         return file_versions(self.store, snapshot.files["path"], until=snapshot.version)

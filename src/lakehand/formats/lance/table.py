@@ -5,19 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehand.errors import NotATableError, RefusedError
 from lakehand.formats.base import Capabilities, ProvedCommit, require_capability
 from lakehand.formats.lance.commits import commit
-from lakehand.formats.lance.commits.records import drop_records, read_record
+from lakehand.formats.lance.commits.create import create_dataset
+from lakehand.formats.lance.commits.marks import keep_marks, newest_marks
+from lakehand.formats.lance.commits.properties import commit_record
+from lakehand.formats.lance.commits.records import drop_records
 from lakehand.formats.lance.connect import load_lance
 from lakehand.formats.lance.files import fragments
+from lakehand.formats.lance.files.plain import plain_schema
 from lakehand.formats.lance.log import history
 from lakehand.formats.lance.log.manifests import MANIFESTS, listed_versions
 from lakehand.formats.lance.log.order_marks import order_marks
 from lakehand.formats.lance.log.proved import proved_files
 from lakehand.formats.lance.log.snapshot import load_snapshot, table_head
-from lakehand.formats.lance.protocol import require
+from lakehand.formats.lance.protocol import require, require_deletion
 from lakehand.formats.lance.retention.names import DataNames
 from lakehand.formats.lance.retention.protected import (
     RETENTION,
@@ -36,7 +41,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.base import Operation
     from lakehand.formats.worker import FormatWorker
-    from lakehand.model.head import TableHead
+    from lakehand.model.head import Evolution, TableHead
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.order import Order
     from lakehand.model.retention import Deletion, DeletionOutcome, Protection
@@ -48,7 +53,6 @@ if TYPE_CHECKING:
 __all__ = ["LanceFormat", "LanceTable"]
 
 _NO_STATISTICS = "Lance keeps no statistics of columns by fragment; build a scalar index instead"
-_NO_WRITES = "lakehand does not write rows into Lance tables yet; use Lance"
 _NO_CHECKPOINTS = "every version of a Lance table is complete in itself"
 
 
@@ -78,15 +82,14 @@ class LanceFormat:
     def create(
         self,
         store: Store,
-        schema: pa.Schema,  # noqa: ARG002
+        schema: pa.Schema,
         *,
-        partition_by: Sequence[str] = (),  # noqa: ARG002
-        properties: Mapping[str, str] | None = None,  # noqa: ARG002
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
         settings: Settings | None = None,  # noqa: ARG002
     ) -> LanceTable:
-        raise RefusedError(
-            f"{store.url} is not created: {_NO_WRITES}", table=store.url, operation="create"
-        )
+        create_dataset(store, schema, partition_by=partition_by, properties=properties or {})
+        return LanceTable(store)
 
 
 class LanceTable(LanceUpkeep):
@@ -96,9 +99,7 @@ class LanceTable(LanceUpkeep):
         checkpoints=False,
         copies_bytes=False,
         lacking={
-            "append": _NO_WRITES,
             "checkpoint": _NO_CHECKPOINTS,
-            "delete": _NO_WRITES,
             "statistics": _NO_STATISTICS,
         },
     )
@@ -124,10 +125,16 @@ class LanceTable(LanceUpkeep):
         return history.diff(self.store, from_version, to_version)
 
     def transactions(self) -> Mapping[str, int]:
-        return {}
+        return newest_marks(self.store)
 
     def head(self) -> TableHead:
         return table_head(self.store)
+
+    def evolve(self, head: TableHead, schema: pa.Schema) -> Evolution:
+        if head.schema.equals(schema):
+            return Evolution(head=head)
+        message = f"{self.store.url} cannot take on columns: lakehand does not do that to Lance"
+        raise RefusedError(message, table=self.store.url, operation="append", feature="evolution")
 
     def require(
         self,
@@ -173,11 +180,15 @@ class LanceTable(LanceUpkeep):
 
         return LanceWorker(store=self.store, version=version)
 
-    def require_deletion(self, snapshot: Snapshot, *, keys: Sequence[str] = ()) -> None:  # noqa: ARG002
-        require_capability(self, "delete")
+    def require_deletion(self, snapshot: Snapshot, *, keys: Sequence[str] = ()) -> None:
+        require_deletion(self.store, snapshot, keys=keys)
+
+    def placed_schema(self, snapshot: Snapshot) -> pa.Schema:
+        return plain_schema(snapshot.schema)
 
     def file_versions(self, snapshot: Snapshot) -> pa.Array:
-        return pa.nulls(snapshot.file_count, pa.int64())
+        """Return the numbers of fragments, which grow as versions do."""
+        return pc.struct_field(snapshot.files["native"], "id").combine_chunks()
 
     def commit(
         self,
@@ -221,8 +232,9 @@ class LanceTable(LanceUpkeep):
     def note_vacuumed(self, version: int | None) -> None:
         pass
 
-    def begin_deletion(self, deletion: Deletion) -> None:
-        pass
+    def begin_deletion(self, deletion: Deletion) -> None:  # noqa: ARG002
+        """Keep what only versions that go may tell."""
+        keep_marks(self.store)
 
     def end_deletion(self, deletion: Deletion, outcome: DeletionOutcome) -> None:  # noqa: ARG002
         """Forget what is remembered of versions that went."""
@@ -247,7 +259,7 @@ class LanceTable(LanceUpkeep):
         drop_tag(self.store, name)
 
     def proved_commit(self, version: int) -> ProvedCommit:
-        record = read_record(self.store, version)
+        record = commit_record(self.store, version)
         inputs, outputs = proved_files(self.store, version, record)
         proof = record.proof if record else None
         return ProvedCommit(version=version, proof=proof, inputs=inputs, outputs=outputs)

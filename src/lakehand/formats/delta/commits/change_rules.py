@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakehand.errors import ProofError, RefusedError, ReplanError, ValidationError
 from lakehand.formats.delta.commits.draft import changes_data
 from lakehand.formats.delta.commits.row_tracking import assigns_row_ids
-from lakehand.formats.delta.protocol.actions import dv_id
+from lakehand.formats.delta.protocol.actions import Metadata, dv_id
 from lakehand.formats.delta.protocol.features import require_write, supported_features
 from lakehand.formats.delta.protocol.schema import mapping_mode, parse_schema, physical_name
 
@@ -34,13 +34,15 @@ _OPERATIONS: dict[ChangeKind, Operation] = {
 }
 
 
+#: Properties that change as a table takes on columns and types.
+_MOVED_BY_EVOLUTION = {"delta.columnMapping.maxColumnId", "delta.enableTypeWidening"}
 _PARTS = ("replacements", "refreshed", "adds", "removes", "changes", "restored", "native")
 _PARTS_OF: dict[ChangeKind, set[str]] = {
     "rewrite": {"replacements"},
     "statistics": {"refreshed"},
-    "append": {"adds"},
-    "overwrite": {"adds", "removes"},
-    "update": {"adds", "removes"},
+    "append": {"adds", "native"},
+    "overwrite": {"adds", "removes", "native"},
+    "update": {"adds", "removes", "changes"},
     "delete": {"adds", "removes", "changes"},
     "restore": {"removes", "restored", "native"},
     "metadata": {"native"},
@@ -124,6 +126,28 @@ def _partition_keys(head: Head) -> set[str]:
     return {physical_name(column, mode=mode) for column in columns if column is not None}
 
 
+def _takes_nothing_from_the_table(change: Change, head: Head) -> None:
+    """Refuse rows that come with columns and properties of an older table than there is."""
+    said = next((said["metaData"] for said in change.native if "metaData" in said), None)
+    if said is None or change.kind not in {"append", "overwrite", "update"}:
+        return
+    before, after = head.metadata, Metadata.from_json(said)
+    names = parse_schema(before.schema_string).names
+    is_whole = set(names) <= set(parse_schema(after.schema_string).names)
+    same = all(
+        after.configuration.get(name) == value
+        for name, value in before.configuration.items()
+        if name not in _MOVED_BY_EVOLUTION
+    )
+    if not (is_whole and same and before.id == after.id):
+        raise ReplanError(
+            f"{head.table} has changed since these rows were written for it",
+            table=head.table,
+            expected_version=change.base_version,
+            hint="nothing was written; try again on the newest version",
+        )
+
+
 def _counts_its_rows(change: Change, head: Head) -> None:
     """Refuse files without a row count where readers or row ids depend on it."""
     counted = "deletionVectors" in supported_features(head.protocol)
@@ -183,10 +207,10 @@ def _visible_rows(files: Sequence[DataFile]) -> int | None:
 
 
 def _deletes_as_many_rows_as_it_says(change: Change, head: Head) -> None:
-    """Refuse a deletion whose counts alone show that other rows went than those it found."""
-    said = change.metrics.get("numDeletedRows")
+    """Refuse a change whose counts alone show that other rows went or came than it says."""
+    said = _rows_fewer(change)
     before = _visible_rows(change.removes)
-    if change.kind != "delete" or said is None or before is None:
+    if said is None or before is None:
         return
     gone = before - sum(file.rows for file in change.adds)
     if gone != said:
@@ -194,6 +218,16 @@ def _deletes_as_many_rows_as_it_says(change: Change, head: Head) -> None:
             f"{said} rows of {head.table} were to be deleted, and {gone} would be; nothing was"
             " changed"
         )
+
+
+def _rows_fewer(change: Change) -> int | None:
+    """Return by how many rows a change says it leaves the table smaller; None: it does not say."""
+    metrics = change.metrics
+    if change.kind == "delete":
+        return metrics.get("numDeletedRows")
+    if change.kind == "update" and "numTargetRowsDeleted" in metrics:
+        return metrics["numTargetRowsDeleted"] - metrics["numTargetRowsInserted"]
+    return None
 
 
 def _keeps_what_must_be_kept(change: Change, head: Head) -> None:
@@ -208,9 +242,13 @@ def _keeps_what_must_be_kept(change: Change, head: Head) -> None:
         )
 
 
-def _needs_no_change_files(change: Change, head: Head) -> None:
+def _tells_readers_of_changes(change: Change, head: Head) -> None:
+    """Refuse an update whose files alone would tell of deletions and insertions instead."""
     feed = head.metadata.configuration.get("delta.enableChangeDataFeed", "false").lower()
-    if feed == "true" and change.kind == "update":
+    if feed != "true" or change.kind != "update" or change.changes:
+        return
+    kept = [change.metrics.get(f"numTargetRows{word}") for word in ("Updated", "Copied")]
+    if kept != [0, 0]:
         raise RefusedError(
             f"{head.table} has a change feed (delta.enableChangeDataFeed), and an update would have"
             " to write change files for it",
@@ -227,10 +265,11 @@ _CHECKS: tuple[Callable[[Change, Head], None], ...] = (
     _names_every_file_once,
     _replaces_no_file_by_itself,
     _has_the_partition_values_of_the_table,
+    _takes_nothing_from_the_table,
     _counts_its_rows,
     _refreshes_statistics_alone,
     _keeps_every_row,
     _deletes_as_many_rows_as_it_says,
     _keeps_what_must_be_kept,
-    _needs_no_change_files,
+    _tells_readers_of_changes,
 )

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
-__all__ = ["create_table"]
+__all__ = ["check_names", "create_table", "features_of_columns"]
 
 _FORBIDDEN_IN_NAMES = set(" ,;{}()\n\t=")
 #: Features that every new table may use: the oldest protocol that is still written has them.
@@ -83,17 +83,17 @@ def create_table(
 def _metadata(
     schema: StructType, partition_by: Sequence[str], asked: Mapping[str, str], clock: Clock
 ) -> Metadata:
-    configuration = check_properties(asked)
+    configuration, table_id = check_properties(asked), str(uuid.uuid4())
     mode = mapping_mode(configuration)
     partition_columns = _partition_columns(schema, partition_by)
-    _check_names(schema, mode)
+    check_names(schema, mode)
     if mode is not MappingMode.NONE:
-        schema, highest = assign_column_ids(schema)
+        schema, highest = assign_column_ids(schema, table_id=table_id)
         configuration["delta.columnMapping.maxColumnId"] = str(highest)
     if "rowTracking" in features_asked_for(asked):
         configuration |= _row_tracking_columns()
     return Metadata(
-        id=str(uuid.uuid4()),
+        id=table_id,
         schema_string=schema.to_json(),
         partition_columns=partition_columns,
         configuration=configuration,
@@ -117,7 +117,7 @@ def _partition_columns(schema: StructType, partition_by: Sequence[str]) -> tuple
     return tuple(names)
 
 
-def _check_names(schema: StructType, mode: MappingMode) -> None:
+def check_names(schema: StructType, mode: MappingMode) -> None:
     """Refuse columns that no engine could tell apart, or that files could not be named after."""
     if not schema.fields:
         raise ValidationError("a table needs at least one column", field="schema")
@@ -157,7 +157,7 @@ def _row_tracking_columns() -> dict[str, str]:
 
 def _protocol(metadata: Metadata, asked: set[str]) -> Protocol:
     """Return the least protocol that lists every feature the metadata makes use of."""
-    needed = asked | _features_of_columns(metadata)
+    needed = asked | features_of_columns(metadata)
     if mapping_mode(metadata.configuration) is not MappingMode.NONE:
         needed.add("columnMapping")
     for name in sorted(needed):
@@ -174,7 +174,8 @@ def _protocol(metadata: Metadata, asked: set[str]) -> Protocol:
     )
 
 
-def _features_of_columns(metadata: Metadata) -> set[str]:
+def features_of_columns(metadata: Metadata) -> set[str]:
+    """Return the features that the types of columns need."""
     return {name for type_, name in _FEATURES_BY_TYPE.items() if has_type(type_)(metadata)}
 
 

@@ -14,6 +14,7 @@ from lakehand.formats.delta.log.replay import live_removes
 from lakehand.formats.delta.log.source import open_log_source
 from lakehand.formats.delta.log.state import fold
 from lakehand.formats.delta.protocol.features import require_read
+from lakehand.formats.delta.protocol.row_rules import constraints_of, row_rules
 from lakehand.formats.delta.protocol.schema import mapping_mode, parse_schema, to_arrow
 from lakehand.model.head import TableHead
 from lakehand.model.snapshot import Snapshot
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from lakehand.storage import Store
 
 __all__ = ["DeltaState", "load_snapshot", "load_state", "load_state_at", "table_head"]
-
-_DEFAULT = "CURRENT_DEFAULT"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,9 +112,7 @@ def table_head(state: DeltaState) -> TableHead:
         version=state.segment.version,
         schema=to_arrow(state.schema),
         partition_columns=tuple(state.metadata.partition_columns),
-        explicit_columns=tuple(
-            column.name for column in state.schema.fields if _DEFAULT in column.metadata
-        ),
+        row_rules=row_rules(state.metadata, state.schema, table=state.store.url),
         properties=state.metadata.configuration,
         table_id=state.metadata.id,
         rules=_rules(state),
@@ -125,7 +122,10 @@ def table_head(state: DeltaState) -> TableHead:
 
 
 def _rules(state: DeltaState) -> str:
-    return json.dumps([state.protocol.to_json(), state.metadata.lasting_schema()])
+    """Return what files and rows must be like; without constraints as it ever was."""
+    constraints = constraints_of(state.metadata)
+    rules = [state.protocol.to_json(), state.metadata.lasting_schema()]
+    return json.dumps([*rules, constraints] if constraints else rules)
 
 
 def load_state(store: Store, segment: LogSegment) -> DeltaState:

@@ -23,7 +23,6 @@ __all__ = [
     "always",
     "has_any_property",
     "has_field_metadata",
-    "has_property_prefix",
     "has_type",
     "has_unwritable_void",
     "property_is_true",
@@ -44,10 +43,6 @@ def property_is_true(name: str) -> Callable[[Metadata], bool]:
 
 def has_any_property(*names: str) -> Callable[[Metadata], bool]:
     return lambda metadata: any(metadata.configuration.get(name) for name in names)
-
-
-def has_property_prefix(prefix: str) -> Callable[[Metadata], bool]:
-    return lambda metadata: any(name.startswith(prefix) for name in metadata.configuration)
 
 
 def has_field_metadata(key: str) -> Callable[[Metadata], bool]:

@@ -108,7 +108,10 @@ def _iceberg(name: str, version: str) -> Feature:
     )  # fmt: skip
 
 
-_EXPRESSIONS = "the table's SQL expressions are not evaluated when rows are added"
+_EXPRESSIONS = (
+    "every new row is held against the table's SQL expressions; those that might come out "
+    "differently in Spark are refused"
+)
 _VARIANT = "variant values are copied as they are; new ones are not encoded"
 _SHREDDED = "shredded variant columns cannot be put together again by this version"
 _CATALOG = "commits go through a catalog, so the log in storage is not the whole truth"
@@ -125,15 +128,11 @@ FEATURES: Mapping[str, Feature] = {
         ),
         Feature(
             name="invariants",
-            append=IDLE,
-            reason=f"columns that are not null are checked; {_EXPRESSIONS}",
-            is_active=activity.has_field_metadata("delta.invariants"),
+            reason=f"columns that are not null are checked, and {_EXPRESSIONS}",
         ),
         Feature(
             name="checkConstraints",
-            append=IDLE,
             reason=f"rewrites change no rows; {_EXPRESSIONS}",
-            is_active=activity.has_property_prefix("delta.constraints."),
         ),
         Feature(
             name="changeDataFeed",
@@ -142,9 +141,8 @@ FEATURES: Mapping[str, Feature] = {
         ),
         Feature(
             name="generatedColumns",
-            append=IDLE,
-            reason=f"rewrites copy the values; {_EXPRESSIONS}",
-            is_active=activity.has_field_metadata("delta.generationExpression"),
+            reason="rewrites copy the values; new rows have them computed, or checked; expressions "
+            "that might come out differently in Spark are refused",
         ),
         Feature(
             name="columnMapping",
@@ -179,7 +177,8 @@ FEATURES: Mapping[str, Feature] = {
         Feature(name="clustering", reason="clustering columns always get statistics"),
         Feature(
             name="allowColumnDefaults",
-            reason="rows that are added carry every column, so no default applies",
+            reason="columns that new rows lack get their defaults; a default that is more than a "
+            "constant or the time is refused",
         ),
         *(
             Feature(

@@ -1,0 +1,269 @@
+"""Functions of Spark's SQL that DuckDB computes alike, once they are spelled for it.
+
+Time zones: Spark computes dates and hours of moments in the zone of its session; here it is UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+from sqlglot import exp
+
+from lakehand.expressions.typed import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    TEXT,
+    TIMESTAMP,
+    WALL_TIME,
+    Typed,
+    Unsupported,
+    as_text,
+    cast,
+    is_integer,
+    is_number,
+    quoted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Compile = Callable[[exp.Expr], Typed]
+
+__all__ = ["FUNCTIONS", "NAMED"]
+
+_PARTS_OF_DATES: Mapping[type[exp.Expr], str] = {
+    exp.Year: "year({})",
+    exp.Quarter: "quarter({})",
+    exp.Month: "month({})",
+    exp.Day: "day({})",
+    exp.DayOfMonth: "day({})",
+    exp.DayOfYear: "dayofyear({})",
+    exp.WeekOfYear: "weekofyear({})",
+    # Sunday is 1 in Spark.
+    exp.DayOfWeek: "dayofweek({}) + 1",
+}
+_PARTS_OF_TIMES: Mapping[type[exp.Expr], str] = {
+    exp.Hour: "hour",
+    exp.Minute: "minute",
+    exp.Second: "second",
+}
+_UNITS = {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"}
+_UNITS_OF_DATES = {
+    "YEAR": "year", "YYYY": "year", "YY": "year", "QUARTER": "quarter", "MONTH": "month",
+    "MM": "month", "MON": "month", "WEEK": "week",
+}  # fmt: skip
+#: Only fields that are padded to their full width, as the parser marks them.
+_DATE_FORMAT = re.compile(r"(?:%Y|%[mdHMS]strict|[-/: ])+")
+_CAST_TYPES: Mapping[exp.DType, pa.DataType] = {
+    exp.DType.TINYINT: pa.int8(),
+    exp.DType.SMALLINT: pa.int16(),
+    exp.DType.INT: INTEGER,
+    exp.DType.BIGINT: BIGINT,
+    exp.DType.FLOAT: pa.float32(),
+    exp.DType.DOUBLE: DOUBLE,
+    exp.DType.TEXT: TEXT,
+    exp.DType.DATE: DATE,
+    exp.DType.TIMESTAMPTZ: TIMESTAMP,
+    exp.DType.TIMESTAMPNTZ: WALL_TIME,
+    exp.DType.BOOLEAN: BOOLEAN,
+}
+
+
+def _cast(node: exp.Expr, compile_: Compile) -> Typed:
+    to = node.args["to"]
+    value = compile_(node.this)
+    if to.this is exp.DType.DECIMAL:
+        digits = [int(parameter.this.name) for parameter in to.expressions]
+        if value.type == TEXT and value.literal and _is_plain_number(value.literal):
+            value = Typed(value.sql, pa.null())
+        return cast(value, pa.decimal128(*(digits or (10, 0))))
+    wanted = _CAST_TYPES.get(to.this)
+    if wanted is None or to.expressions:
+        raise Unsupported(f"a cast to {to.sql()}")
+    return cast(value, wanted)
+
+
+def _is_plain_number(text: str) -> bool:
+    return re.fullmatch(r"-?\d+(\.\d+)?", text) is not None
+
+
+def _to_date(node: exp.Expr, compile_: Compile) -> Typed:
+    return cast(compile_(node.this), DATE)
+
+
+def _part_of_date(node: exp.Expr, compile_: Compile) -> Typed:
+    date = cast(compile_(node.this), DATE)
+    return Typed(f"CAST({_PARTS_OF_DATES[type(node)].format(date.sql)} AS INTEGER)", INTEGER)
+
+
+def _part_of_time(node: exp.Expr, compile_: Compile) -> Typed:
+    value = _moment(compile_(node.this))
+    return Typed(f"CAST({_PARTS_OF_TIMES[type(node)]}({value.sql}) AS INTEGER)", INTEGER)
+
+
+def _moment(value: Typed) -> Typed:
+    if value.type in {TIMESTAMP, WALL_TIME}:
+        return value
+    return cast(value, TIMESTAMP)
+
+
+def _add_days(node: exp.Expr, compile_: Compile) -> Typed:
+    date, days = cast(compile_(node.this), DATE), compile_(node.expression)
+    if node.args["unit"].name.upper() != "DAY" or not is_integer(days.type):
+        raise Unsupported(node.sql())
+    return Typed(f"({date.sql} + {cast(days, INTEGER).sql})", DATE)
+
+
+def _days_between(node: exp.Expr, compile_: Compile) -> Typed:
+    end, start = (cast(compile_(side), DATE) for side in (node.this, node.expression))
+    return Typed(f"CAST({end.sql} - {start.sql} AS INTEGER)", INTEGER)
+
+
+def _start_of_time(node: exp.Expr, compile_: Compile) -> Typed:
+    unit, value = node.args["unit"].name.upper(), cast(compile_(node.this), TIMESTAMP)
+    if unit not in _UNITS:
+        raise Unsupported(f"the unit {unit}")
+    return Typed(f"date_trunc('{unit.lower()}', {value.sql})", TIMESTAMP)
+
+
+def _start_of_date(node: exp.Expr, compile_: Compile) -> Typed:
+    unit, value = node.args["unit"].name.upper(), cast(compile_(node.this), DATE)
+    if unit not in _UNITS_OF_DATES:
+        raise Unsupported(f"the unit {unit}")
+    return Typed(f"CAST(date_trunc('{_UNITS_OF_DATES[unit]}', {value.sql}) AS DATE)", DATE)
+
+
+def _format_time(node: exp.Expr, compile_: Compile) -> Typed:
+    inner, pattern = node.this, node.args["format"].name
+    value = _moment(compile_(inner.this if isinstance(inner, exp.TimeStrToTime) else inner))
+    if not _DATE_FORMAT.fullmatch(pattern):
+        raise Unsupported("this pattern of date_format")
+    spelled = quoted(pattern.replace("strict", ""))
+    return Typed(f"strftime({value.sql}, {spelled})", TEXT)
+
+
+def _length(node: exp.Expr, compile_: Compile) -> Typed:
+    return Typed(f"CAST(length({as_text(compile_(node.this)).sql}) AS INTEGER)", INTEGER)
+
+
+def _change_case(node: exp.Expr, compile_: Compile) -> Typed:
+    """Change the case of ASCII; beyond it, engines and their versions differ."""
+    name = "upper" if isinstance(node, exp.Upper) else "lower"
+    text = as_text(compile_(node.this)).sql
+    complaint = quoted(f"{name} of a text that is not ASCII comes out differently in Spark")
+    return Typed(
+        f"(CASE WHEN {text} IS NULL OR strlen({text}) = length({text}) THEN {name}({text})"
+        f" ELSE error({complaint}) END)",
+        TEXT,
+    )
+
+
+def _trim(node: exp.Expr, compile_: Compile) -> Typed:
+    sides = {"": "trim", "BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
+    name = sides[str(node.args.get("position") or "").upper()]
+    return Typed(f"{name}({as_text(compile_(node.this)).sql}, ' ')", TEXT)
+
+
+def _substring(node: exp.Expr, compile_: Compile) -> Typed:
+    numbers = [compile_(node.args["start"])]
+    if node.args.get("length"):
+        numbers.append(compile_(node.args["length"]))
+    if not all(_is_at_least(number, least) for number, least in zip(numbers, (1, 0), strict=False)):
+        raise Unsupported("substring from or of anything but positive numbers")
+    arguments = ", ".join(number.sql for number in numbers)
+    return Typed(f"substring({as_text(compile_(node.this)).sql}, {arguments})", TEXT)
+
+
+def _left(node: exp.Expr, compile_: Compile) -> Typed:
+    number = compile_(node.expression)
+    if not _is_at_least(number, 0):
+        raise Unsupported("left of anything but a positive number")
+    return Typed(f"left({as_text(compile_(node.this)).sql}, {number.sql})", TEXT)
+
+
+def _is_at_least(number: Typed, least: int) -> bool:
+    is_written = number.literal is not None and number.type == INTEGER
+    return is_written and int(number.literal or 0) >= least
+
+
+def _concatenate(node: exp.Expr, compile_: Compile) -> Typed:
+    parts = node.expressions or (node.this, node.expression)
+    texts = (_spelled_out(compile_(part)).sql for part in parts)
+    return Typed(f"({' || '.join(texts)})", TEXT)
+
+
+def _spelled_out(value: Typed) -> Typed:
+    return cast(value, TEXT) if is_integer(value.type) or value.type == DATE else as_text(value)
+
+
+def _test_of_text(name: str) -> Callable[[exp.Expr, Compile], Typed]:
+    def compile_test(node: exp.Expr, compile_: Compile) -> Typed:
+        text, part = (as_text(compile_(side)).sql for side in (node.this, node.expression))
+        return Typed(f"{name}({text}, {part})", BOOLEAN)
+
+    return compile_test
+
+
+def _absolute(node: exp.Expr, compile_: Compile) -> Typed:
+    value = compile_(node.this)
+    if not is_number(value.type):
+        raise Unsupported(f"abs of {value.type}")
+    return Typed(f"abs({value.sql})", value.type)
+
+
+def _is_nan(node: exp.Expr, compile_: Compile) -> Typed:
+    value = compile_(node.this)
+    if not pat.is_floating(value.type):
+        raise Unsupported(f"isnan of {value.type}")
+    # Of a null it is false.
+    return Typed(f"coalesce(isnan({value.sql}), FALSE)", BOOLEAN)
+
+
+def _null_test(word: str) -> Callable[[Typed], Typed]:
+    return lambda value: Typed(f"({value.sql} {word})", BOOLEAN)
+
+
+def _conversion(type_: pa.DataType) -> Callable[[Typed], Typed]:
+    return lambda value: cast(value, type_)
+
+
+#: Each with the arguments that it understands; any other one is refused.
+FUNCTIONS: Mapping[type[exp.Expr], tuple[Callable[[Any, Compile], Typed], set[str]]] = {
+    exp.Cast: (_cast, {"to", "_type"}),
+    exp.TryCast: (_cast, {"to", "_type"}),
+    exp.TsOrDsToDate: (_to_date, set()),
+    **dict.fromkeys(_PARTS_OF_DATES, (_part_of_date, set[str]())),
+    **dict.fromkeys(_PARTS_OF_TIMES, (_part_of_time, set[str]())),
+    exp.TsOrDsAdd: (_add_days, {"expression", "unit"}),
+    exp.DateDiff: (_days_between, {"expression"}),
+    exp.TimestampTrunc: (_start_of_time, {"unit"}),
+    exp.DateTrunc: (_start_of_date, {"unit"}),
+    exp.TimeToStr: (_format_time, {"format"}),
+    exp.Length: (_length, set()),
+    exp.Upper: (_change_case, set()),
+    exp.Lower: (_change_case, set()),
+    exp.Trim: (_trim, {"position"}),
+    exp.Substring: (_substring, {"start", "length"}),
+    exp.Left: (_left, {"expression"}),
+    exp.Concat: (_concatenate, {"expressions", "safe", "coalesce"}),
+    exp.DPipe: (_concatenate, {"expression", "safe"}),
+    exp.StartsWith: (_test_of_text("starts_with"), {"expression"}),
+    exp.EndsWith: (_test_of_text("ends_with"), {"expression"}),
+    exp.Contains: (_test_of_text("contains"), {"expression"}),
+    exp.Abs: (_absolute, set()),
+    exp.IsNan: (_is_nan, set()),
+}
+#: Functions of one argument that the parser has no class for.
+NAMED: Mapping[str, Callable[[Typed], Typed]] = {
+    "isnull": _null_test("IS NULL"),
+    "isnotnull": _null_test("IS NOT NULL"),
+    "tinyint": _conversion(pa.int8()),
+    "smallint": _conversion(pa.int16()),
+    "bigint": _conversion(BIGINT),
+}
