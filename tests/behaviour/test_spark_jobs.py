@@ -12,6 +12,7 @@ import lakehand
 from lakehand.errors import (
     CommitUnknownError,
     NotATableError,
+    RefusedError,
     ReplanError,
     SchemaMismatchError,
     UnknownSettingError,
@@ -187,6 +188,11 @@ def test_a_commit_that_is_interrupted_after_it_landed_keeps_its_files(place, mon
 def test_rows_that_do_not_fit_are_refused_before_a_task_starts(place):
     with pytest.raises(SchemaMismatchError, match="'colour' is not in the table"):
         begin(place, schema=pa.schema([("colour", pa.string())]))
+
+
+def test_columns_are_not_added_by_spark(place):
+    with pytest.raises(RefusedError, match="does not change the columns"):
+        begin(place, mergeSchema="true")
 
 
 def test_an_unknown_option_names_those_there_are():

@@ -7,7 +7,13 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from lakehand.errors import LakehandError, NotATableError, StorageError, ValidationError
+from lakehand.errors import (
+    LakehandError,
+    NotATableError,
+    RefusedError,
+    StorageError,
+    ValidationError,
+)
 from lakehand.model.work import Transaction
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.logs import get_logger, log_event
@@ -50,10 +56,11 @@ class WriteJob:
     ) -> Self:
         """Find or create the table; SchemaMismatchError if rows of `schema` do not fit it."""
         settings = _for_tasks(asked.settings, overwrite=overwrite)
+        _refuse_evolution(settings, store)
         options = SinkOptions.of(settings, where=asked.where)
         target = Target(store, settings, partition_by=options.partition_by, where=options.where)
         if target.find():
-            target.conformer.require(schema)
+            target.require(schema)
         elif settings["create_table"]:
             target.create(schema)
         else:
@@ -174,6 +181,17 @@ def mark_of(asked: SourceOptions) -> Transaction | None:
             hint="writer_id names the job, epoch is the number of this batch; or give neither",
         )
     return Transaction(application=writer_id, version=epoch)
+
+
+def _refuse_evolution(settings: Settings, store: Store) -> None:
+    if settings["schema_evolution"]:
+        raise RefusedError(
+            f"a write on Spark does not change the columns of {store.url}",
+            table=store.url,
+            operation="append",
+            feature="schema_evolution",
+            hint="add the columns first, for example by Table.append of a row that has them",
+        )
 
 
 def _for_tasks(settings: Settings, *, overwrite: bool) -> Settings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakehand.errors import (
     NotATableError,
@@ -81,6 +81,13 @@ class Target:
         self._overwritten: Predicate | None = None
         #: Version that the next change is made from.
         self.base_version = -1
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks get copies, each with a lock of its own."""
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.RLock())
 
     @property
     def is_known(self) -> bool:
