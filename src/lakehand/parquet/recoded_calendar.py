@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 import pyarrow.types as pat
 
@@ -21,10 +20,13 @@ from lakehand.parquet.calendar import (
     CalendarClass,
     calendar_class,
 )
+from lakehand.parquet.database import connect
 from lakehand.parquet.unsliced import unsliced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import duckdb
 
     from lakehand.parquet.facts import FileFacts
 
@@ -98,7 +100,7 @@ def refuse_ancient_values(
 
     `with_clocks`: timestamps without a zone were dates in the files, so they count, too.
     """
-    with duckdb.connect(config={"threads": 1}) as connection:
+    with connect(threads=1) as connection:
         for batch in batches:
             _refuse_ancient(connection, batch, with_clocks=with_clocks)
             yield batch

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
 from lakehand.model.work import Digest
+from lakehand.parquet.database import connect
 from lakehand.parquet.unsliced import unsliced
 from lakehand.prove.row_hash import ALGORITHM, ENGINE, LANES, check_engine, digest_query
 
@@ -33,7 +33,7 @@ class Digester:
     def __init__(self, schema: pa.Schema, *, threads: int = 1) -> None:
         check_engine()
         self._query = digest_query("SELECT * FROM batch", schema)
-        self._connection = duckdb.connect(config={"threads": threads})
+        self._connection = connect(threads=threads)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
         self._rows = 0

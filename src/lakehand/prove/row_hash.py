@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lakehand.errors import EngineError
+from lakehand.parquet.database import connect
 
 __all__ = [
     "ALGORITHM",
@@ -119,7 +120,7 @@ _KNOWN_ANSWERS = {"duckdb-2.0.0": (17893046613400963532, 1557476409943449131)}
 def check_engine() -> None:
     """Refuse an engine that hashes different values alike, or otherwise than it once did."""
     sums = [0, 0]
-    with duckdb.connect(config={"threads": 1}) as connection:
+    with connect(threads=1) as connection:
         for kind, values in _EASILY_CONFUSED:
             for lane, hashes in enumerate(_hash_values(connection, kind, values)):
                 if len(set(hashes)) < len(values):

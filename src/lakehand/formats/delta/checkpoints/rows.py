@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.formats.delta.checkpoints.schema import NON_FILE_KINDS, json_structure
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
+from lakehand.parquet.database import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -68,8 +68,7 @@ def parse_statistics(texts: pa.ChunkedArray, type_: pa.StructType) -> pa.Array:
     What is absent or cannot be read becomes null, which readers take for unknown. Decimals are
     exact, because the text of a number is never read as a float on its way.
     """
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
+    with connect() as connection:
         connection.register("statistics", pa.table({"texts": texts}))
         valid = "CASE WHEN json_valid(texts) THEN texts END"
         parsed = connection.sql(

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Self
 
-import duckdb
 import pyarrow as pa
 import pyarrow.types as pat
 
 from lakehand.formats.delta.files.statistics_rules import has_bounds
 from lakehand.formats.delta.files.statistics_tree import Tree, put, string_text, tree_text
 from lakehand.parquet.ancient import FIRST_MODERN_DAY, FIRST_MODERN_SECOND
+from lakehand.parquet.database import connect
 from lakehand.parquet.unsliced import unsliced
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class StatisticsCollector:
     def __init__(self, rules: StatisticsRules, *, is_legacy: bool = False) -> None:
         self._rules = rules
         self._is_legacy = is_legacy
-        self._connection = duckdb.connect(config={"threads": 1})
+        self._connection = connect(threads=1)
         self._query = _aggregate_query(rules)
         self._aggregates: list[pa.Table] = []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 
 from lakehand.formats.delta.log.discovery import ReplayedFile
@@ -13,6 +12,7 @@ from lakehand.formats.delta.log.files import open_log_files
 from lakehand.formats.delta.log.lines import gather_lines
 from lakehand.formats.delta.log.listing import list_log
 from lakehand.formats.delta.protocol.names import commit_key
+from lakehand.parquet.database import connect
 
 if TYPE_CHECKING:
     from lakehand.storage import Store
@@ -52,7 +52,7 @@ def file_versions(store: Store, paths: pa.ChunkedArray, *, until: int) -> pa.Arr
     if not commits:
         return pa.nulls(len(paths), pa.int64())
     numbers = pa.array(range(len(paths)), pa.int64())
-    with open_log_files(store) as files, duckdb.connect() as connection:
+    with open_log_files(store) as files, connect() as connection:
         lines = gather_lines(store, files, commits).relation({"add": "JSON", "remove": "JSON"})
         connection.register("wanted", pa.table({"number": numbers, "path": paths}))
         query = _FIRST_ADDS.format(

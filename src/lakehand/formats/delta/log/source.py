@@ -20,6 +20,7 @@ from lakehand.errors import CorruptFileError, CorruptLogError, ObjectNotFoundErr
 from lakehand.formats.delta.log.files import open_log_files, quoted_list
 from lakehand.formats.delta.log.lines import gather_lines
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY, sidecar_key
+from lakehand.parquet.database import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["CheckpointPart", "LogSource", "OtherAction", "open_log_source"]
 
 _OTHER_KINDS = ("protocol", "metaData", "txn", "domainMetadata", "commitInfo")
-_OFFLINE: dict[str, str | bool | int | float | list[str]] = {
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-}
 _COUNTED = ("add.path", "add.stats_parsed.numRecords")
 _LOCAL_PATH = re.compile(r'"[^"]*/([^"/]+)"')
 
@@ -82,7 +79,6 @@ class LogSource:
         *,
         lines: LogLines,
         parts: Sequence[CheckpointPart],
-        scratch: Path,
     ) -> None:
         self.segment = segment
         self.table = store.url
@@ -91,9 +87,7 @@ class LogSource:
         #: Parquet files of the checkpoint; their adds are reconciled already.
         self.parts = tuple(parts)
         self._store = store
-        config = _OFFLINE | {"temp_directory": str(scratch / "spill")}
-        self.connection = duckdb.connect(":memory:", config=config)
-        self.connection.execute("SET TimeZone = 'UTC'")
+        self.connection = connect()
 
     def other_actions(self) -> list[OtherAction]:
         """Return every action that names no file, oldest first."""
@@ -166,7 +160,7 @@ def open_log_source(store: Store, segment: LogSegment) -> Iterator[LogSource]:
         except (pa.ArrowException, OSError, ValueError, ObjectNotFoundError) as error:
             raise _corrupt_checkpoint(store.url, segment, error) from error
         lines = replace(lines, files={**lines.files, **top})
-        source = LogSource(store, segment, lines=lines, parts=parts, scratch=files.scratch)
+        source = LogSource(store, segment, lines=lines, parts=parts)
         with source.connection:
             yield source
 

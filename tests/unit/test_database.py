@@ -1,0 +1,84 @@
+"""Many askers, one database: what one of them does, the others do not see."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from lakehand.parquet import database
+from lakehand.parquet.database import connect
+
+IN_A_FORK = """
+import os
+from lakehand.parquet.database import connect
+
+with connect() as connection:
+    connection.execute("SELECT sum(i) FROM range(1000000) t(i)").fetchall()
+child = os.fork()
+if not child:
+    with connect() as connection:
+        found = connection.execute("SELECT sum(i) FROM range(1000000) t(i)").fetchall()
+    os._exit(found != [(499999500000,)])
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_registered_and_temporary_tables_are_private():
+    with connect() as one, connect() as other:
+        one.register("rows", pa.table({"a": [1]}))
+        other.register("rows", pa.table({"a": [2]}))
+        one.execute("CREATE TEMP TABLE made AS SELECT 1")
+
+        assert one.sql("SELECT a FROM rows").fetchall() == [(1,)]
+        assert other.sql("SELECT a FROM rows").fetchall() == [(2,)]
+        with pytest.raises(duckdb.CatalogException):
+            other.sql("SELECT * FROM made")
+
+
+def test_times_are_in_utc_whatever_another_has_chosen():
+    with connect() as one, connect() as other:
+        one.execute("SET TimeZone = 'Asia/Tokyo'")
+
+        [(found,)] = other.sql("SELECT TIMESTAMPTZ '2026-01-01 00:00:00'").fetchall()
+
+    assert found == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_threads_ask_at_the_same_time():
+    def ask(number: int) -> int:
+        with connect(threads=1) as connection:
+            connection.register("rows", pa.table({"a": [number] * 1000}))
+            [(found,)] = connection.sql("SELECT sum(a)::BIGINT FROM rows").fetchall()
+        return found
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, range(200))) == [number * 1000 for number in range(200)]
+
+
+def test_a_database_that_answers_nothing_any_more_is_replaced():
+    connect().close()
+    database._databases[os.getpid(), None].close()
+
+    with connect() as connection:
+        assert connection.sql("SELECT 1").fetchall() == [(1,)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_fork_has_a_database_of_its_own():
+    subprocess.run([sys.executable, "-c", IN_A_FORK], check=True, timeout=60)
+
+
+def test_a_file_that_was_replaced_is_read_anew(tmp_path):
+    path = tmp_path / "rows.parquet"
+    for number in range(3):
+        pa.parquet.write_table(pa.table({"a": [number]}), path)
+        with connect() as connection:
+            assert connection.sql(f"SELECT a FROM read_parquet('{path}')").fetchall() == [(number,)]
