@@ -1,4 +1,4 @@
-"""The DuckDB session in which predicates are computed."""
+"""The DuckDB session in which predicates are computed, and keys are compared."""
 
 from __future__ import annotations
 
@@ -13,24 +13,34 @@ from lakehand.parquet.unsliced import unsliced
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["compute"]
+__all__ = ["compute", "select"]
 
 _local = threading.local()
 
 
 def compute(expressions: str, values: pa.Table) -> pa.Table:
     """Return one column for each SQL expression over the columns of `values`."""
-    session = _session()
-    session.register("given", unsliced(values))
     try:
-        return session.sql(f"SELECT {expressions} FROM given").to_arrow_table()
+        return select(f"SELECT {expressions} FROM given", given=values)
     except duckdb.Error as error:
-        _forget_session()  # Some errors leave a session that answers nothing any more.
         reason = str(error).partition("\n")[0]
         raise PredicateError(f"the predicate cannot be computed: {reason}") from error
+
+
+def select(query: str, **tables: pa.Table) -> pa.Table:
+    """Return what a query finds in `tables`, which it knows by their names."""
+    session = _session()
+    for name, values in tables.items():
+        session.register(name, unsliced(values))
+    try:
+        return session.sql(query).to_arrow_table()
+    except duckdb.Error:
+        _forget_session()  # Some errors leave a session that answers nothing any more.
+        raise
     finally:
         if session is getattr(_local, "session", None):
-            session.unregister("given")
+            for name in tables:
+                session.unregister(name)
 
 
 def _forget_session() -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile
 
-__all__ = ["Scan", "columns_with_bounds", "plan_scan", "scan"]
+__all__ = ["Scan", "columns_with_bounds", "plan_scan", "scan", "scan_snapshot"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -80,6 +80,14 @@ class Step(StrEnum):
     SINK_STAGED = "sink-staged"
     #: A sink: an epoch is in the table, which its caller does not know yet.
     SINK_COMMITTED = "sink-committed"
+    #: A hot table: changes are in its log, which their callers do not know yet.
+    HOT_LOGGED = "hot-logged"
+    #: A hot table: changes go to the next epoch from now on; nothing of this one is written.
+    HOT_FROZEN = "hot-frozen"
+    #: A hot table: an epoch is in the cold table, and still in memory and in the log.
+    HOT_FLUSHED = "hot-flushed"
+    #: A hot table: a part of what an epoch had in the log is gone.
+    HOT_DROPPING = "hot-dropping"
 
 
 _listener: Callable[[Step], None] | None = None

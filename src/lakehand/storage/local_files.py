@@ -22,6 +22,7 @@ __all__ = [
     "TEMPORARY_NAME",
     "TemporaryFile",
     "is_temporary",
+    "make_directory",
     "read_file_blocks",
     "sync_directory",
     "translated",
@@ -65,12 +66,12 @@ def sync_directory(path: str) -> None:
         os.close(descriptor)
 
 
-def _make_directory(path: str) -> None:
+def make_directory(path: str) -> None:
     """Create `path` and its parents; each new name is made durable in its parent."""
     if os.path.isdir(path):
         return
     parent = os.path.dirname(path)
-    _make_directory(parent)
+    make_directory(parent)
     with suppress(FileExistsError):
         os.mkdir(path)
     sync_directory(parent)
@@ -120,12 +121,12 @@ class TemporaryFile:
         self._syncing = _EarlySync(self._file.fileno())
 
     def _create(self) -> FileIO:
-        _make_directory(self.directory)
+        make_directory(self.directory)
         try:
             return open(self.path, "xb", buffering=0)
         except FileNotFoundError:
             # Vacuum has removed the directory since, because it was empty; once is bad luck.
-            _make_directory(self.directory)
+            make_directory(self.directory)
             return open(self.path, "xb", buffering=0)
 
     def write(self, view: memoryview) -> None:

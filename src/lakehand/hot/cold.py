@@ -1,0 +1,123 @@
+"""The table that rows end up in, as of a version, with the last epoch that is in that version."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakehand.errors import TableError
+from lakehand.expressions.predicate import parse_predicate
+from lakehand.formats.scan import columns_with_bounds, scan_snapshot
+from lakehand.sink.target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lakehand.expressions.predicate import Predicate
+    from lakehand.formats.base import FormatTable
+    from lakehand.model.head import TableHead
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.settings import Settings
+    from lakehand.storage import Store
+
+__all__ = ["ColdTable", "ColdView"]
+
+#: So many sets of columns keep their bounds at hand.
+_BOUNDS_KEPT = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ColdView:
+    """One version of the table. It never changes."""
+
+    handle: FormatTable
+    head: TableHead
+    snapshot: Snapshot
+    #: Last epoch of the hot table that is in this version.
+    epoch: int
+    _bounds: dict[tuple[str, ...], Snapshot] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.snapshot.schema
+
+    def predicate(self, where: str | None) -> Predicate | None:
+        return None if where is None else parse_predicate(where, self.schema)
+
+    def read(
+        self, *, columns: Sequence[str] | None, predicate: Predicate | None
+    ) -> pa.RecordBatchReader:
+        """Stream rows from no more files than the predicate needs."""
+        snapshot = self.snapshot if predicate is None else self._with_bounds(predicate)
+        return scan_snapshot(self.handle, snapshot, columns=columns, predicate=predicate)
+
+    def _with_bounds(self, predicate: Predicate) -> Snapshot:
+        names = tuple(columns_with_bounds(predicate, self.snapshot))
+        if not names:
+            return self.snapshot
+        found = self._bounds.get(names)
+        if found is None:
+            found = self.handle.snapshot(version=self.snapshot.version, statistics=names)
+            if len(self._bounds) >= _BOUNDS_KEPT:
+                self._bounds.clear()
+            self._bounds[names] = found
+        return found
+
+
+class ColdTable:
+    """The table as it is found in storage; created if it is not there and a schema is given."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        *,
+        schema: pa.Schema | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self._target = Target(
+            store, settings, partition_by=settings["partition_by"], properties=properties
+        )
+        if not self._target.find() and schema is not None:
+            self._target.create(schema)
+        self._refreshing = threading.Lock()
+        #: Kept, as the head of another table at the same place would look as good.
+        self.table_id = self._target.head.table_id
+
+    @property
+    def handle(self) -> FormatTable:
+        return self._target.handle
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._target.head.schema
+
+    def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows as the table wants them; SchemaMismatchError if it cannot be."""
+        return self._target.fit(batch)
+
+    def load(self, writer_id: str) -> ColdView:
+        """Read the newest version; the mark of the last epoch is of that same version."""
+        head = self.handle.head()
+        if head.table_id != self.table_id:
+            raise TableError(
+                f"there is another table at {head.table} than when the hot table was opened",
+                table=head.table,
+                hint="changes that are not in the table are kept in the log; close the hot table,"
+                " and bring the old table back, or begin with an empty log",
+            )
+        snapshot = self.handle.snapshot(version=head.version)
+        self.handle.require("read", snapshot)
+        self._follow(head)
+        epoch = head.transactions.get(writer_id, -1)
+        return ColdView(handle=self.handle, head=head, snapshot=snapshot, epoch=epoch)
+
+    def _follow(self, head: TableHead) -> None:
+        """Take rows under the columns that the table has now."""
+        with self._refreshing:
+            known = self._target.head
+            if (known.schema, known.rules) != (head.schema, head.rules):
+                self._target.refresh()

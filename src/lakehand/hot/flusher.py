@@ -1,0 +1,147 @@
+"""Flushes hot tables when it is time to, beside those who write to them."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from typing import TYPE_CHECKING
+
+from lakehand.hot.budget import Budget
+from lakehand.observe.clock import SystemClock
+from lakehand.observe.logs import get_logger, log_event
+from lakehand.storage.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakehand.hot.table import HotTable
+    from lakehand.settings import Settings
+
+__all__ = ["Flusher"]
+
+_logger = get_logger(__name__)
+#: How often it looks whether changes have become old.
+_TICK_SECONDS = 0.25
+_PATIENCE = RetryPolicy()
+
+
+class Flusher:
+    """The thread, the thresholds and the memory that some hot tables share."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._delta_entries: int = settings["hot_delta_entries"]
+        self._delta_seconds: float = settings["hot_delta_age"].total_seconds()
+        self._flush_rows: int = settings["hot_flush_rows"]
+        self._flush_bytes: int = settings["hot_flush_bytes"]
+        self._flush_seconds: float = settings["hot_flush_age"].total_seconds()
+        self._sync_seconds: float = settings["hot_sync_interval"].total_seconds()
+        self.clock = SystemClock()
+        self.budget = Budget(settings["hot_memory_bytes"], on_full=self._on_full)
+        self._tables: list[HotTable] = []
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._is_full = False
+        self._is_ending = False
+        self._synced_at = self.clock.monotonic()
+        self._thread: threading.Thread | None = None
+
+    def add(self, table: HotTable) -> None:
+        """Look after a table from now on."""
+        with self._lock:
+            self._tables.append(table)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="lakehand-hot", daemon=True)
+                self._thread.start()
+
+    def remove(self, table: HotTable) -> None:
+        """Look after a table no longer; work on it that is under way is not waited for."""
+        with self._lock:
+            if table in self._tables:
+                self._tables.remove(table)
+
+    def close(self) -> None:
+        """End the thread, after what it is doing now."""
+        self._is_ending = True
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def note_change(self) -> None:
+        """Say that there is more in memory than before."""
+        if self._is_over() or self._delta_count() >= self._delta_entries:
+            self._wake.set()
+
+    def _on_full(self) -> None:
+        self._is_full = True
+        self._wake.set()
+
+    @property
+    def tables(self) -> tuple[HotTable, ...]:
+        return tuple(self._tables)
+
+    def _is_over(self) -> bool:
+        rows = sum(table.hot_rows for table in self.tables)
+        return rows >= self._flush_rows or self.budget.used_bytes >= self._flush_bytes
+
+    def _delta_count(self) -> int:
+        return sum(table.delta_count for table in self.tables)
+
+    def _run(self) -> None:
+        while not self._is_ending:
+            self._wake.wait(self._tick_seconds())
+            self._wake.clear()
+            self._sync()
+            self._merge()
+            self._flush()
+
+    def _tick_seconds(self) -> float:
+        return min(
+            _TICK_SECONDS, self._sync_seconds, self._flush_seconds / 2, self._delta_seconds / 2
+        )
+
+    def _sync(self) -> None:
+        now = self.clock.monotonic()
+        if now - self._synced_at >= self._sync_seconds:
+            self._synced_at = now
+            for table in self.tables:
+                self._try(table, table.sync_log)
+
+    def _merge(self) -> None:
+        is_over = self._delta_count() >= self._delta_entries
+        for table in self.tables:
+            if is_over or table.is_delta_older(self._delta_seconds):
+                self._try(table, table.flush_delta)
+
+    def _flush(self) -> None:
+        for table in self.tables:
+            if table.is_older(self._flush_seconds):
+                self._try_flush(table)
+        tried: set[int] = set()
+        # The largest first: it frees most, and makes the fewest small files.
+        while self._is_over() or self._is_full:
+            self._is_full = False
+            left = [table for table in self.tables if id(table) not in tried and table.hot_rows]
+            if not left or self._is_ending:
+                return
+            largest = max(left, key=lambda table: table.hot_bytes)
+            tried.add(id(largest))
+            self._try_flush(largest)
+
+    def _try_flush(self, table: HotTable) -> None:
+        if self.clock.monotonic() >= table.retry_at:
+            self._try(table, table.flush)
+
+    def _try(self, table: HotTable, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001  told, kept for whoever asks, and tried again
+            if table.is_closed:
+                return
+            delay = _PATIENCE.delay_seconds(
+                min(table.flush_failures, 10) or 1,
+                chance=random.random(),  # noqa: S311  no secret
+            )
+            table.retry_at = self.clock.monotonic() + delay
+            message = "Changes of %s stay in memory and in the log, and are flushed later: %s"
+            log_event(_logger, logging.WARNING, "hot_flush_failed", message, table.url, error)

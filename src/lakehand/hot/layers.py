@@ -1,0 +1,119 @@
+"""Changes in memory above a version of the cold table: all that readers see changes here at once.
+
+A version of the cold table says which epochs it holds. Changes of these epochs are not read from
+memory any more, and all others are: so every row is seen once, at each moment of a flush.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from lakehand.hot.memtable import Memtable
+from lakehand.hot.newest import collapse
+from lakehand.hot.snapshot import HotSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakehand.hot.cold import ColdView
+    from lakehand.hot.records import Entry
+
+__all__ = ["Layers"]
+
+
+class Layers:
+    """The memtables of one hot table, the oldest first; the last one takes changes."""
+
+    def __init__(
+        self,
+        view: ColdView,
+        memtables: Sequence[Memtable],
+        *,
+        key: tuple[str, ...],
+        sequence: int,
+        on_freed: Callable[[int], None],
+    ) -> None:
+        """`on_freed` is told how much memory is free again."""
+        self._view = view
+        self._memtables = list(memtables)
+        self._key = key
+        self._sequence = sequence
+        self._on_freed = on_freed
+        self._lock = threading.Lock()
+        self._merging = threading.Lock()
+
+    @property
+    def view(self) -> ColdView:
+        return self._view
+
+    @property
+    def sequence(self) -> int:
+        return self._sequence
+
+    @property
+    def memtables(self) -> tuple[Memtable, ...]:
+        with self._lock:
+            return tuple(self._memtables)
+
+    @property
+    def frozen(self) -> tuple[Memtable, ...]:
+        """Memtables that take no changes any more, and wait to be in the cold table."""
+        return self.memtables[:-1]
+
+    @property
+    def active(self) -> Memtable:
+        return self.memtables[-1]
+
+    def publish(self, entries: Sequence[Entry], *, now: float) -> None:
+        """Make changes visible, all at once."""
+        with self._lock:
+            self._memtables[-1].add(entries, now=now)
+            self._sequence = entries[-1].sequence
+
+    def freeze(self, next_epoch: int) -> None:
+        """Let changes go to another memtable. Nobody publishes meanwhile."""
+        with self._lock:
+            self._memtables.append(Memtable(epoch=next_epoch))
+
+    def settle(self, view: ColdView, *, flushed: Memtable | None = None) -> int:
+        """Show a version of the cold table from now on, without what was flushed into it.
+
+        Returns the memory that this frees.
+        """
+        with self._lock:
+            if view.snapshot.version >= self._view.snapshot.version:
+                self._view = view
+            if flushed is None:
+                return 0
+            self._memtables.remove(flushed)
+            freed = flushed.bytes
+        self._on_freed(freed)
+        return freed
+
+    def snapshot(self) -> HotSnapshot:
+        with self._lock:
+            entries = [
+                entry
+                for memtable in self._memtables
+                if memtable.epoch > self._view.epoch
+                for entry in memtable.entries
+            ]
+            return HotSnapshot(self._view, entries, key=self._key, sequence=self._sequence)
+
+    def merge(self, memtable: Memtable) -> tuple[Entry, ...]:
+        """Put the changes of a memtable together, by their newest versions, and return them.
+
+        Snapshots that were taken before keep what they had.
+        """
+        with self._merging:
+            entries = memtable.entries
+            if len(entries) <= memtable.merged_count:
+                return entries
+            merged = collapse(entries, self._key)
+            with self._lock:
+                # What was flushed meanwhile is accounted for.
+                is_here = any(memtable is known for known in self._memtables)
+                freed = memtable.replace(merged, len(entries)) if is_here else 0
+        self._on_freed(freed)
+        return merged

@@ -1,0 +1,54 @@
+"""Changes in memory, by epoch. What a reader has in hand never changes under it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakehand.hot.records import Entry
+
+__all__ = ["Memtable"]
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class Memtable:
+    """The changes of one epoch. Entries are replaced as a whole, never changed in place.
+
+    Readers keep the tuple that they found: versions of rows that nobody reads any more go with the
+    last reader.
+    """
+
+    epoch: int
+    entries: tuple[Entry, ...] = ()
+    #: How many of the entries, from the first, are put together already.
+    merged_count: int = 0
+    #: Rows and deleted keys, each as often as it was changed and not put together.
+    rows: int = 0
+    bytes: int = 0
+    #: When the oldest of the changes came; None if there are none.
+    since: float | None = None
+
+    def add(self, entries: Sequence[Entry], *, now: float) -> None:
+        """Take entries, which are newer than all others."""
+        self.entries += tuple(entries)
+        self.rows += sum(entry.rows.num_rows for entry in entries)
+        self.bytes += sum(entry.bytes for entry in entries)
+        if self.since is None and self.entries:
+            self.since = now
+
+    @property
+    def delta_count(self) -> int:
+        """How many entries are as they came."""
+        return len(self.entries) - self.merged_count
+
+    def replace(self, merged: Sequence[Entry], count: int) -> int:
+        """Let `merged` stand for the first `count` entries, and return the memory that frees."""
+        before = self.bytes
+        self.entries = (*merged, *self.entries[count:])
+        self.merged_count = len(merged)
+        self.rows = sum(entry.rows.num_rows for entry in self.entries)
+        self.bytes = sum(entry.bytes for entry in self.entries)
+        return before - self.bytes

@@ -1,0 +1,206 @@
+"""The parts of an open hot table, and how they come together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakehand.errors import UnknownColumnError
+from lakehand.hot.cold import ColdTable
+from lakehand.hot.directory import DirectoryLock, claim, new_writer_id
+from lakehand.hot.flushing import ColdWriter
+from lakehand.hot.journal import Journal
+from lakehand.hot.layers import Layers
+from lakehand.hot.log import WriteAheadLog
+from lakehand.hot.memtable import Memtable
+from lakehand.hot.newest import check_key
+from lakehand.hot.records import Entry, Kind, decode
+from lakehand.sink.conform import Conformer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from lakehand.hot.cold import ColdView
+    from lakehand.hot.flusher import Flusher
+    from lakehand.hot.records import Scanned
+    from lakehand.settings import Settings
+    from lakehand.storage import Store
+
+__all__ = ["HotOptions", "Opened", "open_parts"]
+
+
+@dataclass(kw_only=True, slots=True)
+class Opened:
+    """What a hot table is made of."""
+
+    cold: ColdTable
+    layers: Layers
+    journal: Journal
+    log: WriteAheadLog | None
+    lock: DirectoryLock | None
+    writer_id: str
+    key: tuple[str, ...]
+    #: What the caller set, for the sink.
+    given: Mapping[str, Any]
+    #: Whether the log is synced with each change.
+    syncs: bool
+    _writer: ColdWriter | None = field(default=None)
+
+    def load_view(self) -> ColdView:
+        """Read the newest version of the cold table."""
+        return self.cold.load(self.writer_id)
+
+    def writer(self) -> ColdWriter:
+        """Return who writes to the cold table; opened with the first flush."""
+        if self._writer is None:
+            self._writer = ColdWriter(
+                self.cold.handle.store, writer_id=self.writer_id, key=self.key, settings=self.given
+            )
+        return self._writer
+
+    def fit_keys(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+        """Return keys as the table wants them; columns beside those of the key are left out."""
+        schema = pa.schema([self.cold.schema.field(name) for name in self.key])
+        conformer = Conformer(schema, table=self.cold.handle.store.url)
+        for batch in batches:
+            for name in self.key:
+                if name not in batch.schema.names:
+                    raise UnknownColumnError(name, batch.schema.names)
+        fitted = [conformer.conform(batch.select(list(self.key))) for batch in batches]
+        return pa.Table.from_batches(fitted) if fitted else schema.empty_table()
+
+    def freeze(self) -> None:
+        """Let changes go to the next epoch from now on."""
+        with self.journal.paused():
+            following = self.layers.active.epoch + 1
+            if self.log is not None:
+                following = self.log.begin_epoch()
+            self.layers.freeze(following)
+
+    def sync(self) -> None:
+        if self.log is not None and not self.syncs:
+            with self.journal.paused():
+                self.log.sync()
+
+    def drop(self, epoch: int) -> None:
+        """Forget what the log has of epochs that are in the cold table."""
+        if self.log is not None:
+            self.log.drop(epoch)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        with self.journal.paused():
+            if self.log is not None:
+                self.log.close()
+        if self.lock is not None:
+            self.lock.release()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HotOptions:
+    """What was asked of a hot table."""
+
+    #: Where its log is; None: nothing is logged.
+    directory: Path | None
+    key: tuple[str, ...]
+    #: Of a cold table that is not there yet.
+    schema: pa.Schema | None
+    properties: Mapping[str, str] | None
+    writer_id: str | None
+    #: What the caller set.
+    given: Mapping[str, Any]
+
+
+def open_parts(
+    store: Store, options: HotOptions, settings: Settings, *, flusher: Flusher
+) -> Opened:
+    """Open the cold table and the log, and take up what the log holds."""
+    lock = None if options.directory is None else DirectoryLock(options.directory)
+    try:
+        return _opened(store, options, settings, lock=lock, flusher=flusher)
+    except BaseException:
+        if lock is not None:
+            lock.release()
+        raise
+
+
+def _opened(
+    store: Store,
+    options: HotOptions,
+    settings: Settings,
+    *,
+    lock: DirectoryLock | None,
+    flusher: Flusher,
+) -> Opened:
+    cold = ColdTable(store, settings, schema=options.schema, properties=options.properties)
+    key = check_key(options.key, cold.schema)
+    name = _writer_id(options, cold, key)
+    view, now = cold.load(name), flusher.clock.monotonic
+    log, memtables = _take_up(options.directory, settings, view, now=now())
+    last = log.sequence if log is not None else 0
+    for memtable in memtables:
+        flusher.budget.force(memtable.bytes)
+    layers = Layers(view, memtables, key=key, sequence=last, on_freed=flusher.budget.release)
+    journal = Journal(log, lambda entries: layers.publish(entries, now=now()), last=last)
+    return Opened(
+        cold=cold,
+        layers=layers,
+        journal=journal,
+        log=log,
+        lock=lock,
+        writer_id=name,
+        key=key,
+        given=options.given,
+        syncs=settings["hot_durability"] == "full",
+    )
+
+
+def _writer_id(options: HotOptions, cold: ColdTable, key: tuple[str, ...]) -> str:
+    if options.directory is None:
+        return options.writer_id or new_writer_id()
+    return claim(
+        options.directory,
+        table=cold.handle.store.url,
+        table_id=cold.table_id,
+        key=key,
+        writer_id=options.writer_id,
+    ).writer_id
+
+
+def _take_up(
+    directory: Path | None, settings: Settings, view: ColdView, *, now: float
+) -> tuple[WriteAheadLog | None, list[Memtable]]:
+    """Return the log, and what it holds that is not in the cold table."""
+    if directory is None:
+        return None, [Memtable(epoch=view.epoch + 1)]
+    log, records = WriteAheadLog.open(
+        directory,
+        committed_epoch=view.epoch,
+        segment_bytes=settings["hot_segment_bytes"],
+        syncs=settings["hot_durability"] == "full",
+    )
+    memtables = list(_replayed(records, now=now))
+    if not memtables or memtables[-1].epoch < log.epoch:
+        memtables.append(Memtable(epoch=log.epoch))
+    return log, memtables
+
+
+def _replayed(records: Iterable[tuple[int, Scanned]], *, now: float) -> Iterable[Memtable]:
+    for epoch, group in groupby(records, key=lambda pair: pair[0]):
+        memtable = Memtable(epoch=epoch)
+        memtable.add([_entry(record) for _, record in group], now=now)
+        yield memtable
+
+
+def _entry(record: Scanned) -> Entry:
+    return Entry(
+        sequence=record.sequence,
+        kind=Kind(record.kind),
+        rows=decode(record.content),
+        bytes=record.content.size,
+    )

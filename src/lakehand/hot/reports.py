@@ -1,0 +1,81 @@
+"""What the hot tier reports. Fields have the names of JSON documents."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lakehand.model.reports import Outcome
+
+__all__ = ["FlushReport", "StorageStats"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FlushReport:
+    """What a flush brought into the cold table."""
+
+    #: `committed`, or `nothing_to_do` if there were no changes, or none that the table needs.
+    outcome: Outcome
+    #: URL of the cold table.
+    table: str
+    #: Newest version of the cold table that is known.
+    version: int
+    #: Commits that were made: one an epoch.
+    epochs: int = 0
+    #: Changed rows and deleted keys that were flushed, older versions of the same keys included.
+    changes: int = 0
+    #: Rows that were written.
+    rows_written: int = 0
+    #: Keys that were deleted.
+    keys_deleted: int = 0
+    #: Memory that was freed.
+    bytes_freed: int = 0
+    duration_ms: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON document."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StorageStats:
+    """Where the rows of a hot table are."""
+
+    #: URL of the cold table.
+    table: str
+    #: Newest change that can be seen.
+    sequence: int
+    #: Changed rows in memory, each as often as it was changed and not put together.
+    hot_rows: int
+    #: Memory of these.
+    hot_bytes: int
+    #: Changes that are held one by one.
+    delta_entries: int
+    #: Changed rows among `hot_rows` that are being flushed.
+    frozen_rows: int
+    #: How long the oldest change has been out of the cold table; 0 if there is none.
+    oldest_seconds: float
+    #: Size of the log, and the files that it is in.
+    log_bytes: int
+    log_segments: int
+    #: The version of the cold table that readers see.
+    cold_version: int
+    cold_files: int
+    cold_bytes: int
+    #: Rows of the cold table, rows that hot changes hide included; None where it does not say.
+    cold_rows: int | None
+    #: Flushes since the table was opened, and how many failed.
+    flushes: int
+    flush_failures: int
+    #: What the last flush failed for; None if it succeeded.
+    last_error: str | None
+    #: Memory that all tables under the same bound take together, and took at most.
+    shared_bytes: int
+    shared_peak_bytes: int
+    #: How often a writer had to wait for memory.
+    waits: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the numbers as a JSON document."""
+        return asdict(self)

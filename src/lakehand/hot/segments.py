@@ -1,0 +1,118 @@
+"""Files of the log. Each belongs to one epoch, and is numbered after the one before it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import struct
+import zlib
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from lakehand.errors import HotLogError
+from lakehand.hot.records import scan_records
+from lakehand.observe.logs import get_logger, log_event
+from lakehand.storage.local_files import TemporaryFile, is_temporary, translated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lakehand.hot.records import Scanned
+
+__all__ = ["HEADER_BYTES", "Segment", "create_segment", "list_segments", "replay"]
+
+_logger = get_logger(__name__)
+_NAME = re.compile(r"(?P<number>[0-9]{12})\.wal")
+_MAGIC = b"LHWAL\x00\x00\x01"
+#: Magic with the version of the format, epoch, number, last sequence before it, checksum of these.
+_HEADER = struct.Struct("<8sQQQI")
+_CHECKED = _HEADER.size - 4
+HEADER_BYTES = _HEADER.size
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Segment:
+    """One file of the log."""
+
+    path: Path
+    number: int
+    #: All changes in it come into the table by the commit of this epoch.
+    epoch: int
+    #: The newest change before those in it.
+    sequence: int
+
+
+def create_segment(directory: Path, *, number: int, epoch: int, sequence: int) -> Segment:
+    """Create an empty segment, durably, and with its header or not at all."""
+    path = directory / f"{number:012d}.wal"
+    checked = _HEADER.pack(_MAGIC, epoch, number, sequence, 0)[:_CHECKED]
+    with translated("put", str(path)):
+        file = TemporaryFile(str(path))
+        try:
+            file.write(memoryview(checked + struct.pack("<I", zlib.crc32(checked))))
+            file.replace_target()
+        except BaseException:
+            file.remove()
+            raise
+    return Segment(path=path, number=number, epoch=epoch, sequence=sequence)
+
+
+def list_segments(directory: Path) -> list[Segment]:
+    """Return the segments in their order; HotLogError if one is missing between two others."""
+    for path in directory.iterdir():
+        if is_temporary(path.name):
+            path.unlink()  # of a crash; nobody wrote into it
+    paths = sorted(path for path in directory.iterdir() if _NAME.fullmatch(path.name))
+    segments = [_opened(path) for path in paths]
+    for before, after in pairwise(segments):
+        if after.number != before.number + 1 or after.epoch < before.epoch:
+            message = f"files are missing from the log between {before.path} and {after.path}"
+            raise HotLogError(message, path=str(after.path), hint="restore them from a copy")
+    return segments
+
+
+def _opened(path: Path) -> Segment:
+    with translated("get", str(path)), path.open("rb") as file:
+        header = file.read(_HEADER.size)
+    number = int(path.stem)
+    if len(header) == _HEADER.size:
+        magic, epoch, said, sequence, checksum = _HEADER.unpack(header)
+        if (magic, said, checksum) == (_MAGIC, number, zlib.crc32(header[:_CHECKED])):
+            return Segment(path=path, number=number, epoch=epoch, sequence=sequence)
+    raise HotLogError(
+        f"{path} is no file of a log, or was written by another version of lakehand",
+        path=str(path),
+        hint="nothing was changed; restore it from a copy",
+    )
+
+
+def replay(segment: Segment, *, is_last: bool) -> Iterator[Scanned]:
+    """Yield the records of a segment. The last one may end in a piece of one: that is cut off.
+
+    HotLogError for any other damage. Nothing is changed before all records were looked at.
+    """
+    with translated("get", str(segment.path)):
+        data = memoryview(segment.path.read_bytes())
+    good = HEADER_BYTES
+    for record in scan_records(data, start=good, path=str(segment.path)):
+        good = record.end
+        yield record
+    if good < len(data):
+        _cut(segment, good, len(data), is_last=is_last)
+
+
+def _cut(segment: Segment, good: int, size: int, *, is_last: bool) -> None:
+    if not is_last:
+        raise HotLogError(
+            f"{segment.path} ends within a record, and there are files after it",
+            path=str(segment.path),
+            hint="nothing was dropped; restore it from a copy",
+        )
+    message = "The log %s ended within a record, which nobody was told is kept: %d bytes cut off"
+    log_event(_logger, logging.WARNING, "hot_log_cut", message, segment.path, size - good)
+    with translated("put", str(segment.path)), segment.path.open("r+b") as file:
+        os.ftruncate(file.fileno(), good)
+        os.fsync(file.fileno())

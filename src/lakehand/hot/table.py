@@ -1,0 +1,380 @@
+"""A hot table: changes are durable and visible at once, and flushed to the cold table later.
+
+with HotTable("s3://lake/orders", log="/var/lib/orders", key=["id"]) as orders:
+    orders.upsert(batch)
+    orders.delete([17])
+    orders.read(where="city = 'Oslo'")
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from lakehand.errors import BackpressureError, HotTierError, ValidationError
+from lakehand.hot.flusher import Flusher
+from lakehand.hot.opening import HotOptions, Opened, open_parts
+from lakehand.hot.records import Kind, encode
+from lakehand.hot.reports import FlushReport
+from lakehand.hot.snapshot import key_table
+from lakehand.hot.statistics import storage_stats
+from lakehand.observe.steps import Step, reached
+from lakehand.settings import Settings
+from lakehand.sink.rows import batches_of
+from lakehand.storage import Store, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from lakehand.hot.memtable import Memtable
+    from lakehand.hot.reports import StorageStats
+    from lakehand.hot.snapshot import HotSnapshot
+    from lakehand.model.reports import OperationReport
+
+__all__ = ["HotTable"]
+
+
+class HotTable:
+    """A table whose newest changes are in memory and in a log. For any number of threads."""
+
+    def __init__(
+        self,
+        uri: str | Path | Store,
+        *,
+        log: str | Path | None = None,
+        key: Sequence[str] = (),
+        schema: pa.Schema | None = None,
+        writer_id: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        flusher: Flusher | None = None,
+        **settings: Any,
+    ) -> None:
+        """Check what is asked for; nothing is opened yet.
+
+        `log` is a directory on a local disk, of this table alone; it is needed unless
+        `hot_durability` is none. `key` are the columns by which the newest row wins; without a key
+        rows are only appended. `schema` creates a missing table, with `properties`. `writer_id` is
+        the name that the log has in the table; without one it makes up its own. `flusher` is
+        shared by the tables of a `HotTier`. Further keywords are settings, by any of their
+        spellings.
+        """
+        self._settings = Settings(settings)
+        self._store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
+        is_logged = self._settings["hot_durability"] != "none"
+        if is_logged and log is None:
+            raise ValidationError(
+                "say where the log is kept: without it, changes are lost when the process ends",
+                field="log",
+                hint="give a directory on a local disk, or set hot_durability to none",
+            )
+        self._key = tuple(key)
+        self._options = HotOptions(
+            directory=Path(log).absolute() if is_logged and log is not None else None,
+            key=self._key,
+            schema=schema,
+            properties=properties,
+            writer_id=writer_id,
+            given=settings,
+        )
+        self._flusher = flusher or Flusher(self._settings)
+        self._owns_flusher = flusher is None
+        self._wait_seconds: float = self._settings["hot_append_timeout"].total_seconds()
+        self._refresh_seconds: float = self._settings["hot_refresh_interval"].total_seconds()
+        self._opened: Opened | None = None
+        self._flushing = threading.RLock()
+        self._refreshing = threading.Lock()
+        self._refreshed_at = 0.0
+        self.is_closed = False
+        #: Flushes since the table was opened, those that failed, and what the last one failed for.
+        self.flushes = 0
+        self.flush_failures = 0
+        self.last_error: Exception | None = None
+        #: When the next flush may be tried after one that failed.
+        self.retry_at = 0.0
+
+    # Life
+
+    def open(self) -> Self:
+        """Find or create the cold table, and take up what the log holds."""
+        if self._opened is not None or self.is_closed:
+            raise self._out_of_order("a hot table is opened once")
+        self._opened = open_parts(self._store, self._options, self._settings, flusher=self._flusher)
+        self._refreshed_at = self._flusher.clock.monotonic()
+        self._flusher.add(self)
+        return self
+
+    def close(self, *, flush: bool = True) -> None:
+        """End the hot table; with `flush`, after all changes are in the cold table.
+
+        Without it they stay in the log, and are taken up when the table is opened again. Where
+        nothing is logged they are lost. What a flush raises is raised, when all is closed.
+        """
+        if self.is_closed or self._opened is None:
+            self.is_closed = True
+            return
+        with ExitStack() as stack:
+            stack.callback(self._end, self._opened)
+            stack.callback(self._flusher.remove, self)
+            if flush:
+                self.flush()
+
+    def _end(self, opened: Opened) -> None:
+        self.is_closed = True
+        if self._owns_flusher:
+            self._flusher.close()
+        with self._flushing:
+            held = sum(memtable.bytes for memtable in opened.layers.memtables)
+            self._flusher.budget.release(held)
+            opened.close()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # An error is not to be hidden by another one; the log keeps what was not flushed.
+        self.close(flush=error is None or not self._is_logged)
+
+    # Changes
+
+    def append(self, data: Any) -> int:
+        """Add rows, and return the number of the change, when it is durable and visible.
+
+        Where the table has a key, they take the place of rows with the same keys; of several rows
+        with one key in `data` the last one counts. All of `data` is taken, or nothing.
+
+        SchemaMismatchError if rows do not fit the table, BackpressureError if there is no memory
+        for them in time.
+        """
+        cold = self._parts.cold
+        batches = [cold.fit(batch) for batch in batches_of(data)]
+        if not any(batch.num_rows for batch in batches):
+            return self._parts.layers.sequence
+        return self._take(Kind.ROWS, pa.Table.from_batches(batches))
+
+    def upsert(self, data: Any) -> int:
+        """Put rows in the place of those with the same keys, or add them: see `append`."""
+        self._require_key("upsert")
+        return self.append(data)
+
+    def delete(self, keys: Any) -> int:
+        """Delete the rows with these keys, whether there are any or not.
+
+        `keys` are rows with the columns of the key, in any form that `append` takes, or a list of
+        values where the key is one column. Returns the number of the change.
+        """
+        self._require_key("delete")
+        rows = self._keys_of(keys)
+        if not rows.num_rows:
+            return self._parts.layers.sequence
+        return self._take(Kind.DELETED_KEYS, rows)
+
+    def _keys_of(self, keys: Any) -> pa.Table:
+        schema = self._parts.cold.schema
+        if isinstance(keys, list | tuple | set | frozenset):
+            if len(self._key) > 1:
+                message = f"a key has the columns {list(self._key)}: give rows with all of them"
+                raise ValidationError(message, field="keys")
+            return key_table({self._key[0]: list(keys)}, schema)
+        if isinstance(keys, dict):
+            return key_table({name: keys.get(name, []) for name in self._key}, schema)
+        return self._parts.fit_keys(batches_of(keys))
+
+    def _require_key(self, verb: str) -> None:
+        if not self._key:
+            message = f"{verb} needs a key: the hot table of {self.url} was opened without one"
+            raise ValidationError(message, field="key")
+
+    def _take(self, kind: Kind, rows: pa.Table) -> int:
+        parts, content = self._parts, encode(rows)
+        budget = self._flusher.budget
+        try:
+            budget.take(content.size, wait_seconds=self._wait_seconds)
+        except BackpressureError as error:
+            raise error from self.last_error
+        try:
+            sequence = parts.journal.commit(kind, content)
+        except BaseException:
+            budget.release(content.size)
+            raise
+        self._flusher.note_change()
+        return sequence
+
+    # Reading
+
+    def snapshot(self) -> HotSnapshot:
+        """Return what the table holds now. It can be read as often as one likes."""
+        self._refresh_if_old()
+        return self._parts.layers.snapshot()
+
+    def read(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        key: Any = None,
+    ) -> pa.Table:
+        """Return rows, hot and cold: see `HotSnapshot.read`."""
+        return self.snapshot().read(columns=columns, where=where, key=key)
+
+    def _refresh_if_old(self) -> None:
+        parts, now = self._parts, self._flusher.clock.monotonic()
+        if now - self._refreshed_at < self._refresh_seconds:
+            return
+        with self._refreshing:
+            if now >= self._refreshed_at + self._refresh_seconds:
+                parts.layers.settle(parts.load_view())
+                self._refreshed_at = now
+
+    # Flushing
+
+    def flush(self) -> FlushReport:
+        """Bring all changes into the cold table: write, commit, and only then forget them.
+
+        A flush that fails has lost nothing, and can be made again.
+        """
+        started = self._flusher.clock.monotonic()
+        with self._flushing:
+            parts = self._parts
+            try:
+                done = [self._flush_epoch(memtable) for memtable in parts.layers.frozen]
+                if parts.layers.active.entries:
+                    parts.freeze()
+                    done += [self._flush_epoch(memtable) for memtable in parts.layers.frozen]
+            except Exception as error:
+                self.flush_failures += 1
+                self.last_error = error
+                raise
+            self.last_error, self.retry_at = None, 0.0
+            self.flushes += bool(done)
+            return FlushReport(
+                outcome="committed" if any(one.epochs for one in done) else "nothing_to_do",
+                table=self.url,
+                version=parts.layers.view.snapshot.version,
+                epochs=sum(one.epochs for one in done),
+                changes=sum(one.changes for one in done),
+                rows_written=sum(one.rows_written for one in done),
+                keys_deleted=sum(one.keys_deleted for one in done),
+                bytes_freed=sum(one.bytes_freed for one in done),
+                duration_ms=(self._flusher.clock.monotonic() - started) * 1000,
+            )
+
+    def _flush_epoch(self, memtable: Memtable) -> FlushReport:
+        """Bring the changes of one memtable into the cold table, and forget them."""
+        parts, changes = self._parts, memtable.rows
+        entries = parts.layers.merge(memtable) if self._key else memtable.entries
+        flushed = parts.writer().write(memtable.epoch, entries)
+        view = parts.load_view()
+        if flushed.is_in_table and view.epoch < memtable.epoch:
+            message = f"{self.url} does not show epoch {memtable.epoch}, which it has accepted"
+            raise HotTierError(message, table=self.url, hint="nothing was dropped; flush again")
+        freed = parts.layers.settle(view, flushed=memtable)
+        reached(Step.HOT_FLUSHED)
+        parts.drop(memtable.epoch)
+        return FlushReport(
+            outcome="committed",
+            table=self.url,
+            version=view.snapshot.version,
+            epochs=int(flushed.is_in_table),
+            changes=changes,
+            rows_written=flushed.rows,
+            keys_deleted=flushed.deleted_keys,
+            bytes_freed=freed,
+        )
+
+    def flush_delta(self) -> int:
+        """Put the changes in memory together, by their newest versions; the cold table is not met.
+
+        Returns how many changes that were held one by one there were.
+        """
+        parts = self._parts
+        count = self.delta_count
+        for memtable in parts.layers.memtables:
+            parts.layers.merge(memtable)
+        return count
+
+    def compact(self, **settings: Any) -> OperationReport:
+        """Rewrite small files of the cold table into larger ones: see `Table.compact`.
+
+        It runs in processes of this machine, unless another engine is set.
+        """
+        from lakehand.maintain import compact
+
+        parts, chosen = self._parts, self._settings.with_call(settings)
+        if chosen.sources["engine"] == "default":
+            chosen = chosen.with_call({"engine": "local"})
+        report = compact(parts.cold.handle, settings=chosen)
+        parts.layers.settle(parts.load_view())
+        return report
+
+    # Facts
+
+    @property
+    def url(self) -> str:
+        """Where the cold table is, without credentials."""
+        return self._store.url
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self._key
+
+    @property
+    def hot_rows(self) -> int:
+        return sum(memtable.rows for memtable in self._memtables)
+
+    @property
+    def hot_bytes(self) -> int:
+        return sum(memtable.bytes for memtable in self._memtables)
+
+    @property
+    def delta_count(self) -> int:
+        """Changes that are held one by one."""
+        return sum(memtable.delta_count for memtable in self._memtables)
+
+    @property
+    def _is_logged(self) -> bool:
+        return self._options.directory is not None
+
+    @property
+    def _memtables(self) -> tuple[Memtable, ...]:
+        return () if self._opened is None or self.is_closed else self._opened.layers.memtables
+
+    def is_older(self, seconds: float) -> bool:
+        """Say whether there is a change that came so long ago."""
+        now = self._flusher.clock.monotonic()
+        return any(m.since is not None and now - m.since >= seconds for m in self._memtables)
+
+    def is_delta_older(self, seconds: float) -> bool:
+        """Say whether changes were held one by one for so long."""
+        return self.delta_count > 1 and self.is_older(seconds)
+
+    def sync_log(self) -> None:
+        """Bring the log to the disk, where that is not done with each change."""
+        self._parts.sync()
+
+    def storage_stats(self) -> StorageStats:
+        """Say where the rows are, and what they take."""
+        return storage_stats(self, self._parts, self._flusher)
+
+    @property
+    def _parts(self) -> Opened:
+        if self.is_closed or self._opened is None:
+            raise self._out_of_order("the hot table is not open")
+        return self._opened
+
+    def _out_of_order(self, message: str) -> HotTierError:
+        return HotTierError(
+            f"{message}: {self.url}",
+            table=self.url,
+            hint="open() or `with` opens a hot table, close() ends it for good",
+        )

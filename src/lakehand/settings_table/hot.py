@@ -1,0 +1,104 @@
+"""The hot tier: when changes are flushed, what they may take, and how they are kept."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from lakehand.model.spellings import one_of, parse_bytes, parse_duration
+from lakehand.settings_table.setting import Setting
+
+__all__ = ["HOT"]
+
+_MIB = 2**20
+
+HOT: tuple[Setting, ...] = (
+    Setting(
+        name="hot_durability",
+        parse=one_of("full", "lazy", "none"),
+        default="full",
+        help="What an acknowledged change of a hot table survives: full, a loss of power; lazy, the"
+        " end of the process, and a loss of power after `hot_sync_interval`; none, neither.",
+        aliases=("durability", "hot.durability"),
+    ),
+    Setting(
+        name="hot_sync_interval",
+        parse=parse_duration,
+        default=timedelta(seconds=1),
+        help="How often the log of a hot table is brought to the disk if `hot_durability` is lazy.",
+        aliases=("hot.sync.interval",),
+        minimum=timedelta(milliseconds=1),
+    ),
+    Setting(
+        name="hot_segment_bytes",
+        parse=parse_bytes,
+        default=64 * _MIB,
+        help="Size at which the log of a hot table goes on in another file.",
+        minimum=4096,
+    ),
+    Setting(
+        name="hot_delta_entries",
+        parse=int,
+        default=10_000,
+        help="Changes that are held one by one, over all hot tables, before they are put together"
+        " in memory.",
+        aliases=("delta_flush_threshold", "delta.flush.threshold"),
+        minimum=1,
+    ),
+    Setting(
+        name="hot_delta_age",
+        parse=parse_duration,
+        default=timedelta(seconds=60),
+        help="How long changes are held one by one before they are put together in memory.",
+        aliases=("delta_flush_interval", "delta.flush.interval"),
+        minimum=timedelta(milliseconds=1),
+    ),
+    Setting(
+        name="hot_flush_rows",
+        parse=int,
+        default=100_000,
+        help="Changed rows, over all hot tables, that make a flush to the cold table due.",
+        aliases=("compaction_threshold", "hot.flush.rows"),
+        minimum=1,
+    ),
+    Setting(
+        name="hot_flush_bytes",
+        parse=parse_bytes,
+        default=64 * _MIB,
+        help="Memory of changes, over all hot tables, that makes a flush to the cold table due.",
+        aliases=("hot.flush.bytes",),
+        minimum=1,
+    ),
+    Setting(
+        name="hot_flush_age",
+        parse=parse_duration,
+        default=timedelta(hours=1),
+        help="How long a change stays out of the cold table at most.",
+        aliases=("compaction_interval", "hot.flush.age"),
+        minimum=timedelta(milliseconds=1),
+    ),
+    Setting(
+        name="hot_memory_bytes",
+        parse=parse_bytes,
+        default=256 * _MIB,
+        help="Memory that the changes of all hot tables may take; beyond it, writers wait.",
+        aliases=("hot.memory.bytes",),
+        minimum=1,
+    ),
+    Setting(
+        name="hot_append_timeout",
+        parse=parse_duration,
+        default=timedelta(seconds=30),
+        help="How long a writer of a hot table waits for memory before it is refused.",
+        aliases=("hot.append.timeout",),
+        minimum=timedelta(0),
+    ),
+    Setting(
+        name="hot_refresh_interval",
+        parse=parse_duration,
+        default=timedelta(seconds=1),
+        help="How old the version of the cold table may be that readers of a hot table see, as far"
+        " as others write to it; its own flushes are seen at once.",
+        aliases=("hot.refresh.interval",),
+        minimum=timedelta(0),
+    ),
+)

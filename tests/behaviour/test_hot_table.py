@@ -1,0 +1,398 @@
+"""Hot tables: changes are seen at once, kept over a restart, and each row is there once."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+import lakehand
+from lakehand.errors import (
+    BackpressureError,
+    HotLogError,
+    HotLogLockedError,
+    HotTierError,
+    NotATableError,
+    SchemaMismatchError,
+    UnknownColumnError,
+    ValidationError,
+)
+from lakehand.hot import HotTable, HotTier
+from support.hot_tables import SCHEMA, cold_pairs, hot_table, pairs, rows, segments
+
+
+def wait_until(condition, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
+
+
+def test_rows_are_seen_before_they_are_flushed(tmp_path):
+    with hot_table(tmp_path) as hot:
+        assert hot.append(rows([1, 2])) == 1
+        assert hot.append(rows([3], "b")) == 2
+
+        assert pairs(hot.read()) == [(1, "a"), (2, "a"), (3, "b")]
+        assert cold_pairs(tmp_path) == []
+
+
+def test_hot_and_cold_rows_are_read_together(tmp_path):
+    with hot_table(tmp_path) as hot:
+        hot.append(rows([1, 2]))
+        report = hot.flush()
+        hot.append(rows([3]))
+
+        assert (report.outcome, report.rows_written, report.version) == ("committed", 2, 1)
+        assert pairs(hot.read()) == [(1, "a"), (2, "a"), (3, "a")]
+        assert pairs(hot.read(where="id >= 2")) == [(2, "a"), (3, "a")]
+        assert hot.read(columns=["value", "id"]).schema.names == ["value", "id"]
+        assert hot.read().schema == lakehand.open_table(tmp_path / "table").schema()
+    assert cold_pairs(tmp_path) == [(1, "a"), (2, "a"), (3, "a")]
+
+
+def test_a_flush_without_changes_commits_nothing(tmp_path):
+    with hot_table(tmp_path) as hot:
+        assert hot.append(rows([])) == 0
+        assert hot.flush().outcome == "nothing_to_do"
+        assert hot.flush().version == 0
+
+
+def test_changes_are_taken_up_after_a_restart(tmp_path):
+    with hot_table(tmp_path) as hot:
+        hot.append(rows([1]))
+        hot.flush()
+        hot.append(rows([2, 3]))
+        hot.close(flush=False)
+
+    with hot_table(tmp_path) as hot:
+        assert pairs(hot.read()) == [(1, "a"), (2, "a"), (3, "a")]
+        assert hot.append(rows([4])) == 3
+    assert cold_pairs(tmp_path) == [(1, "a"), (2, "a"), (3, "a"), (4, "a")]
+
+
+def test_the_log_holds_only_what_is_not_in_the_cold_table(tmp_path):
+    with hot_table(tmp_path, hot_segment_bytes=4096) as hot:
+        for number in range(40):
+            hot.append(rows([number]))
+        assert len(segments(tmp_path)) > 3
+        hot.flush()
+
+        assert len(segments(tmp_path)) == 1
+        assert hot.storage_stats().log_bytes < 100
+
+
+def test_snapshot_isolation(tmp_path):
+    """REQUIREMENTS 1.C: what a reader has seen stays, whatever is written and flushed."""
+    with hot_table(tmp_path, key=["id"]) as hot:
+        hot.append(rows([1, 2]))
+        before = hot.snapshot()
+        hot.upsert(rows([2, 3], "b"))
+        between = hot.snapshot()
+        hot.delete([1])
+        hot.flush_delta()
+
+        assert pairs(before.read()) == [(1, "a"), (2, "a")]
+        assert pairs(between.read()) == [(1, "a"), (2, "b"), (3, "b")]
+        assert pairs(hot.read()) == [(2, "b"), (3, "b")]
+        assert (before.sequence, between.sequence) == (1, 2)
+        hot.close(flush=False)
+
+
+def test_snapshots_stay_over_a_flush(tmp_path):
+    with hot_table(tmp_path) as hot:
+        hot.append(rows([1]))
+        hot.flush()
+        hot.append(rows([2]))
+        before = hot.snapshot()
+        hot.append(rows([3]))
+        hot.flush()
+
+        assert pairs(before.read()) == [(1, "a"), (2, "a")]
+        assert pairs(hot.read()) == [(1, "a"), (2, "a"), (3, "a")]
+
+
+def test_visibility(tmp_path):
+    """REQUIREMENTS 1.C: a reader sees what was acknowledged before it began, and in order."""
+    seen: list[int] = []
+    with hot_table(tmp_path, hot_refresh_interval="1h") as hot:
+        done = threading.Event()
+
+        def look():
+            while not done.is_set():
+                seen.append(hot.read().num_rows)
+
+        reader = threading.Thread(target=look)
+        reader.start()
+        for number in range(40):
+            hot.append(rows([number]))
+            assert hot.snapshot().sequence == number + 1
+        done.set()
+        reader.join()
+        assert hot.read().num_rows == 40
+    assert seen == sorted(seen)
+
+
+@pytest.mark.parametrize("batches", [0, 1, 7])
+def test_merge_batches(tmp_path, batches):
+    """REQUIREMENTS 1.C (merge_batches, empty, single): put together, nothing is lost or doubled."""
+    with hot_table(tmp_path) as hot:
+        for number in range(batches):
+            hot.append(rows([number, number]))
+        expected = pairs(hot.read())
+
+        assert hot.flush_delta() == batches
+        assert hot.storage_stats().delta_entries == 0
+        assert pairs(hot.read()) == expected
+        assert len(expected) == 2 * batches
+    assert cold_pairs(tmp_path) == expected
+
+
+def test_the_newest_row_of_a_key_wins(tmp_path):
+    lakehand.create_table(tmp_path / "table", SCHEMA).append(
+        pa.Table.from_batches([rows(range(10), "cold")])
+    )
+    with hot_table(tmp_path, key=["id"]) as hot:
+        hot.upsert(rows([3, 4, 20], "new"))
+        hot.upsert(rows([4], "newer"))
+        hot.delete([5, 20, 99])
+        hot.upsert(rows([5], "again"))
+
+        expected = dict.fromkeys(range(10), "cold") | {3: "new", 4: "newer", 5: "again"}
+        assert pairs(hot.read()) == sorted(expected.items())
+        assert pairs(hot.read(key=4)) == [(4, "newer")]
+        assert pairs(hot.read(key=9)) == [(9, "cold")]
+        assert pairs(hot.read(key={"id": 20})) == []
+        assert pairs(hot.read(where="value = 'cold' AND id > 2 AND id < 7")) == [(6, "cold")]
+        assert hot.read(columns=["value"], where="id < 5").num_rows == 5
+        hot.close(flush=False)
+
+    with hot_table(tmp_path, key=["id"]) as hot:
+        assert pairs(hot.read()) == sorted(expected.items())
+        hot.close(flush=False)
+
+
+def test_of_equal_keys_in_one_change_the_last_one_counts(tmp_path):
+    with hot_table(tmp_path, key=["id"]) as hot:
+        hot.append(pa.table({"id": [1, 2, 1], "value": ["a", "b", "c"]}))
+        assert pairs(hot.read()) == [(1, "c"), (2, "b")]
+        hot.close(flush=False)
+
+
+def test_keys_are_compared_as_deduplication_does(tmp_path):
+    """Nulls equal each other, NaN equals NaN, and both zeros are one."""
+    schema = pa.schema(
+        [("x", pa.float64()), ("at", pa.timestamp("us", tz="UTC")), ("v", pa.int32())]
+    )
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    nan = float("nan")
+    folder = HotTable(tmp_path / "t", log=tmp_path / "l", schema=schema, key=["x", "at"])
+    with folder as hot:
+        hot.append(
+            pa.table({"x": [0.0, nan, None], "at": [moment] * 3, "v": [1, 2, 3]}, schema=schema)
+        )
+        hot.append(
+            pa.table({"x": [-0.0, nan, None], "at": [moment] * 3, "v": [4, 5, 6]}, schema=schema)
+        )
+        assert sorted(hot.read()["v"].to_pylist()) == [4, 5, 6]
+        assert hot.read(key={"x": None, "at": moment})["v"].to_pylist() == [6]
+        hot.delete(
+            pa.table({"x": [None, 0.0], "at": [moment, moment]}, schema=pa.schema(list(schema)[:2]))
+        )
+        assert hot.read()["v"].to_pylist() == [5]
+        hot.close(flush=False)
+
+
+def test_rows_that_do_not_fit_are_refused_before_they_are_logged(tmp_path):
+    with hot_table(tmp_path) as hot:
+        with pytest.raises(SchemaMismatchError):
+            hot.append(pa.table({"id": ["x"]}))
+        assert (hot.storage_stats().sequence, hot.read().num_rows) == (0, 0)
+
+
+def test_what_others_write_is_seen(tmp_path):
+    with hot_table(tmp_path) as hot:
+        hot.append(rows([1]))
+        lakehand.open_table(tmp_path / "table").append(pa.Table.from_batches([rows([2], "other")]))
+
+        assert pairs(hot.read()) == [(1, "a"), (2, "other")]
+    assert cold_pairs(tmp_path) == [(1, "a"), (2, "other")]
+
+
+def test_cold_files_without_a_match_are_not_read(tmp_path):
+    table = lakehand.create_table(tmp_path / "table", SCHEMA)
+    table.append(pa.Table.from_batches([rows([1])]))
+    table.append(pa.Table.from_batches([rows([100])]))
+    first = table.snapshot(statistics=["id"])
+    low = [f for f in first.files.to_pylist() if f["bounds"]["id"]["max"] == 1]
+    (tmp_path / "table" / low[0]["path"]).write_bytes(b"no Parquet")
+
+    with hot_table(tmp_path) as hot:
+        hot.append(rows([101]))
+        assert pairs(hot.read(where="id >= 100")) == [(100, "a"), (101, "a")]
+
+
+def test_flush_threshold(tmp_path):
+    """REQUIREMENTS 1.C: so many rows flush themselves."""
+    with hot_table(tmp_path, hot_flush_rows=10) as hot:
+        for number in range(25):
+            hot.append(rows([number]))
+        wait_until(lambda: hot.storage_stats().hot_rows < 10)
+        assert len(pairs(hot.read())) == 25
+        assert len(cold_pairs(tmp_path)) > 15
+
+
+@pytest.mark.parametrize("setting", [{"hot_flush_bytes": 300}, {"hot_flush_age": "50ms"}])
+def test_bytes_and_age_flush_too(tmp_path, setting):
+    with hot_table(tmp_path, **setting) as hot:
+        hot.append(rows([1]))
+        wait_until(lambda: cold_pairs(tmp_path) == [(1, "a")])
+        wait_until(lambda: hot.storage_stats().hot_rows == 0)
+
+
+def test_many_small_changes_are_put_together(tmp_path):
+    with hot_table(tmp_path, hot_delta_entries=10, key=["id"]) as hot:
+        for number in range(25):
+            hot.append(rows([number % 3], str(number)))
+        wait_until(lambda: hot.storage_stats().delta_entries < 10)
+        assert pairs(hot.read()) == [(0, "24"), (1, "22"), (2, "23")]
+        hot.close(flush=False)
+
+
+def test_tables_of_a_tier_share_thresholds_and_flush_the_largest(tmp_path):
+    with HotTier(tmp_path / "logs", hot_flush_rows=100, hot_refresh_interval="0s") as tier:
+        small = tier.open("small", tmp_path / "small", schema=SCHEMA)
+        large = tier.open("large", tmp_path / "large", schema=SCHEMA)
+        small.append(rows(range(20)))
+        large.append(rows(range(90)))
+        wait_until(lambda: tier.storage_stats("large").hot_rows == 0)
+
+        assert tier.storage_stats("small").hot_rows == 20
+        assert tier.bypass_flush("small").rows_written == 20
+        assert tier.flush_delta("small") == 0
+        assert lakehand.open_table(tmp_path / "small").to_arrow().num_rows == 20
+        with pytest.raises(HotTierError, match="open already"):
+            tier.open("small", tmp_path / "small")
+        with pytest.raises(ValidationError, match="no hot table"):
+            tier.bypass_flush("other")
+        with pytest.raises(ValidationError, match="name"):
+            tier.open("../x", tmp_path / "x")
+
+
+def test_a_writer_waits_until_a_flush_has_made_room(tmp_path):
+    with hot_table(tmp_path, hot_memory_bytes=1000) as hot:
+        for number in range(10):
+            hot.append(rows([number]))
+
+        stats = hot.storage_stats()
+        assert hot.read().num_rows == 10
+        assert stats.shared_peak_bytes <= 1000
+        assert stats.waits > 1
+
+
+def test_a_writer_is_refused_when_no_flush_makes_room(tmp_path, monkeypatch):
+    with hot_table(tmp_path, hot_memory_bytes=1000, hot_append_timeout="50ms") as hot:
+        monkeypatch.setattr(hot, "flush", lambda: None)
+        hot.append(rows([1]))
+        hot.append(rows([2]))
+        with pytest.raises(BackpressureError, match="no room"):
+            hot.append(rows([3]))
+
+        assert pairs(hot.read()) == [(1, "a"), (2, "a")]
+        monkeypatch.undo()
+    assert cold_pairs(tmp_path) == [(1, "a"), (2, "a")]
+
+
+def test_a_change_larger_than_memory_is_taken_alone(tmp_path):
+    with hot_table(tmp_path, hot_memory_bytes=1000) as hot:
+        hot.append(rows(range(1000)))
+        hot.append(rows(range(1000, 2000)))
+        assert hot.read().num_rows == 2000
+
+
+def test_compaction_below_a_hot_table(tmp_path):
+    with hot_table(tmp_path) as hot:
+        for number in range(5):
+            hot.append(rows([number]))
+            hot.flush()
+        hot.append(rows([99]))
+        before = hot.snapshot()
+        report = hot.compact(min_files=2)
+
+        assert (report.outcome, hot.storage_stats().cold_files) == ("committed", 1)
+        assert pairs(hot.read()) == pairs(before.read()) == [(n, "a") for n in (0, 1, 2, 3, 4, 99)]
+
+
+def test_a_table_that_was_created_anew_is_another_one(tmp_path):
+    with hot_table(tmp_path) as hot:
+        hot.append(rows([1]))
+        hot.close(flush=False)
+    shutil.rmtree(tmp_path / "table")
+    lakehand.create_table(tmp_path / "table", SCHEMA)
+
+    with pytest.raises(HotLogError, match="was at"):
+        hot_table(tmp_path).open()
+
+
+def test_a_log_has_one_owner(tmp_path):
+    with hot_table(tmp_path) as hot:
+        hot.append(rows([1]))
+        with pytest.raises(HotLogLockedError):
+            hot_table(tmp_path).open()
+    with hot_table(tmp_path) as hot:
+        assert hot.read().num_rows == 1
+
+
+def test_without_a_log_rows_live_as_long_as_the_process(tmp_path):
+    with HotTable(tmp_path / "table", schema=SCHEMA, hot_durability="none") as hot:
+        hot.append(rows([1]))
+        assert hot.storage_stats().log_bytes == 0
+    assert cold_pairs(tmp_path) == [(1, "a")]
+
+
+def test_a_lazy_log_is_there_after_the_process(tmp_path):
+    with hot_table(tmp_path, hot_durability="lazy", hot_sync_interval="10ms") as hot:
+        hot.append(rows([1]))
+        time.sleep(0.05)
+        hot.append(rows([2]))
+        hot.close(flush=False)
+    with hot_table(tmp_path) as hot:
+        assert pairs(hot.read()) == [(1, "a"), (2, "a")]
+
+
+def test_what_cannot_be(tmp_path):
+    with pytest.raises(ValidationError, match="log"):
+        HotTable(tmp_path / "table")
+    with pytest.raises(NotATableError):
+        HotTable(tmp_path / "table", log=tmp_path / "log").open()
+    with pytest.raises(UnknownColumnError):
+        hot_table(tmp_path, key=["nothing"]).open()
+    with hot_table(tmp_path) as hot:
+        with pytest.raises(ValidationError, match="needs a key"):
+            hot.delete([1])
+        with pytest.raises(ValidationError, match="no key"):
+            hot.read(key=1)
+        with pytest.raises(UnknownColumnError):
+            hot.read(columns=["nothing"])
+    with pytest.raises(HotTierError, match="not open"):
+        hot.append(rows([1]))
+    with pytest.raises(ValidationError, match="was begun with the key"):
+        hot_table(tmp_path, key=["id"]).open()
+
+
+def append_well_and_badly(hot):
+    hot.append(rows([1]))
+    hot.append(pa.table({"id": ["x"]}))
+
+
+def test_an_error_in_the_block_is_not_hidden_and_nothing_is_lost(tmp_path):
+    with pytest.raises(SchemaMismatchError), hot_table(tmp_path) as hot:
+        append_well_and_badly(hot)
+    assert cold_pairs(tmp_path) == []
+    with hot_table(tmp_path):
+        pass
+    assert cold_pairs(tmp_path) == [(1, "a")]

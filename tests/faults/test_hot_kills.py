@@ -1,0 +1,119 @@
+"""A hot table that is killed anywhere has all that it acknowledged, and everything once."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakehand
+from lakehand.observe.steps import Step
+from support.crash import kill_at, run_and_kill
+from support.hot_tables import (
+    SCHEMA,
+    acknowledge,
+    acknowledged,
+    cold_pairs,
+    hot_table,
+    pairs,
+    rows,
+    segments,
+)
+
+#: All that a flush goes through, in its order.
+FLUSH_STEPS = (
+    Step.HOT_FROZEN,
+    Step.SINK_WRITING,
+    Step.SINK_STAGED,
+    Step.COMMIT_PREPARED,
+    Step.COMMIT_PUT,
+    Step.COMMIT_CONFIRMED,
+    Step.SINK_COMMITTED,
+    Step.HOT_FLUSHED,
+    Step.HOT_DROPPING,
+)
+CHANGES = 12
+
+
+def change_and_flush(folder: str, first: int) -> None:
+    """Append two rows a change, and flush after every third; say what was acknowledged."""
+    with hot_table(folder, hot_segment_bytes=4096) as hot:
+        for number in range(first, first + CHANGES):
+            hot.append(rows([number, number], "a" * 300))
+            acknowledge(folder, number)
+            if number % 3 == 2:
+                hot.flush()
+
+
+def numbers(found: list[tuple[int, str]]) -> list[int]:
+    return [number for number, _ in found]
+
+
+def expected(folder, found) -> list[int]:
+    """Return what must be there: all that was acknowledged, and the change under way or not."""
+    kept = acknowledged(folder)
+    following = kept[-1] + 1 if kept else 0
+    if following in found:
+        kept.append(following)
+    return sorted(kept * 2)
+
+
+@kill_at(Step.HOT_LOGGED, *FLUSH_STEPS)
+def test_a_killed_hot_table_has_everything_once(tmp_path, step):
+    lakehand.create_table(tmp_path / "table", SCHEMA)
+    run_and_kill(step, change_and_flush, str(tmp_path), 0, occurrence=2)
+    assert acknowledged(tmp_path)
+
+    with hot_table(tmp_path) as hot:
+        found = numbers(pairs(hot.read()))
+        assert found == expected(tmp_path, found)
+        first = hot.snapshot().sequence
+        hot.append(rows([1000, 1000]))
+        hot.flush()
+        assert numbers(pairs(hot.read())) == [*found, 1000, 1000]
+        assert hot.storage_stats().hot_rows == 0
+        assert hot.snapshot().sequence > first
+    assert numbers(cold_pairs(tmp_path)) == [*found, 1000, 1000]
+    assert len(segments(tmp_path)) == 1
+
+
+@kill_at(Step.HOT_FLUSHED)
+def test_changes_after_a_frozen_epoch_are_not_dropped_with_it(tmp_path, step):
+    """The log of the next epoch begins before the commit, so a commit says nothing about it."""
+    lakehand.create_table(tmp_path / "table", SCHEMA)
+    run_and_kill(step, flush_between_changes, str(tmp_path))
+
+    with hot_table(tmp_path) as hot:
+        assert numbers(pairs(hot.read())) == [1, 2]
+    assert numbers(cold_pairs(tmp_path)) == [1, 2]
+
+
+def flush_between_changes(folder: str) -> None:
+    """Append while a flush is under way."""
+    from lakehand.observe import steps
+
+    with hot_table(folder) as hot:
+        hot.append(rows([1]))
+        die = steps._listener
+        seen: list[Step] = []
+
+        def listener(step: Step) -> None:
+            if step is Step.SINK_STAGED and not seen:
+                seen.append(step)
+                hot.append(rows([2]))
+            die(step)
+
+        steps.listen(listener)
+        hot.flush()
+
+
+@pytest.mark.parametrize("rounds", [3])
+def test_one_kill_after_the_other(tmp_path, rounds):
+    """A table that dies in every life goes on in the next one, and ends with all rows once."""
+    lakehand.create_table(tmp_path / "table", SCHEMA)
+    steps = [Step.COMMIT_PUT, Step.HOT_FROZEN, Step.SINK_STAGED]
+    for number in range(rounds):
+        run_and_kill(steps[number % 3], change_and_flush, str(tmp_path), 100 * number)
+
+    with hot_table(tmp_path):
+        pass
+    assert set(numbers(cold_pairs(tmp_path))) >= set(acknowledged(tmp_path))
+    assert all(numbers(cold_pairs(tmp_path)).count(n) == 2 for n in acknowledged(tmp_path))

@@ -1,0 +1,288 @@
+"""The log of a hot table: whole records or none, and damage is never taken for a crash."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+
+import pyarrow as pa
+import pytest
+
+from lakehand.errors import HotLogError, HotLogLockedError, StoreQuotaError, ValidationError
+from lakehand.hot.directory import DirectoryLock, claim
+from lakehand.hot.journal import Journal
+from lakehand.hot.log import WriteAheadLog
+from lakehand.hot.records import Kind, decode, encode
+
+SMALL, LARGE = 4096, 2**20
+
+
+def open_log(folder, *, committed=-1, segment_bytes=LARGE, syncs=True):
+    """Return the log, and what it holds as (epoch, sequence, ids)."""
+    log, records = WriteAheadLog.open(
+        folder, committed_epoch=committed, segment_bytes=segment_bytes, syncs=syncs
+    )
+    return log, [(epoch, r.sequence, ids(r.content)) for epoch, r in records]
+
+
+def content(*numbers):
+    return encode(pa.table({"id": list(numbers)}))
+
+
+def ids(buffer):
+    return decode(buffer)["id"].to_pylist()
+
+
+def write(log, sequence, *numbers):
+    log.write([(Kind.ROWS, sequence, content(*numbers))])
+
+
+def written_log(folder, count=3):
+    log, _ = open_log(folder)
+    for sequence in range(1, count + 1):
+        write(log, sequence, sequence)
+    log.close()
+    (path,) = folder.glob("*.wal")
+    return path
+
+
+def test_what_was_written_is_replayed_in_order(tmp_path):
+    written_log(tmp_path)
+
+    assert open_log(tmp_path)[1] == [(0, 1, [1]), (0, 2, [2]), (0, 3, [3])]
+
+
+def test_a_log_goes_on_in_the_same_file(tmp_path):
+    path = written_log(tmp_path)
+    log, _ = open_log(tmp_path)
+    write(log, 4, 4, 44)
+    log.close()
+
+    assert open_log(tmp_path)[1][3:] == [(0, 4, [4, 44])]
+    assert list(tmp_path.glob("*.wal")) == [path]
+
+
+def test_large_logs_go_on_in_other_files(tmp_path):
+    log, _ = open_log(tmp_path, segment_bytes=SMALL)
+    for sequence in range(1, 31):
+        write(log, sequence, *range(sequence, sequence + 50))
+    log.close()
+
+    assert len(list(tmp_path.glob("*.wal"))) > 3
+    assert [sequence for _, sequence, _ in open_log(tmp_path)[1]] == list(range(1, 31))
+
+
+def test_epochs_lie_in_files_of_their_own_and_go_with_them(tmp_path):
+    log, _ = open_log(tmp_path)
+    write(log, 1, 1)
+    assert log.begin_epoch() == 1
+    write(log, 2, 2)
+    log.drop(0)
+    log.close()
+
+    assert open_log(tmp_path)[1] == [(1, 2, [2])]
+    assert open_log(tmp_path, committed=0)[1] == [(1, 2, [2])]
+
+
+def test_epochs_that_are_in_the_table_are_not_replayed(tmp_path):
+    log, _ = open_log(tmp_path)
+    write(log, 1, 1)
+    log.begin_epoch()
+    write(log, 2, 2)
+    log.close()
+
+    assert open_log(tmp_path, committed=0)[1] == [(1, 2, [2])]
+    assert len(list(tmp_path.glob("*.wal"))) == 1
+
+
+def test_sequences_go_on_after_all_changes_are_flushed(tmp_path):
+    log, _ = open_log(tmp_path)
+    write(log, 7, 1)
+    log.begin_epoch()
+    log.drop(0)
+    log.close()
+
+    assert open_log(tmp_path, committed=0)[0].sequence == 7
+
+
+@pytest.mark.parametrize("kept", range(1, 20))
+def test_a_torn_record_at_the_end_is_cut_off_with_a_warning(tmp_path, caplog, kept):
+    path = written_log(tmp_path, count=3)
+    whole = path.read_bytes()
+    record = (len(whole) - 36) // 3
+    path.write_bytes(whole[: len(whole) - record + kept * record // 20])
+
+    with caplog.at_level(logging.WARNING, "lakehand"):
+        assert [sequence for _, sequence, _ in open_log(tmp_path)[1]] == [1, 2]
+    assert [entry.event for entry in caplog.records] == ["hot_log_cut"]
+    assert len(path.read_bytes()) == len(whole) - record
+    caplog.clear()
+    assert len(open_log(tmp_path)[1]) == 2
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("part", ["header", "content"])
+def test_zeros_where_a_crash_came_before_the_bytes_are_cut_off(tmp_path, caplog, part):
+    path = written_log(tmp_path)
+    whole = bytearray(path.read_bytes())
+    record = (len(whole) - 36) // 3
+    zeros = record - 20 if part == "header" else record // 2
+    whole[len(whole) - zeros :] = bytes(zeros)
+    path.write_bytes(whole)
+
+    assert [sequence for _, sequence, _ in open_log(tmp_path)[1]] == [1, 2]
+    assert "cut off" in caplog.text
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_every_flipped_bit_is_an_error_and_changes_nothing(tmp_path, which):
+    """The last record, too: it is there as a whole, so it may have been acknowledged."""
+    path = written_log(tmp_path)
+    whole = path.read_bytes()
+    record = (len(whole) - 36) // 3
+    start = 36 + which * record
+    for position in [*range(start, start + 32), *range(start + 32, start + record, 7)]:
+        damaged = bytearray(whole)
+        damaged[position] ^= 4
+        path.write_bytes(damaged)
+        with pytest.raises(HotLogError, match="damaged"):
+            open_log(tmp_path)
+        assert path.read_bytes() == damaged
+
+
+def test_damage_in_an_earlier_file_is_an_error(tmp_path):
+    log, _ = open_log(tmp_path)
+    write(log, 1, 1)
+    log.begin_epoch()
+    write(log, 2, 2)
+    log.close()
+    first = min(tmp_path.glob("*.wal"))
+    first.write_bytes(first.read_bytes()[:-3])
+
+    with pytest.raises(HotLogError, match="files after it"):
+        open_log(tmp_path)
+
+
+def test_a_file_that_is_missing_in_between_is_an_error(tmp_path):
+    log, _ = open_log(tmp_path)
+    for sequence in (1, 2, 3):
+        write(log, sequence, sequence)
+        log.begin_epoch()
+    log.close()
+    sorted(tmp_path.glob("*.wal"))[1].unlink()
+
+    with pytest.raises(HotLogError, match="missing"):
+        open_log(tmp_path)
+
+
+def test_an_old_copy_of_a_log_is_refused(tmp_path):
+    written_log(tmp_path)
+
+    with pytest.raises(HotLogError, match="old copy"):
+        open_log(tmp_path, committed=5)
+
+
+def test_a_full_disk_takes_nothing_and_the_log_goes_on(tmp_path, monkeypatch):
+    log, _ = open_log(tmp_path)
+    write(log, 1, 1)
+    real = os.writev
+
+    def half(descriptor, pieces):
+        real(descriptor, [bytes(pieces[0])[:5]])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "writev", half)
+    with pytest.raises(StoreQuotaError):
+        write(log, 2, 2)
+    monkeypatch.setattr(os, "writev", real)
+    write(log, 3, 3)
+    log.close()
+
+    assert open_log(tmp_path)[1] == [(0, 1, [1]), (0, 3, [3])]
+
+
+def test_a_log_that_could_not_be_synced_takes_no_more(tmp_path, monkeypatch):
+    log, _ = open_log(tmp_path)
+
+    def fail(_descriptor):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(HotLogError, match="could not be written"):
+        write(log, 1, 1)
+    monkeypatch.undo()
+    with pytest.raises(HotLogError, match="could not be written"):
+        write(log, 2, 2)
+
+
+def test_many_changes_share_one_sync(tmp_path, monkeypatch):
+    log, _ = open_log(tmp_path)
+    syncs, real, entered = [], os.fdatasync, threading.Event()
+
+    def slow(descriptor):
+        syncs.append(descriptor)
+        entered.wait(0.3)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", slow)
+    seen = []
+    journal = Journal(log, seen.extend, last=0)
+    threads = [
+        threading.Thread(target=journal.commit, args=(Kind.ROWS, content(n))) for n in range(30)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    log.close()
+
+    assert len(syncs) < 10
+    assert [entry.sequence for entry in seen] == list(range(1, 31))
+    replayed = [(sequence, found) for _, sequence, found in open_log(tmp_path)[1]]
+    assert replayed == [(entry.sequence, entry.rows["id"].to_pylist()) for entry in seen]
+
+
+def test_everybody_in_a_group_is_told_that_it_failed(tmp_path, monkeypatch):
+    log, _ = open_log(tmp_path)
+    journal = Journal(log, lambda _: None, last=0)
+    monkeypatch.setattr(os, "fdatasync", lambda _: (_ for _ in ()).throw(OSError(5, "broken")))
+    failures = []
+
+    def commit():
+        try:
+            journal.commit(Kind.ROWS, content(1))
+        except HotLogError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=commit) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(failures) == 8
+
+
+def test_a_log_is_open_once(tmp_path):
+    lock = DirectoryLock(tmp_path)
+    with pytest.raises(HotLogLockedError, match="open already"):
+        DirectoryLock(tmp_path)
+    lock.release()
+    DirectoryLock(tmp_path).release()
+
+
+def test_a_log_knows_which_table_and_key_it_is_of(tmp_path):
+    asked = {"table": "file:///t", "table_id": "1", "key": ("id",), "writer_id": None}
+    manifest = claim(tmp_path, **asked)
+
+    assert claim(tmp_path, **asked) == manifest
+    with pytest.raises(HotLogError, match="was at"):
+        claim(tmp_path, **{**asked, "table_id": "2"})
+    with pytest.raises(ValidationError, match="key"):
+        claim(tmp_path, **{**asked, "key": ()})
+    with pytest.raises(ValidationError, match="writer_id"):
+        claim(tmp_path, **{**asked, "writer_id": "me"})
+    (tmp_path / "hot.json").write_text("{")
+    with pytest.raises(HotLogError, match="does not say"):
+        claim(tmp_path, **asked)
