@@ -10,6 +10,7 @@ from lakehand.assess.layout import column_names
 from lakehand.assess.verbs import SoundnessVerbs
 from lakehand.clustering import OrderingVerbs
 from lakehand.errors import RefusedError, ValidationError
+from lakehand.formats.base import require_capability
 from lakehand.formats.registry import detect_format, load_format
 from lakehand.formats.scan import scan
 from lakehand.model.moments import one_moment
@@ -233,13 +234,11 @@ class Table(
         """
         clock = SystemClock()
         started = clock.monotonic()
+        require_capability(self._handle, "checkpoint")
         receipt = self._handle.checkpoint(version=version)
         if receipt is None:
-            raise RefusedError(
-                f"tables of {self.format} have no checkpoints",
-                table=self.url,
-                operation="checkpoint",
-            )
+            message = f"tables of {self.format} have no checkpoints"
+            raise RefusedError(message, table=self.url, operation="checkpoint")
         return CheckpointReport(
             outcome="committed" if receipt["is_new"] else "nothing_to_do",
             table=self.url,

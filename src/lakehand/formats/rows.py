@@ -63,8 +63,15 @@ class FormatRows(Protocol):
         """Raise RefusedError where rows may not be deleted, or not be compared by `keys`."""
         ...
 
+    def placed_schema(self, snapshot: Snapshot) -> pa.Schema:
+        """Return the columns as `read_placed` hands them out: in types that can be compared."""
+        ...
+
     def file_versions(self, snapshot: Snapshot) -> pa.Array:
-        """Return which version brought each row of `snapshot.files`; null where nobody knows."""
+        """Return numbers that order the rows of `snapshot.files` by the version that brought them.
+
+        Null where nobody knows.
+        """
         ...
 
 

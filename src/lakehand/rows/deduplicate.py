@@ -78,7 +78,7 @@ def deduplicate(
 
 def _sameness(table: FormatTable, snapshot: Snapshot, request: DuplicateRequest) -> Sameness:
     sameness = Sameness.of(
-        snapshot.schema,
+        table.placed_schema(snapshot),
         key=request.key,
         exact=request.exact,
         keep=request.keep,

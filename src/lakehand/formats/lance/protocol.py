@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakehand.errors import RefusedError
+import pyarrow.types as pat
+
+from lakehand.errors import RefusedError, UnknownColumnError
 from lakehand.formats.lance.connect import open_dataset
 from lakehand.formats.lance.log.manifests import has_detached_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
@@ -19,10 +21,12 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.storage import Store
 
-__all__ = ["require"]
+__all__ = ["require", "require_deletion"]
 
 _LEGACY = "0.1"
 _BLOB = b"lance-encoding:blob"
+#: Hashed by their bits, which say nothing of which value is the greater one, or of equal zeros.
+_WITHOUT_ORDER = (pat.is_nested, pat.is_float16, pat.is_decimal256, pat.is_interval)
 
 
 def require(store: Store, operation: Operation, snapshot: Snapshot | TableHead) -> None:
@@ -43,6 +47,8 @@ def _obstacles(
     state: LanceState = snapshot.native
     if operation == "order":
         yield from _obstacles_to_order(snapshot.schema, state)
+    if operation == "append":
+        yield from _obstacles_to_writing(snapshot.schema, state)
     if operation in ("rewrite", "vacuum") and state.has_other_bases:
         yield "base paths", "some of its files lie outside of its root, as in a shallow clone"
     if operation == "vacuum" and open_dataset(store).branches.list():
@@ -58,8 +64,29 @@ def _obstacles_to_order(schema: pa.Schema, state: LanceState) -> Iterator[tuple[
         yield "indices", f"its indices ({names}) name rows by their place; drop them first"
     if state.has_stable_row_ids:
         yield "stable row ids", "ids of rows are kept in the order of the rows"
+    yield from _obstacles_to_writing(schema, state)
+
+
+def _obstacles_to_writing(schema: pa.Schema, state: LanceState) -> Iterator[tuple[str, str]]:
+    """Yield what files that lakehand writes itself cannot hold."""
     if state.storage_version == _LEGACY:
         yield "legacy files", "its files are of Lance's first format"
     blobs = [field.name for field in schema if _BLOB in (field.metadata or {})]
     if blobs:
-        yield "blob columns", f"payloads of {blobs[0]} do not move with their rows"
+        yield "blob columns", f"payloads of {blobs[0]} are written by Lance alone"
+
+
+def require_deletion(store: Store, snapshot: Snapshot, *, keys: Sequence[str]) -> None:
+    """Raise RefusedError if rows may not be deleted, or `keys` do not tell rows apart."""
+    require(store, "rewrite", snapshot)
+    for name in keys:
+        if name not in snapshot.schema.names:
+            raise UnknownColumnError(name, snapshot.schema.names)
+        kind = snapshot.schema.field(name).type
+        if any(is_kind(kind) for is_kind in _WITHOUT_ORDER):
+            raise RefusedError(
+                f"rows of {store.url} cannot be told apart by {name!r}, which is {kind}",
+                table=store.url,
+                operation="deduplicate",
+                hint="name columns of numbers, texts, dates or the like",
+            )

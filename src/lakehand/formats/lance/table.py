@@ -32,6 +32,7 @@ from lakehand.formats.lance.retention.protected import (
 )
 from lakehand.formats.lance.retention.tags import drop_tag, put_tag
 from lakehand.formats.lance.upkeep.verbs import LanceUpkeep
+from lakehand.model.head import Evolution
 from lakehand.model.retention import Forgotten
 from lakehand.model.survey import SURVEY_SCHEMA
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.base import Operation
     from lakehand.formats.worker import FormatWorker
-    from lakehand.model.head import Evolution, TableHead
+    from lakehand.model.head import TableHead
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.order import Order
     from lakehand.model.retention import Deletion, DeletionOutcome, Protection

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, NoReturn
 from lakehand.errors import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import pyarrow as pa
+    from collections.abc import Iterator, Sequence
 
     from lakehand.errors import LakehandError
-    from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions, RowChange
-    from lakehand.formats.worker import CopiedFile, Decoder, NewFiles, TaskLimits, WriteSpec
+    from lakehand.formats.rows import RowChange
+    from lakehand.formats.worker import CopiedFile, NewFiles, WriteSpec
     from lakehand.model.work import DataFile, Refreshed, StagedFile
     from lakehand.storage import Store
 
@@ -31,41 +29,12 @@ class Unsupported:
     store: Store
 
     @property
-    def hides_rows(self) -> bool:
-        """Whether the table wants rows to be deleted without their file being written anew."""
-        return True
-
-    @property
     def feeds_changes(self) -> bool:
         """Whether readers of changes must be told which rows went when a file is written anew."""
         return False
 
-    def read_placed(
-        self,
-        inputs: Sequence[DataFile],  # noqa: ARG002
-        wanted: PlacedColumns,  # noqa: ARG002
-        *,
-        limits: TaskLimits,  # noqa: ARG002
-        decoder: Decoder = "duckdb",  # noqa: ARG002
-    ) -> Iterator[pa.RecordBatch]:
-        self._refuse("delete")
-
-    def without_rows(self, file: DataFile, positions: Positions) -> DataFile:  # noqa: ARG002
-        self._refuse("delete")
-
-    def only_rows(self, file: DataFile, positions: Positions) -> DataFile:  # noqa: ARG002
-        self._refuse("delete")
-
-    def hide_rows(
-        self,
-        files: Sequence[tuple[DataFile, Positions]],  # noqa: ARG002
-        *,
-        stem: str,  # noqa: ARG002
-    ) -> HiddenRows:
-        self._refuse("delete")
-
     def change_directory(self) -> str:
-        self._refuse("delete")
+        self._refuse("write_changes")
 
     def write_changes(
         self,
@@ -75,16 +44,13 @@ class Unsupported:
         stem: str,  # noqa: ARG002
         kind: RowChange = "gone",  # noqa: ARG002
     ) -> tuple[StagedFile, ...]:
-        self._refuse("delete")
+        self._refuse("write_changes")
 
     def open_changes(self, spec: WriteSpec, *, stem: str, kind: RowChange) -> NewFiles:  # noqa: ARG002
-        self._refuse("delete")
+        self._refuse("write_changes")
 
     def refresh(self, files: Sequence[DataFile]) -> Iterator[Refreshed | LakehandError]:  # noqa: ARG002
         self._refuse("statistics")
-
-    def open_files(self, spec: WriteSpec, *, stem: str | Callable[[str], str]) -> NewFiles:  # noqa: ARG002
-        self._refuse("append")
 
     def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec) -> int:  # noqa: ARG002
         """Refuse: Lance writes new fragments nowhere but into the table."""

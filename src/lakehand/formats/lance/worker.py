@@ -13,22 +13,31 @@ from lakehand.errors import (
 )
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.lance.connect import open_dataset, translated
+from lakehand.formats.lance.files.appending import NewFragments
+from lakehand.formats.lance.files.deletions import hide_rows, staged_fragment
 from lakehand.formats.lance.files.durable import made_durable
-from lakehand.formats.lance.files.fragments import DATA_DIRECTORY, find_fragments
+from lakehand.formats.lance.files.fragments import DATA_DIRECTORY, find_fragments, has_fragments
 from lakehand.formats.lance.files.plain import plain_batch
 from lakehand.formats.lance.files.rewriting import new_fragments, run_task, staged_files
-from lakehand.formats.lance.files.rows import digested_rows, digested_schema, read_rows
-from lakehand.formats.lance.files.staged import open_staged, stored_rows
+from lakehand.formats.lance.files.rows import (
+    digested_rows,
+    digested_schema,
+    placed_rows,
+    read_rows,
+)
+from lakehand.formats.lance.files.shown import Shown, only_rows, without_rows
+from lakehand.formats.lance.files.staged import open_marked, open_staged, stored_rows
 from lakehand.formats.lance.files.writing import write_fragments
 from lakehand.formats.lance.unsupported import Unsupported
 from lakehand.formats.lance.upkeep.file_check import check_files, check_rows
 from lakehand.formats.worker import NotDecodable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
+    from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions
     from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec
     from lakehand.model.head import TableHead
     from lakehand.model.order import Order
@@ -57,15 +66,36 @@ class LanceWorker(Unsupported):
         return open_dataset(self.store, self.version)
 
     def _at(self, inputs: Sequence[DataFile]) -> Any:
-        """Return the version that `inputs` are of: this worker's, unless they name another."""
+        """Return the version that `inputs` are of: this worker's, unless they name another.
+
+        Files that came since are in the newest one.
+        """
         version = max((file.native.get("version", self.version) for file in inputs), default=None)
         try:
-            return open_dataset(self.store, version or self.version)
+            dataset = open_dataset(self.store, version or self.version)
         except VersionNotFoundError as error:
             raise ObjectNotFoundError(error.message, path=self.store.url) from error
+        return dataset if has_fragments(dataset, inputs) else open_dataset(self.store)
 
     def _find(self, dataset: Any, inputs: Sequence[DataFile]) -> list[Any]:
         return find_fragments(dataset, inputs, table=self.store.url)
+
+    def _counted(
+        self, inputs: Sequence[DataFile], *, scratch: str | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream the visible rows of `inputs` as they are counted.
+
+        Of files that no version has so yet, storage is asked as if one had.
+        """
+        known = [file for file in inputs if staged_fragment(file) is None]
+        dataset = self._at(known)
+        yield from digested_rows(dataset, self._find(dataset, known), shown=Shown(known))
+        marked = [found for file in inputs if (found := staged_fragment(file)) is not None]
+        if marked:
+            (version,) = {file.native["version"] for file in inputs if file not in known}
+            base = open_dataset(self.store, version)
+            with open_marked(self.store, base, marked, scratch=scratch) as seen:
+                yield from digested_rows(seen, [seen.get_fragment(one["id"]) for one in marked])
 
     @property
     def schema(self) -> pa.Schema:
@@ -97,6 +127,7 @@ class LanceWorker(Unsupported):
             columns=self._columns(columns),
             predicate=None if where is None else parse_predicate(where, dataset.schema),
             row_identity=row_identity,
+            shown=Shown(inputs),
         )
 
     def _columns(self, names: Sequence[str] | None) -> Sequence[str]:
@@ -153,6 +184,54 @@ class LanceWorker(Unsupported):
             )
         return made_durable(self.store, staged)
 
+    def open_files(self, spec: WriteSpec, *, stem: str | Callable[[str], str]) -> NewFragments:
+        """Open files for rows that are new to the table."""
+        name = stem if isinstance(stem, str) else stem(DATA_DIRECTORY)
+        return NewFragments(
+            self.store, self._dataset, target_file_bytes=spec.target_file_bytes, stem=name
+        )
+
+    @property
+    def hides_rows(self) -> bool:
+        """Whether the table wants rows to be deleted without their file being written anew."""
+        return True
+
+    def read_placed(
+        self,
+        inputs: Sequence[DataFile],
+        wanted: PlacedColumns,
+        *,
+        limits: TaskLimits,  # noqa: ARG002  Lance bounds its own memory
+        decoder: Decoder = "duckdb",
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream visible rows, in the types that are hashed, with their places."""
+        _require_any(decoder)
+        dataset = self._at(inputs)
+        predicate = parse_predicate(wanted.where, dataset.schema) if wanted.where else None
+        numbers = {file.native["id"]: number for number, file in enumerate(inputs)}
+        with translated(self.store, "to read fragments"):
+            yield from placed_rows(
+                dataset,
+                self._find(dataset, inputs),
+                wanted,
+                predicate=predicate,
+                numbers=numbers,
+            )
+
+    def without_rows(self, file: DataFile, positions: Positions) -> DataFile:
+        """Return `file` as a reader should see it without some of its rows."""
+        return without_rows(file, positions)
+
+    def only_rows(self, file: DataFile, positions: Positions) -> DataFile:
+        """Return `file` as a reader should see it with no other rows."""
+        return only_rows(file, positions)
+
+    def hide_rows(self, files: Sequence[tuple[DataFile, Positions]], *, stem: str) -> HiddenRows:
+        """Delete rows of fragments by deletion files."""
+        inputs = [file for file, _ in files]
+        dataset = self._at(inputs)
+        return hide_rows(self.store, dataset, files, self._find(dataset, inputs), stem=stem)
+
     def mark_ordered(
         self,
         files: Sequence[StagedFile],
@@ -168,14 +247,13 @@ class LanceWorker(Unsupported):
         inputs: Sequence[DataFile],
         digester: Digester,
         *,
-        limits: TaskLimits,  # noqa: ARG002  Lance bounds its own memory
+        limits: TaskLimits,
         decoder: Decoder = "duckdb",
     ) -> None:
         """Count the visible rows of `inputs`, with ids that they keep, in `digester`."""
-        dataset = self._at(inputs)
         _require_any(decoder)
         with translated(self.store, "to read fragments"):
-            for batch in digested_rows(dataset, self._find(dataset, inputs)):
+            for batch in self._counted(inputs, scratch=limits.scratch_directory):
                 digester.add(batch)
 
     def digest_staged(

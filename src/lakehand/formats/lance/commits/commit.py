@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,14 +14,15 @@ from lakehand.errors import (
     ReplanError,
     VersionNotFoundError,
 )
+from lakehand.formats.lance.commits.properties import commit_record, is_conflict
 from lakehand.formats.lance.commits.records import (
     Record,
     drop_pending,
     note_landed,
     put_pending,
     read_pending,
-    read_record,
 )
+from lakehand.formats.lance.commits.rows import commit_rows
 from lakehand.formats.lance.connect import load_lance, open_dataset, said
 from lakehand.formats.lance.files.fragments import data_files
 from lakehand.formats.lance.files.rewriting import account_of
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["commit_change", "find_commit"]
 
-#: By these words Lance says that a commit did not happen because of another one.
-_CONFLICT = re.compile(r"commit conflict|Incompatible transaction|Too many concurrent writers")
+_ROW_CHANGES = ("append", "overwrite", "delete")
 
 
 def commit_change(store: Store, change: Change, *, token: str) -> Receipt:
@@ -50,6 +49,8 @@ def commit_change(store: Store, change: Change, *, token: str) -> Receipt:
         return _Rewrite(store, change, token).commit()
     if change.kind == "restore":
         return _restore(store, change, token=token)
+    if change.kind in _ROW_CHANGES:
+        return commit_rows(store, change, token=token)
     raise RefusedError(
         f"lakehand does not {change.operation} Lance tables",
         table=store.url,
@@ -65,8 +66,8 @@ def find_commit(store: Store, token: str, *, after: int) -> int | None:
         if version is not None:
             note_landed(store, pending, version=version)
         return version
-    newer = (version for version in listed_versions(store) if version > after)
-    records = ((version, read_record(store, version)) for version in newer)
+    newer = [version for version in listed_versions(store) if version > after]
+    records = ((version, commit_record(store, version)) for version in newer)
     return next((version for version, record in records if record and record.token == token), None)
 
 
@@ -115,7 +116,7 @@ class _Rewrite:
     def _give_up_lost(self, failure: Exception | None) -> None:
         """Leave out groups whose fragments are not as they were; raise if that saves nothing."""
         words = "no version has its files" if failure is None else said(failure, self._store)
-        if failure is None or not _CONFLICT.search(str(failure)):
+        if failure is None or not is_conflict(failure):
             raise CommitUnknownError(
                 f"nobody can say whether a rewrite of {self._store.url} was committed: {words}",
                 table=self._store.url,

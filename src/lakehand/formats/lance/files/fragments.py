@@ -12,7 +12,7 @@ from lakehand.model.snapshot import FILE_COLUMNS
 from lakehand.model.work import DataFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from lakehand.storage import Store
@@ -24,6 +24,7 @@ __all__ = [
     "file_table",
     "find_fragments",
     "fragment_keys",
+    "has_fragments",
 ]
 
 DATA_DIRECTORY = "data"
@@ -94,12 +95,26 @@ def fragment_keys(files: pa.Table) -> list[str]:
     return [json.dumps(native, sort_keys=True) for native in files["native"].to_pylist()]
 
 
+def has_fragments(dataset: Any, inputs: Sequence[DataFile]) -> bool:
+    """Say whether a dataset has all fragments of `inputs` as they are."""
+    known = _by_id(dataset)
+    return all(_is_known(file, known) for file in inputs)
+
+
+def _by_id(dataset: Any) -> dict[int, Any]:
+    return {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
+
+
+def _is_known(file: DataFile, known: Mapping[int, Any]) -> bool:
+    fragment = known.get(file.native.get("id", -1))
+    return fragment is not None and _native(fragment.metadata).items() <= file.native.items()
+
+
 def find_fragments(dataset: Any, inputs: Sequence[DataFile], *, table: str) -> list[Any]:
     """Return the fragments of `inputs` in the table's order; CorruptLogError if one is gone."""
-    known = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
+    known = _by_id(dataset)
     for file in inputs:
-        fragment = known.get(file.native.get("id"))
-        if fragment is None or not _native(fragment.metadata).items() <= file.native.items():
+        if not _is_known(file, known):
             raise CorruptLogError(
                 f"{file.path!r} is not in version {dataset.version} of {table}",
                 table=table,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakehand.formats.lance.connect import load_lance
+from lakehand.formats.lance.files.deletions import FRAGMENT
 from lakehand.formats.lance.files.fragments import DATA_DIRECTORY
 from lakehand.model.work import StagedFile
 
@@ -75,7 +76,10 @@ def account_of(files: Sequence[StagedFile]) -> str:
 
 def new_fragments(files: Sequence[StagedFile]) -> list[dict[str, Any]]:
     """Return the fragments of staged files as Lance describes them."""
-    if not files:
-        return []
-    fragments: list[dict[str, Any]] = json.loads(account_of(files))["new_fragments"]
-    return fragments
+    found: list[dict[str, Any]] = []
+    for file in files:
+        if _REWRITE in file.native:
+            found += json.loads(file.native[_REWRITE])["new_fragments"]
+        elif FRAGMENT in file.native:
+            found.append(json.loads(file.native[FRAGMENT]))
+    return found

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from lakehand.expressions.evaluate import keep_true
 from lakehand.formats.lance.files.plain import plain_batch, plain_schema
-from lakehand.model.snapshot import ROW_ID
+from lakehand.formats.lance.files.shown import ROW_ADDRESS, Shown, places_of
+from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakehand.expressions.predicate import Predicate
+    from lakehand.formats.rows import PlacedColumns
 
-__all__ = ["digested_rows", "digested_schema", "read_rows"]
+__all__ = ["digested_rows", "digested_schema", "placed_rows", "read_rows"]
 
 _LANCE_ROW_ID = "_rowid"
+_LANCE_ROW_VERSION = "_row_last_updated_at_version"
 #: Payloads of blob columns, which readers otherwise get as places in files that change.
 _WITH_PAYLOADS = "all_binary"
 _GATHERED_ROWS = 16 * 1024
@@ -30,24 +34,29 @@ def read_rows(
     columns: Sequence[str],
     predicate: Predicate | None = None,
     row_identity: bool = False,
+    shown: Shown | None = None,
 ) -> pa.RecordBatchReader:
     """Stream the visible rows of `fragments`, in their order."""
     extra = [name for name in predicate.columns if name not in columns] if predicate else []
     scanner = dataset.scanner(
-        columns=[*columns, *extra], fragments=list(fragments), with_row_id=row_identity
+        columns=[*columns, *extra],
+        fragments=list(fragments),
+        with_row_id=row_identity,
+        with_row_address=bool(shown),
     )
     schema = pa.schema([scanner.projected_schema.field(name) for name in columns])
     if row_identity:
         schema = schema.append(pa.field(ROW_ID, pa.uint64()))
-    batches = _selected(scanner, schema, predicate) if fragments else iter(())
+    found = map(shown.filter, scanner.to_batches()) if shown else scanner.to_batches()
+    batches = _selected(found, schema, predicate) if fragments else iter(())
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def _selected(
-    scanner: Any, schema: pa.Schema, predicate: Predicate | None
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, predicate: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
     names = [_LANCE_ROW_ID if name == ROW_ID else name for name in schema.names]
-    for batch in scanner.to_batches():
+    for batch in batches:
         wanted = batch if predicate is None else keep_true(predicate, batch)
         if wanted.num_rows:
             columns = [wanted.column(name) for name in names]
@@ -59,12 +68,53 @@ def digested_schema(dataset: Any) -> pa.Schema:
     return plain_schema(_counting_scanner(dataset, None).projected_schema)
 
 
-def digested_rows(dataset: Any, fragments: Sequence[Any] | None) -> Iterator[pa.RecordBatch]:
+def digested_rows(
+    dataset: Any, fragments: Sequence[Any] | None, *, shown: Shown | None = None
+) -> Iterator[pa.RecordBatch]:
     """Stream the visible rows of `fragments`, all of the dataset's if None, in plain types."""
     if fragments is not None and not fragments:
         return
-    for batch in _gathered(_counting_scanner(dataset, fragments).to_batches()):
+    scanner = _counting_scanner(dataset, fragments, with_row_address=bool(shown))
+    found = map(shown.filter, scanner.to_batches()) if shown else scanner.to_batches()
+    for batch in _gathered(found):
         yield plain_batch(batch)
+
+
+def placed_rows(
+    dataset: Any,
+    fragments: Sequence[Any],
+    wanted: PlacedColumns,
+    *,
+    predicate: Predicate | None,
+    numbers: Mapping[int, int],
+) -> Iterator[pa.RecordBatch]:
+    """Stream rows with their places, in plain types; `numbers` are those of files, by fragment."""
+    extra = [name for name in predicate.columns if name not in wanted.columns] if predicate else []
+    versions = [_LANCE_ROW_VERSION] if wanted.row_identity else []
+    scanner = dataset.scanner(
+        columns=[*wanted.columns, *extra, *versions],
+        fragments=list(fragments),
+        with_row_id=wanted.row_identity,
+        with_row_address=True,
+        blob_handling=_WITH_PAYLOADS,
+    )
+    number_of = np.full(max(numbers, default=0) + 1, -1, np.int32)
+    number_of[list(numbers)] = list(numbers.values())
+    for batch in scanner.to_batches() if fragments else ():
+        chosen = batch if predicate is None else keep_true(predicate, batch)
+        if chosen.num_rows:
+            yield _placed(chosen, wanted, number_of)
+
+
+def _placed(batch: pa.RecordBatch, wanted: PlacedColumns, number_of: np.ndarray) -> pa.RecordBatch:
+    columns = dict(zip(wanted.columns, plain_batch(batch.select(wanted.columns)), strict=True))
+    if wanted.row_identity:
+        columns[ROW_ID] = batch.column(_LANCE_ROW_ID).cast(pa.int64())
+        columns[ROW_VERSION] = batch.column(_LANCE_ROW_VERSION).cast(pa.int64())
+    fragments, positions = places_of(batch.column(ROW_ADDRESS))
+    columns[FILE_NUMBER] = pa.array(number_of[fragments])
+    columns[POSITION] = pa.array(positions)
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -81,11 +131,14 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.concat_batches(held)
 
 
-def _counting_scanner(dataset: Any, fragments: Sequence[Any] | None) -> Any:
+def _counting_scanner(
+    dataset: Any, fragments: Sequence[Any] | None, *, with_row_address: bool = False
+) -> Any:
     return dataset.scanner(
         columns=dataset.schema.names,
         fragments=None if fragments is None else list(fragments),
         with_row_id=dataset.has_stable_row_ids,
+        with_row_address=with_row_address,
         blob_handling=_WITH_PAYLOADS,
         scan_in_order=False,
     )

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from lakehand.model.work import StagedFile
     from lakehand.storage import Store
 
-__all__ = ["write_fragments"]
+__all__ = ["FragmentWriter", "write_fragments"]
+
+#: Lance counts rows of a file with 32 bits.
+_ANY_ROWS = 2**31
 
 
 def write_fragments(
@@ -31,7 +34,7 @@ def write_fragments(
     stem: str,
 ) -> tuple[StagedFile, ...]:
     """Write rows into fragments that take the place of `replaced`, each of so many rows."""
-    with _Writer(store, dataset, rows_a_file=rows_a_file, stem=stem) as writer:
+    with FragmentWriter(store, dataset, rows_a_file=rows_a_file, stem=stem) as writer:
         for batch in batches:
             writer.write(batch)
     return staged_files(_account(dataset, replaced, writer.fragments()))
@@ -60,10 +63,12 @@ def _account(dataset: Any, replaced: Sequence[Any], new: list[dict[str, Any]]) -
     )
 
 
-class _Writer:
+class FragmentWriter:
     """Files of a number of rows each, one after the other."""
 
-    def __init__(self, store: Store, dataset: Any, *, rows_a_file: int, stem: str) -> None:
+    def __init__(
+        self, store: Store, dataset: Any, *, rows_a_file: int = _ANY_ROWS, stem: str
+    ) -> None:
         self._store = store
         self._dataset = dataset
         self._rows_a_file = rows_a_file
@@ -79,7 +84,17 @@ class _Writer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
+        self.close_file()
+
+    @property
+    def keys(self) -> list[str]:
+        """Names of files that are complete or open."""
+        return [f"{DATA_DIRECTORY}/{name}" for name in self._written]
+
+    @property
+    def open_key(self) -> str | None:
+        """Name of the file that is not complete yet."""
+        return None if self._file is None else f"{DATA_DIRECTORY}/{self._name}"
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows, which have the columns of the table."""
@@ -89,7 +104,7 @@ class _Writer:
             self._file.write_batch(piece)
             self._written[self._name] += piece.num_rows
             if self._written[self._name] >= self._rows_a_file:
-                self._close()
+                self.close_file()
 
     def fragments(self) -> list[dict[str, Any]]:
         """Return what was written, as Lance describes fragments."""
@@ -103,7 +118,7 @@ class _Writer:
         ]
 
     def _sizes(self) -> list[int]:
-        return [self._store.head(f"{DATA_DIRECTORY}/{name}").bytes for name in self._written]
+        return [self._store.head(key).bytes for key in self.keys]
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         start = 0
@@ -128,10 +143,11 @@ class _Writer:
             storage_options=self._store.connection_options() or None,
         )
 
-    def _close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        self._file = None
+    def close_file(self) -> None:
+        """End the file that is open; rows that come after it go into another one."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
 
 def _describe_file(store: Store, dataset: Any, row: pa.RecordBatch) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lakehand.formats.lance.commits.properties import own_record, properties_of
 from lakehand.formats.lance.commits.records import read_record
 from lakehand.formats.lance.connect import open_dataset
 from lakehand.formats.lance.files.fragments import fragment_keys
@@ -32,8 +33,10 @@ def history(store: Store, *, limit: int | None = None) -> list[HistoryEntry]:
 def _entry(store: Store, newest: Any, version: int) -> HistoryEntry:
     dataset = newest.checkout_version(version)
     summary = dataset.get_version()
-    record = read_record(store, version)
-    operation, parameters = _operation(dataset, version)
+    transaction = _transaction(dataset, version)
+    properties = transaction.transaction_properties if transaction else None
+    record = read_record(store, version) or own_record(properties_of(properties))
+    operation, parameters = _operation(transaction)
     return HistoryEntry(
         version=version,
         at=utc(summary["timestamp"]),
@@ -48,13 +51,16 @@ def _entry(store: Store, newest: Any, version: int) -> HistoryEntry:
     )
 
 
-def _operation(dataset: Any, version: int) -> tuple[str | None, dict[str, Any]]:
-    """Return the name of what made a version, as far as the library can read it back."""
+def _transaction(dataset: Any, version: int) -> Any:
+    """Return what made a version, as far as the library can read it back; else None."""
     try:
-        transaction = dataset.read_transaction(version)
+        return dataset.read_transaction(version)
     except (OSError, TypeError, ValueError):
         # The library cannot build every operation that it writes, rewritten indices among them.
-        return None, {}
+        return None
+
+
+def _operation(transaction: Any) -> tuple[str | None, dict[str, Any]]:
     name = type(transaction.operation).__name__ if transaction else _NAMELESS
     if name == _NAMELESS:
         return None, {}

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import VersionNotFoundError
+from lakehand.formats.lance.commits.marks import LazyMarks
 from lakehand.formats.lance.connect import open_dataset, translated
 from lakehand.formats.lance.files.bounds import unknown_bounds
 from lakehand.formats.lance.files.fragments import file_table
@@ -67,7 +68,7 @@ def table_head(store: Store) -> TableHead:
         properties=dataset.config(),
         table_id=None,
         rules=_rules(state),
-        transactions={},
+        transactions=LazyMarks(store),
         native=state,
     )
 

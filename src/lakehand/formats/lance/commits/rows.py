@@ -1,0 +1,225 @@
+"""Rows that come or go: one version, whatever others commit meanwhile.
+
+Unlike rewrites these commits carry properties, and so say themselves what they are: their token,
+operation and proof, and the marks of writers that write exactly once.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from lakehand.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    ReplanError,
+    StorageError,
+    VersionNotFoundError,
+)
+from lakehand.formats.lance.commits.marks import newest_marks, note_marks
+from lakehand.formats.lance.commits.properties import (
+    PROPERTY,
+    find_token,
+    is_conflict,
+    properties_of,
+)
+from lakehand.formats.lance.commits.records import Record
+from lakehand.formats.lance.connect import load_lance, open_dataset, said
+from lakehand.formats.lance.files.fragments import has_fragments
+from lakehand.formats.lance.files.rewriting import new_fragments
+from lakehand.formats.lance.log.fragment_numbers import next_fragment_number
+from lakehand.model.work import Proof, Receipt
+from lakehand.observe.steps import Step, reached
+from lakehand.prove.evidence import total_proof
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakehand.model.work import Change
+    from lakehand.storage import Store
+
+__all__ = ["commit_rows"]
+
+#: A clean rebase is no failure, but somebody who always loses should know.
+_ATTEMPTS = 100
+
+
+def commit_rows(store: Store, change: Change, *, token: str) -> Receipt:
+    """Commit rows that are appended, replaced or deleted.
+
+    Raises CommitConflictError or ReplanError (nothing was committed) or CommitUnknownError.
+    """
+    return _RowCommit(store, change, token).commit()
+
+
+class _RowCommit:
+    """A commit under way."""
+
+    def __init__(self, store: Store, change: Change, token: str) -> None:
+        self._store = store
+        self._change = change
+        self._token = token
+
+    def commit(self) -> Receipt:
+        for attempt in range(1, _ATTEMPTS + 1):
+            marks = newest_marks(self._store) if self._change.transaction else {}
+            done = self._earlier(marks)
+            if done is not None:
+                return done
+            version = self._try(marks)
+            if version is not None:
+                return self._receipt(version, attempts=attempt)
+        raise self._outrun("others committed faster, again and again")
+
+    def _earlier(self, marks: Mapping[str, int]) -> Receipt | None:
+        """Return what says that this very mark is in the table already."""
+        mark = self._change.transaction
+        if mark is None or marks.get(mark.application, -1) < mark.version:
+            return None
+        return Receipt(version=open_dataset(self._store).version, already_committed=True)
+
+    def _try(self, marks: Mapping[str, int]) -> int | None:
+        """Return the version that was made; None if it is to be tried again on a newer one."""
+        base = self._base()
+        properties = self._properties(marks)
+        transaction = load_lance().Transaction(
+            read_version=base.version,
+            operation=self._operation(base),
+            transaction_properties=properties,
+        )
+        reached(Step.COMMIT_PREPARED)
+        failure = _put(base, transaction)
+        reached(Step.COMMIT_PUT)
+        version = self._landed(after=base.version, failure=failure)
+        if version is None:
+            return None
+        if self._change.transaction is not None:
+            note_marks(self._store, properties_of(properties), version=version)
+        reached(Step.COMMIT_CONFIRMED)
+        return version
+
+    def _base(self) -> Any:
+        """Return the version that the change is made from.
+
+        A mark counts only if it is compared with all others: such a change is made from the
+        newest version, and lost if that is the newest no longer.
+        """
+        try:
+            base = open_dataset(self._store, self._change.base_version)
+        except VersionNotFoundError as error:
+            raise self._replan("its version is gone") from error
+        if self._change.transaction is None or self._change.removes:
+            return base
+        newest = open_dataset(self._store)
+        if newest.lance_schema.to_pyarrow() != base.lance_schema.to_pyarrow():
+            raise self._replan("its columns changed")
+        return newest
+
+    def _operation(self, base: Any) -> Any:
+        operations, change = load_lance().LanceOperation, self._change
+        new = _described(new_fragments(change.adds))
+        if change.kind == "append" and change.transaction is None:
+            return operations.Append(new)
+        if change.kind == "append":
+            # The one operation that loses to any other that brought or changed rows.
+            return operations.Merge(
+                [*(fragment.metadata for fragment in base.get_fragments()), *_numbered(base, new)],
+                base.lance_schema,
+                preserves_nullability=True,
+            )
+        if not has_fragments(base, change.removes):
+            raise self._outrun("what was to be replaced is not in its version")
+        removed = {file.native["id"] for file in change.removes}
+        kept = [fragment for fragment in new if fragment.id in removed]
+        gone = sorted(removed - {fragment.id for fragment in kept})
+        if change.kind == "delete":
+            condition = change.parameters.get("where") or change.operation
+            return operations.Delete(kept, gone, condition)
+        return operations.Update(removed_fragment_ids=sorted(removed), new_fragments=new)
+
+    def _landed(self, *, after: int, failure: Exception | None) -> int | None:
+        """Return the version that has this commit; None if it is to be tried again."""
+        try:
+            version = find_token(self._store, self._token, after=after)
+        except StorageError as error:
+            raise self._unknown(error.message) from error
+        if version is None and failure is None:
+            raise self._unknown("no version has it")
+        if version is None and failure is not None:
+            self._judge(failure)
+        return version
+
+    def _judge(self, failure: Exception) -> None:
+        """Raise what became of a commit that no version has; not if it may be tried again."""
+        words = said(failure, self._store)
+        if not is_conflict(failure):
+            raise self._unknown(words)
+        if self._change.kind != "append":
+            raise self._outrun(words)
+        if self._change.transaction is None:
+            raise self._replan(words)
+
+    def _unknown(self, words: str) -> CommitUnknownError:
+        return CommitUnknownError(
+            f"nobody can say whether a version of {self._store.url} was committed: {words}",
+            table=self._store.url,
+            hint="every file was kept; call again to find out",
+        )
+
+    def _outrun(self, words: str) -> CommitConflictError:
+        return CommitConflictError(
+            f"another writer changed {self._store.url} meanwhile: {words}",
+            table=self._store.url,
+            hint="nothing was committed; run again",
+        )
+
+    def _replan(self, words: str) -> ReplanError:
+        return ReplanError(
+            f"{self._store.url} is not as it was at version {self._change.base_version}: {words}",
+            table=self._store.url,
+            hint="nothing was committed; write the rows for the newest version",
+        )
+
+    def _properties(self, marks: Mapping[str, int]) -> dict[str, str]:
+        change, proofs = self._change, self._change.proof or {}
+        total = total_proof([Proof.from_json(proof) for proof in proofs.values()])
+        record = Record(
+            token=self._token,
+            operation=change.operation,
+            base_version=change.base_version,
+            parameters={key: value for key, value in change.parameters.items() if value},
+            proof=total.to_json() if total else None,
+            outputs=tuple(file.path for file in change.adds),
+        )
+        mark = change.transaction
+        known = {**marks, mark.application: mark.version} if mark else {}
+        return {PROPERTY: json.dumps({**json.loads(record.to_bytes()), "marks": known})}
+
+    def _receipt(self, version: int, *, attempts: int) -> Receipt:
+        return Receipt(
+            version=version,
+            attempts=attempts,
+            files_added=len(self._change.adds),
+            files_removed=len(self._change.removes),
+        )
+
+
+def _put(base: Any, transaction: Any) -> Exception | None:
+    """Let Lance commit; return what went wrong."""
+    try:
+        load_lance().LanceDataset.commit(base, transaction)
+    except Exception as error:  # noqa: BLE001  what it means is found out from the table
+        return error
+    return None
+
+
+def _described(fragments: list[dict[str, Any]]) -> list[Any]:
+    metadata = load_lance().fragment.FragmentMetadata
+    return [metadata.from_json(json.dumps(fragment)) for fragment in fragments]
+
+
+def _numbered(base: Any, new: list[Any]) -> list[Any]:
+    """Return fragments under the numbers that Lance would give them."""
+    first = next_fragment_number(base)
+    numbered = [{**fragment.to_json(), "id": first + n} for n, fragment in enumerate(new)]
+    return _described(numbered)

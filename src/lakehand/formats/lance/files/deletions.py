@@ -1,0 +1,103 @@
+"""Rows that are deleted while their fragment stays: files that Lance reads beside its data files.
+
+They are written under names that follow from a reserved one, so that lakehand can find them again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from lakehand.formats.rows import HiddenRows
+from lakehand.model.work import StagedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakehand.formats.rows import Positions
+    from lakehand.model.work import DataFile
+    from lakehand.storage import Store
+
+__all__ = ["FRAGMENT", "hide_rows", "staged_fragment"]
+
+#: Under this name a staged file, or a file as it will be seen, carries Lance's description of it.
+FRAGMENT = "fragment"
+_DIRECTORY = "_deletions"
+#: A number of 64 bits tells deletion files apart.
+_NUMBER_BYTES = 8
+
+
+def hide_rows(
+    store: Store,
+    dataset: Any,
+    files: Sequence[tuple[DataFile, Positions]],
+    fragments: Sequence[Any],
+    *,
+    stem: str,
+) -> HiddenRows:
+    """Write which rows of `fragments`, those of `files`, are deleted from now on."""
+    known = {fragment.fragment_id: fragment for fragment in fragments}
+    marked, objects = [], []
+    for file, positions in files:
+        fragment = known[file.native["id"]]
+        gone = BitMap(positions) | _deleted(store, fragment)
+        number = _number(stem, fragment.fragment_id)
+        key = f"{_DIRECTORY}/{fragment.fragment_id}-{dataset.version}-{number}.bin"
+        content = gone.serialize()
+        store.put(key, content)
+        described = _described(fragment.metadata.to_json(), dataset.version, number, len(gone))
+        marked.append(_entries(file, described, deletions=key, version=dataset.version))
+        objects.append(StagedFile(path=key, bytes=len(content), rows=0))
+    return HiddenRows(files=tuple(marked), objects=tuple(objects))
+
+
+def staged_fragment(file: StagedFile | DataFile) -> dict[str, Any] | None:
+    """Return how Lance describes a file that no version has so yet; None if one has."""
+    text = file.native.get(FRAGMENT)
+    return json.loads(text) if text is not None else None
+
+
+def _deleted(store: Store, fragment: Any) -> BitMap:
+    """Return the rows of a fragment that are deleted already."""
+    file = fragment.metadata.deletion_file
+    if file is None:
+        return BitMap()
+    content = store.get(file.path(fragment.fragment_id))
+    if file.file_type == "bitmap":
+        return BitMap.deserialize(content)
+    rows = pa.ipc.open_file(pa.py_buffer(content)).read_all()
+    return BitMap(np.concatenate([chunk.to_numpy() for chunk in rows["row_id"].chunks]))
+
+
+def _number(stem: str, fragment: int) -> int:
+    """Return the number that tells this file from all others of its fragment and version."""
+    found = hashlib.sha256(f"{stem}/{fragment}".encode()).digest()
+    return int.from_bytes(found[:_NUMBER_BYTES], "big")
+
+
+def _described(fragment: dict[str, Any], version: int, number: int, rows: int) -> dict[str, Any]:
+    deletions = {
+        "read_version": version,
+        "id": number,
+        "file_type": "bitmap",
+        "num_deleted_rows": rows,
+        "base_id": None,
+    }
+    return {**fragment, "deletion_file": deletions}
+
+
+def _entries(
+    file: DataFile, fragment: dict[str, Any], *, deletions: str, version: int
+) -> tuple[StagedFile, DataFile]:
+    text = json.dumps(fragment)
+    deleted_rows = fragment["deletion_file"]["num_deleted_rows"]
+    rows = fragment["physical_rows"] - deleted_rows
+    add = StagedFile(path=file.path, bytes=file.bytes, rows=rows, native={FRAGMENT: text})
+    native = {**file.native, "deletions": deletions, "version": version, FRAGMENT: text}
+    return add, replace(file, deleted_rows=deleted_rows, native=native)
