@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from lakehand.parquet import database
-from lakehand.parquet.database import connect
+from lakehand.parquet.database import connect, lease
 
 IN_A_FORK = """
 import os
@@ -82,3 +82,35 @@ def test_a_file_that_was_replaced_is_read_anew(tmp_path):
         pa.parquet.write_table(pa.table({"a": [number]}), path)
         with connect() as connection:
             assert connection.sql(f"SELECT a FROM read_parquet('{path}')").fetchall() == [(number,)]
+
+
+def test_a_database_with_limits_is_left_to_the_next_who_has_the_same(tmp_path):
+    limits = {"threads": 1, "memory_limit": "100MB"}
+    with lease(limits, spill_directory=str(tmp_path)) as first:
+        first.execute("CREATE TABLE remains AS SELECT 1")
+    with lease(limits, spill_directory=str(tmp_path)) as second:
+        assert second.sql("SELECT * FROM remains").fetchall() == [(1,)]
+        with lease(limits, spill_directory=str(tmp_path)) as at_the_same_time:
+            assert not at_the_same_time.sql("SHOW TABLES").fetchall()
+    with lease({**limits, "threads": 2}, spill_directory=str(tmp_path)) as other:
+        assert not other.sql("SHOW TABLES").fetchall()
+
+
+def test_nobody_gets_a_database_that_failed():
+    def fail() -> None:
+        with lease({"threads": 1}) as connection:
+            connection.execute("CREATE TABLE remains AS SELECT 1")
+            connection.sql("SELECT CAST('a' AS INTEGER)").fetchall()
+
+    with pytest.raises(duckdb.ConversionException):
+        fail()
+
+    with lease({"threads": 1}) as connection:
+        assert not connection.sql("SHOW TABLES").fetchall()
+
+
+def test_what_does_not_fit_goes_to_the_directory_for_it(tmp_path):
+    with lease({"threads": 1, "memory_limit": "30MB"}, spill_directory=str(tmp_path)) as connection:
+        query = "SELECT sum(b) FROM (SELECT hash(i) b FROM range(3000000) t(i) ORDER BY b)"
+        connection.sql(query).fetchall()
+        assert [*tmp_path.iterdir()]

@@ -1,23 +1,34 @@
-"""DuckDB for queries that need no limits of their own.
+"""Databases of DuckDB that are opened once and asked often.
 
-To open a database takes 8 to 18 ms of CPU, because all of its functions are registered anew: more
-than most queries here. So there is one for the whole process, and each asker gets a connection to
-it. Tables that are registered or temporary, and settings of a session, are that connection's own.
+To open one takes 8 to 18 ms of CPU, because all of its functions are registered anew: more than
+most queries here. So those who need no limits share one, and those who do leave theirs to the next.
+Tables that are registered or temporary, and settings of a session, are each connection's own.
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
+from contextlib import contextmanager
 from tempfile import gettempdir
 from threading import Lock
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import duckdb
 
-__all__ = ["connect"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Config", "connect", "lease"]
+
+Config = dict[str, str | bool | int | float | list[str]]
 
 _lock = Lock()
 #: By process, because a fork has none of the threads, and by the number of threads.
 _databases: dict[tuple[int, int | None], duckdb.DuckDBPyConnection] = {}
+#: Databases with limits that nobody uses at the moment, and what each was opened for.
+_idle: deque[tuple[str, duckdb.DuckDBPyConnection]] = deque(maxlen=2)
 
 
 def connect(*, threads: int | None = None) -> duckdb.DuckDBPyConnection:
@@ -32,6 +43,32 @@ def connect(*, threads: int | None = None) -> duckdb.DuckDBPyConnection:
             return _connection(_databases[key])
 
 
+@contextmanager
+def lease(
+    config: Config, *, spill_directory: str | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Return a connection, in UTC, to a database that nobody else uses meanwhile.
+
+    What does not fit into its memory goes to `spill_directory`, by default that of the system.
+    """
+    purpose = f"{os.getpid()} {spill_directory} {config}"
+    database = _take_idle(purpose) or _open_with(config, spill_directory)
+    with _connection(database) as connection:
+        yield connection
+    # After an error nobody knows whether it still answers.
+    with _lock:
+        _idle.append((purpose, database))
+
+
+def _take_idle(purpose: str) -> duckdb.DuckDBPyConnection | None:
+    with _lock:
+        for place, (found, database) in enumerate(_idle):
+            if found == purpose:
+                del _idle[place]
+                return database
+    return None
+
+
 def _connection(database: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     connection = database.cursor()
     connection.execute("SET TimeZone = 'UTC'")
@@ -39,13 +76,15 @@ def _connection(database: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnectio
 
 
 def _open(threads: int | None) -> duckdb.DuckDBPyConnection:
-    config: dict[str, str | bool | int | float | list[str]] = {
+    return _open_with({} if threads is None else {"threads": threads, "async_threads": 0}, None)
+
+
+def _open_with(config: Config, spill_directory: str | None) -> duckdb.DuckDBPyConnection:
+    common: Config = {
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
         # A file may be another one by now, under the same name.
         "enable_external_file_cache": False,
-        "temp_directory": f"{gettempdir()}/lakehand-queries-{os.getpid()}-{threads or 'all'}",
+        "temp_directory": f"{spill_directory or gettempdir()}/lakehand-spill-{uuid4().hex}",
     }
-    if threads is not None:
-        config |= {"threads": threads, "async_threads": 0}
-    return duckdb.connect(":memory:", config=config)
+    return duckdb.connect(":memory:", config=common | config)

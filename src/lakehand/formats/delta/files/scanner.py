@@ -21,6 +21,7 @@ from lakehand.formats.delta.files.reader import read_rows
 from lakehand.formats.delta.files.sql_rows import sql_rows
 from lakehand.formats.worker import NotDecodable
 from lakehand.parquet.checksums import pages_are_intact
+from lakehand.parquet.database import lease
 from lakehand.parquet.schema_groups import by_schema
 from lakehand.prove.row_hash import digest_query, query_with_lanes
 from lakehand.storage.scratch import local_portions
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.files.reader import ReadRequest, SourceFile
     from lakehand.formats.delta.files.sql_rows import SqlRows
     from lakehand.formats.worker import Decoder, TaskLimits
+    from lakehand.parquet.database import Config
     from lakehand.prove.digest import Digester
     from lakehand.storage.scratch import Portion
 
@@ -96,26 +98,23 @@ class Scanner:
                     [(count, first, second)] = connection.execute(text).fetchall()
                     digester.add_sums(count, int(first or 0), int(second or 0))
 
-    def _connect(self) -> duckdb.DuckDBPyConnection:
+    @contextmanager
+    def _connect(self) -> Iterator[duckdb.DuckDBPyConnection]:
         memory_bytes = self.limits.memory_bytes // 2
-        config: dict[str, str | bool | int | float | list[str]] = {
+        config: Config = {
             "threads": self.limits.threads,
             # Files are local. Whenever one of these has no work, it makes malloc give all free
             # memory back, which the next batches take and have cleared again.
             "async_threads": 0,
             "memory_limit": f"{memory_bytes}B",
-            "temp_directory": str(self.scratch / "spill"),
             "max_temp_directory_size": f"{self.limits.scratch_bytes // 2}B",
-            # What is read back must come from storage.
-            "enable_external_file_cache": False,
         }
-        connection = duckdb.connect(config=config)
-        # Old timestamps have no zone in the file, and are meant in UTC.
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("SET enable_progress_bar = false")
-        ahead_bytes = min(_AHEAD_BYTES, memory_bytes // 64)
-        connection.execute(f"SET streaming_buffer_size = '{ahead_bytes}B'")
-        return connection
+        # Old timestamps have no zone in the file, and are meant in UTC, as the connection is.
+        with lease(config, spill_directory=self.limits.scratch_directory) as connection:
+            connection.execute("SET enable_progress_bar = false")
+            ahead_bytes = min(_AHEAD_BYTES, memory_bytes // 64)
+            connection.execute(f"SET streaming_buffer_size = '{ahead_bytes}B'")
+            yield connection
 
     def _queries(
         self, connection: duckdb.DuckDBPyConnection, files: Sequence[SourceFile]
