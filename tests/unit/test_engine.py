@@ -138,6 +138,14 @@ def test_failures_name_task_attempts_and_reason():
     assert describe(KeyError()) == "KeyError"
 
 
+def test_a_task_starts_without_what_only_some_tasks_need():
+    code = "import lakehand.formats.delta.worker, lakehand.rewrite.task, sys; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert not {"sqlglot", "pandas", "lance", "pyspark"} & set(loaded.stdout.split())
+
+
 def test_importing_the_engine_and_the_story_imports_no_pyspark():
     code = "import lakehand.engine, lakehand.maintain, sys; print('pyspark' in sys.modules)"
     done = subprocess.run(

@@ -13,7 +13,6 @@ from lakehand.errors import (
     UnknownColumnError,
     ValidationError,
 )
-from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.delta.files import row_deletion
 from lakehand.formats.delta.files.change_data import (
     CHANGE_DIRECTORY,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakehand.expressions.predicate import Predicate
     from lakehand.formats.delta.protocol.schema import StructField
     from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions, RowChange
     from lakehand.formats.worker import CopiedFile, Decoder, TaskLimits, WriteSpec
@@ -160,9 +160,14 @@ class DeltaWorker:
             properties=self.context.configuration,
             time_zone=self.time_zone,
             columns=chosen,
-            predicate=None if where is None else parse_predicate(where, self.schema),
+            predicate=None if where is None else self._predicate(where),
             row_identity=row_identity,
         )
+
+    def _predicate(self, where: str) -> Predicate:
+        from lakehand.expressions.predicate import parse_predicate  # SQL takes long to import
+
+        return parse_predicate(where, self.schema)
 
     def _columns(self, names: Sequence[str] | None) -> tuple[StructField, ...]:
         schema = self.context.schema

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.errors import CorruptFileError, SchemaMismatchError
-from lakehand.expressions.pruning import may_match
 from lakehand.formats.delta.files.deletion_vectors import DvDescriptor, read_deletion_vector
 from lakehand.formats.delta.files.projection import project_rows
 from lakehand.formats.delta.files.row_group_bounds import row_group_facts
@@ -73,6 +72,8 @@ class FilePlan:
         predicate = self.request.predicate
         if predicate is None or self.file.is_one_piece:
             return everything
+        from lakehand.expressions.pruning import may_match  # SQL takes long to import
+
         facts = row_group_facts(
             self.file.metadata,
             self.stored,

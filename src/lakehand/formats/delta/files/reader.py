@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakehand.expressions.evaluate import keep_true
 from lakehand.formats.delta.files.file_plan import FilePlan, plan_file
 from lakehand.formats.delta.files.row_identity import IDENTITY_FIELDS, PLACE_FIELDS
 from lakehand.formats.delta.protocol.schema import StructType, to_arrow
@@ -102,9 +101,15 @@ def _batches(request: ReadRequest, files: Sequence[SourceFile]) -> Iterator[pa.R
     plans = fetch_ahead(files, lambda file: plan_file(request, file), window=_FILES_AHEAD)
     pieces = fetch_ahead(_pieces(plans), _fetch, window=_GROUPS_AHEAD)
     for rows in _gathered(batch for piece in pieces for batch in _rows(piece)):
-        wanted = rows if request.predicate is None else keep_true(request.predicate, rows)
+        wanted = rows if request.predicate is None else _keep_true(request.predicate, rows)
         if wanted.num_rows:
             yield wanted.select(request.output.names)
+
+
+def _keep_true(predicate: Predicate, rows: pa.RecordBatch) -> pa.RecordBatch:
+    from lakehand.expressions.evaluate import keep_true  # SQL takes long to import
+
+    return keep_true(predicate, rows)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
