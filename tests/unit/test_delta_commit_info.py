@@ -130,6 +130,8 @@ def test_the_proof_is_the_sum_of_the_evidence():
         "decoders": None,
         "removed_rows": 0,
         "removed_digest": None,
+        "added_rows": 0,
+        "added_digest": None,
         "groups": 2,
     }
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BeforeAfter",
+    "ChangeReport",
     "CheckpointReport",
     "ClusterReport",
     "Forecast",
@@ -182,8 +183,8 @@ class StatisticsReport:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OperationReport:
-    """What an operation that rewrites files did."""
+class ChangeReport:
+    """What every operation reports that puts files into a table or takes them out."""
 
     #: The verb.
     operation: str
@@ -193,19 +194,17 @@ class OperationReport:
     table: str
     #: The version that the operation made last, or the newest one if it made none.
     version: int
-    #: All versions that it made: several where it commits in batches.
-    versions: tuple[int, ...] = ()
     #: Files of the table before.
     files_before: int
     #: Files of the table after, had nobody else written meanwhile.
     files_after: int
     #: Files that left the table.
     files_removed: int = 0
-    #: Files that took their place.
+    #: Files that were written, most of them in place of others.
     files_added: int = 0
-    #: Rows of the committed groups, as read.
+    #: Rows that were read for it.
     rows_read: int = 0
-    #: Rows of the committed groups, as read back from storage.
+    #: Rows in the files that were written.
     rows_written: int = 0
     #: Size of the table before.
     bytes_before: int
@@ -213,7 +212,7 @@ class OperationReport:
     bytes_after: int
     #: From the call to its end.
     duration_ms: float
-    #: Time for choosing the files.
+    #: Time for choosing the files, and for finding the rows where single ones are meant.
     plan_ms: float = 0.0
     #: Time for reading, added up over all tasks; likewise the next two.
     read_ms: float = 0.0
@@ -223,16 +222,28 @@ class OperationReport:
     prove_ms: float = 0.0
     #: Time for the commit.
     commit_ms: float = 0.0
-    #: Committed groups by the way they were rewritten.
+    #: Committed groups by the way they were rewritten; where rows are taken out: files.
     methods: MethodCounts = MethodCounts()
-    #: What became of the planned groups.
+    #: What became of the groups of files that tasks worked on.
     groups: GroupCounts = GroupCounts()
-    #: Evidence for all committed groups together; null if nothing was committed.
+    #: Evidence for all that was committed; null if nothing was, or nothing had to be proved.
     proof: Proof | None = None
     #: Attempts of the commit beyond the first.
     retries: int = 0
     #: Groups that failed, each with its error; the others were committed.
     errors: tuple[Mapping[str, Any], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document that the command prints with `--json`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperationReport(ChangeReport):
+    """What an operation that rewrites files did."""
+
+    #: All versions that it made: several where it commits in batches.
+    versions: tuple[int, ...] = ()
     #: Files that were left alone, by reason.
     files_left: Mapping[str, int] = field(default_factory=dict)
     #: Files that were left alone because they are neither small nor in bad shape.
@@ -259,10 +270,6 @@ class OperationReport:
     forecast: Forecast
     #: What became of the statistics of the other files; null unless that was asked for.
     statistics: StatisticsReport | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that the command prints with `--json`."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -126,6 +126,10 @@ class Proof:
     removed_rows: int = 0
     #: Their digest; null where there are none.
     removed_digest: str | None = None
+    #: Rows among the proved ones that were not there before.
+    added_rows: int = 0
+    #: Their digest; null where there are none, or where it holds only until they are committed.
+    added_digest: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

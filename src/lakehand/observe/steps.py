@@ -50,6 +50,8 @@ class Step(StrEnum):
     TASK_PROVED = "task-proved"
     #: A task: its result is in the ledger.
     TASK_RECORDED = "task-recorded"
+    #: An upsert: its new rows are written and not proved.
+    ROWS_ARRIVED = "rows-arrived"
     #: A run: its fate says that it commits; nothing was put yet.
     RUN_COMMITTING = "run-committing"
     #: A run: its commit landed, which its ledger does not say yet.

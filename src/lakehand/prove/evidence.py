@@ -17,12 +17,14 @@ __all__ = [
     "check_footers",
     "check_same_reading",
     "digest_text",
+    "prove_arrived",
     "prove_counted",
     "prove_equal",
     "prove_remaining",
     "prove_removed",
     "total_digest",
     "total_proof",
+    "with_rows",
     "without_rows",
 ]
 
@@ -125,6 +127,33 @@ def prove_removed(
     )
 
 
+def prove_arrived(
+    written: Digest,
+    found: Digest | None,
+    *,
+    expected_rows: int,
+    staged_rows: int,
+    proved_bytes: int,
+    is_lasting: bool,
+) -> Proof:
+    """Return the evidence that storage holds rows which are new; ProofError if it does not.
+
+    `found` is what storage gives back; without it rows are only counted. A digest that is not
+    `is_lasting` holds for the files as they are staged, and is not kept.
+    """
+    subject = f"{expected_rows} new rows"
+    if found is None:
+        counted = prove_counted(
+            written, expected_rows=expected_rows, written_rows=staged_rows, subject=subject
+        )
+        return replace(counted, added_rows=expected_rows)
+    proof = prove_equal(
+        written, found, expected_rows=expected_rows, proved_bytes=proved_bytes, subject=subject
+    )
+    kept = proof.digest if is_lasting else None
+    return replace(proof, digest=kept, added_rows=expected_rows, added_digest=kept)
+
+
 def prove_remaining(
     expected_rows: int, *, written_rows: int, removed_rows: int, subject: str
 ) -> Proof:
@@ -149,6 +178,16 @@ def without_rows(before: Digest, *, rows: int, digest: str) -> Digest:
         (before.lanes[1] - int(second, 16)) % _LANE_MODULUS,
     )
     return replace(before, rows=before.rows - rows, lanes=lanes)
+
+
+def with_rows(before: Digest, *, rows: int, digest: str) -> Digest:
+    """Return the digest of rows together with others that have a `digest` of theirs."""
+    first, second = digest[:_LANE_DIGITS], digest[_LANE_DIGITS:]
+    lanes = (
+        (before.lanes[0] + int(first, 16)) % _LANE_MODULUS,
+        (before.lanes[1] + int(second, 16)) % _LANE_MODULUS,
+    )
+    return replace(before, rows=before.rows + rows, lanes=lanes)
 
 
 def _check_counts(subject: str, *, expected: int, read: int, written: int) -> None:
@@ -203,8 +242,16 @@ def total_proof(proofs: Sequence[Proof]) -> Proof | None:
         engine=",".join(engines),
         decoders=",".join(decoders) or None,
         removed_rows=sum(proof.removed_rows for proof in proofs),
-        removed_digest=_sum([p.removed_digest for p in proofs]) if adds_up else None,
+        removed_digest=_part([(p.removed_rows, p.removed_digest) for p in proofs], adds_up),
+        added_rows=sum(proof.added_rows for proof in proofs),
+        added_digest=_part([(p.added_rows, p.added_digest) for p in proofs], adds_up),
     )
+
+
+def _part(parts: Sequence[tuple[int, str | None]], adds_up: bool) -> str | None:  # noqa: FBT001
+    """Add up the digests of rows that only some of the proofs are about."""
+    concerned = [digest for rows, digest in parts if rows]
+    return _sum(concerned) if adds_up and concerned else None
 
 
 def _total_kind(proofs: Sequence[Proof]) -> ProofKind:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import open_runner
+from lakehand.engine.here import HERE
 from lakehand.errors import error_from_json
 from lakehand.observe import Progress
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
     from lakehand.engine import CancelToken, Runner
     from lakehand.observe import OnProgress
+    from lakehand.rows.workshop import Call
     from lakehand.runs import Run
-    from lakehand.settings import Settings
 
 __all__ = ["Labour", "open_labour"]
 
@@ -30,6 +31,8 @@ class Labour:
     tell: OnProgress
     #: Whose names the tasks write under; None if they write nothing that lasts.
     ledger: Run | None
+    #: Tasks on files of no more than this together need no runner.
+    inline_bytes: int = 0
 
     def run(
         self, phase: str, task: Callable[..., Any], payloads: Sequence[Mapping[str, Any]]
@@ -44,19 +47,26 @@ class Labour:
 
         if not payloads:
             return []
-        outcomes = self.runner.run(
-            task, payloads, run=self.ledger, on_result=count, cancel=self.cancel
-        )
+        runner: Runner = HERE if _bytes_of(payloads) <= self.inline_bytes else self.runner
+        outcomes = runner.run(task, payloads, run=self.ledger, on_result=count, cancel=self.cancel)
         for outcome in outcomes:
             if outcome.failure is not None:
                 raise error_from_json(outcome.failure)
         return [outcome.result or {} for outcome in outcomes]
 
 
+def _bytes_of(payloads: Sequence[Mapping[str, Any]]) -> int:
+    return sum(int(file["bytes"]) for payload in payloads for file in payload.get("files", ()))
+
+
 @contextmanager
-def open_labour(
-    settings: Settings, *, spark: Any, ledger: Run | None, cancel: CancelToken, tell: OnProgress
-) -> Iterator[Labour]:
-    """Start a runner as `settings` ask, and stop it at the end."""
-    with open_runner(settings, spark=spark) as runner:
-        yield Labour(runner=runner, cancel=cancel, tell=tell, ledger=ledger)
+def open_labour(call: Call, *, ledger: Run | None, cancel: CancelToken) -> Iterator[Labour]:
+    """Start a runner as `call` asks, and stop it at the end."""
+    with open_runner(call.settings, spark=call.spark) as runner:
+        yield Labour(
+            runner=runner,
+            cancel=cancel,
+            tell=call.tell,
+            ledger=ledger,
+            inline_bytes=call.inline_bytes,
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,10 +14,11 @@ from lakehand.formats.rows import PlacedColumns
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.snapshot import FILE_NUMBER, POSITION
 from lakehand.model.work import DataFile
-from lakehand.rows.places import FileNumbers, Places, visible_rows
+from lakehand.rows.places import Places, visible_rows
+from lakehand.rows.read_once import ReadOnce
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.worker import FormatWorker, TaskLimits
@@ -65,16 +66,12 @@ class Matching:
     def __init__(self, shop: Workshop, predicate: Predicate) -> None:
         self._shop = shop
         self._predicate = predicate
-        self._files = FileNumbers()
-        self._portions: list[list[int]] = []
-        self._keys: dict[int, str] = {}
-        #: Matching rows by file, of files that were read.
-        self._read: dict[int, int] = {}
+        self._once = ReadOnce(shop)
 
     @property
     def rows_read(self) -> int:
         """Visible rows of files that were read."""
-        return sum(self._count(number) for number in self._read)
+        return sum(self._count(number) for number in self._once.found)
 
     def find(self, snapshot: Snapshot) -> Places:
         """Return the rows of `snapshot` for which the condition is true."""
@@ -83,23 +80,22 @@ class Matching:
         return self.places
 
     def _find(self, snapshot: Snapshot) -> Places:
-        verdicts = self._verdicts(snapshot)
-        whole = self._numbers(snapshot, verdicts == ALL)
-        unclear = self._numbers(snapshot, verdicts == UNKNOWN)
-        self._match(unclear)
-        counts = {number: self._read[number] for number in unclear if self._read[number]}
+        once, verdicts = self._once, self._verdicts(snapshot)
+        whole = once.numbers_of(snapshot, verdicts == ALL)
+        unclear = once.numbers_of(snapshot, verdicts == UNKNOWN)
+        once.read(unclear, self._task())
+        counts = once.counts(unclear)
         if counts and self._must_read_all:
-            self._match(whole)
-            counts |= {number: self._read[number] for number in whole if self._read[number]}
+            once.read(whole, self._task())
+            counts |= once.counts(whole)
             whole = []
-        alive = {*unclear, *counts}
-        divided = [[n for n in portion if n in alive] for portion in self._portions]
+        divided = once.divided({*unclear, *counts})
         return Places(
             portions=divided,
-            files=self._files,
+            files=once.files,
             keys={
                 portion: [key]
-                for portion, key in self._keys.items()
+                for portion, key in once.keys.items()
                 if any(number in counts for number in divided[portion])
             },
             counts=counts,
@@ -120,31 +116,8 @@ class Matching:
         )
         return verdicts
 
-    def _numbers(self, snapshot: Snapshot, chosen: np.ndarray) -> list[int]:
-        rows = np.flatnonzero(chosen).tolist()
-        return self._files.numbers_of(self._shop.table.data_files(snapshot, rows))
-
     def _count(self, number: int) -> int:
-        return visible_rows(self._files[number], self._shop.worker)
-
-    def _match(self, numbers: Sequence[int]) -> None:
-        """Read the files that were not read yet."""
-        added = self._files.portions([n for n in numbers if n not in self._read])
-        first = len(self._portions)
-        self._portions += added
-        payloads = [
-            {
-                "portion": first + index,
-                "files": [asdict(self._files[number]) for number in portion],
-                "numbers": portion,
-            }
-            for index, portion in enumerate(added)
-        ]
-        results = self._shop.labour.run("match", self._task(), payloads)
-        for index, (portion, result) in enumerate(zip(added, results, strict=True)):
-            self._read |= dict(zip(portion, result["rows"], strict=True))
-            if result["key"] is not None:
-                self._keys[first + index] = result["key"]
+        return visible_rows(self._once.files[number], self._shop.worker)
 
     def _task(self) -> MatchTask:
         columns = self._predicate.columns or tuple(self._shop.worker.schema.names[:1])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakehand.errors import CorruptFileError
 from lakehand.rewrite.portions import portions
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from lakehand.model.work import DataFile
     from lakehand.rows.exchange import Exchange
 
-__all__ = ["REPLACED", "FileNumbers", "Places", "visible_rows"]
+__all__ = ["REPLACED", "FileNumbers", "Places", "check_count", "visible_rows"]
 
 #: A column that tables of places may have: whether another row takes the place of this one.
 REPLACED = "is_replaced"
@@ -88,3 +89,14 @@ class Places:
 def visible_rows(file: DataFile, worker: FormatWorker) -> int:
     """Return the rows that readers see of a file, by its footer where the table does not say."""
     return worker.count_rows([file]) if file.rows is None else file.rows - file.deleted_rows
+
+
+def check_count(file: DataFile, rows: int) -> None:
+    """Raise CorruptFileError if a file was read with other rows than the table says it has."""
+    if file.rows is not None and rows != file.rows - file.deleted_rows:
+        raise CorruptFileError(
+            f"{file.path} has {rows} visible rows, and {file.rows - file.deleted_rows} by the"
+            " table",
+            path=file.path,
+            hint="nothing was written; verify the table",
+        )

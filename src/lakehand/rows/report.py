@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from lakehand.model.reports import GroupCounts, MethodCounts
-from lakehand.model.row_reports import DeduplicationReport, DeletionReport
+from lakehand.model.row_reports import DeduplicationReport, DeletionReport, UpsertReport
 from lakehand.prove.evidence import total_proof
 
 if TYPE_CHECKING:
     from lakehand.model.reports import Outcome
     from lakehand.model.snapshot import Snapshot
+    from lakehand.rows.arrivals import Arrived
+    from lakehand.rows.incoming import Incoming
+    from lakehand.rows.key_matching import KeyMatching
     from lakehand.rows.matching import Matching
+    from lakehand.rows.removal import Removed
     from lakehand.rows.sameness import Sameness
     from lakehand.rows.search import Found
     from lakehand.rows.withdrawal import Withdrawn
     from lakehand.rows.workshop import Call
 
-__all__ = ["deduplication_report", "deletion_report"]
+__all__ = ["deduplication_report", "deletion_report", "upsert_report"]
 
 
 def deduplication_report(
@@ -59,6 +63,28 @@ def deletion_report(
     )
 
 
+def upsert_report(
+    matching: KeyMatching, incoming: Incoming, call: Call, *, done: Withdrawn | None = None
+) -> UpsertReport:
+    """Return the report of an upsert; without `done` the table is as it was."""
+    snapshot, matched = matching.snapshot, matching.matched
+    before = _visible_rows(snapshot)
+    updated, live = len(matched.numbers), len(incoming.live_numbers)
+    after = None if before is None else before - matched.deleted + live - updated
+    return UpsertReport(
+        **_figures(snapshot, call, done=done),
+        rows_before=before,
+        rows_after=after,
+        rows_read=matching.rows_read,
+        key=incoming.key.names,
+        rows_given=incoming.rows_given,
+        rows_inserted=live - updated,
+        rows_updated=updated,
+        rows_deleted=matched.deleted,
+        files_scanned=matching.files_read,
+    )
+
+
 def _visible_rows(snapshot: Snapshot) -> int | None:
     rows = snapshot.files["rows"]
     if rows.null_count:
@@ -95,6 +121,11 @@ def _differences(
     gone += [done.places.files[number] for number in done.places.unread]
     marked = {done.places.files[n].path for n, way in done.ways.items() if way == "hide"}
     came = [f for part in done.removed for f in part.adds if f.path not in marked]
+    parts: list[Removed | Arrived] = [*done.removed]
+    if done.arrived is not None:
+        came += done.arrived.adds
+        parts.append(done.arrived)
+    proofs = [part.proof for part in parts if part.proof is not None]
     portions = len(done.removed)
     return {
         "version": done.receipt.version,
@@ -102,16 +133,16 @@ def _differences(
         "files_removed": len(gone),
         "files_added": len(came),
         "files_marked": len(marked),
-        "change_files_added": sum(len(part.changes) for part in done.removed),
+        "change_files_added": sum(len(part.changes) for part in parts),
         "rows_written": sum(file.rows for file in came),
         "bytes_after": before["bytes_before"]
         - sum(file.bytes for file in gone)
         + sum(file.bytes for file in came),
-        "write_ms": sum(part.timings.get("write", 0.0) for part in done.removed),
-        "prove_ms": sum(part.timings.get("prove", 0.0) for part in done.removed),
+        "write_ms": sum(part.timings.get("write", 0.0) for part in parts),
+        "prove_ms": sum(part.timings.get("prove", 0.0) for part in parts),
         "commit_ms": timings.get("commit", 0.0),
         "methods": MethodCounts(recode=ways.count("rewrite")),
         "groups": GroupCounts(planned=portions, committed=portions),
-        "proof": total_proof([part.proof for part in done.removed]),
+        "proof": total_proof(proofs),
         "retries": done.retries + done.receipt.attempts - 1,
     }

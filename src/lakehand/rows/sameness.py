@@ -18,7 +18,7 @@ from lakehand.prove.row_hash import lane_expressions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Keep", "Sameness"]
+__all__ = ["Keep", "Sameness", "key_value", "named_key"]
 
 Keep = Literal["first", "last", "latest"]
 
@@ -137,7 +137,8 @@ class Sameness:
 
     def _values(self) -> list[str]:
         types = enumerate(self.schema.types)
-        return [_value(f"u{n}", kind, exact=self.exact) for n, kind in types]
+        names = ((f"u{n}", kind) for n, kind in types)
+        return [name if self.exact else key_value(name, kind) for name, kind in names]
 
 
 def _renamed(source: str, names: Sequence[str]) -> str:
@@ -145,11 +146,21 @@ def _renamed(source: str, names: Sequence[str]) -> str:
     return f"{source} AS given({', '.join([*names, 'number', 'position'])})"
 
 
-def _value(name: str, kind: pa.DataType, *, exact: bool) -> str:
-    if exact or not pat.is_floating(kind):
+def key_value(name: str, kind: pa.DataType) -> str:
+    """Return SQL for a value of a key, which is the same for values that count as one."""
+    if not pat.is_floating(kind):
         return name
     # One zero for both: hashes and comparisons need not agree on them.
     return f"CASE WHEN {name} = 0 THEN 0 ELSE {name} END"
+
+
+def named_key(key: Sequence[str], schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a key; ValidationError if there is none, or no such column."""
+    names = _once(key)
+    if not names:
+        raise ValidationError("a key has at least one column", field="key", value=key)
+    _require_known(names, schema)
+    return _part(schema, names)
 
 
 def _once(key: Sequence[str]) -> list[str]:

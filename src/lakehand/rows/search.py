@@ -10,17 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.errors import CorruptFileError
 from lakehand.rows.duplicates import CompareTask, HashTask, RankTask, Searching, ValuesTask
 from lakehand.rows.exchange import by_target
-from lakehand.rows.places import FileNumbers, Places
+from lakehand.rows.places import FileNumbers, Places, check_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.work import DataFile
     from lakehand.rows.exchange import Piece
     from lakehand.rows.workshop import Workshop
 
@@ -118,7 +116,7 @@ class Search:
         for numbers, result in zip(added, results, strict=True):
             self._hashes += [tuple(piece) for piece in result["pieces"]]
             for number, rows in zip(numbers, result["rows"], strict=True):
-                _check_count(self._files[number], rows)
+                check_count(self._files[number], rows)
                 self._rows[number] = rows
 
     def _compare(self, divided: Sequence[Sequence[int]]) -> list[Piece]:
@@ -185,13 +183,3 @@ def _ranks(table: FormatTable, snapshot: Snapshot) -> np.ndarray:
     ranks = np.empty(len(order), np.int64)
     ranks[order.to_numpy()] = np.arange(len(order))
     return ranks
-
-
-def _check_count(file: DataFile, rows: int) -> None:
-    if file.rows is not None and rows != file.rows - file.deleted_rows:
-        raise CorruptFileError(
-            f"{file.path} has {rows} visible rows, and {file.rows - file.deleted_rows} by the"
-            " table",
-            path=file.path,
-            hint="nothing was written; verify the table",
-        )

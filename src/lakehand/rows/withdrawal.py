@@ -1,4 +1,4 @@
-"""Found rows on their way out of the table: tasks that take them out, and one commit.
+"""Found rows on their way out of the table, and new ones on theirs into it: tasks, and one commit.
 
 A commit that was overtaken by changes of rows is not tried again as it is: what came since is
 searched, too, and only what that leaves is committed.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
 
 from lakehand.errors import CommitConflictError, ReplanError
 from lakehand.model.work import Change, GroupResult, Receipt
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.work import DataFile
+    from lakehand.model.work import DataFile, Transaction
+    from lakehand.rows.arrivals import Arrived
     from lakehand.rows.places import Places
     from lakehand.rows.removal import Way
     from lakehand.rows.workshop import Workshop
@@ -47,6 +50,8 @@ class Withdrawn:
     receipt: Receipt
     #: Commits that were overtaken.
     retries: int
+    #: None if no rows were to come.
+    arrived: Arrived | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,13 +62,41 @@ class _Done:
     removed: Removed
 
 
+class Exchanged(Protocol):
+    """Rows that come while others go."""
+
+    #: How many are to be in the table.
+    rows: int
+
+    def replaced(self) -> int:
+        """Return how many of the rows that were found another row replaces."""
+        ...
+
+    def write(self, *, tells_changes: bool) -> Arrived:
+        """Write the rows that come, as fits those that were found."""
+        ...
+
+    def forget(self) -> None:
+        """Note that what was written is deleted."""
+        ...
+
+
 class Withdrawal:
     """Takes rows out of files and commits; what is written already is used while it is right."""
 
-    def __init__(self, shop: Workshop, parameters: Mapping[str, Any]) -> None:
-        """`parameters` are what the commit says of itself."""
+    def __init__(
+        self,
+        shop: Workshop,
+        parameters: Mapping[str, Any],
+        *,
+        arrivals: Exchanged | None = None,
+        transaction: Transaction | None = None,
+    ) -> None:
+        """`parameters` are what the commit says of itself; `arrivals` are to be in it, too."""
         self._shop = shop
         self._parameters = parameters
+        self._arrivals = arrivals
+        self._transaction = transaction
         self._done: dict[int, _Done] = {}
 
     def commit(self, snapshot: Snapshot, search: Callable[[Snapshot], Places]) -> Withdrawn | None:
@@ -75,30 +108,54 @@ class Withdrawal:
         overtaken: CommitConflictError | None = None
         for retries in range(_TRIES):
             places = search(snapshot)
-            if not places.rows:
+            if not places.rows and not (self._arrivals and self._arrivals.rows):
                 return None
-            ways = self._ways(places)
-            removed = self._remove(places, ways)
+            work = self._work(snapshot, places)
             newest = self._shop.table.snapshot()
             if newest.version == snapshot.version:
                 try:
-                    receipt = self._commit(snapshot, places, removed)
+                    receipt = self._commit(work)
                 except CommitConflictError as error:
-                    # What was written is deleted by now: nothing of it can be used again.
-                    overtaken, self._done = error, {}
+                    overtaken = error
+                    self._forget()
                     newest = self._shop.table.snapshot()
                 else:
-                    return Withdrawn(
-                        snapshot=snapshot,
-                        places=places,
-                        removed=removed,
-                        ways=ways,
-                        receipt=receipt,
-                        retries=retries,
-                    )
+                    return replace(work, receipt=receipt, retries=retries)
             _require_same_table(newest, state)
             snapshot = newest
         raise overtaken or _outrun(snapshot)
+
+    def _forget(self) -> None:
+        """Give up what was written: it is deleted by now."""
+        self._done = {}
+        if self._arrivals is not None:
+            self._arrivals.forget()
+
+    def _work(self, snapshot: Snapshot, places: Places) -> Withdrawn:
+        """Return all that is to be committed, written and proved."""
+        ways = self._ways(places)
+        tells = self._tells(ways)
+        removed = self._remove(places, ways, tells=tells)
+        arrived = None
+        if self._arrivals is not None:
+            arrived = self._arrivals.write(tells_changes=tells)
+        return Withdrawn(
+            snapshot=snapshot,
+            places=places,
+            removed=removed,
+            ways=ways,
+            receipt=Receipt(version=snapshot.version),
+            retries=0,
+            arrived=arrived,
+        )
+
+    def _tells(self, ways: Mapping[int, Way]) -> bool:
+        """Whether readers of changes would otherwise read the wrong story out of the files.
+
+        Removes and vectors alone tell them of rows that went, and new files of rows that came.
+        """
+        replaces = self._arrivals is not None and self._arrivals.replaced() > 0
+        return self._shop.worker.feeds_changes and (replaces or "rewrite" in ways.values())
 
     def _ways(self, places: Places) -> dict[int, Way]:
         """Return how each file loses its rows."""
@@ -111,10 +168,10 @@ class Withdrawal:
             return "drop"
         return "hide" if self._shop.worker.hides_rows else "rewrite"
 
-    def _remove(self, places: Places, ways: Mapping[int, Way]) -> tuple[Removed, ...]:
+    def _remove(
+        self, places: Places, ways: Mapping[int, Way], *, tells: bool
+    ) -> tuple[Removed, ...]:
         """Run the tasks of portions whose rows are others than before."""
-        # Removes and vectors alone tell readers of changes all there is to know.
-        tells = self._shop.worker.feeds_changes and "rewrite" in ways.values()
         wanted = {p: self._signature(places, ways, p, tells=tells) for p in places.keys}
         stale = [p for p in wanted if p not in self._done or self._done[p].signature != wanted[p]]
         task = RemovalTask(
@@ -141,8 +198,9 @@ class Withdrawal:
         rows = places.rows_of(portion, self._shop.exchange)
         chosen = [ways[number] for number in places.files_of(portion)]
         found = hashlib.sha256(json.dumps([tells, chosen]).encode())
-        for column in ("file", "position"):
-            found.update(rows[column].to_numpy().tobytes())
+        for column in rows.columns:
+            numbers = column.cast(pa.int64()) if pa.types.is_boolean(column.type) else column
+            found.update(numbers.to_numpy().tobytes())
         return found.hexdigest()
 
     def _payload(self, places: Places, ways: Mapping[int, Way], portion: int) -> dict[str, Any]:
@@ -155,27 +213,54 @@ class Withdrawal:
             "keys": places.keys[portion],
         }
 
-    def _commit(self, snapshot: Snapshot, places: Places, removed: tuple[Removed, ...]) -> Receipt:
+    def _commit(self, work: Withdrawn) -> Receipt:
         self._shop.labour.tell(Progress(phase="commit", done=0, total=1, unit="commits"))
+        written = [part.objects for part in work.removed]
+        if work.arrived is not None:
+            written.append((*work.arrived.adds, *work.arrived.changes))
         results = [
-            GroupResult(group=number, attempt="", outputs=part.objects)
-            for number, part in enumerate(removed)
+            GroupResult(group=number, attempt="", outputs=outputs)
+            for number, outputs in enumerate(written)
         ]
-        change = Change(
-            kind="delete",
-            base_version=snapshot.version,
-            table_id=snapshot.table_id,
+        with self._shop.call.watch.measure("commit"):
+            return commit_results(self._run, self._shop.table, self._change(work), results=results)
+
+    def _change(self, work: Withdrawn) -> Change:
+        places, arrived = work.places, work.arrived
+        return Change(
+            kind="delete" if arrived is None else "update",
+            base_version=work.snapshot.version,
+            table_id=work.snapshot.table_id,
             operation=self._shop.call.operation,
             parameters=self._parameters,
-            adds=tuple(file for part in removed for file in part.adds),
+            adds=(
+                *(file for part in work.removed for file in part.adds),
+                *(arrived.adds if arrived else ()),
+            ),
             removes=tuple(places.files[n] for n in (*places.counts, *places.unread)),
-            changes=tuple(file for part in removed for file in part.changes),
+            changes=(
+                *(file for part in work.removed for file in part.changes),
+                *(arrived.changes if arrived else ()),
+            ),
+            transaction=self._transaction,
             reads_rows=True,
-            proof=_proof(places, removed),
-            metrics={"numDeletedRows": places.rows},
+            proof=_proof(work),
+            metrics=self._metrics(work),
         )
-        with self._shop.call.watch.measure("commit"):
-            return commit_results(self._run, self._shop.table, change, results=results)
+
+    def _metrics(self, work: Withdrawn) -> dict[str, int]:
+        if self._arrivals is None:
+            return {"numDeletedRows": work.places.rows}
+        updated = self._arrivals.replaced()
+        kept = {number for number, way in work.ways.items() if way == "rewrite"}
+        files = work.places.files
+        visible = sum(visible_rows(files[number], self._shop.worker) for number in kept)
+        return {
+            "numTargetRowsUpdated": updated,
+            "numTargetRowsDeleted": work.places.rows - updated,
+            "numTargetRowsInserted": self._arrivals.rows - updated,
+            "numTargetRowsCopied": visible - sum(work.places.counts[number] for number in kept),
+        }
 
     @property
     def _run(self) -> Run:
@@ -184,11 +269,13 @@ class Withdrawal:
         return self._shop.run
 
 
-def _proof(places: Places, removed: tuple[Removed, ...]) -> dict[str, Any]:
+def _proof(work: Withdrawn) -> dict[str, Any]:
     """Return the evidence by portion; it tells of no digest for rows that nobody read."""
-    proofs = (part.proof for part in removed)
-    if places.unread:
-        proofs = (replace(proof, removed_digest=None) for proof in proofs)
+    proofs = [part.proof for part in work.removed]
+    if work.places.unread:
+        proofs = [replace(proof, removed_digest=None) for proof in proofs]
+    if work.arrived is not None and work.arrived.proof is not None:
+        proofs.append(work.arrived.proof)
     return {str(number): proof.to_json() for number, proof in enumerate(proofs)}
 
 

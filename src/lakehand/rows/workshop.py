@@ -37,6 +37,8 @@ class Call:
     spark: Any = None
     dry_run: bool = False
     on_progress: OnProgress | None = None
+    #: Tasks on files of no more than this together run in this process, whatever the engine.
+    inline_bytes: int = 0
 
     @property
     def is_here(self) -> bool:
@@ -82,9 +84,7 @@ def open_workshop(table: FormatTable, snapshot: Snapshot, call: Call) -> Iterato
             interval = settings["heartbeat_interval"]
             stack.enter_context(Heartbeat(run, interval=interval, on_stop=cancel.cancel))
         place = stack.enter_context(open_exchange(None if call.is_here else run, settings))
-        labour = stack.enter_context(
-            open_labour(settings, spark=call.spark, ledger=run, cancel=cancel, tell=call.tell)
-        )
+        labour = stack.enter_context(open_labour(call, ledger=run, cancel=cancel))
         yield Workshop(
             table=table,
             worker=table.worker(snapshot),

@@ -40,6 +40,7 @@ from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.runs.fate import Fate, FateKind, put_fate
 from lakehand.runs.leftovers import delete_leftovers
+from lakehand.runs.names import new_run_id
 from lakehand.runs.records import Reservation, read_object, table_state
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Run:
         With the `snapshot` that they were planned on, another run may adopt them, should this die.
         """
         clock = clock or SystemClock()
-        run = cls(store=store, id=_new_run_id(clock), clock=clock)
+        run = cls(store=store, id=new_run_id(clock), clock=clock)
         store.put(run.key("run.json"), _to_bytes({**_identity(run, snapshot), "plan": plan}))
         reached(Step.RUN_STARTED)
         return run
@@ -386,10 +387,6 @@ def _identity(run: Run, snapshot: Snapshot | None) -> dict[str, Any]:
         "pid": os.getpid(),
         "lakehand": lakehand.__version__,
     }
-
-
-def _new_run_id(clock: Clock) -> str:
-    return f"{clock.now():%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:12]}"
 
 
 def _group_name(group: int) -> str:

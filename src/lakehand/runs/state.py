@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lakehand.errors import RunError
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.runs.ledger import Run, list_runs
+from lakehand.runs.names import started_at
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -71,4 +72,6 @@ def read_states(store: Store, *, clock: Clock) -> dict[str, RunState]:
 def is_idle(run: Run, *, now: datetime, takeover_after: timedelta) -> bool:
     """Say whether nothing was written to the ledger of `run` lately; for remains of runs."""
     newest = max((info.modified_at for info in run.store.list(run.key())), default=None)
+    # A run that is just about to begin has a directory on local disk, and nothing in it yet.
+    newest = newest or started_at(run.id)
     return newest is None or now - newest > takeover_after

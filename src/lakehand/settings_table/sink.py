@@ -38,9 +38,16 @@ SINK: tuple[Setting, ...] = (
         name="write_mode",
         parse=one_of("append", "overwrite", "upsert", "merge"),
         default="append",
-        help="Whether the rows of an epoch are added to the table or take the place of what is"
-        " there. upsert (or merge) is not there yet.",
+        help="Whether the rows of an epoch are added to the table, take the place of what is there,"
+        " or, as upsert (or merge), that of the rows with the same merge_key.",
         aliases=("write.mode", "writeMode"),
+    ),
+    Setting(
+        name="merge_key",
+        parse=parse_names,
+        default=(),
+        help="Columns by which a sink that upserts finds the rows that new ones replace.",
+        aliases=("merge.key.columns", "mergeKeyColumns"),
     ),
     Setting(
         name="partition_by",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lakehand.observe.steps import Step, reached
 from lakehand.sink.committing import Commission, commit_files
 from lakehand.sink.staging import Staging
+from lakehand.sink.upsert_epochs import UpsertStaging, commit_changes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from lakehand.sink.options import SinkOptions
     from lakehand.sink.target import Target
     from lakehand.sink.upkeep import Upkeep
+    from lakehand.sink.upsert import Upserts
 
 __all__ = ["SinkContext", "SinkMetrics"]
 
@@ -61,6 +63,14 @@ class SinkMetrics:
     files_vacuumed: int = 0
     #: Pieces of upkeep that failed; no commit failed for them.
     upkeep_errors: int = 0
+    #: Epochs that were brought in by keys, and rows that went thereby and that nothing replaced.
+    merge_operations: int = 0
+    changelog_deletes: int = 0
+    #: Changes before those of one key became one, and what they became; time for it.
+    collapse_rows_in: int = 0
+    collapse_upserts_out: int = 0
+    collapse_deletes_out: int = 0
+    collapse_ms: float = 0.0
     #: Newest version that this sink made; None if none.
     last_version: int | None = None
 
@@ -78,6 +88,8 @@ class SinkContext:
     clock: Clock
     max_retries: int
     metrics: SinkMetrics
+    #: How changes are brought in by their keys; None: rows are appended, or overwrite.
+    upserts: Upserts | None = None
     #: Tells this sink from every other one, also under the same writer id.
     session: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -93,6 +105,8 @@ class SinkContext:
 
     def new_staging(self, label: str) -> Staging:
         """Return files to write rows into; no other ones are ever named so."""
+        if self.upserts is not None:
+            return UpsertStaging(self.target, self.spec, self.upserts.gather())
         stem = f"lakehand-{self.session}-{label}-{uuid.uuid4().hex[:12]}"
         return Staging(self.target, self.spec, stem=stem)
 
@@ -111,15 +125,19 @@ class SinkContext:
     def commit(self, commission: Commission) -> Receipt | None:
         """Commit, and count what was committed; None if there was nothing to change."""
         started = self.clock.monotonic()
-        receipt = commit_files(
-            self.target, commission, max_retries=self.max_retries, clock=self.clock
-        )
+        receipt = self._commit(commission)
         if receipt is None:
             return None
         reached(Step.SINK_COMMITTED)
         self.upkeep.on_commit(receipt.version)
         self._count(commission, receipt, (self.clock.monotonic() - started) * 1000)
         return receipt
+
+    def _commit(self, commission: Commission) -> Receipt | None:
+        staging = commission.staging
+        if self.upserts is not None and isinstance(staging, UpsertStaging):
+            return commit_changes(self.upserts.upserting, commission, staging, self.metrics)
+        return commit_files(self.target, commission, max_retries=self.max_retries, clock=self.clock)
 
     def _count(self, commission: Commission, receipt: Receipt, commit_ms: float) -> None:
         metrics = self.metrics

@@ -180,7 +180,7 @@ class ExactlyOnce:
             return None
         files = self.stage()
         epoch = self._require(EpochState.STAGED, EpochState.UNKNOWN)
-        if not files and not self._leaves_a_mark():
+        if not files and not self._leaves_a_mark(epoch):
             self._epochs.ended_without_rows(epoch.number)
             self._epoch = None
             return None
@@ -190,12 +190,11 @@ class ExactlyOnce:
         self._epoch = None
         return receipt
 
-    def _leaves_a_mark(self) -> bool:
-        """Whether an epoch without rows is told to the table, too."""
+    def _leaves_a_mark(self, epoch: Epoch) -> bool:
+        """Whether an epoch without files is told to the table, too."""
         options = self._context.options
-        return self._context.target.is_known and (
-            options.epoch_gaps == "refuse" or options.overwrites
-        )
+        is_told = epoch.staging.holds_changes or options.overwrites
+        return self._context.target.is_known and (is_told or options.epoch_gaps == "refuse")
 
     def _commit(self, epoch: Epoch, files: tuple[StagedFile, ...]) -> Receipt | None:
         if epoch.commission is None:

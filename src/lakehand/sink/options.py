@@ -31,6 +31,8 @@ class SinkOptions:
     exactly_once: bool
     #: Whether an epoch takes the place of what is there.
     overwrites: bool
+    #: Columns by which changes are brought in; none: rows are appended, or overwrite.
+    key: tuple[str, ...]
     #: Condition on partition columns: which part of the table is overwritten; None: all of it.
     where: str | None
     #: Columns to partition a new table by; if any are given, one that exists must have the same.
@@ -62,6 +64,7 @@ class SinkOptions:
                 field="writer_id",
                 hint="give each writer a name of its own, the same one after every restart",
             )
+        key = _key(settings, pipeline)
         if where is not None and not overwrites:
             message = "where says what is overwritten, and write_mode is append"
             raise ValidationError(message, field="where", value=where)
@@ -73,6 +76,7 @@ class SinkOptions:
             pipeline=pipeline,
             exactly_once=delivery == "exactly-once",
             overwrites=overwrites,
+            key=key,
             where=where,
             partition_by=settings["partition_by"],
             max_buffer_records=settings["max_buffer_records"],
@@ -112,9 +116,26 @@ def _writer_id(settings: Settings) -> str | None:
     return name
 
 
+def _key(settings: Settings, pipeline: str | None) -> tuple[str, ...]:
+    key: tuple[str, ...] = settings["merge_key"]
+    if settings["write_mode"] not in {"upsert", "merge"}:
+        if key:
+            message = f"merge_key is for upserts, and write_mode is {settings['write_mode']}"
+            raise ValidationError(message, field="merge_key", value=key)
+        return ()
+    if not key:
+        message = "an upsert needs the columns that rows are found by"
+        raise ValidationError(message, field="merge_key", hint="set merge_key")
+    if pipeline is not None:
+        message = "writers of a pipeline append: an upsert commits by itself"
+        raise ValidationError(message, field="pipeline", value=pipeline)
+    if settings["schema_evolution"]:
+        instead = "add the columns with a sink that appends first"
+        raise _not_there("schema_evolution", "true in an upsert", instead)
+    return key
+
+
 def _refuse_what_is_not_there(settings: Settings) -> None:
-    if settings["write_mode"] in {"upsert", "merge"}:
-        raise _not_there("write_mode", settings["write_mode"], "rows are appended or overwrite")
     if settings["catalog_type"] != "none":
         raise _not_there("catalog_type", settings["catalog_type"], "a table is a path or a URL")
 

@@ -18,12 +18,14 @@ from lakehand.settings import Settings
 from lakehand.sink.at_least_once import AtLeastOnce
 from lakehand.sink.background import Background
 from lakehand.sink.buffer import Buffer
+from lakehand.sink.change_rows import ChangeRows, row_schema
 from lakehand.sink.context import SinkContext, SinkMetrics
 from lakehand.sink.exactly_once import ExactlyOnce
 from lakehand.sink.options import SinkOptions, write_spec
 from lakehand.sink.rows import batches_of
 from lakehand.sink.target import Target
 from lakehand.sink.upkeep import Upkeep
+from lakehand.sink.upsert import Upserting, Upserts
 from lakehand.storage import Store, open_store
 
 if TYPE_CHECKING:
@@ -93,7 +95,7 @@ class DeltaSink:
             partition_by=self._options.partition_by,
             properties=self._properties,
             where=self._options.where,
-            evolves=True,
+            evolves=not self._options.key,
         )
         if not target.find():
             self._create_or_wait(target)
@@ -128,7 +130,18 @@ class DeltaSink:
             ),
             clock=SystemClock(),
             max_retries=self._settings["max_retries"],
+            upserts=self._upserts(target),
         )
+
+    def _upserts(self, target: Target) -> Upserts | None:
+        if not self._options.key:
+            return None
+        # Without a session of the caller's, tasks that are not small run in processes, as upkeep.
+        settings = self._settings.with_call({} if self._spark else {"engine": "local"})
+        upserting = Upserting(
+            target=target, settings=settings, clock=SystemClock(), spark=self._spark
+        )
+        return Upserts(ChangeRows(target, self._options.key), upserting)
 
     def close(self, *, timeout: timedelta | None = None) -> None:
         """End the sink: exactly-once rolls an open epoch back, at-least-once commits what waits.
@@ -176,10 +189,10 @@ class DeltaSink:
     def _fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         context = self._opened_context
         if not context.target.is_known:
-            schema = batch.schema
+            schema = row_schema(batch.schema) if context.upserts else batch.schema
             work = context.background.start(lambda: context.target.create(schema))
             context.background.wait(work)
-        return context.target.fit(batch)
+        return context.upserts.rows.fit(batch) if context.upserts else context.target.fit(batch)
 
     def flush(self) -> None:
         """Wait until the rows taken so far are written; at-least-once commits them, too."""

@@ -38,6 +38,11 @@ class Staging:
         self._opened = 0
         self._staged: tuple[StagedFile, ...] | None = None
 
+    @property
+    def holds_changes(self) -> bool:
+        """Whether there is anything to commit although there are no files."""
+        return False
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows that fit the table, or fitted it when they were taken."""
         if not batch.num_rows:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lakehand.formats.base import FormatTable
+    from lakehand.model.row_reports import UpsertReport
     from lakehand.model.writing import WriteReport
+    from lakehand.observe import OnProgress
     from lakehand.settings import Settings
 
 __all__ = ["WriteVerbs"]
@@ -17,6 +21,7 @@ class WriteVerbs:
 
     _handle: FormatTable
     _settings: Settings
+    _spark: Any
 
     def append(self, data: Any, *, epoch: int | None = None, **settings: Any) -> WriteReport:
         """Add rows to the table, all of them in one version.
@@ -42,3 +47,49 @@ class WriteVerbs:
 
         chosen = self._settings.with_call({**settings, "write_mode": "overwrite"})
         return write_once(self._handle, data, settings=chosen, where=where, epoch=epoch)
+
+    def upsert(
+        self,
+        data: Any,
+        *,
+        key: Sequence[str],
+        epoch: int | None = None,
+        dry_run: bool = False,
+        on_progress: OnProgress | None = None,
+        **settings: Any,
+    ) -> UpsertReport:
+        """Bring rows in by their `key`: a row whose key is there takes its place, others are added.
+
+        A column `_op` or `__weight` makes `data` a changelog: rows may go, too, and the changes of
+        a key become one. Without it a key comes once, else DuplicateKeyError. Nulls equal each
+        other. All in one version; the other arguments are those of `append` and `delete`.
+        """
+        from lakehand.sink.upsert_call import UpsertRequest, upsert_once
+
+        request = UpsertRequest(
+            key=key, epoch=epoch, spark=self._spark, dry_run=dry_run, on_progress=on_progress
+        )
+        chosen = self._settings.with_call({**settings, "write_mode": "append"})
+        return upsert_once(self._handle, data, settings=chosen, request=request)
+
+    def delete_keys(
+        self,
+        data: Any,
+        *,
+        key: Sequence[str],
+        epoch: int | None = None,
+        dry_run: bool = False,
+        on_progress: OnProgress | None = None,
+        **settings: Any,
+    ) -> UpsertReport:
+        """Delete the rows that have one of the keys in `data`, of which no other column counts.
+
+        The arguments are those of `upsert`.
+        """
+        from lakehand.sink.upsert_call import UpsertRequest, delete_keys_once
+
+        request = UpsertRequest(
+            key=key, epoch=epoch, spark=self._spark, dry_run=dry_run, on_progress=on_progress
+        )
+        chosen = self._settings.with_call({**settings, "write_mode": "append"})
+        return delete_keys_once(self._handle, data, settings=chosen, request=request)

@@ -61,7 +61,9 @@ def commit_info(
         "engineInfo": ENGINE_INFO,
         "txnId": token,
     }
-    if change.kind in {"rewrite", "delete"} and preserves_row_ids(head.protocol, head.metadata):
+    if change.kind in {"rewrite", "delete", "update"} and preserves_row_ids(
+        head.protocol, head.metadata
+    ):
         info["tags"] = _ROW_IDS_PRESERVED
     own = _own_part(change)
     return {**info, "lakehand": own} if own else info
@@ -93,7 +95,21 @@ def _operation(change: Change) -> dict[str, Any]:
     elif name == "delete":
         where = parameters.get("where")
         name, parameters = "DELETE", {"predicate": [where] if where else []}
+    elif name in {"upsert", "delete_keys"}:
+        name, parameters = "MERGE", _merge_parameters(parameters)
     return {"operation": name, "operationParameters": encode_parameters(parameters)}
+
+
+def _merge_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe an upsert as the merge that would do the same."""
+    names = [f"`{name.replace('`', '``')}`" for name in parameters["key"]]
+    return {
+        "predicate": json.dumps(" AND ".join(f"target.{name} <=> source.{name}" for name in names)),
+        "matchedPredicates": [{"actionType": "update"}, {"actionType": "delete"}],
+        "notMatchedPredicates": [{"actionType": "insert"}],
+        "notMatchedBySourcePredicates": [],
+        **{name: str(parameters[name]) for name in ("epoch", "writer") if name in parameters},
+    }
 
 
 def _write_operation(name: str, parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -139,6 +155,8 @@ def operation_metrics(
         metrics = {}
     elif change.kind == "delete":
         metrics = _delete_metrics(change, adds, removes)
+    elif change.kind == "update":
+        metrics = _merge_metrics(change, adds, removes)
     else:
         metrics = _write_metrics(change, adds, removes)
     return {name: str(value) for name, value in {**metrics, **change.metrics}.items()}
@@ -203,6 +221,24 @@ def _delete_metrics(
         "numDeletionVectorsRemoved": len(before),
         "numDeletionVectorsUpdated": updated,
         "numAddedChangeFiles": len(change.changes),
+    }
+
+
+def _merge_metrics(
+    change: Change, adds: Sequence[Mapping[str, Any]], removes: Sequence[Mapping[str, Any]]
+) -> dict[str, int]:
+    """Count the same for an upsert, under the names that merges have for it."""
+    counted = _delete_metrics(change, adds, removes)
+    renamed = {
+        "numTargetFilesAdded": counted["numAddedFiles"],
+        "numTargetFilesRemoved": counted["numRemovedFiles"],
+        "numTargetBytesAdded": counted["numAddedBytes"],
+        "numTargetBytesRemoved": counted["numRemovedBytes"],
+        "numTargetChangeFilesAdded": counted["numAddedChangeFiles"],
+    }
+    vectors = ("Added", "Removed", "Updated")
+    return renamed | {
+        f"numTargetDeletionVectors{word}": counted[f"numDeletionVectors{word}"] for word in vectors
     }
 
 

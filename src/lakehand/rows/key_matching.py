@@ -1,0 +1,249 @@
+"""Rows of a table whose keys come in: where they are, and which of them another row replaces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehand.engine.cores import granted_cores
+from lakehand.formats.rows import PlacedColumns
+from lakehand.formats.worker import NotDecodable
+from lakehand.model.snapshot import FILE_NUMBER, POSITION
+from lakehand.model.work import DataFile
+from lakehand.rows.incoming import LIVE, NUMBER
+from lakehand.rows.key_files import files_with_keys
+from lakehand.rows.places import REPLACED, Places, check_count
+from lakehand.rows.read_once import ReadOnce
+from lakehand.rows.session import open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from lakehand.formats.worker import Decoder, FormatWorker, TaskLimits
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.rows.exchange import Exchange
+    from lakehand.rows.incoming import Incoming, KeyColumns
+    from lakehand.rows.workshop import Workshop
+
+    Numbers = npt.NDArray[np.int64]
+
+__all__ = ["KeyMatchTask", "KeyMatching", "Matched"]
+
+#: Keys that lie in one object; tasks read one after the other.
+_KEYS_AN_OBJECT = 2 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeyMatchTask:
+    """From files to the places of rows whose keys come in. Picklable."""
+
+    worker: FormatWorker
+    exchange: Exchange
+    key: KeyColumns
+    #: Objects with the keys.
+    incoming: tuple[str, ...]
+    limits: TaskLimits
+
+    def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        files = [DataFile.from_json(file) for file in payload["files"]]
+        try:
+            seen, found = self._match(files, "duckdb")
+        except NotDecodable:
+            seen, found = self._match(files, "arrow")
+        for file, rows in zip(files, seen.tolist(), strict=True):
+            check_count(file, rows)
+        numbers = pa.array(payload["numbers"], pa.int32())
+        places = found["file"].to_numpy()
+        counts = np.bincount(places, minlength=len(files))
+        named = found.set_column(0, "file", numbers.take(found["file"].combine_chunks()))
+        name = f"matches-{payload['portion']:06d}"
+        key = self.exchange.put(name, named) if named.num_rows else None
+        return {"key": key, "rows": counts.tolist()}
+
+    def _match(self, files: Sequence[DataFile], decoder: Decoder) -> tuple[Numbers, pa.Table]:
+        """Return how many rows each file has, and the rows among them that have a key."""
+        limits = replace(self.limits, threads=granted_cores())
+        tracked = self.worker.tracks_rows
+        wanted = PlacedColumns(columns=self.key.names, row_identity=tracked)
+        batches = self.worker.read_placed(files, wanted, limits=limits, decoder=decoder)
+        schema = self._read_schema(is_tracked=tracked)
+        rows = _Counted(batches, schema, files=len(files))
+        with open_session(limits) as session:
+            self._load(session)
+            session.register("given", pa.RecordBatchReader.from_batches(schema, iter(rows)))
+            try:
+                found = session.sql(self._query(is_tracked=tracked)).to_arrow_table()
+            except duckdb.Error as error:
+                raise rows.failure or error from None
+        return rows.seen, found
+
+    def _load(self, session: Any) -> None:
+        """Take in the keys; they are what a join holds in memory, whatever DuckDB would choose."""
+        session.execute("SET disabled_optimizers = 'build_side_probe_side,join_order'")
+        names, values = self.key.keys("k"), self.key.values("k")
+        columns = ", ".join(f"{v} AS {n}" for n, v in zip(names, values, strict=True))
+        for number, piece in enumerate(self.exchange.get(self.incoming)):
+            session.register("piece", piece)
+            verb = "INSERT INTO incoming" if number else "CREATE TEMP TABLE incoming AS"
+            session.execute(f"{verb} SELECT {columns}, {NUMBER} AS source, {LIVE} FROM piece")
+            session.unregister("piece")
+
+    def _query(self, *, is_tracked: bool) -> str:
+        names = [*self.key.keys("u"), *(["row_id", "row_version"] if is_tracked else [])]
+        row_id = "row_id" if is_tracked else "NULL::BIGINT AS row_id"
+        equal = self.key.equal(self.key.values("u"), self.key.keys("k"))
+        return (
+            f"SELECT number AS file, position, source AS {NUMBER}, {LIVE}, {row_id}"
+            f" FROM given AS rows({', '.join([*names, 'number', 'position'])})"
+            f" JOIN incoming ON {equal}"
+        )
+
+    def _read_schema(self, *, is_tracked: bool) -> pa.Schema:
+        """Return what is read of rows: their keys, who they are, and where."""
+        names = ["row_id", "row_version"] if is_tracked else []
+        identity = [(name, pa.int64()) for name in names]
+        places = [(FILE_NUMBER, pa.int32()), (POSITION, pa.int64())]
+        return pa.schema([*self.key.schema, *identity, *places])
+
+
+class _Counted:
+    """Rows on their way to DuckDB, counted by file. What goes wrong there comes back as it was."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, files: int) -> None:
+        self._batches = batches
+        self._schema = schema
+        self.seen: Numbers = np.zeros(files, np.int64)
+        self.failure: BaseException | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in self._batches:
+                numbers = batch.column(FILE_NUMBER).to_numpy()
+                self.seen += np.bincount(numbers, minlength=len(self.seen))
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Matched:
+    """Which rows that come in have a row in the table."""
+
+    #: Their numbers, ascending, each once.
+    numbers: Numbers
+    #: Ids of the rows that they replace, where the table tracks rows.
+    row_ids: pa.Array
+    #: Rows of the table that go and that nothing replaces.
+    deleted: int
+
+
+class KeyMatching:
+    """Finds the rows of a table that an upsert is about. Files are not read twice for it."""
+
+    #: The version that was searched last, and what was found there.
+    snapshot: Snapshot
+    places: Places
+    matched: Matched
+
+    def __init__(self, shop: Workshop, incoming: Incoming) -> None:
+        self._shop = shop
+        self._incoming = incoming
+        self._once = ReadOnce(shop)
+        self._round = 0
+        pieces = range(0, incoming.winners.num_rows, _KEYS_AN_OBJECT)
+        self._keys = tuple(
+            shop.exchange.put(
+                f"incoming-{start:012d}", incoming.winners.slice(start, _KEYS_AN_OBJECT)
+            )
+            for start in pieces
+        )
+
+    @property
+    def rows_read(self) -> int:
+        """Visible rows of files that were read."""
+        files = (self._once.files[number] for number in self._once.found)
+        return sum((file.rows or 0) - file.deleted_rows for file in files)
+
+    @property
+    def files_read(self) -> int:
+        return len(self._once.found)
+
+    def find(self, snapshot: Snapshot) -> Places:
+        """Return the rows of `snapshot` that go, some of them because another takes their place."""
+        with self._shop.call.watch.measure("plan"):
+            self.snapshot, self.places = snapshot, self._find(snapshot)
+        return self.places
+
+    def _find(self, snapshot: Snapshot) -> Places:
+        self._round += 1
+        once = self._once
+        chosen = files_with_keys(self._shop.table, snapshot, self._incoming)
+        numbers = once.numbers_of(snapshot, chosen)
+        once.read(numbers, self._task())
+        alive = set(numbers)
+        divided, counts = once.divided(alive), once.counts(numbers)
+        found = {
+            portion: self._found(portion, divided[portion])
+            for portion in once.keys
+            if any(number in counts for number in divided[portion])
+        }
+        self.matched, replaced = _resolve(list(found.values()))
+        keys = self._put(found, replaced)
+        return Places(portions=divided, files=once.files, keys=keys, counts=counts)
+
+    def _found(self, portion: int, alive: Sequence[int]) -> pa.Table:
+        [table] = self._shop.exchange.get([self._once.keys[portion]])
+        return table.filter(pc.is_in(table["file"], value_set=pa.array(alive, pa.int32())))
+
+    def _put(self, found: Mapping[int, pa.Table], replaced: np.ndarray) -> dict[int, list[str]]:
+        """Leave the places of each portion, with what becomes of the rows there."""
+        keys, start = {}, 0
+        for portion, table in found.items():
+            end = start + table.num_rows
+            places = table.select(["file", "position"])
+            places = places.append_column(REPLACED, pa.array(replaced[start:end]))
+            name = f"places-{self._round:03d}-{portion:06d}"
+            keys[portion] = [self._shop.exchange.put(name, places)]
+            start = end
+        return keys
+
+    def _task(self) -> KeyMatchTask:
+        return KeyMatchTask(
+            worker=self._shop.worker,
+            exchange=self._shop.exchange,
+            key=self._incoming.key,
+            incoming=self._keys,
+            limits=self._shop.limits,
+        )
+
+
+def _resolve(tables: Sequence[pa.Table]) -> tuple[Matched, np.ndarray]:
+    """Say which rows are replaced: of several with one key the first, and the others go."""
+    if not tables:
+        empty = np.empty(0, np.int64)
+        matched = Matched(numbers=empty, row_ids=pa.array(empty), deleted=0)
+        return matched, np.empty(0, np.bool_)
+    found = pa.concat_tables(tables)
+    numbers = found[NUMBER].to_numpy()
+    live = found[LIVE].cast(pa.uint8()).to_numpy().astype(np.bool_)
+    ids = found["row_id"].combine_chunks()
+    age = pc.fill_null(ids, -1).to_numpy()
+    order = np.lexsort((found["position"].to_numpy(), found["file"].to_numpy(), age, numbers))
+    is_first = np.diff(numbers[order], prepend=-1) != 0
+    replaced = np.zeros(len(numbers), np.bool_)
+    replaced[order] = is_first & live[order]
+    chosen = order[replaced[order]]
+    matched = Matched(
+        numbers=numbers[chosen],
+        row_ids=ids.take(pa.array(chosen)),
+        deleted=len(numbers) - len(chosen),
+    )
+    return matched, replaced

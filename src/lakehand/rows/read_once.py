@@ -1,0 +1,70 @@
+"""Files that tasks look for rows in: each is read once, however often a version is searched."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lakehand.rows.places import FileNumbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.rows.workshop import Workshop
+
+__all__ = ["ReadOnce"]
+
+
+class ReadOnce:
+    """What tasks found in files, for as long as the files are as they were."""
+
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+        #: All files that were ever asked for.
+        self.files = FileNumbers()
+        #: Those that were read, as they were divided among tasks.
+        self.portions: list[list[int]] = []
+        #: Where the rows of a portion are, if any were found.
+        self.keys: dict[int, str] = {}
+        #: Rows that were found, by file.
+        self.found: dict[int, int] = {}
+
+    def numbers_of(self, snapshot: Snapshot, chosen: np.ndarray) -> list[int]:
+        """Return the numbers of chosen files."""
+        rows = np.flatnonzero(chosen).tolist()
+        return self.files.numbers_of(self._shop.table.data_files(snapshot, rows))
+
+    def read(self, numbers: Sequence[int], task: Callable[[Mapping[str, Any]], Any]) -> None:
+        """Run `task` on the files that were not read yet.
+
+        It gets `portion`, `files` and `numbers`, and returns the `key` of a table with `file` and
+        `position`, or none, and how many `rows` it found in each file.
+        """
+        added = self.files.portions([n for n in numbers if n not in self.found])
+        first = len(self.portions)
+        self.portions += added
+        payloads = [
+            {
+                "portion": first + index,
+                "files": [asdict(self.files[number]) for number in portion],
+                "numbers": portion,
+            }
+            for index, portion in enumerate(added)
+        ]
+        results = self._shop.labour.run("match", task, payloads)
+        for index, (portion, result) in enumerate(zip(added, results, strict=True)):
+            self.found |= dict(zip(portion, result["rows"], strict=True))
+            if result["key"] is not None:
+                self.keys[first + index] = result["key"]
+
+    def divided(self, alive: set[int]) -> list[list[int]]:
+        """Return the portions without files that do not count any more."""
+        return [[number for number in portion if number in alive] for portion in self.portions]
+
+    def counts(self, numbers: Sequence[int]) -> dict[int, int]:
+        """Return how many rows were found in files, where there were any."""
+        return {number: self.found[number] for number in numbers if self.found[number]}

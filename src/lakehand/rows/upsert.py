@@ -1,0 +1,130 @@
+"""Upsert: rows come in by their keys; those that are there already are replaced.
+
+Only key columns are read, and only of files that may hold one of the keys. What is left of touched
+files is proved as after a deletion, and the new rows are proved as storage gives them back. One
+commit says all of it, and only if nobody has added or changed rows that were not looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakehand.errors import CommitUnknownError, ReplanError
+from lakehand.rows.arrivals import Arrivals
+from lakehand.rows.key_matching import KeyMatching
+from lakehand.rows.report import upsert_report
+from lakehand.rows.withdrawal import Withdrawal
+from lakehand.rows.workshop import open_workshop
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from lakehand.formats.base import FormatTable
+    from lakehand.model.row_reports import UpsertReport
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.model.work import Receipt, StagedFile, Transaction
+    from lakehand.rows.incoming import Incoming
+    from lakehand.rows.places import Places
+    from lakehand.rows.withdrawal import Withdrawn
+    from lakehand.rows.workshop import Call
+    from lakehand.runs.fate import Fate
+
+__all__ = ["AlreadyThere", "Mark", "Upserted", "upsert"]
+
+
+class AlreadyThere(Exception):  # noqa: N818  no failure: the caller knows whose it is, or asks
+    """The table has the mark of this upsert, so somebody has committed it."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Mark:
+    """By what the table knows an upsert, and what became of tries that nobody answered."""
+
+    transaction: Transaction
+    doubtful: list[Fate]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upserted:
+    """What came of an upsert."""
+
+    report: UpsertReport
+    #: None if nothing was committed.
+    receipt: Receipt | None
+    #: Files of the rows that came.
+    files: tuple[StagedFile, ...] = ()
+
+
+def upsert(
+    table: FormatTable,
+    incoming: Incoming,
+    *,
+    call: Call,
+    schema: pa.Schema,
+    parameters: Mapping[str, Any] | None = None,
+    mark: Mark | None = None,
+) -> Upserted:
+    """Bring rows in. `schema` is that of the table when they were made to fit it.
+
+    Without anything to change nothing is committed. AlreadyThere if the table has the `mark`.
+    """
+    snapshot = table.snapshot()
+    _require_schema(snapshot, schema)
+    table.require("append", snapshot)
+    table.require_deletion(snapshot, keys=incoming.key.names)
+    with open_workshop(table, snapshot, call) as shop:
+        matching = KeyMatching(shop, incoming)
+        if call.dry_run:
+            matching.find(snapshot)
+            return Upserted(report=upsert_report(matching, incoming, call), receipt=None)
+        withdrawal = Withdrawal(
+            shop,
+            {"key": list(incoming.key.names), **(parameters or {})},
+            arrivals=Arrivals(shop, incoming, matching),
+            transaction=mark.transaction if mark else None,
+        )
+
+        def find(newest: Snapshot) -> Places:
+            _require_unmarked(table, mark)
+            return matching.find(newest)
+
+        try:
+            done = withdrawal.commit(snapshot, find)
+        except CommitUnknownError:
+            if mark is not None and shop.run is not None:
+                mark.doubtful += shop.run.unsettled()
+            raise
+    return _upserted(matching, incoming, call, done)
+
+
+def _upserted(
+    matching: KeyMatching, incoming: Incoming, call: Call, done: Withdrawn | None
+) -> Upserted:
+    report = upsert_report(matching, incoming, call, done=done)
+    if done is None or done.arrived is None:
+        return Upserted(report=report, receipt=None)
+    if done.receipt.already_committed:
+        raise AlreadyThere
+    return Upserted(report=report, receipt=done.receipt, files=done.arrived.adds)
+
+
+def _require_unmarked(table: FormatTable, mark: Mark | None) -> None:
+    """Raise if the mark is in a version that the commit would not look at: one before its own."""
+    if mark is None:
+        return
+    known = table.transactions().get(mark.transaction.application, -1)
+    if known >= mark.transaction.version:
+        raise AlreadyThere
+
+
+def _require_schema(snapshot: Snapshot, schema: pa.Schema) -> None:
+    if not snapshot.schema.equals(schema):
+        raise ReplanError(
+            f"{snapshot.table} got other columns while rows were made to fit it",
+            table=snapshot.table,
+            actual_version=snapshot.version,
+            hint="nothing was written; run the upsert again",
+        )

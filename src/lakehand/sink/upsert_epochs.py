@@ -1,0 +1,119 @@
+"""Epochs of a sink that upserts: nothing reaches storage before the commit of an epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakehand.errors import CommitUnknownError
+from lakehand.observe.steps import Step, reached
+from lakehand.rows.upsert import AlreadyThere, Mark
+from lakehand.sink.committing import Commission, collision, commit_files, find_commission
+from lakehand.sink.staging import Staging
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakehand.formats.worker import WriteSpec
+    from lakehand.model.work import Receipt, StagedFile
+    from lakehand.rows.upsert import Upserted
+    from lakehand.sink.context import SinkMetrics
+    from lakehand.sink.target import Target
+    from lakehand.sink.upsert import Gathered, Upserting
+
+__all__ = ["UpsertStaging", "commit_changes"]
+
+
+class UpsertStaging(Staging):
+    """Changes of one epoch, on this machine's disk."""
+
+    def __init__(self, target: Target, spec: WriteSpec, gathered: Gathered) -> None:
+        super().__init__(target, spec, stem="")
+        self.gathered = gathered
+
+    @property
+    def holds_changes(self) -> bool:
+        """Whether there is anything to commit although there are no files."""
+        return self.gathered.count > 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take changes that fit the table."""
+        if batch.num_rows:
+            self.gathered.add(batch)
+            reached(Step.SINK_WRITING)
+
+    def finish(self) -> tuple[StagedFile, ...]:
+        """Make the changes of each key one; files are written with the commit."""
+        self.gathered.incoming(is_ordered=True)
+        reached(Step.SINK_STAGED)
+        return ()
+
+    def discard(self) -> None:
+        """Forget the changes."""
+        self.gathered.close()
+
+
+def commit_changes(
+    upserting: Upserting, commission: Commission, staging: UpsertStaging, metrics: SinkMetrics
+) -> Receipt | None:
+    """Bring the changes of an epoch in, once; None if they change nothing and leave no mark.
+
+    Raises as `commit_files` does.
+    """
+    target, gathered = upserting.target, staging.gathered
+    receipt = find_commission(target, commission) if commission.is_unknown else None
+    if receipt is not None:
+        gathered.close()
+        return receipt
+    mark = None
+    if commission.transaction is not None:
+        mark = Mark(transaction=commission.transaction, doubtful=[])
+    try:
+        incoming = gathered.incoming(is_ordered=True)
+        done = upserting.run(incoming, parameters=commission.parameters, mark=mark)
+    except CommitUnknownError:
+        tokens = [fate.token for fate in mark.doubtful if fate.token] if mark else []
+        commission.earlier_tokens = (*commission.earlier_tokens, *tokens)
+        commission.is_unknown = True
+        raise
+    except AlreadyThere:
+        return _found(target, commission)
+    commission.is_unknown = False
+    _count(metrics, gathered, done)
+    receipt = done.receipt or _mark(upserting, commission)
+    gathered.close()
+    return receipt
+
+
+def _found(target: Target, commission: Commission) -> Receipt:
+    found = find_commission(target, commission)
+    if found is None:
+        commission.is_unknown = False
+        raise collision(target, commission.transaction)
+    return found
+
+
+def _mark(upserting: Upserting, commission: Commission) -> Receipt | None:
+    """Leave the mark of an epoch that changed nothing: who writes it again must find it."""
+    if commission.transaction is None:
+        return None
+    return commit_files(
+        upserting.target,
+        commission,
+        max_retries=upserting.settings["max_retries"],
+        clock=upserting.clock,
+    )
+
+
+def _count(metrics: SinkMetrics, gathered: Gathered, done: Upserted) -> None:
+    """Count what became of the changes."""
+    metrics.merge_operations += 1
+    metrics.rows_committed += done.report.rows_inserted + done.report.rows_updated
+    metrics.bytes_written += sum(file.bytes for file in done.files)
+    metrics.files_written += len(done.files)
+    metrics.changelog_deletes += done.report.rows_deleted
+    collapsed = gathered.collapsed
+    if collapsed is not None:
+        metrics.collapse_rows_in += collapsed.rows_in
+        metrics.collapse_upserts_out += collapsed.upserts_out
+        metrics.collapse_deletes_out += collapsed.deletes_out
+        metrics.collapse_ms += collapsed.duration_ms
