@@ -163,6 +163,14 @@ def test_fragments_of_units_are_put_together_when_there_are_enough():
     assert len(rewritten(weeks(4))) == 4
 
 
+def test_small_files_among_those_that_a_curve_was_cut_into_are_left_alone():
+    files = unit("old", files=16)
+    for file in files[:5]:
+        file["bytes"] = 60 * MIB
+
+    assert rewritten(files) == set()
+
+
 def test_a_schedule_waits_for_more_small_files():
     patient = ClusteringWish(columns=("x", "y"), min_new_files=4)
     few, many = unit(None, files=3, megabytes=1), unit(None, files=4, megabytes=1)

@@ -26,6 +26,8 @@ from lakehand.planning.surveyed import sum_by_owner
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from lakehand.model.snapshot import Snapshot
     from lakehand.planning.candidates import Files
     from lakehand.planning.compaction import Planning
@@ -122,7 +124,7 @@ def _judge(
     asked = units.is_asked
     new = units.is_new & ~_is_too_little(files, units.is_new & small, units.is_new, wish)
     worn = (files.deleted_share > policy.deleted_row_ratio) & (asked | units.is_new)
-    fragments = small & asked
+    fragments = (_unit_means(files, units) < policy.small_file_bytes) & asked
     fragments &= _counted(files.partition, fragments)[files.partition] >= policy.min_files
     starting = new | worn | fragments
     merged = _merged(files, units, extents, starting)
@@ -137,6 +139,17 @@ def _judge(
     codes = [code_of(reason) for reason in verdicts]
     default = code_of(Reason.IN_ORDER)
     return np.select(list(verdicts.values()), codes, default).astype(np.int8)
+
+
+def _unit_means(files: Files, units: _Units) -> NDArray[np.float64]:
+    """Return for each file how large those are on average that were put in order with it.
+
+    They are cut where the curve turns, so a single one may be small, and would be again.
+    """
+    numbers = units.number + 1
+    sizes = np.bincount(numbers, weights=files.bytes) / np.maximum(np.bincount(numbers), 1)
+    means: NDArray[np.float64] = np.where(units.is_new, files.bytes, sizes[numbers])
+    return means
 
 
 def _is_too_little(files: Files, small: Flags, new: Flags, wish: ClusteringWish) -> Flags:

@@ -7,7 +7,7 @@ memory waits on local disk.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.worker import TaskLimits
     from lakehand.rewrite.curves import Keys
+    from lakehand.rewrite.cuts import Division
     from lakehand.rewrite.sort_keys import SortKeys
 
 __all__ = ["Arranged", "KeyRanges", "RangeSpool", "arrange", "arranged_before", "sorted_rows"]
@@ -51,8 +52,26 @@ class KeyRanges:
         behind = frequent[frequent < np.iinfo(np.uint64).max] + np.uint64(1)
         return cls(starts=np.unique(np.concatenate([quantiles, behind])))
 
+    @classmethod
+    def at(cls, keys: Keys) -> Self:
+        """Return ranges that begin at these keys."""
+        return cls(starts=np.unique(keys))
+
     def __len__(self) -> int:
         return len(self.starts) + 1
+
+    def divided(self, coarser: KeyRanges) -> Self:
+        """Return these ranges, cut where `coarser` ones begin as well."""
+        return replace(self, starts=np.union1d(self.starts, coarser.starts))
+
+    def joined(self, most: int) -> Self:
+        """Return ranges of as many neighbours each as it takes that there are no more than that."""
+        together = -(-len(self) // most)
+        return replace(self, starts=self.starts[together - 1 :: together])
+
+    def owners(self, coarser: KeyRanges) -> np.ndarray:
+        """Return for each range which of `coarser` ones it is part of."""
+        return np.concatenate([[0], coarser.number(self.starts)])
 
     def number(self, keys: Keys) -> np.ndarray:
         """Return the range of each key."""
@@ -68,9 +87,16 @@ class Arranged:
     #: Where each range begins in `rows`, and one entry more for the end.
     bounds: list[int]
 
-    def pieces(self, *, ranges_a_piece: int = 1) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows of each range, or of several that are neighbours, if there are any."""
-        starts = [*self.bounds[:-1:ranges_a_piece], self.bounds[-1]]
+    def pieces(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of each range that has some."""
+        return self._slices(self.bounds)
+
+    def parts(self, owners: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of each part that has some; `owners` says of which part a range is."""
+        firsts = np.searchsorted(owners, np.arange(owners[-1] + 1)).tolist()
+        return self._slices([*(self.bounds[first] for first in firsts), self.bounds[-1]])
+
+    def _slices(self, starts: list[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
         for number, (start, end) in enumerate(pairwise(starts)):
             if end > start:
                 yield number, self.rows.slice(start, end - start)
@@ -97,16 +123,19 @@ def _bounds(numbers: np.ndarray, ranges: int) -> list[int]:
     return bounds
 
 
-def _sort_range(pieces: list[pa.RecordBatch], *, sort_keys: SortKeys) -> list[pa.RecordBatch]:
+def _sort_range(
+    waiting: tuple[int, list[pa.RecordBatch]], *, sort_keys: SortKeys
+) -> tuple[int, list[pa.RecordBatch]]:
     """Return the rows of one range in their order, without their keys."""
+    number, pieces = waiting
     rows = pa.Table.from_batches(pieces)
     keys = rows.column(rows.num_columns - 1).to_numpy()
     plain = rows.remove_column(rows.num_columns - 1)
     first = int(keys[0])
     if (keys == first).all() and not sort_keys.sorts_within(first):
-        return list(plain.to_batches())
+        return number, plain.to_batches()
     whole = plain.combine_chunks()
-    return list(_take(whole, sort_keys.permutation(whole, keys)).to_batches())
+    return number, _take(whole, sort_keys.permutation(whole, keys)).to_batches()
 
 
 def _take(rows: pa.Table, places: pa.Array) -> pa.Table:
@@ -114,12 +143,16 @@ def _take(rows: pa.Table, places: pa.Array) -> pa.Table:
 
 
 def sorted_rows(
-    spool: RangeSpool, sort_keys: SortKeys, *, threads: int
-) -> Iterator[pa.RecordBatch]:
-    """Stream the rows of all ranges in their order; the next ones are sorted meanwhile."""
-    sort = partial(_sort_range, sort_keys=sort_keys)
-    for batches in fetch_ahead(spool.take(), sort, window=threads):
-        yield from batches
+    spool: RangeSpool, division: Division, *, threads: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Stream the rows of all ranges in their order, with the number of their file.
+
+    The next ranges are sorted meanwhile.
+    """
+    sort = partial(_sort_range, sort_keys=division.sort_keys)
+    file_of = division.ranges.owners(division.files).tolist()
+    for number, batches in fetch_ahead(spool.take(), sort, window=threads):
+        yield from ((file_of[number], batch) for batch in batches)
 
 
 class RangeSpool:
@@ -164,12 +197,12 @@ class RangeSpool:
             raise _no_room(self._file.name, str(error.strerror)) from error
         self._pieces[number].append((start, content.size))
 
-    def take(self) -> Iterator[list[pa.RecordBatch]]:
-        """Yield the pieces of each range that has some, and forget them."""
+    def take(self) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
+        """Yield each range that has some with its pieces, and forget them."""
         for number, pieces in enumerate(self._pieces):
             self._pieces[number] = []
             if pieces:
-                yield [self._loaded(piece) for piece in pieces]
+                yield number, [self._loaded(piece) for piece in pieces]
 
     def _loaded(self, piece: pa.RecordBatch | tuple[int, int]) -> pa.RecordBatch:
         if not isinstance(piece, tuple):

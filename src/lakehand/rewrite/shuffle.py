@@ -9,7 +9,7 @@ tasks of the second one read back.
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,12 +22,12 @@ from lakehand.observe import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import total_digest
+from lakehand.rewrite.cuts import Division
 from lakehand.rewrite.ordering import order_of
 from lakehand.rewrite.proving import DECODINGS, Decoding, check_outputs
-from lakehand.rewrite.ranges import KeyRanges, RangeSpool, arrange, arranged_before, sorted_rows
+from lakehand.rewrite.ranges import RangeSpool, arrange, arranged_before, sorted_rows
 from lakehand.rewrite.sampling import sample_rows
-from lakehand.rewrite.sort import gathered, range_bytes
-from lakehand.rewrite.sort_keys import SortKeys
+from lakehand.rewrite.sort import expected_files, gathered, range_bytes, write_apart
 from lakehand.rewrite.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lakehand.engine import CancelToken, Runner
     from lakehand.engine.exchange import Exchanged
     from lakehand.model.order import Order
+    from lakehand.rewrite.ranges import KeyRanges
     from lakehand.rewrite.task import RewriteTask
 
 __all__ = ["shuffle_group"]
@@ -45,10 +46,8 @@ _logger = get_logger(__name__)
 #: Tasks of the first stage, at least, as far as there are files; each has no more than some bytes.
 _LEAST_SPLITS, _MOST_SPLIT_BYTES = 8, 256 * 2**20
 _MOST_PARTS = 512
-#: Ranges that each part is divided into once more, to be sorted one by one.
-_RANGES_A_PART = 16
-#: A file takes all rows of a part that turns out larger than its sample said.
-_SLACK = 1.2
+#: Ranges that the rows of a file are divided into, to be sorted one by one.
+_RANGES_A_FILE = 16
 
 
 def shuffle_group(
@@ -77,30 +76,24 @@ class _Shuffle:
     group: Group
     decoding: Decoding
     order: Order
-    sort_keys: SortKeys
-    ranges: KeyRanges
-    ranges_a_part: int
+    division: Division
+    #: Each has the rows of some files, and is sorted by one task.
+    parts: KeyRanges
 
     @classmethod
     def of(cls, task: RewriteTask, group: Group, decoding: Decoding) -> _Shuffle:
         order = order_of(group.order, group.curve)
         sample = sample_rows(task.worker, group.inputs, order)
-        sort_keys = SortKeys.of_sample(order, sample)
-        wanted = _part_count(group)
-        ranges = KeyRanges.of_sample(sort_keys.keys(sample), count=wanted * _RANGES_A_PART)
+        files = expected_files(group)
+        division = Division.of_sample(order, sample, files=files, ranges=files * _RANGES_A_FILE)
         return cls(
             task=task,
             group=group,
             decoding=decoding,
             order=order,
-            sort_keys=sort_keys,
-            ranges=ranges,
-            ranges_a_part=-(-len(ranges) // wanted),
+            division=division,
+            parts=division.files.joined(_MOST_PARTS),
         )
-
-    @property
-    def parts(self) -> int:
-        return -(-len(self.ranges) // self.ranges_a_part)
 
     def run(self, runner: Runner, cancel: CancelToken) -> GroupResult:
         """Run both stages; raises what went wrong in one of them."""
@@ -110,7 +103,7 @@ class _Shuffle:
             self.split,
             payloads,
             self.join,
-            parts=self.parts,
+            parts=len(self.parts),
             run=self.task.run,
             cancel=cancel,
             directory=self.task.limits.scratch_directory,
@@ -147,9 +140,11 @@ class _Shuffle:
         rows = self.task.worker.read_digested(
             inputs, digester, limits=limits, decoder=self.decoding.inputs
         )
+        ranges, sort_keys = self.division.ranges, self.division.sort_keys
+        owners = ranges.owners(self.parts)
         for chunk in gathered(rows, range_bytes(limits)):
-            arranged = arrange(chunk, sort_keys=self.sort_keys, ranges=self.ranges)
-            for part, piece in arranged.pieces(ranges_a_piece=self.ranges_a_part):
+            arranged = arrange(chunk, sort_keys=sort_keys, ranges=ranges)
+            for part, piece in arranged.parts(owners):
                 yield from ((part, packed) for packed in _pack(piece))
 
     def _read_again(self, inputs: Sequence[DataFile]) -> Digest | None:
@@ -167,13 +162,14 @@ class _Shuffle:
         limits = self.task.granted_limits()
         directory = worker.output_directory(self.group.inputs)
         stem = self.task.run.reserve(self.group.id, f"p{part}", directory=directory)
-        with RangeSpool(len(self.ranges), limits=limits) as spool, watch.measure("write"):
+        ranges = self.division.ranges
+        with RangeSpool(len(ranges), limits=limits) as spool, watch.measure("write"):
             for piece in pieces:
-                arranged = arranged_before(_unpack(piece), ranges=self.ranges)
+                arranged = arranged_before(_unpack(piece), ranges=ranges)
                 for number, rows in arranged.pieces():
                     spool.add(number, rows)
-            ordered = sorted_rows(spool, self.sort_keys, threads=limits.threads)
-            outputs = worker.write(ordered, self._spec(), like=self.group.inputs, stem=stem)
+            ordered = sorted_rows(spool, self.division, threads=limits.threads)
+            outputs = write_apart(self.task, self.group, ordered, stem=stem)
         reached(Step.TASK_WRITTEN)
         with Digester(worker.moved_rows) as digester, watch.measure("prove"):
             if self.task.prove != "counts":
@@ -186,10 +182,6 @@ class _Shuffle:
             "after": asdict(after),
             "timings": watch.milliseconds(),
         }
-
-    def _spec(self) -> Any:
-        spec = self.task.spec_of(self.group)
-        return replace(spec, target_file_bytes=int(spec.target_file_bytes * _SLACK))
 
     def _result(self, exchanged: Exchanged) -> GroupResult:
         """Put together what the parts wrote, and prove it against what was read."""
@@ -219,12 +211,6 @@ class _Shuffle:
             proof=proof,
             timings=_times([*exchanged.splits, *parts, {"timings": watch.milliseconds()}]),
         )
-
-
-def _part_count(group: Group) -> int:
-    """Return into how many parts rows go: a file each, unless that were too many."""
-    files = max(1, round(group.input_bytes / group.target_file_bytes))
-    return -(-files // -(-files // _MOST_PARTS))
 
 
 def _portions(group: Group) -> Iterator[list[DataFile]]:

@@ -6,8 +6,10 @@ while the ranges before are encoded.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,11 +17,11 @@ import pyarrow as pa
 from lakehand.model.work import Group, GroupResult
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.digest import Digester
+from lakehand.rewrite.cuts import Division
 from lakehand.rewrite.ordering import order_of
 from lakehand.rewrite.proving import prove_outputs
-from lakehand.rewrite.ranges import KeyRanges, RangeSpool, arrange, sorted_rows
+from lakehand.rewrite.ranges import RangeSpool, arrange, sorted_rows
 from lakehand.rewrite.sampling import sample_rows
-from lakehand.rewrite.sort_keys import SortKeys
 from lakehand.rewrite.stopwatch import Stopwatch
 from lakehand.storage.prefetch import fetch_ahead
 
@@ -28,33 +30,34 @@ if TYPE_CHECKING:
 
     from lakehand.formats.worker import TaskLimits
     from lakehand.model.order import Order
+    from lakehand.model.work import StagedFile
     from lakehand.rewrite.proving import Decoding
     from lakehand.rewrite.task import RewriteTask
 
-__all__ = ["gathered", "in_order", "range_bytes", "sort_group"]
+__all__ = ["expected_files", "gathered", "range_bytes", "sort_group", "write_apart"]
 
 #: Parts of a task's memory that a range may take.
 _RANGE_SHARE = 48
 _MOST_RANGE_BYTES = 64 * 2**20
 _MOST_RANGES = 4096
+#: Rows that belong together stay so, unless they are so many times what a file is to have: files
+#: are cut by rows, and some rows take more bytes than others.
+_SLACK = 2.0
 
 
 def sort_group(task: RewriteTask, group: Group, *, decoding: Decoding) -> GroupResult:
     """Write the rows of `group` in its order and prove them; ProofError if that fails."""
     worker, watch = task.worker, Stopwatch(task.run.clock)
     stem = task.run.reserve(group.id, directory=worker.output_directory(group.inputs))
-    limits, decoder = task.granted_limits(), decoding.inputs
     order = order_of(group.order, group.curve)
     with Digester(worker.moved_rows) as digester, watch.measure("write"):
-        with watch.measure("read"):
-            sample = sample_rows(worker, group.inputs, order)
-            total_rows = worker.count_rows(group.inputs)
-        rows = worker.read_digested(group.inputs, digester, limits=limits, decoder=decoder)
-        ordered = in_order(
-            watch.iterate("read", rows), order, sample, limits=limits, total_rows=total_rows
+        rows = worker.read_digested(
+            group.inputs, digester, limits=task.granted_limits(), decoder=decoding.inputs
         )
-        outputs = worker.write(ordered, task.spec_of(group), like=group.inputs, stem=stem)
-        outputs = worker.mark_ordered(outputs, order, unit=stem)
+        ordered = _in_order(task, group, order, watch, rows)
+        is_cut = order.curve != "linear"
+        written = write_apart(task, group, ordered, stem=stem, is_cut=is_cut)
+        outputs = worker.mark_ordered(written, order, unit=stem)
         before = digester.result()
     reached(Step.TASK_WRITTEN)
     with watch.measure("prove"):
@@ -69,32 +72,64 @@ def sort_group(task: RewriteTask, group: Group, *, decoding: Decoding) -> GroupR
     )
 
 
-def in_order(
-    rows: Iterable[pa.RecordBatch],
+def _in_order(
+    task: RewriteTask,
+    group: Group,
     order: Order,
-    sample: pa.Table,
-    *,
-    limits: TaskLimits,
-    total_rows: int,
-) -> Iterator[pa.RecordBatch]:
-    """Stream `rows` in their order, within the limits of a task; `sample` stands for all of them.
-
-    How many rows there will be is an estimate that divides them well.
-    """
-    sort_keys = SortKeys.of_sample(order, sample)
-    chunks = gathered(rows, range_bytes(limits))
+    watch: Stopwatch,
+    rows: Iterable[pa.RecordBatch],
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Stream `rows` in their order, each batch with the number of its file."""
+    limits = task.granted_limits()
+    with watch.measure("read"):
+        sample = sample_rows(task.worker, group.inputs, order)
+        total_rows = task.worker.count_rows(group.inputs)
+    chunks = gathered(watch.iterate("read", rows), range_bytes(limits))
     first = next(chunks, None)
     if first is None:
         return
     expected_bytes = first.nbytes * max(1.0, total_rows / first.num_rows)
-    count = round(expected_bytes / range_bytes(limits))
-    ranges = KeyRanges.of_sample(sort_keys.keys(sample), count=min(_MOST_RANGES, max(1, count)))
-    arranged = partial(arrange, sort_keys=sort_keys, ranges=ranges)
-    with RangeSpool(len(ranges), limits=limits) as spool:
+    ranges = min(_MOST_RANGES, max(1, round(expected_bytes / range_bytes(limits))))
+    # A linear order is as narrow wherever it is cut: the writer does that by size.
+    files = 1 if order.curve == "linear" else expected_files(group)
+    division = Division.of_sample(order, sample, files=files, ranges=ranges)
+    arranged = partial(arrange, sort_keys=division.sort_keys, ranges=division.ranges)
+    with RangeSpool(len(division.ranges), limits=limits) as spool:
         for chunk in fetch_ahead(chain([first], chunks), arranged, window=limits.threads):
             for number, piece in chunk.pieces():
                 spool.add(number, piece)
-        yield from sorted_rows(spool, sort_keys, threads=limits.threads)
+        yield from sorted_rows(spool, division, threads=limits.threads)
+
+
+def expected_files(group: Group) -> int:
+    """Return how many files of the size that is aimed for the rows of a group fill."""
+    live_bytes = sum(
+        file.bytes * (1 - file.deleted_rows / file.rows) if file.rows else file.bytes
+        for file in group.inputs
+    )
+    return max(1, round(live_bytes / group.target_file_bytes))
+
+
+def write_apart(
+    task: RewriteTask,
+    group: Group,
+    rows: Iterable[tuple[int, pa.RecordBatch]],
+    *,
+    stem: str,
+    is_cut: bool = True,
+) -> tuple[StagedFile, ...]:
+    """Write rows that come with the number of their file into files of their own.
+
+    If they are not cut yet, all of them have one number, and go into files by size.
+    """
+    spec = task.spec_of(group)
+    if is_cut:
+        spec = replace(spec, target_file_bytes=int(spec.target_file_bytes * _SLACK))
+    written: list[StagedFile] = []
+    for number, members in groupby(rows, key=itemgetter(0)):
+        batches = (batch for _, batch in members)
+        written += task.worker.write(batches, spec, like=group.inputs, stem=f"{stem}-{number:04d}")
+    return tuple(written)
 
 
 def range_bytes(limits: TaskLimits) -> int:

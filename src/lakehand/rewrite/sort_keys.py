@@ -49,11 +49,15 @@ class SortKeys:
         if self.order.curve == "linear":
             return self._linear_keys(rows)
         bits = bits_per_column(len(self.order.terms))
-        ranks = [
-            _fitted(_rank(comparable_column(rows, term.path), boundaries, term), bits)
+        ranks = [_fitted(column, bits) for column in self.ranks(rows)]
+        return curve_keys(self.order.curve, ranks)
+
+    def ranks(self, rows: pa.RecordBatch | pa.Table) -> list[Ranks]:
+        """Return for each column how many of the quantiles lie below its values."""
+        return [
+            _rank(comparable_column(rows, term.path), boundaries, term)
             for term, boundaries in zip(self.order.terms, self.boundaries, strict=True)
         ]
-        return curve_keys(self.order.curve, ranks)
 
     def _linear_keys(self, rows: pa.RecordBatch | pa.Table) -> Keys:
         """Put the classes of the first columns behind one another, as long as values are equal.
