@@ -51,7 +51,7 @@ def write_epoch(sink, number, ids):
         ({"parquet.compression": "brotlidy"}, "not one of zstd"),
         ({"parquet.bloom.fpp": 1}, "not between 0 and 1"),
         ({"where": "part = 'p1'"}, "write_mode is append"),
-        ({"write.mode": "upsert"}, "not there yet"),
+        ({"write.mode": "upsert"}, "needs the columns"),
         ({"type.widening": "true"}, "schema_evolution, which allows any change, is off"),
         ({"catalog.type": "glue"}, "not there yet"),
         ({"pipeline": "p"}, "append exactly once"),
