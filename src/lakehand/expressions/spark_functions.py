@@ -237,7 +237,7 @@ def _conversion(type_: pa.DataType) -> Callable[[Typed], Typed]:
 FUNCTIONS: Mapping[type[exp.Expr], tuple[Callable[[Any, Compile], Typed], set[str]]] = {
     exp.Cast: (_cast, {"to", "_type"}),
     exp.TryCast: (_cast, {"to", "_type"}),
-    exp.TsOrDsToDate: (_to_date, set()),
+    exp.TsOrDsToDate: (_to_date, {"safe"}),
     **dict.fromkeys(_PARTS_OF_DATES, (_part_of_date, set[str]())),
     **dict.fromkeys(_PARTS_OF_TIMES, (_part_of_time, set[str]())),
     exp.TsOrDsAdd: (_add_days, {"expression", "unit"}),

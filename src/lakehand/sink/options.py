@@ -144,6 +144,9 @@ def _check_evolution(settings: Settings, pipeline: str | None) -> None:
     if settings["type_widening"] and not settings["schema_evolution"]:
         message = "type_widening lets types change, and schema_evolution, which allows any change,"
         raise ValidationError(f"{message} is off", field="type_widening", value=True)
+    if settings["schema_evolution"] and settings["write_mode"] in {"upsert", "merge"}:
+        hint = "append a row with the new columns first, or add them with another engine"
+        raise _not_there("schema_evolution", "true for upserts", hint)
     if settings["schema_evolution"] and pipeline is not None:
         hint = "add the columns with a sink of its own first; the committer takes them as they are"
         raise _not_there("schema_evolution", "true in a pipeline", hint)
