@@ -101,7 +101,7 @@ def purge(
     if rewritten.outcome == "committed":
         # The log can only be cleaned up to a checkpoint that knows the old files no more.
         table.checkpoint()
-    swept = vacuum(table, settings=settings, **common)
+    swept = vacuum(table, settings=settings, spark=spark, **common)
     cleaned = clean_logs(table, dry_run=dry_run, clock=clock)
     after = before if dry_run else _Hidden.of(table)
     is_whole = not after.file_count

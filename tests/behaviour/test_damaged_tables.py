@@ -146,6 +146,11 @@ CASES = (
         is_safe=True,
     ),
     Case(
+        break_table=damage.leave_tombstone_out_of_checkpoint,
+        names={"checkpoint_differs"},
+        is_safe=True,
+    ),
+    Case(
         break_table=damage.put_part_of_checkpoint, names={"incomplete_checkpoint"}, is_safe=True
     ),
     Case(break_table=damage.break_pointer, names={"corrupt_last_checkpoint"}, is_safe=True),

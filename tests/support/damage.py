@@ -14,6 +14,7 @@ from deltalake import write_deltalake
 from lakehand import open_table
 from lakehand.storage import open_store
 from support.checkpoints import put_checkpoint
+from support.hand_written_logs import remove
 from support.small_tables import commit_by_hand
 
 if TYPE_CHECKING:
@@ -259,6 +260,13 @@ def break_checkpoint(path: Path) -> None:
 def leave_file_out_of_checkpoint(path: Path) -> None:
     lines = [line for version in range(FOLDED) for line in actions(path, version)]
     put_checkpoint(open_store(path), FOLDED, lines)
+
+
+def leave_tombstone_out_of_checkpoint(path: Path) -> None:
+    now_ms = int(time.time() * 1000)
+    newest = commit_by_hand(path, remove("removed-just-now.parquet", at_ms=now_ms))
+    lines = [line for version in range(newest) for line in actions(path, version)]
+    put_checkpoint(open_store(path), newest, lines)
 
 
 def put_part_of_checkpoint(path: Path) -> None:

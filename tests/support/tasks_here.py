@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import TaskOutcome
@@ -29,5 +30,10 @@ class TasksHere(InlineRunner):
 
 def run_tasks_here(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
     """Have the verbs of `modules` run their tasks in this process."""
+    openers = {
+        "open_runner": lambda _settings, **_: TasksHere(),
+        "open_runner_by_size": lambda _settings, **_: nullcontext(lambda _bytes: TasksHere()),
+    }
     for module in modules:
-        monkeypatch.setattr(module, "open_runner", lambda _settings, **_: TasksHere())
+        (name,) = openers.keys() & vars(module).keys()
+        monkeypatch.setattr(module, name, openers[name])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
+from unittest.mock import ANY
 
 import pytest
 
@@ -16,6 +18,11 @@ from support.hand_written_logs import add, metadata, new_log, protocol, put_comm
 
 TXN = {"txn": {"appId": "sink", "version": 7}}
 DOMAIN = {"domainMetadata": {"domain": "mine", "configuration": "{}", "removed": False}}
+NOW = datetime.now(UTC)
+NOW_MS = int(NOW.timestamp() * 1000)
+#: Tombstones live for a week.
+IN_FORCE = remove("a.parquet", at_ms=NOW_MS)
+EXPIRED = remove("b.parquet", at_ms=NOW_MS - 8 * 24 * 3600 * 1000)
 START = (protocol(), metadata(), add("a.parquet"), TXN, DOMAIN)
 VECTOR = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
 
@@ -79,16 +86,35 @@ def test_a_commit_that_replaces_the_deleted_rows_of_a_file_is_in_order():
 def test_a_checkpoint_is_compared_in_all_that_readers_take_from_it(held, difference):
     store = new_log(START, [add("b.parquet")])
     put_checkpoint(store, 0, held)
-    reasons = [checkpoint.reason for checkpoint in examine_log(store).bad]
+    reasons = [checkpoint.reason for checkpoint in examine_log(store, now=NOW).bad]
     assert (difference is None) == (not reasons)
     assert all(difference in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("held", "is_sound"),
+    [
+        ([IN_FORCE, EXPIRED], True),
+        ([IN_FORCE], True),
+        ([EXPIRED], False),
+        ([IN_FORCE, remove("c.parquet", at_ms=NOW_MS)], False),
+        ([remove("a.parquet", at_ms=NOW_MS - 1)], False),
+    ],
+    ids=["all", "expired left out", "one left out", "one too many", "another time"],
+)
+def test_of_tombstones_those_are_compared_that_no_writer_may_have_left_out(held, is_sound):
+    store = new_log(START, [IN_FORCE], [EXPIRED])
+    put_checkpoint(store, 2, [*START[:2], TXN, DOMAIN, *held])
+    assert [checkpoint.reason for checkpoint in examine_log(store, now=NOW).bad] == (
+        [] if is_sound else [ANY]
+    )
 
 
 def test_a_checkpoint_is_not_compared_with_one_that_is_wrong_itself():
     store = new_log(START, [add("b.parquet")])
     put_checkpoint(store, 0, START[:2])
     put_checkpoint(store, 1, [*START, add("b.parquet")])
-    assert [checkpoint.files.version for checkpoint in examine_log(store).bad] == [0]
+    assert [checkpoint.files.version for checkpoint in examine_log(store, now=NOW).bad] == [0]
 
 
 def test_a_log_that_is_written_to_while_it_is_looked_at_is_not_called_broken(monkeypatch):
@@ -106,7 +132,10 @@ def test_a_log_that_is_written_to_while_it_is_looked_at_is_not_called_broken(mon
         return found
 
     monkeypatch.setattr(examination, "list_log", list_and_commit)
-    assert (check_log(store).findings, check_log(store).version) == ((), 1)
+    assert (
+        check_log(store, now=NOW).findings,
+        check_log(store, now=NOW).version,
+    ) == ((), 1)
 
 
 def test_what_lies_below_the_oldest_checkpoint_is_missed_by_nobody():
@@ -114,7 +143,7 @@ def test_what_lies_below_the_oldest_checkpoint_is_missed_by_nobody():
     put_checkpoint(store, 1, [*START, add("b.parquet")])
     store.put("_delta_log/_last_checkpoint", b'{"version":1,"size":6}')
     store.delete([commit_key(0), commit_key(1)])
-    assert check_log(store).findings == ()
+    assert check_log(store, now=NOW).findings == ()
     store.delete([commit_key(2)])
     # Engines ask for a commit at or after the checkpoint that they read.
-    assert [found.name for found in check_log(store).findings] == ["missing_commit"]
+    assert [found.name for found in check_log(store, now=NOW).findings] == ["missing_commit"]

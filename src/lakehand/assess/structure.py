@@ -7,7 +7,6 @@ rows are decoded in tasks.
 
 from __future__ import annotations
 
-import base64
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.engine import CancelToken, open_runner
+from lakehand.engine import CancelToken, open_runner_by_size
+from lakehand.engine.columns import pack_columns, unpack_columns
 from lakehand.errors import error_from_json
 from lakehand.model.verification import Finding
 from lakehand.model.work import DataFile
@@ -38,6 +38,8 @@ __all__ = ["FileTask", "RowTask", "Structure", "check_structure"]
 #: Up to so many files are looked at here; starting tasks would take longer.
 _FILES_HERE = 5_000
 _FILES_A_TASK = 1_000
+#: What is read of a file without its rows.
+_BYTES_READ_A_FILE = 64 * 2**10
 #: Files whose entries are in memory as values at a time, while rows are decoded.
 _FILES_A_ROUND = 10_000
 _COLUMNS = ("path", "bytes", "rows", "deleted_rows", "native")
@@ -59,7 +61,7 @@ class FileTask:
     worker: FormatWorker
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        found = self.worker.check_files(_unpacked(payload["files"]))
+        found = self.worker.check_files(unpack_columns(payload["files"]))
         return {"findings": [finding.to_json() for finding in found]}
 
 
@@ -126,10 +128,10 @@ class _FileCheck:
         return found
 
     def _files_in_tasks(self, files: pa.Table) -> list[Finding]:
-        payloads = [{"files": _packed(portion)} for portion in _sliced(files)]
+        payloads = [{"files": pack_columns(portion)} for portion in _sliced(files)]
         task = FileTask(worker=self._worker)
-        with open_runner(self._settings, spark=self._spark) as runner:
-            outcomes = runner.run(
+        with open_runner_by_size(self._settings, spark=self._spark) as runner_for:
+            outcomes = runner_for(files.num_rows * _BYTES_READ_A_FILE).run(
                 task,
                 payloads,
                 on_result=lambda _: self._count(_FILES_A_TASK),
@@ -142,7 +144,8 @@ class _FileCheck:
         damaged = pc.is_in(self._snapshot.files["path"], pa.array(sorted(skip), pa.string()))
         chosen = np.flatnonzero(~damaged.to_numpy(zero_copy_only=False))
         found: list[Finding] = []
-        with open_runner(self._settings, spark=self._spark) as runner:
+        with open_runner_by_size(self._settings, spark=self._spark) as runner_for:
+            runner = runner_for(pc.sum(self._snapshot.files["bytes"]).as_py() or 0)
             for start in range(0, len(chosen), _FILES_A_ROUND):
                 rows = chosen[start : start + _FILES_A_ROUND].tolist()
                 divided = list(portions(self._table.data_files(self._snapshot, rows)))
@@ -177,17 +180,3 @@ def _gathered(outcomes: Sequence[TaskOutcome]) -> list[Finding]:
 def _sliced(files: pa.Table) -> Iterator[pa.Table]:
     for start in range(0, files.num_rows, _FILES_A_TASK):
         yield files.slice(start, _FILES_A_TASK)
-
-
-def _packed(files: pa.Table) -> str:
-    """Return entries of files as text: a tenth of what they would take as JSON values."""
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, files.schema, options=options) as writer:
-        writer.write_table(files.combine_chunks())
-    return base64.b64encode(sink.getvalue()).decode("ascii")
-
-
-def _unpacked(text: str) -> pa.Table:
-    with pa.ipc.open_stream(base64.b64decode(text)) as reader:
-        return reader.read_all()

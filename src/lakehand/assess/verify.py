@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lakehand.assess.structure import check_structure
-from lakehand.engine import CancelToken, open_runner
+from lakehand.engine import CancelToken, open_runner_by_size
 from lakehand.engine.cores import granted_cores
 from lakehand.errors import (
     CorruptFileError,
@@ -26,12 +26,12 @@ from lakehand.model.verification import ProofCheck, RowsSeen, Verification
 from lakehand.model.work import DataFile, Digest
 from lakehand.observe.clock import SystemClock
 from lakehand.prove.digest import Digester
-from lakehand.prove.evidence import digest_text, total_digest, without_rows
+from lakehand.prove.evidence import digest_text, total_digest, with_rows, without_rows
 from lakehand.prove.row_hash import ALGORITHM, ENGINE
 from lakehand.rewrite.portions import FileProgress, portions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lakehand.engine import Runner, TaskOutcome
     from lakehand.errors import LakehandError
@@ -117,8 +117,10 @@ def _check_proofs(
     versions = [request.version]
     if request.version is None:
         versions = [*_proved_versions(table, every=request.every)]
-    with open_runner(settings, spark=spark) as runner:
-        reading = _Reading(runner=runner, limits=TaskLimits.of(settings), on_progress=on_progress)
+    with open_runner_by_size(settings, spark=spark) as runner_for:
+        reading = _Reading(
+            runner_for=runner_for, limits=TaskLimits.of(settings), on_progress=on_progress
+        )
         return tuple(_check(table, number, reading) for number in versions if number is not None)
 
 
@@ -194,7 +196,7 @@ class _Side:
 class _Reading:
     """Reads files in tasks."""
 
-    runner: Runner
+    runner_for: Callable[[int], Runner]
     limits: TaskLimits
     on_progress: OnProgress | None
 
@@ -205,7 +207,8 @@ class _Reading:
         payloads = [{"files": [asdict(file) for file in portion]} for portion in divided]
         progress = FileProgress(divided, self.on_progress, phase="verify")
         task = DigestTask(worker=worker, limits=self.limits)
-        outcomes = self.runner.run(task, payloads, on_result=progress.count, cancel=CancelToken())
+        runner = self.runner_for(sum(file.bytes for portion in divided for file in portion))
+        outcomes = runner.run(task, payloads, on_result=progress.count, cancel=CancelToken())
         before, after = outcomes[: len(inputs)], outcomes[len(inputs) :]
         return _side(before, len(commit.inputs)), _side(after, len(commit.outputs))
 
@@ -256,6 +259,8 @@ def _verdicts(
         yield "cannot_compare", "unreadable_input", inputs.failure.message
     if inputs.failure is not None:
         yield "cannot_compare", "inputs_gone", inputs.failure.message
+    if expected is None and not check.matches_record:
+        yield "cannot_compare", "not_recorded", "the commit keeps no digest that says which rows"
     record = (
         "" if check.matches_record else "; the digest in the commit is of another engine or kind"
     )
@@ -268,12 +273,15 @@ def _words(seen: RowsSeen | None) -> str:
 
 def _expected(proof: Mapping[str, Any], before: Digest | None) -> Digest | None:
     """Return the rows that were to be left of those before; None where nobody can say."""
-    if before is None or not proof.get("removed_rows"):
+    gone, came = proof.get("removed_rows"), proof.get("added_rows")
+    if before is None or not (gone or came):
         return before
     recorded = (proof.get("algorithm"), proof.get("engine"))
-    if recorded != (before.algorithm, before.engine) or not proof.get("removed_digest"):
+    lacks = (gone and not proof.get("removed_digest")) or (came and not proof.get("added_digest"))
+    if recorded != (before.algorithm, before.engine) or lacks:
         return None
-    return without_rows(before, rows=proof["removed_rows"], digest=proof["removed_digest"])
+    left = without_rows(before, rows=gone, digest=proof["removed_digest"]) if gone else before
+    return with_rows(left, rows=came, digest=proof["added_digest"]) if came else left
 
 
 def _matches_record(proof: Mapping[str, Any], found: Digest | None) -> bool | None:

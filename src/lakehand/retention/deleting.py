@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehand.errors import StorageError
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from lakehand.storage import DeleteFailure, Store
+    from lakehand.storage import Store
 
-__all__ = ["Deleter"]
+__all__ = ["Deleted", "Deleter", "delete_keys", "failures_of"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Deleted:
+    """What came of deleting some files: those that are not told of are gone."""
+
+    #: Errors as JSON, each with the `path` of a file that may still be there.
+    failures: Sequence[Mapping[str, Any]]
+    #: Files that nobody got to in time.
+    late: pa.Table
 
 
 class Deleter:
@@ -25,24 +38,59 @@ class Deleter:
         self.directories = 0
         self.errors: list[Mapping[str, Any]] = []
 
-    def delete(self, files: pa.Table, *, beside: Collection[str] = ()) -> None:
+    def delete(
+        self,
+        files: pa.Table,
+        *,
+        beside: Collection[str] = (),
+        by: Callable[[pa.Table], Deleted] | None = None,
+    ) -> pa.Table:
         """Delete the files of a table with the columns key and bytes, and what lies `beside` them.
 
-        Directories that hold nothing afterwards go, too.
+        Directories that hold nothing afterwards go, too. Returns the files that nobody got to in
+        time, which can only happen to those who delete them elsewhere, `by` order.
         """
         keys = files["key"].to_pylist()
-        failures = self._store.delete(keys)
+        done = by(files) if by else _deleted_here(self._store, files, keys)
         self._store.delete(beside)
-        gone = _without(files, failures) if failures else files
+        left = [failure["path"] for failure in done.failures]
+        gone = _without(files, pa.array(left, pa.string()), done.late["key"])
         self.files += gone.num_rows
         self.bytes += pc.sum(gone["bytes"]).as_py() or 0
-        self.errors += [failure.error.to_json() | {"path": failure.key} for failure in failures]
+        self.errors += done.failures
         self.directories += self._store.remove_empty_directories(_directories(keys))
+        return done.late
+
+    def give_up(self, files: pa.Table) -> None:
+        """Note that nobody got to `files` in time, however often that was tried."""
+        error = StorageError(
+            f"no task came to delete these files of {self._store.url} within its time",
+            path=self._store.url,
+            operation="delete",
+            hint="vacuum again when executors are free; their clocks and the driver's must agree",
+        )
+        self.errors += failures_of(files, error.to_json())
 
 
-def _without(files: pa.Table, failures: Sequence[DeleteFailure]) -> pa.Table:
-    kept = pa.array([failure.key for failure in failures], pa.string())
-    return files.filter(pc.invert(pc.is_in(files["key"], value_set=kept)))
+def delete_keys(store: Store, keys: Sequence[str]) -> list[dict[str, Any]]:
+    """Delete objects; return the errors of those that are still there."""
+    return [failure.error.to_json() | {"path": failure.key} for failure in store.delete(keys)]
+
+
+def failures_of(files: pa.Table, error: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return an error as that of every single file."""
+    return [{**error, "path": key} for key in files["key"].to_pylist()]
+
+
+def _deleted_here(store: Store, files: pa.Table, keys: Sequence[str]) -> Deleted:
+    return Deleted(failures=delete_keys(store, keys), late=files.slice(0, 0))
+
+
+def _without(files: pa.Table, *lists: pa.Array | pa.ChunkedArray) -> pa.Table:
+    for keys in lists:
+        if len(keys):
+            files = files.filter(pc.invert(pc.is_in(files["key"], value_set=keys)))
+    return files
 
 
 def _directories(keys: Iterable[str]) -> set[str]:

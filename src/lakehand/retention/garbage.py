@@ -189,6 +189,13 @@ class Garbage:
                 return chosen
         return _NO_FILES
 
+    def still_doomed(self, files: pa.Table) -> pa.Table:
+        """Return those of `files`, which were taken out before, that nothing has kept since."""
+        with self._registered("chosen", files):
+            return self._connection.sql(
+                "SELECT key, bytes FROM going SEMI JOIN chosen USING (key) ORDER BY place"
+            ).to_arrow_table()
+
     def _put_in_order(self) -> int:
         self._connection.execute(
             "INSERT INTO going SELECT key, bytes, row_number() OVER (ORDER BY key) - 1 FROM doomed"

@@ -8,7 +8,7 @@ reference was checked again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from lakehand.observe import Progress
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.steps import Step, reached
 from lakehand.retention import quarantine as quarantines
+from lakehand.retention.crew import Crew
 from lakehand.retention.deleting import Deleter
 from lakehand.retention.garbage import Garbage, open_garbage
 from lakehand.retention.pins import list_pins
@@ -27,10 +28,13 @@ from lakehand.runs.state import is_idle
 from lakehand.storage.scanning import batch_of_objects
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from lakehand.formats.base import FormatTable
     from lakehand.model.reports import Outcome
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
+    from lakehand.retention.deleting import Deleted
     from lakehand.retention.promise import Promise
     from lakehand.retention.quarantine import Quarantine
     from lakehand.settings import Settings
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["Mode", "VacuumRequest", "vacuum"]
 
 Mode = Literal["full", "lite"]
+#: How often files are handed to tasks that do not get to them in time.
+_TIMES = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,19 +70,21 @@ def vacuum(
     settings: Settings,
     request: VacuumRequest | None = None,
     dry_run: bool = False,
+    spark: Any = None,
     on_progress: OnProgress | None = None,
     clock: Clock | None = None,
 ) -> VacuumReport:
     """Set aside what no version within the retention needs, and delete what was set aside before.
 
-    RefusedError if it is not known which files those versions need.
+    Where files are many and there is a Spark, its tasks list and delete them. RefusedError if it is
+    not known which files those versions need.
     """
     asked, clock = request or VacuumRequest(), clock or SystemClock()
     started = clock.monotonic()
     promise = read_promise(table, settings, clock)
-    with open_garbage() as garbage:
+    with open_garbage() as garbage, Crew(table.store, promise.settings, spark=spark) as crew:
         tell = on_progress or _tell_nobody
-        work = _Vacuum(promise, asked, garbage, dry_run=dry_run, tell=tell)
+        work = _Vacuum(promise, asked, garbage, crew, dry_run=dry_run, tell=tell)
         undone = None
         if asked.undo is None:
             work.run()
@@ -93,6 +101,7 @@ class _Vacuum:
         promise: Promise,
         asked: VacuumRequest,
         garbage: Garbage,
+        crew: Crew,
         *,
         dry_run: bool,
         tell: OnProgress,
@@ -103,6 +112,7 @@ class _Vacuum:
         self._asked = asked
         self._dry_run = dry_run
         self._garbage = garbage
+        self._crew = crew
         self._tell = tell
         self._deleter = Deleter(self._store)
         self._due: list[Quarantine] = []
@@ -165,11 +175,17 @@ class _Vacuum:
         self._look_again()
 
     def _list(self) -> None:
-        names = self._promise.names
-        batches = self._store.scan(enter=names.may_hold_data)
         self._tell(Progress(phase="scanning", done=0, unit="files"))
-        for count in self._garbage.scan(batches, names=names, young_since=self._promise.since):
+        names, since = self._promise.names, self._promise.since
+        for count in self._garbage.scan(self._batches(), names=names, young_since=since):
             self._tell(Progress(phase="scanning", done=count, unit="files"))
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        """Stream all files; if they are too many for this process, tasks list the rest."""
+        names, most = self._promise.names, self._crew.files_without
+        scan = self._store.scan(enter=names.may_hold_data, most_objects=most)
+        yield from scan
+        yield from self._crew.list(scan.left, names=names)
 
     def _find_forgotten(self) -> None:
         forgotten = self._table.forgotten(before=self._promise.since)
@@ -260,9 +276,20 @@ class _Vacuum:
             files = self._garbage.next_doomed()
             if not files.num_rows:
                 return
-            self._deleter.delete(files, beside=self._garbage.checksums_of(files))
+            self._delete_batch(files, by=self._crew.delete if self._crew.is_needed(total) else None)
             reached(Step.VACUUM_DELETING)
             done += files.num_rows
+
+    def _delete_batch(self, files: pa.Table, *, by: Callable[[pa.Table], Deleted] | None) -> None:
+        """Delete some files; those that nobody got to in time are looked at again first."""
+        for _ in range(_TIMES):
+            beside = self._garbage.checksums_of(files)
+            late = self._deleter.delete(files, beside=beside, by=by)
+            if not late.num_rows:
+                return
+            self._look_again()
+            files = self._garbage.still_doomed(late)
+        self._deleter.give_up(files)
 
     def _deletion(self) -> Deletion:
         files, size = self._to_delete

@@ -22,6 +22,7 @@ class RetentionVerbs:
 
     _handle: FormatTable
     _settings: Settings
+    _spark: Any
 
     def vacuum(
         self,
@@ -47,6 +48,7 @@ class RetentionVerbs:
             settings=self._settings.with_call(settings),
             request=VacuumRequest(mode=mode, expire=expire, undo=undo),
             dry_run=dry_run,
+            spark=self._spark,
             on_progress=on_progress,
         )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
-from lakehand.engine import CancelToken, open_runner
+from lakehand.engine import CancelToken, open_runner_by_size
 from lakehand.errors import LakehandError, error_from_json
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.base import require_capability
@@ -175,7 +175,8 @@ def _compute(chosen: _Chosen, clock: Clock, *, spark: Any, on_progress: OnProgre
     divided = list(portions(chosen.files))
     payloads = [{"files": [asdict(file) for file in portion]} for portion in divided]
     progress = FileProgress(divided, on_progress, phase="read")
-    with open_runner(chosen.settings, spark=spark) as runner:
+    with open_runner_by_size(chosen.settings, spark=spark) as runner_for:
+        runner = runner_for(sum(file.bytes for file in chosen.files))
         outcomes = runner.run(task, payloads, on_result=progress.count, cancel=CancelToken())
     return _gather(chosen, outcomes)
 

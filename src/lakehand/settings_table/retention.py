@@ -46,4 +46,12 @@ RETENTION: tuple[Setting, ...] = (
         help="Let vacuum delete files that Iceberg, Hudi or symlink metadata beside the table may"
         " still name.",
     ),
+    Setting(
+        name="vacuum_tasks_above",
+        parse=int,
+        default=500_000,
+        help="With so many files, vacuum lists and deletes the others in tasks, where a Spark"
+        " session is there or Spark was asked for; without, it does all of it itself.",
+        minimum=0,
+    ),
 )

@@ -95,6 +95,14 @@ RUNNING: tuple[Setting, ...] = (
         help="Spark Connect URL (sc://host:port); not set: no Spark Connect.",
     ),
     Setting(
+        name="spark_above_bytes",
+        parse=parse_bytes,
+        default=_GIB,
+        help="Verbs that only read files start Spark by themselves for more than this; below it"
+        " they use processes of this machine, unless Spark was asked for.",
+        minimum=0,
+    ),
+    Setting(
         name="task_memory_bytes",
         parse=parse_bytes,
         default=2 * _GIB,

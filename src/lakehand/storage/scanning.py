@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,10 +12,11 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from lakehand.storage.objects import ObjectInfo
 
-__all__ = ["SCAN_SCHEMA", "Scanned", "Scanner", "batch_of_objects", "scan_tree"]
+__all__ = ["SCAN_SCHEMA", "Scanned", "Scanner", "TreeScan", "batch_of_objects"]
 
 SCAN_SCHEMA = pa.schema(
     [
@@ -51,22 +53,53 @@ class Scanner:
     parallel: int
 
 
-def scan_tree(scanner: Scanner, *, enter: Callable[[str], bool]) -> Iterator[pa.RecordBatch]:
-    """Stream all objects, in no order, several directories at a time."""
-    pending, asked = [""], deque[Future[Scanned]]()
-    with ThreadPoolExecutor(scanner.parallel) as pool:
-        try:
-            while pending or asked:
-                while pending and len(asked) < _AHEAD:
-                    asked.append(pool.submit(scanner.scan, pending[-scanner.width :]))
-                    del pending[-scanner.width :]
-                found = asked.popleft().result()
-                pending += filter(enter, found.directories)
-                if found.objects.num_rows:
-                    yield found.objects
-        finally:
-            for future in asked:
-                future.cancel()
+class TreeScan:
+    """A listing of trees: iterate over it once, for all objects in no order."""
+
+    def __init__(
+        self,
+        scanner: AbstractContextManager[Scanner],
+        *,
+        enter: Callable[[str], bool],
+        directories: Iterable[str],
+        most_objects: int | None = None,
+    ) -> None:
+        self._scanner = scanner
+        self._enter = enter
+        self._most_objects = math.inf if most_objects is None else most_objects
+        self._found = 0
+        #: Directories that were not looked into: at the end there are some only if there were too
+        #: many objects. A few more than allowed are found: requests under way are waited for.
+        self.left = [*directories]
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Stream the objects, several directories at a time."""
+        asked = deque[Future[Scanned]]()
+        with self._scanner as scanner, ThreadPoolExecutor(scanner.parallel) as pool:
+            try:
+                while asked or self._goes_on:
+                    while self._goes_on and len(asked) < self._ahead(scanner):
+                        asked.append(pool.submit(scanner.scan, self._next(scanner.width)))
+                    found = asked.popleft().result()
+                    self.left += filter(self._enter, found.directories)
+                    self._found += found.objects.num_rows
+                    if found.objects.num_rows:
+                        yield found.objects
+            finally:
+                for future in asked:
+                    future.cancel()
+
+    @property
+    def _goes_on(self) -> bool:
+        return bool(self.left) and self._found < self._most_objects
+
+    def _ahead(self, scanner: Scanner) -> int:
+        return _AHEAD if self._most_objects == math.inf else scanner.parallel
+
+    def _next(self, count: int) -> list[str]:
+        chosen = self.left[-count:]
+        del self.left[-count:]
+        return chosen
 
 
 def batch_of_objects(objects: Iterable[ObjectInfo]) -> pa.RecordBatch:

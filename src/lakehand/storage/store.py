@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -21,14 +22,12 @@ from lakehand.storage.location import parse_location, parse_log_path
 from lakehand.storage.objects import DeleteFailure, ObjectReader
 from lakehand.storage.options import Options, connect_options
 from lakehand.storage.retry import RetryPolicy, with_retry
-from lakehand.storage.scanning import scan_tree
+from lakehand.storage.scanning import TreeScan
 
 if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
-
-    import pyarrow as pa
 
     from lakehand.storage.backend import Backend
     from lakehand.storage.location import Location
@@ -193,16 +192,25 @@ class Store:
                 return
 
     def scan(
-        self, *, enter: Callable[[str], bool] = lambda _directory: True
-    ) -> Iterator[pa.RecordBatch]:
-        """Stream all objects as rows of `SCAN_SCHEMA`, in no order, directories in parallel.
+        self,
+        *,
+        enter: Callable[[str], bool] = lambda _directory: True,
+        directories: Iterable[str] = ("",),
+        most_objects: int | None = None,
+    ) -> TreeScan:
+        """Stream objects below `directories` as rows of `SCAN_SCHEMA`, in no order, in parallel.
 
         A directory that `enter` says no to is left out where the store has directories; elsewhere
-        its objects may be among the others.
+        its objects may be among the others. After `most_objects` no further directory is begun.
         """
+        chosen = map(check_prefix, directories)
+        return TreeScan(self._scanner(), enter=enter, directories=chosen, most_objects=most_objects)
+
+    @contextmanager
+    def _scanner(self) -> Iterator[Scanner]:
         with self._backend.scanner() as scanner:
             attempt = partial(self._scan, scanner)
-            yield from scan_tree(replace(scanner, scan=attempt), enter=enter)
+            yield replace(scanner, scan=attempt)
 
     def _scan(self, scanner: Scanner, directories: Sequence[str]) -> Scanned:
         return self._try(lambda: scanner.scan(directories))

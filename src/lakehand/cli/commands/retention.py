@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from lakehand.cli.opening import open_for_command
-from lakehand.cli.options import setting_option, table_options
+from lakehand.cli.options import engine_options, setting_option, table_options
 from lakehand.cli.output import print_document, print_screen
 from lakehand.cli.progress import progress_bar
 from lakehand.errors import EXIT_FAILED
@@ -33,6 +33,7 @@ from lakehand.errors import EXIT_FAILED
 )
 @click.option("--undo", metavar="ID", help="Give back what was set aside under this id.")
 @click.option("--expire", is_flag=True, help="Only delete what is past its grace.")
+@engine_options
 def vacuum(
     table: str,
     storage_options: dict[str, str],
@@ -43,6 +44,9 @@ def vacuum(
 
     They are set aside first and deleted by a later vacuum, when their grace is over; until then
     --undo gives them back. --grace 0 deletes at once. Exit code 1 if some could not be deleted.
+
+    Very many files are listed and deleted in tasks, if --engine spark, --master or --remote says
+    on which Spark.
     """
     from lakehand.cli.screens.retention import vacuum_screen
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
-__all__ = ["CheckpointContent", "open_content"]
+__all__ = ["CheckpointContent", "expired_tombstones_ms", "open_content"]
 
 #: File actions that are held in memory at a time.
 BATCH_ROWS = 50_000
@@ -90,14 +90,19 @@ def open_content(store: Store, segment: LogSegment, *, clock: Clock) -> Iterator
         state = fold(source.other_actions(), table=store.url, version=segment.version)
         require_write("checkpoint", state.protocol, state.metadata, table=store.url)
         properties = state.metadata.configuration
-        retention = interval_property(properties, _TOMBSTONE_RETENTION, "interval 1 week")
         yield CheckpointContent(
             version=segment.version,
             form=_form(source, state),
             actions=tuple(_actions(state, now)),
-            expired_ms=_milliseconds_before(now, retention),
+            expired_ms=expired_tombstones_ms(properties, now),
             source=source,
         )
+
+
+def expired_tombstones_ms(properties: Mapping[str, str], now: datetime) -> int:
+    """Return from which time, and earlier, tombstones have expired; in milliseconds since 1970."""
+    retention = interval_property(properties, _TOMBSTONE_RETENTION, "interval 1 week")
+    return _milliseconds_before(now, retention)
 
 
 def _form(source: LogSource, state: LogState) -> CheckpointForm:

@@ -132,7 +132,9 @@ class _Cleanup:
         candidates = [c for c in listing.checkpoints if c.version <= horizon]
         for checkpoint in sorted(candidates, key=lambda c: c.rank, reverse=True):
             check = check_checkpoint(self._store, checkpoint)
-            if check.problem is None and not checkpoint_difference(self._store, checkpoint):
+            if check.problem is None and not checkpoint_difference(
+                self._store, checkpoint, now=self._now
+            ):
                 return check, reason
             reason = f"the checkpoint of version {checkpoint.version} is damaged"
         return None, reason or f"version {horizon} has no checkpoint at or below it"

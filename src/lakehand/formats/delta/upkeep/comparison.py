@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakehand.errors import (
@@ -10,6 +11,7 @@ from lakehand.errors import (
     ObjectNotFoundError,
     VersionNotFoundError,
 )
+from lakehand.formats.delta.checkpoints.content import expired_tombstones_ms
 from lakehand.formats.delta.log.discovery import LogSegment, find_segment
 from lakehand.formats.delta.log.listing import list_log
 from lakehand.formats.delta.log.replay import live_relation
@@ -18,8 +20,10 @@ from lakehand.formats.delta.log.state import fold
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from datetime import datetime
 
     from lakehand.formats.delta.log.listing import CheckpointFiles
+    from lakehand.formats.delta.log.source import LogSource
     from lakehand.formats.delta.log.state import LogState
     from lakehand.storage import Store
 
@@ -37,15 +41,25 @@ _IDENTITY = (
     "deletionVector.pathOrInlineDv, deletionVector.offset, deletionVector.cardinality)"
 )
 _COMPARED = ("size", "deletionVector", "partitionValues", "baseRowId")
+_TOMBSTONE = (
+    "hash(path_key, deletionTimestamp, deletionVector.storageType, "
+    "deletionVector.pathOrInlineDv, deletionVector.offset)"
+)
+_COMPARED_TOMBSTONE = ("deletionTimestamp", "deletionVector")
+#: What is compared of files, in the words of a report.
+_KINDS = ("files", "tombstones in force")
+#: How far the clocks of those who write checkpoints may be ahead.
+_CLOCKS_DIFFER = timedelta(hours=1)
 
 
 def checkpoint_difference(
-    store: Store, checkpoint: CheckpointFiles, *, distrusted: Collection[str] = ()
+    store: Store, checkpoint: CheckpointFiles, *, now: datetime, distrusted: Collection[str] = ()
 ) -> str | None:
     """Say in what a checkpoint differs from a replay without it; None: in nothing.
 
     None as well where the commits before it are gone: then it is the only witness. The checkpoint
     itself must be readable; older ones with a file in `distrusted` are not taken for the replay.
+    Tombstones are compared that no writer may have left out, because they have not expired `now`.
     """
     alone = LogSegment(version=checkpoint.version, checkpoint=checkpoint, commits=())
     others = {
@@ -58,22 +72,38 @@ def checkpoint_difference(
         replayed = find_segment(
             store, version=checkpoint.version, distrusted=others | set(distrusted)
         )
-        expected, state = _files(store, replayed), _state(store, replayed)
+        state = _state(store, replayed)
+        since = _expired_ms(state, now)
+        expected = _named(store, replayed, since)
     except (CorruptLogError, CorruptFileError, VersionNotFoundError, ObjectNotFoundError):
         return None
-    found = _files(store, alone)
-    if found != expected:
-        return f"it holds {found[0]:,} files, or others than the {expected[0]:,} of the commits"
+    for kind, found, wanted in zip(_KINDS, _named(store, alone, since), expected, strict=True):
+        if found != wanted:
+            return f"it holds {found[0]:,} {kind}, or others than the {wanted[0]:,} of the commits"
     return _other_difference(_state(store, alone), state)
 
 
-def _files(store: Store, segment: LogSegment) -> tuple[int, str]:
-    """Return the number of live files and a sum over what identifies each of them."""
+def _named(store: Store, segment: LogSegment, since: int) -> list[tuple[int, str]]:
+    """Return the number of live files, of tombstones since then, and a sum that tells which."""
     with open_log_source(store, segment) as source:
-        relation = live_relation(source, "add", _COMPARED)
-        query = f"SELECT count(*) AS n, sum({_IDENTITY})::VARCHAR AS total FROM {relation}"
-        row = source.stream(query).read_all().to_pylist()[0]
-        return row["n"], row["total"] or ""
+        files = live_relation(source, "add", _COMPARED)
+        removed = live_relation(source, "remove", _COMPARED_TOMBSTONE)
+        is_in_force = f"coalesce(deletionTimestamp, 0) > {since}"
+        return [
+            _sum(source, _IDENTITY, files),
+            _sum(source, _TOMBSTONE, f"{removed} WHERE {is_in_force}"),
+        ]
+
+
+def _sum(source: LogSource, identity: str, relation: str) -> tuple[int, str]:
+    query = f"SELECT count(*) AS n, sum({identity})::VARCHAR AS total FROM {relation}"
+    row = source.stream(query).read_all().to_pylist()[0]
+    return row["n"], row["total"] or ""
+
+
+def _expired_ms(state: LogState, now: datetime) -> int:
+    """Return until when tombstones may have expired for whoever has written a checkpoint."""
+    return expired_tombstones_ms(state.metadata.configuration, now + _CLOCKS_DIFFER)
 
 
 def _state(store: Store, segment: LogSegment) -> LogState:

@@ -22,6 +22,7 @@ from lakehand.formats.delta.upkeep.comparison import checkpoint_difference
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
+    from datetime import datetime
 
     from lakehand.formats.delta.checkpoints.check import CheckpointCheck
     from lakehand.formats.delta.checkpoints.last_checkpoint import LastCheckpoint
@@ -98,23 +99,23 @@ class LogExamination:
         return max((version for version, can in self.buildable.items() if can), default=None)
 
 
-def examine_log(store: Store) -> LogExamination:
+def examine_log(store: Store, *, now: datetime) -> LogExamination:
     """Look at every commit and every checkpoint. Nothing but an unreachable store raises.
 
     A log that changes while it is looked at may seem broken, so it is then looked at again.
     """
     for _ in range(_LOOKS - 1):
-        log = _examine(store)
+        log = _examine(store, now)
         if list_log(store) == log.listing:
             return log
-    return _examine(store)
+    return _examine(store, now)
 
 
-def _examine(store: Store) -> LogExamination:
+def _examine(store: Store, now: datetime) -> LogExamination:
     objects = tuple(i for i in store.list(f"{LOG_DIRECTORY}/") if i.key.count("/") == 1)
     listing = list_log(store)
     commits = {facts.version: facts for facts in examine_commits(store, listing.commit_bytes)}
-    sound, bad = _checkpoints(store, listing)
+    sound, bad = _checkpoints(store, listing, now)
     missing = tuple(_missing(listing, commits))
     buildable = _buildable(listing, commits, [check.version for check in sound])
     newest, refusal, failure = _newest_snapshot(store, listing, commits, bad, buildable)
@@ -135,7 +136,7 @@ def _examine(store: Store) -> LogExamination:
 
 
 def _checkpoints(
-    store: Store, listing: LogListing
+    store: Store, listing: LogListing, now: datetime
 ) -> tuple[list[CheckpointCheck], list[BadCheckpoint]]:
     """Read every checkpoint, oldest first, each compared with a replay from a sound one."""
     sound: list[CheckpointCheck] = []
@@ -146,7 +147,7 @@ def _checkpoints(
             bad.append(BadCheckpoint(files=files, reason=check.problem))
             continue
         distrusted = {key for other in bad for key in other.files.keys}
-        difference = _difference(store, files, distrusted)
+        difference = _difference(store, files, distrusted, now)
         if difference is None:
             sound.append(check)
         else:
@@ -155,10 +156,10 @@ def _checkpoints(
 
 
 def _difference(
-    store: Store, files: CheckpointFiles, distrusted: Collection[str]
+    store: Store, files: CheckpointFiles, distrusted: Collection[str], now: datetime
 ) -> BadCheckpoint | None:
     try:
-        reason = checkpoint_difference(store, files, distrusted=distrusted)
+        reason = checkpoint_difference(store, files, now=now, distrusted=distrusted)
     except (CorruptFileError, CorruptLogError, ObjectNotFoundError) as error:
         return BadCheckpoint(files=files, reason=error.message)
     return None if reason is None else BadCheckpoint(files=files, reason=reason, differs=True)

@@ -27,6 +27,7 @@ from lakehand.model.verification import LogCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from lakehand.formats.delta.upkeep.examination import LogExamination
     from lakehand.model.snapshot import Snapshot
@@ -38,9 +39,9 @@ __all__ = ["check_log", "log_findings"]
 _READER_LIST, _WRITER_LIST = 3, 7
 
 
-def check_log(store: Store) -> LogCheck:
+def check_log(store: Store, *, now: datetime) -> LogCheck:
     """Say what is wrong with the log of a table, also where the table cannot be opened."""
-    log = examine_log(store)
+    log = examine_log(store, now=now)
     return LogCheck(
         version=log.version,
         readable_version=None if log.state is None else log.state.segment.version,

@@ -41,7 +41,7 @@ def repair_log(
     store: Store, *, clock: Clock, accept_data_loss: bool = False, dry_run: bool = False
 ) -> LogRepair:
     """Set right what can be set right in the log; `dry_run` only says what that would be."""
-    log = examine_log(store)
+    log = examine_log(store, now=clock.now())
     findings = tuple(log_findings(store, log))
     refusal = _feature_refusal(store, log)
     if refusal is not None:

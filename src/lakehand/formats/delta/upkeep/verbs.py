@@ -42,7 +42,7 @@ class DeltaUpkeep:
         )
 
     def check_log(self) -> LogCheck:
-        return check_log(self.store)
+        return check_log(self.store, now=self._clock.now())
 
     def check_entries(self, snapshot: Snapshot) -> tuple[Finding, ...]:
         return tuple(duplicate_files(snapshot.files, version=snapshot.version))

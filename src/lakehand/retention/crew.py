@@ -1,0 +1,148 @@
+"""Tasks of Spark that list and delete files, where these are too many for one process."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from lakehand.engine import is_spark_asked_for, open_runner
+from lakehand.engine.columns import pack_columns, unpack_columns
+from lakehand.errors import error_from_json
+from lakehand.retention.deleting import Deleted, delete_keys, failures_of
+from lakehand.storage.scanning import SCAN_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lakehand.engine import Runner
+    from lakehand.formats.data_names import DataNames
+    from lakehand.settings import Settings
+    from lakehand.storage import Store
+
+__all__ = ["Crew", "DeleteTask", "ListTask", "Window"]
+
+#: What a round of listing returns is in memory at once: so many tasks with so many files each.
+_TASKS_A_ROUND = 32
+_FILES_LISTED_A_TASK = 50_000
+_DIRECTORIES_A_TASK = 500
+_FILES_DELETED_A_TASK = 2_000
+#: Files that are deleted before a task looks at its clock again.
+_FILES_AT_A_TIME = 1_000
+#: How long tasks may delete what was found to be garbage at the beginning.
+_WINDOW_SECONDS = 120.0
+#: How much the clock of an executor may be behind.
+_CLOCK_SECONDS = 30.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Window:
+    """When tasks may delete: an attempt that Spark has given up may come back any time later."""
+
+    opens_at: float
+    closes_at: float
+
+    @classmethod
+    def from_now(cls) -> Self:
+        now = time.time()
+        return cls(opens_at=now - _CLOCK_SECONDS, closes_at=now + _WINDOW_SECONDS)
+
+    @property
+    def is_open(self) -> bool:
+        return self.opens_at <= time.time() <= self.closes_at
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListTask:
+    """A function from directories to the files below them. Picklable."""
+
+    store: Store
+    names: DataNames
+
+    def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        scan = self.store.scan(
+            enter=self.names.may_hold_data,
+            directories=payload["directories"],
+            most_objects=payload["most_objects"],
+        )
+        found = pa.Table.from_batches(scan, SCAN_SCHEMA)
+        return {"files": pack_columns(found), "left": scan.left}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeleteTask:
+    """A function from keys to what came of deleting them. Picklable, and harmless if repeated."""
+
+    store: Store
+    window: Window
+
+    def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        keys = unpack_columns(payload["files"])["key"].to_pylist()
+        tried, failures = 0, list[dict[str, Any]]()
+        while tried < len(keys) and self.window.is_open:
+            failures += delete_keys(self.store, keys[tried : tried + _FILES_AT_A_TIME])
+            tried = min(tried + _FILES_AT_A_TIME, len(keys))
+        return {"tried": tried, "failures": failures}
+
+
+class Crew:
+    """Tasks of Spark, if somebody asked for Spark and there is much to do.
+
+    Spark is started when the first task is due.
+    """
+
+    def __init__(self, store: Store, settings: Settings, *, spark: Any = None) -> None:
+        self._store = store
+        self._runner: Runner = open_runner(settings, spark=spark)
+        is_wanted = is_spark_asked_for(settings, spark=spark)
+        #: Up to so many files are listed and deleted without tasks; None: all are.
+        self.files_without: int | None = settings["vacuum_tasks_above"] if is_wanted else None
+
+    def is_needed(self, files: int) -> bool:
+        return self.files_without is not None and files > self.files_without
+
+    def list(self, directories: Sequence[str], *, names: DataNames) -> Iterator[pa.RecordBatch]:
+        """Stream all files below `directories`, as `Store.scan` does; a failed task is raised."""
+        task, pending = ListTask(store=self._store, names=names), [*directories]
+        while pending:
+            # Few directories are only opened, so that more tasks share what is below them.
+            most = _FILES_LISTED_A_TASK if len(pending) >= _TASKS_A_ROUND else 1
+            portions = [*_round(pending)]
+            del pending[: sum(map(len, portions))]
+            payloads = [{"directories": portion, "most_objects": most} for portion in portions]
+            for outcome in self._runner.run(task, payloads):
+                if outcome.result is None:
+                    raise error_from_json(outcome.failure or {})
+                pending += outcome.result["left"]
+                yield from unpack_columns(outcome.result["files"]).to_batches()
+
+    def delete(self, files: pa.Table) -> Deleted:
+        """Delete the files of a table with the column key, all within a window from now on."""
+        starts = range(0, files.num_rows, _FILES_DELETED_A_TASK)
+        portions = [files.slice(start, _FILES_DELETED_A_TASK) for start in starts]
+        payloads = [{"files": pack_columns(portion.select(["key"]))} for portion in portions]
+        task = DeleteTask(store=self._store, window=Window.from_now())
+        failures: list[Mapping[str, Any]] = []
+        late = [files.slice(0, 0)]
+        for outcome, portion in zip(self._runner.run(task, payloads), portions, strict=True):
+            if outcome.result is None:
+                failures += failures_of(portion, outcome.failure or {})
+            else:
+                failures += outcome.result["failures"]
+                late.append(portion.slice(outcome.result["tried"]))
+        return Deleted(failures=failures, late=pa.concat_tables(late))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.close()
+
+
+def _round(directories: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Divide directories among the tasks of one round; if they are many, some are left."""
+    size = min(-(-len(directories) // _TASKS_A_ROUND), _DIRECTORIES_A_TASK)
+    for start in range(0, min(len(directories), size * _TASKS_A_ROUND), size):
+        yield directories[start : start + size]
