@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from lakehand.model.order import Curve
     from lakehand.model.reports import ClusterReport
     from lakehand.observe import OnProgress
+    from lakehand.planning.plan import Plan
     from lakehand.planning.restriction import FileFilter
     from lakehand.settings import Settings
 
@@ -24,7 +25,7 @@ class OrderingVerbs:
     _settings: Settings
     _spark: Any
 
-    def cluster(
+    def cluster(  # noqa: PLR0913  the options of the command
         self,
         *,
         by: str | Sequence[str] = (),
@@ -32,6 +33,7 @@ class OrderingVerbs:
         full: bool = False,
         where: str | None = None,
         file_filter: FileFilter | None = None,
+        plan: Plan | None = None,
         automatic: bool = False,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
@@ -43,7 +45,8 @@ class OrderingVerbs:
         columns are those that the table declares. Files in order are left alone unless too many lie
         over one another; `full` rewrites all. `curve` is `hilbert`, `zorder` or `linear`: the last
         sorts by one column after the other, and may be told `a DESC NULLS LAST`. The other
-        arguments are those of `compact`.
+        arguments are those of `compact`. After a dry run the report says what is expected, tried
+        on a sample of the rows.
         """
         from lakehand.maintain import cluster
         from lakehand.rewrite.prepare import Request
@@ -58,6 +61,7 @@ class OrderingVerbs:
                 full=full,
                 where=where,
                 file_filter=file_filter,
+                plan=plan,
                 automatic=automatic,
             ),
             spark=self._spark,

@@ -17,6 +17,7 @@ from lakehand.observe.clock import Clock, SystemClock
 from lakehand.rewrite.batches import Batches
 from lakehand.rewrite.cluster_report import cluster_report
 from lakehand.rewrite.execute import GroupProgress, rewrite_groups
+from lakehand.rewrite.layout_forecast import expected_files
 from lakehand.rewrite.ordering import order_of
 from lakehand.rewrite.prepare import Request, make_plan
 from lakehand.rewrite.rehearsal import rehearse
@@ -79,6 +80,8 @@ def cluster(
     report = _rewrite(planned, watch, spark=spark, dry_run=dry_run, tell=tell)
     order = order_of(planned.plan.order, planned.plan.curve or "linear")
     before = after = planned.snapshot.files
+    if dry_run:
+        after, _ = expected_files(planned, order)
     if report.outcome == "committed":
         after = table.snapshot(version=report.version, statistics=order.columns).files
     return cluster_report(report, order, before=before, after=after)

@@ -18,7 +18,7 @@ from lakehand.model.reports import CheckpointReport
 from lakehand.observe.clock import SystemClock
 from lakehand.retention.upkeep_verbs import UpkeepVerbs
 from lakehand.retention.verbs import RetentionVerbs
-from lakehand.rewrite.prepare import Request, make_plan
+from lakehand.rewrite.prepare import Request, make_plan, plan_request
 from lakehand.rows.verbs import RowVerbs
 from lakehand.settings import Settings
 from lakehand.sink.spark_verbs import SparkVerbs
@@ -36,13 +36,14 @@ if TYPE_CHECKING:
     from lakehand.assess.checkup import HealthReport
     from lakehand.formats.base import FormatTable
     from lakehand.model.history import Difference, HistoryEntry
+    from lakehand.model.order import Curve
     from lakehand.model.purging import PurgeReport
     from lakehand.model.reports import OperationReport, StatisticsReport
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe import OnProgress
     from lakehand.planning.plan import Plan
     from lakehand.planning.restriction import FileFilter
-    from lakehand.rewrite.prepare import Planned
+    from lakehand.rewrite.prepare import Planned, RewriteOperation
 
 __all__ = ["Table", "check_health", "create_table", "open_table"]
 
@@ -253,6 +254,10 @@ class Table(
     def plan(
         self,
         *,
+        operation: RewriteOperation | None = None,
+        by: str | Sequence[str] = (),
+        curve: Curve = "hilbert",
+        full: bool = False,
         where: str | None = None,
         file_filter: FileFilter | None = None,
         automatic: bool = False,
@@ -260,16 +265,28 @@ class Table(
     ) -> Plan:
         """Say what `compact` would rewrite, why, and what it would cost. Writes nothing.
 
-        The arguments are those of `compact`, which takes the plan as `plan=`, at once or later.
+        With `by`, `full` or `operation="cluster"` it says that of `cluster`, and what queries would
+        have of it. The arguments are those of the verb, which takes the plan as `plan=`, at once or
+        later.
         """
-        request = Request(where=where, file_filter=file_filter, automatic=automatic)
+        request = plan_request(
+            operation,
+            by=by,
+            curve=curve,
+            full=full,
+            where=where,
+            file_filter=file_filter,
+            automatic=automatic,
+        )
         return self.planned(request, **settings).plan
 
     def planned(self, request: Request, **settings: Any) -> Planned:
         """Return a plan with the snapshot it was made from and the reason of every file."""
+        from lakehand.rewrite.layout_forecast import forecast_layout
         from lakehand.rewrite.rehearsal import rehearse
 
-        return rehearse(make_plan(self._handle, self._settings.with_call(settings), request))
+        planned = make_plan(self._handle, self._settings.with_call(settings), request)
+        return forecast_layout(rehearse(planned))
 
     def compact(
         self,

@@ -1,4 +1,4 @@
-"""The plan of a compaction: a plain value that can be printed, stored, sent and carried out."""
+"""The plan of a rewrite: a plain value that can be printed, stored, sent and carried out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import ReplanError, ValidationError
-from lakehand.model.reports import Forecast, Remaining
+from lakehand.model.reports import Forecast, Measured, Remaining
 from lakehand.planning.policy import CompactionPolicy
 
 if TYPE_CHECKING:
@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from lakehand.model.work import Method
     from lakehand.planning.surveyed import Integers
 
-__all__ = ["PLAN_FORM", "Plan", "PlannedGroup", "locate_inputs", "partition_text"]
+__all__ = [
+    "PLAN_FORM",
+    "LayoutForecast",
+    "Plan",
+    "PlannedGroup",
+    "locate_inputs",
+    "partition_text",
+]
 
 
 #: Number of the document's form. A plan of another form is refused, never guessed at.
@@ -63,6 +70,26 @@ class PlannedGroup:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LayoutForecast:
+    """What queries are expected to have of rows in order: `after` was tried on a sample."""
+
+    #: Part of the files that queries do not have to read.
+    skip_rate: Measured
+    #: Files that lie over the middle of a file on average, itself among them.
+    overlap_depth: Measured
+    #: Rows that were tried.
+    sampled_rows: int
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            skip_rate=Measured(**value["skip_rate"]),
+            overlap_depth=Measured(**value["overlap_depth"]),
+            sampled_rows=value["sampled_rows"],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """What is to be rewritten, largest group first, and why the rest is not."""
 
@@ -92,6 +119,8 @@ class Plan:
     remaining: Remaining = field(default_factory=Remaining)
     #: What is expected of the run.
     forecast: Forecast
+    #: What queries are expected to have of it; null unless rows are put in order.
+    layout: LayoutForecast | None = None
     #: What becomes what.
     groups: tuple[PlannedGroup, ...]
 
@@ -104,6 +133,7 @@ class Plan:
         """Read the document again; ValidationError if it is none."""
         if value.get("form") != PLAN_FORM:
             raise _not_a_plan(f"its form is not {PLAN_FORM}")
+        layout = value.get("layout")
         known = {name: value[name] for name in (f.name for f in fields(cls)) if name in value}
         try:
             return cls(
@@ -114,6 +144,7 @@ class Plan:
                     "groups": tuple(PlannedGroup.from_json(group) for group in value["groups"]),
                     "remaining": Remaining(**value["remaining"]),
                     "forecast": Forecast.from_json(value["forecast"]),
+                    "layout": LayoutForecast.from_json(layout) if layout else None,
                 }
             )
         except (KeyError, TypeError) as error:

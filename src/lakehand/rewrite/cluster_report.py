@@ -20,27 +20,35 @@ if TYPE_CHECKING:
     from lakehand.model.order import Order
     from lakehand.planning.file_bounds import Extent
 
-__all__ = ["cluster_report"]
+__all__ = ["cluster_report", "measure_change"]
 
 
 def cluster_report(
     report: OperationReport, order: Order, *, before: pa.Table, after: pa.Table
 ) -> ClusterReport:
     """Add to `report` what is true of the files of a table, which have bounds of the columns."""
-    extents = [extents_of(files, order.columns) for files in (before, after)]
-    depths = [overlap_depth(moment).average for moment in extents]
-    # The same questions for both, drawn where values are known best.
-    probes = probes_of_bounds(after, order.columns)
-    rates = [skip_rate(files, probes).files for files in (before, after)]
+    skipped, depth = measure_change(order, before=before, after=after)
     return ClusterReport(
         **{field.name: getattr(report, field.name) for field in fields(OperationReport)},
         columns=order.columns,
         curve=order.curve,
-        skip_rate=Measured(before=rates[0], after=rates[1]),
-        overlap_depth=Measured(before=depths[0], after=depths[1]),
-        data_skipping_improvement=rates[1] - rates[0],
-        clustering_ratio=_clustering_ratio(after.num_rows, depths[1]),
-        zone_widths=_zone_widths(extents[1]),
+        skip_rate=skipped,
+        overlap_depth=depth,
+        data_skipping_improvement=skipped.after - skipped.before,
+        clustering_ratio=_clustering_ratio(after.num_rows, depth.after),
+        zone_widths=_zone_widths(extents_of(after, order.columns)),
+    )
+
+
+def measure_change(order: Order, *, before: pa.Table, after: pa.Table) -> tuple[Measured, Measured]:
+    """Return the skip rate and the overlap depth of the files of a table, which have bounds."""
+    # The same questions for both, drawn where values are known best.
+    probes = probes_of_bounds(after, order.columns)
+    rates = [skip_rate(files, probes).files for files in (before, after)]
+    depths = [overlap_depth(extents_of(files, order.columns)).average for files in (before, after)]
+    return (
+        Measured(before=rates[0], after=rates[1]),
+        Measured(before=depths[0], after=depths[1]),
     )
 
 

@@ -72,7 +72,7 @@ def narrow_starts(ranks: Sequence[Ranks], count: int) -> Numbers:
     read as few of them as cuts can bring about.
     """
     rows = len(ranks[0])
-    if rows < count * _PIECES * _LEAST_PIECE_ROWS:
+    if count == 1 or rows < count * _PIECES * _LEAST_PIECE_ROWS:
         return np.arange(count) * rows // count
     edges = np.arange(count * _PIECES + 1) * rows // (count * _PIECES)
     return edges[_best_cuts(_file_costs(ranks, edges), count)]

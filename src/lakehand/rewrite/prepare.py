@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from lakehand.planning.restriction import (
     files_outside_filter,
     files_outside_predicate,
 )
-from lakehand.rewrite.ordering import parse_terms, resolve_order
+from lakehand.rewrite.ordering import order_of, parse_terms, resolve_order
 from lakehand.rewrite.stored_plan import require_current, settings_of_plan
 
 if TYPE_CHECKING:
@@ -45,7 +45,17 @@ if TYPE_CHECKING:
 
 RewriteOperation = Literal["compact", "cluster"]
 
-__all__ = ["Planned", "Request", "Work", "make_plan", "plan_again", "plan_work", "prepare"]
+__all__ = [
+    "Planned",
+    "Request",
+    "RewriteOperation",
+    "Work",
+    "make_plan",
+    "plan_again",
+    "plan_request",
+    "plan_work",
+    "prepare",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +77,23 @@ class Request:
     curve: Curve = "linear"
     #: All files are put in order, whatever they are like.
     full: bool = False
+
+
+def plan_request(
+    operation: RewriteOperation | None, *, by: str | Sequence[str], full: bool, **others: Any
+) -> Request:
+    """Return what is asked for: to cluster where columns or all files are named, else to compact.
+
+    ValidationError if an order is named for a compaction.
+    """
+    wish = operation or ("cluster" if by or full else "compact")
+    if wish == "cluster":
+        return Request(operation=wish, by=by, full=full, **others)
+    if by or full:
+        field = "by" if by else "full"
+        message = f"{field} says what to cluster, and the plan is for compact"
+        raise ValidationError(message, field=field, hint="plan with operation=cluster")
+    return Request(**{**others, "curve": "linear"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,11 +156,20 @@ def _take_stored(
         field = "where" if request.where is not None else "file_filter"
         message = f"a plan names its files: {field} has nothing to choose from"
         raise ValidationError(message, field=field, hint=f"give {field} when you plan")
+    if plan.operation != request.operation:
+        raise ValidationError(
+            f"this is a plan for `{plan.operation}`, not for `{request.operation}`",
+            field="plan",
+            hint=f"carry it out with `{plan.operation}`",
+        )
+    if plan.operation == "cluster":
+        columns = order_of(plan.order, plan.curve or "linear").columns
+        snapshot = table.snapshot(version=snapshot.version, statistics=columns)
     chosen = settings_of_plan(plan, settings).with_properties(snapshot.properties)
     require_current(plan, table, snapshot)
     return Planned(
         table=table,
-        request=request,
+        request=replace(request, by=plan.order, curve=plan.curve or "linear"),
         snapshot=snapshot,
         settings=chosen,
         plan=plan,

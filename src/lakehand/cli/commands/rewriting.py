@@ -14,39 +14,79 @@ from lakehand.cli.progress import progress_bar
 from lakehand.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
+    from click.decorators import FC
+
     from lakehand.planning.plan import Plan
+    from lakehand.rewrite.prepare import RewriteOperation
+
+
+def order_options(command: FC) -> FC:
+    """Add what says in which order rows are put."""
+    by = click.option(
+        "--by",
+        metavar="COLUMNS",
+        default="",
+        help="Columns, with commas between them; else those that the table declares.",
+    )
+    curve = click.option(
+        "--curve",
+        type=click.Choice(["hilbert", "zorder", "linear"]),
+        default="hilbert",
+        show_default=True,
+        help="linear sorts by one column after the other.",
+    )
+    full = click.option("--full", is_flag=True, help="Rewrite all files, those in order as well.")
+    return by(curve(full(command)))
+
+
+def stored_plan_option(command: FC) -> FC:
+    """Add the plan that is carried out."""
+    return click.option(
+        "--plan",
+        "plan_file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Carry out this plan, which `plan --output` stored, as it is.",
+    )(command)
 
 
 @click.command()
 @table_options
+@click.option(
+    "--operation",
+    type=click.Choice(["compact", "cluster"]),
+    help="The verb that is planned; not given: cluster with --by or --full, else compact.",
+)
+@order_options
 @planning_options
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     metavar="FILE",
-    help="Store the plan, to be carried out later by `compact --plan FILE`.",
+    help="Store the plan, to be carried out later by `--plan FILE` of its verb.",
 )
 @click.option("--files", "list_files", is_flag=True, help="List every file with its reason, too.")
 def plan(
     table: str,
     storage_options: dict[str, str],
     as_json: bool,  # noqa: FBT001
-    where: str | None,
-    automatic: bool,  # noqa: FBT001
+    operation: RewriteOperation | None,
     output: Path | None,
     list_files: bool,  # noqa: FBT001
-    **settings: Any,
+    **options: Any,
 ) -> None:
-    """Say what `compact` would rewrite in TABLE, why, and what it would cost.
+    """Say what `compact`, or `cluster`, would rewrite in TABLE, why, and what it would cost.
 
-    Reads the log and the footers of files that are worth a look. Writes nothing to the table.
+    Reads the log and the footers of files that are worth a look, and to cluster a sample of their
+    rows, which tells what queries would skip. Writes nothing to the table.
     """
     from lakehand.cli.files import planned_file_lines, planned_file_records
     from lakehand.cli.screens.plan import plan_screen
-    from lakehand.rewrite.prepare import Request
+    from lakehand.rewrite.prepare import plan_request
 
+    wish = {name: options.pop(name) for name in ("by", "full", "curve", "where", "automatic")}
     opened = open_for_command(table, storage_options)
-    planned = opened.planned(Request(where=where, automatic=automatic), **settings)
+    planned = opened.planned(plan_request(operation, **wish), **options)
     if output is not None:
         _store_plan(planned.plan, output)
     if as_json:
@@ -61,13 +101,7 @@ def plan(
 @click.command()
 @table_options
 @click.option("--dry-run", is_flag=True, help="Say what would change; write nothing.")
-@click.option(
-    "--plan",
-    "plan_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Carry out this plan, which `plan --output` stored, as it is.",
-)
+@stored_plan_option
 @planning_options
 @click.option(
     "--sort-by",
@@ -110,20 +144,8 @@ def compact(
 
 @click.command()
 @table_options
-@click.option(
-    "--by",
-    metavar="COLUMNS",
-    default="",
-    help="Columns, with commas between them; else those that the table declares.",
-)
-@click.option(
-    "--curve",
-    type=click.Choice(["hilbert", "zorder", "linear"]),
-    default="hilbert",
-    show_default=True,
-    help="linear sorts by one column after the other.",
-)
-@click.option("--full", is_flag=True, help="Rewrite all files, those in order as well.")
+@order_options
+@stored_plan_option
 @click.option("--dry-run", is_flag=True, help="Say what would change; write nothing.")
 @planning_options
 @setting_option("--prove", "prove", metavar="[digest|independent|counts]")
@@ -132,6 +154,7 @@ def cluster(
     table: str,
     storage_options: dict[str, str],
     as_json: bool,  # noqa: FBT001
+    plan_file: Path | None,
     **options: Any,
 ) -> int:
     """Put rows of TABLE that are near each other in some columns into the same files.
@@ -142,9 +165,10 @@ def cluster(
     """
     from lakehand.cli.screens.operation import cluster_screen
 
+    stored = None if plan_file is None else _read_plan(plan_file)
     opened = open_for_command(table, storage_options)
     with progress_bar() as on_progress:
-        report = opened.cluster(on_progress=on_progress, **options)
+        report = opened.cluster(plan=stored, on_progress=on_progress, **options)
     if as_json:
         print_document(report.to_json())
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from lakehand.cli.screens.reasons import figures_grid, left_rows
+from lakehand.cli.screens.reasons import effect_rows, figures_grid, left_rows
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -44,13 +44,8 @@ def cluster_screen(report: ClusterReport) -> Iterable[RenderableType]:
 
 def _effect(report: ClusterReport) -> Iterable[tuple[str, str]]:
     yield "order", f"{', '.join(report.columns)} ({report.curve})"
-    skipped, depth = report.skip_rate, report.overlap_depth
-    if report.outcome == "committed":
-        yield "skipped", f"{skipped.before:.1%} → {skipped.after:.1%} of the files by a query"
-        yield "overlap", f"{depth.before:.1f} → {depth.after:.1f} files over one another"
-    else:
-        yield "skipped", f"{skipped.before:.1%} of the files by a query"
-        yield "overlap", f"{depth.before:.1f} files over one another"
+    about = "about " if report.outcome == "dry_run" else ""
+    yield from effect_rows(report.skip_rate, report.overlap_depth, about=about)
 
 
 def _outcome_words(report: OperationReport) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.padding import Padding
 from rich.text import Text
 
-from lakehand.cli.screens.reasons import figures_grid, left_rows
+from lakehand.cli.screens.reasons import effect_rows, figures_grid, left_rows
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -56,6 +56,16 @@ def _figures(plan: Plan) -> Iterable[tuple[str, str]]:
         yield "size", f"{before} → about {after}"
         yield "cost", f"about {format_duration(_task_time(plan))} of one core"
     yield from left_rows(plan.left, plan.remaining)
+    yield from _effect(plan)
+
+
+def _effect(plan: Plan) -> Iterable[tuple[str, str]]:
+    """Yield what queries have of rows in order."""
+    if plan.operation != "cluster":
+        return
+    yield "order", f"{', '.join(plan.order)} ({plan.curve})"
+    if plan.layout is not None:
+        yield from effect_rows(plan.layout.skip_rate, plan.layout.overlap_depth, about="about ")
 
 
 def _task_time(plan: Plan) -> timedelta:
@@ -85,5 +95,5 @@ def _ending(plan: Plan, stored_in: Path | None) -> str:
     if not plan.groups:
         return "Nothing to do."
     if stored_in is not None:
-        return f"Stored in {stored_in}; carry it out with: compact --plan {stored_in}"
-    return "Nothing was written; `compact` carries this out."
+        return f"Stored in {stored_in}; carry it out with: {plan.operation} --plan {stored_in}"
+    return f"Nothing was written; `{plan.operation}` carries this out."

@@ -1,4 +1,4 @@
-"""Why files are left alone, in words that need no glossary."""
+"""Why files are left alone, and what an order is good for, in words that need no glossary."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lakehand.model.reports import Remaining
+    from lakehand.model.reports import Measured, Remaining
 
-__all__ = ["LEFT_WORDS", "figures_grid", "left_rows"]
+__all__ = ["LEFT_WORDS", "effect_rows", "figures_grid", "left_rows"]
 
 LEFT_WORDS: Mapping[str, str] = {
     Reason.LARGE_ENOUGH: "large enough and in good shape",
@@ -44,6 +44,20 @@ def left_rows(left: Mapping[str, int], remaining: Remaining) -> Iterable[tuple[s
             words += f" ({groups}, {format_bytes(remaining.bytes)})"
         yield label, words
         label = ""
+
+
+def effect_rows(
+    skipped: Measured, depth: Measured, *, about: str = ""
+) -> Iterable[tuple[str, str]]:
+    """Yield what queries have of rows in order, before and after."""
+    rate = _change(f"{skipped.before:.1%}", f"{skipped.after:.1%}", about)
+    yield "skipped", f"{rate} of the files by a query"
+    files = _change(f"{depth.before:.1f}", f"{depth.after:.1f}", about)
+    yield "overlap", f"{files} files over one another"
+
+
+def _change(before: str, after: str, about: str) -> str:
+    return before if before == after else f"{before} → {about}{after}"
 
 
 def figures_grid(rows: Iterable[tuple[str, str]]) -> RenderableType:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.planning.file_bounds import dense_ranks
+from lakehand.rewrite.cuts import narrow_starts
 from lakehand.rewrite.sort_keys import SortKeys
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Sample:
         permutation = keys.permutation(self.rows, keys.keys(self.rows))
         by_order = np.from_dlpack(permutation).astype(np.int64)
         places = by_order[np.argsort(self.partition[by_order], kind="stable")]
-        starts = np.arange(count) * len(places) // count
+        starts = self._starts(keys, places, count)
         rows = np.diff(np.append(starts, len(places)))
         bounds = {name: _bounds(each, places, starts) for name, each in self.columns.items()}
         return pa.table(
@@ -82,6 +83,12 @@ class Sample:
                 "bounds": pa.StructArray.from_arrays(list(bounds.values()), list(bounds)),
             }
         )
+
+    def _starts(self, keys: SortKeys, places: Numbers, count: int) -> Numbers:
+        """Return where files begin: as tasks cut them, or evenly where partitions do that."""
+        if keys.order.curve == "linear" or self.partition.any():
+            return np.arange(count) * len(places) // count
+        return narrow_starts([column[places] for column in keys.ranks(self.rows)], count)
 
 
 def _bounds(column: _Ranked, places: Numbers, starts: Numbers) -> pa.StructArray:
