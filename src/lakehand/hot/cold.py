@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakehand.errors import TableError
+from lakehand.errors import RefusedError, TableError
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.scan import columns_with_bounds, scan_snapshot
 from lakehand.sink.target import Target
@@ -27,6 +27,8 @@ __all__ = ["ColdTable", "ColdView"]
 
 #: So many sets of columns keep their bounds at hand.
 _BOUNDS_KEPT = 8
+#: What a sink that upserts reads as its own words.
+_CHANGELOG_COLUMNS = ("_op", "__weight")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,6 +96,19 @@ class ColdTable:
     @property
     def schema(self) -> pa.Schema:
         return self._target.head.schema
+
+    def require_upserts(self, key: Sequence[str]) -> None:
+        """Raise RefusedError if rows cannot be replaced in this table, or not be found by `key`."""
+        self.handle.require_deletion(self.handle.snapshot(), keys=key)
+        for name in _CHANGELOG_COLUMNS:
+            if name in self.schema.names:
+                raise RefusedError(
+                    f"{self.handle.store.url} has a column {name!r}, which in a flush says what"
+                    " happened to a row",
+                    table=self.handle.store.url,
+                    operation="upsert",
+                    hint="rename the column, or open the hot table without a key",
+                )
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows as the table wants them; SchemaMismatchError if it cannot be."""

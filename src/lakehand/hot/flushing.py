@@ -6,6 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from lakehand.errors import LakehandError
 from lakehand.hot.records import Kind
 from lakehand.observe.logs import get_logger, log_event
@@ -43,15 +45,15 @@ class ColdWriter:
         writer_id: str,
         key: tuple[str, ...],
         settings: Mapping[str, Any],
-        spark: Any = None,
     ) -> None:
-        self._key = key
+        """With a `key` rows take the place of those with the same one; else they are appended."""
+        mode = {"write_mode": "upsert", "merge_key": key} if key else {"write_mode": "append"}
         self._sink = DeltaSink(
             store,
             writer_id=writer_id,
-            spark=spark,
             **{
                 **settings,
+                **mode,
                 "delivery": "exactly-once",
                 "on_backpressure": "wait",
                 "epoch_gaps": "allow",
@@ -64,19 +66,19 @@ class ColdWriter:
 
         What it raises, the same call may be made again, with the same changes.
         """
-        rows = [entry.rows for entry in entries if entry.kind is Kind.ROWS]
         if self._sink.epoch_state is not EpochState.UNKNOWN:
             self._give_up()
             if not self._sink.begin_epoch(epoch):
                 self._sink.rollback_epoch()
                 return Flushed(is_in_table=True, rows=0, deleted_keys=0)
-            for part in rows:
-                self._sink.write(part)
+            for entry in entries:
+                self._sink.write(_as_changes(entry))
         receipt = self._sink.commit_epoch()
+        counts = {kind: sum(e.rows.num_rows for e in entries if e.kind is kind) for kind in Kind}
         return Flushed(
             is_in_table=receipt is not None,
-            rows=sum(part.num_rows for part in rows),
-            deleted_keys=0,
+            rows=counts[Kind.ROWS],
+            deleted_keys=counts[Kind.DELETED_KEYS],
         )
 
     def _give_up(self) -> None:
@@ -90,3 +92,11 @@ class ColdWriter:
         except LakehandError as error:
             message = "The sink of a hot table was not closed in order: %s"
             log_event(_logger, logging.WARNING, "hot_sink_close", message, error.message)
+
+
+def _as_changes(entry: Entry) -> pa.Table:
+    """Return an entry as a sink takes it: rows as they are, deleted keys as such."""
+    if entry.kind is Kind.ROWS:
+        return entry.rows
+    word = pa.repeat(pa.scalar("D"), entry.rows.num_rows)
+    return entry.rows.append_column("_op", word)

@@ -139,6 +139,8 @@ def _opened(
 ) -> Opened:
     cold = ColdTable(store, settings, schema=options.schema, properties=options.properties)
     key = check_key(options.key, cold.schema)
+    if key:
+        cold.require_upserts(key)
     name = _writer_id(options, cold, key)
     view, now = cold.load(name), flusher.clock.monotonic
     log, memtables = _take_up(options.directory, settings, view, now=now())
