@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Collapsed", "Gathered", "Upserting", "Upserts"]
 
 #: Files that are looked into by the process that upserts, without a runner and its start.
-_INLINE_BYTES = 64 * 2**20
+INLINE_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,7 +141,7 @@ class Upserting:
             spark=self.spark,
             dry_run=self.dry_run,
             on_progress=self.on_progress,
-            inline_bytes=_INLINE_BYTES,
+            inline_bytes=INLINE_BYTES,
         )
         done = upsert(
             self.target.handle,
