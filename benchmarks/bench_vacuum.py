@@ -10,28 +10,24 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import asdict
-from datetime import UTC, datetime
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from contest import Contender, ContenderError
+from contest import Contender
+from sections import ROOT, Section, ask, circumstances, head, in_words, median, row
 
-ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "vacuum.json"
-PARTIAL = RESULTS.with_name("vacuum-partial.json")
-PAGE = ROOT / "docs" / "benchmarks.md"
-BEGIN = "<!-- vacuum: written by benchmarks/bench_vacuum.py -->"
-END = "<!-- end of vacuum -->"
+if TYPE_CHECKING:
+    from pathlib import Path
+
 CONTENDERS = ("lakehand-local", "delta-rs", "delta-spark")
 LABELS = {
     "lakehand-local": "**lakehand** `vacuum(grace=0)`",
     "delta-rs": "delta-rs `vacuum(full=True)`",
     "delta-spark": "delta-spark `VACUUM`",
 }
+TITLES = ("", "median s", "worst s", "against lakehand", "CPU s", "peak MiB", "files left")
 FULL_FILES = 1_000_000
 WARM_UP_FILES = 200
 GOAL_MIB = 1024
@@ -55,12 +51,10 @@ def main() -> None:
     if not chosen.draw:
         found = measure(chosen.files, chosen.contenders.split(","), chosen)
         is_full = chosen.files >= FULL_FILES and set(found["results"]) == set(CONTENDERS)
-        (RESULTS if is_full else PARTIAL).write_text(json.dumps(found, indent=1) + "\n")
-        print(table(found))
+        SECTION.keep(found, is_full=is_full)
         if not is_full:
             return
-    found = json.loads(RESULTS.read_text())
-    PAGE.write_text(with_results(PAGE.read_text(), found))
+    found = SECTION.draw()
     sys.exit(0 if meets_goal(found["results"]) else "the goal is missed")
 
 
@@ -77,7 +71,7 @@ def _arguments() -> argparse.Namespace:
 
 def measure(file_count: int, names: list[str], chosen: argparse.Namespace) -> dict:
     """Let the contenders vacuum in turns, each a table that is made for it."""
-    load = os.getloadavg()[0]
+    about = {**circumstances(), "files": file_count}
     scratch = ROOT / ".cache" / "bench" / "vacuum"
     results: dict[str, dict] = {name: {"runs": []} for name in names}
     with ExitStack() as stack:
@@ -90,28 +84,16 @@ def measure(file_count: int, names: list[str], chosen: argparse.Namespace) -> di
         for _ in range(chosen.runs):
             for contender in contenders:
                 _run(contender, results[contender.name], scratch / "table", file_count)
-    return {
-        "taken_on": datetime.now(UTC).date().isoformat(),
-        "files": file_count,
-        "cores": os.cpu_count(),
-        "load_before": round(load, 1),
-        "results": results,
-    }
+    return {**about, "results": results}
 
 
 def _run(contender: Contender, result: dict, place: Path, file_count: int) -> None:
-    if "error" in result:
-        return
     shutil.rmtree(place, ignore_errors=True)
     make_table(place, file_count)
     os.sync()
-    try:
-        measured, _ = contender.ask("vacuum", table=str(place))
-    except ContenderError as error:
-        result["error"] = str(error).partition("\n")[0]
-        print(f"{contender.name:15} {result['error']}")
+    measured = ask(contender, result, "vacuum", table=str(place))
+    if measured is None:
         return
-    result["runs"].append(asdict(measured))
     result["files_left"] = sum(1 for _ in place.glob("d=*/*.parquet"))
     print(
         f"{contender.name:15} {measured.seconds:8.2f} s   cpu {measured.cpu_seconds:8.2f} s   "
@@ -150,52 +132,37 @@ def _add(number: int) -> dict:
     }
 
 
-def with_results(page: str, found: dict | None) -> str:
-    """Return the page with these results instead of those that it holds."""
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    results = table(found) if found else "No full run is stored yet."
-    return f"{head}{BEGIN}\n\n{results}\n\n{END}{tail}"
-
-
 def table(found: dict) -> str:
     """Return the results as Markdown."""
-    ours = _seconds(found["results"].get("lakehand-local", {}))
-    circumstances = f"{found['files']:,} files, {found['cores']} cores"
-    lines = [
-        f"Taken on {found['taken_on']}: {circumstances}, load {found['load_before']} at the start.",
-        "",
-        "| | median s | worst s | against lakehand | CPU s | peak MiB | files left |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    lines += [_row(name, result, ours) for name, result in found["results"].items()]
-    return "\n".join(lines)
+    ours = median(found["results"].get("lakehand-local", {}), "seconds")
+    rows = [_row(name, result, ours) for name, result in found["results"].items()]
+    return "\n".join([in_words(found, f"{found['files']:,} files"), "", *head(TITLES), *rows])
 
 
 def _row(name: str, result: dict, ours: float | None) -> str:
-    seconds, runs = _seconds(result), result["runs"]
+    seconds, runs = median(result, "seconds"), result["runs"]
     if seconds is None:
-        return f"| {LABELS[name]} | {result['error']} | | | | | |"
-    ratio = f"{seconds / ours:.2f}x" if ours else ""
-    cpu = statistics.median(run["cpu_seconds"] for run in runs)
-    worst = max(run["seconds"] for run in runs)
-    peak = max(run["peak_mib"] for run in runs)
-    return (
-        f"| {LABELS[name]} | {seconds:.1f} | {worst:.1f} | {ratio} | {cpu:.1f} | {peak:,} | "
-        f"{result['files_left']:,} |"
+        return row(LABELS[name], result["error"], width=len(TITLES))
+    return row(
+        LABELS[name],
+        f"{seconds:.1f}",
+        f"{max(run['seconds'] for run in runs):.1f}",
+        f"{seconds / ours:.2f}x" if ours else "",
+        f"{median(result, 'cpu_seconds'):.1f}",
+        f"{max(run['peak_mib'] for run in runs):,}",
+        f"{result['files_left']:,}",
+        width=len(TITLES),
     )
 
 
-def _seconds(result: dict) -> float | None:
-    runs = result.get("runs")
-    return statistics.median(run["seconds"] for run in runs) if runs else None
+SECTION = Section(name="vacuum", table=table)
 
 
 def meets_goal(results: dict[str, dict]) -> bool:
     ours = results["lakehand-local"]
-    medians = [seconds for result in results.values() if (seconds := _seconds(result)) is not None]
+    medians = [found for one in results.values() if (found := median(one, "seconds")) is not None]
     is_small = all(run["peak_mib"] < GOAL_MIB for run in ours["runs"])
-    return bool(ours["runs"]) and _seconds(ours) == min(medians) and is_small
+    return bool(ours["runs"]) and median(ours, "seconds") == min(medians) and is_small
 
 
 if __name__ == "__main__":

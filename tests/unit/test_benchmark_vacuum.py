@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from bench_vacuum import PAGE, RESULTS, meets_goal, table, with_results
+from bench_vacuum import SECTION, meets_goal, table
+from sections import PAGE
 
 
 def result(*seconds, peak_mib=100):
@@ -14,8 +15,8 @@ def result(*seconds, peak_mib=100):
 
 def test_the_page_shows_the_stored_results():
     page = PAGE.read_text()
-    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else None
-    assert page == with_results(page, found), "run: benchmarks/bench_vacuum.py --draw"
+    found = json.loads(SECTION.results.read_text()) if SECTION.results.exists() else None
+    assert page == SECTION.with_results(page, found), "run: benchmarks/bench_vacuum.py --draw"
 
 
 def test_the_goal_is_to_be_the_fastest_in_less_than_a_gigabyte():
