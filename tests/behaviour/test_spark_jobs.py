@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from datetime import timedelta
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 import lakehand
 from lakehand.errors import (
@@ -25,6 +27,7 @@ from lakehand.sink.fence import Fence
 from lakehand.sink.spark_job import WriteJob, mark_of
 from lakehand.sink.spark_options import SourceOptions
 from lakehand.sink.spark_read import bins_of
+from lakehand.sink.spark_source import LakehandSource
 from lakehand.storage import Fault, FaultKind, FaultStore, open_store
 from lakehand.storage.retry import RetryPolicy
 from support.sinks import SCHEMA, batch_of, ids_in
@@ -240,6 +243,52 @@ def test_a_writer_id_belongs_to_the_stream_that_had_it_first(place):
     with pytest.raises(WriterCollisionError, match="another stream"):
         Fence(store=store, writer_id="orders", session="query-2").claim()
     Fence(store=store, writer_id="returns", session="query-2").claim()
+
+
+def stream_writer(place, **options):
+    """Return what Spark makes anew for each micro-batch, and for each of its commits."""
+    schema = StructType().add("id", "long").add("epoch", "integer").add("part", "string")
+    return LakehandSource({"path": str(place), **options}).streamWriter(schema, overwrite=False)
+
+
+def write_batch(place, batch, ids, *, query, **options):
+    writer = stream_writer(place, **options)
+    message = replace(writer.write(iter([batch_of(ids)])), query=query)
+    stream_writer(place, **options).commit([message], batch)
+
+
+def test_batches_of_a_stream_carry_its_id_or_that_of_its_writer(place):
+    for _ in range(2):
+        write_batch(place, 0, [1], query="q-1", writer_id="w")
+        write_batch(place, 0, [2], query="q-2", writer_id="v")
+
+    assert ids_in(place) == [1, 2]
+    assert lakehand.open_table(place).transactions() == {"w": 0, "v": 0}
+
+
+def test_a_new_checkpoint_does_not_take_a_writer_id_over(place):
+    write_batch(place, 0, [1], query="q-1", writer_id="w")
+    with pytest.raises(WriterCollisionError, match="another stream"):
+        write_batch(place, 0, [2], query="q-2", writer_id="w")
+    assert ids_in(place) == [1]
+
+
+def test_a_stream_without_any_id_is_refused_before_it_writes(place):
+    with pytest.raises(ValidationError, match="which stream this is") as caught:
+        stream_writer(place).write(iter([batch_of([1])]))
+    assert "option('writer_id'" in caught.value.hint
+    assert files_in(place) == set()
+
+
+def test_what_tasks_wrote_is_deleted_only_if_no_commit_was_tried(place):
+    writer = stream_writer(place, writer_id="w")
+    written = [replace(writer.write(iter([batch_of([i])])), query="q") for i in range(2)]
+    # All tasks have ended well: Spark aborts because of the commit, which may have landed.
+    writer.abort(written, 0)
+    assert len(files_in(place)) == 2
+
+    writer.abort([*written, None], 0)
+    assert files_in(place) == set()
 
 
 def test_files_are_shared_out_by_their_size(place):
