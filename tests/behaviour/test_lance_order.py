@@ -152,3 +152,15 @@ def test_a_compaction_after_it_keeps_the_rows(path):
     rows = rows_of(path)
     compact_lance(path, min_files=2)
     assert (rows_of(path), fragment_count(path)) == (rows, 1)
+
+
+def test_added_and_dropped_columns_survive_another_order(tmp_path):
+    path = make_lance(tmp_path / "t")
+    lance.dataset(path).add_columns({"twice": "id * 2"})
+    lance.dataset(path).drop_columns(["word"])
+    rows = rows_of(path)
+
+    clustered(path, by=["twice"])
+
+    assert rows_of(path) == rows
+    assert rows.column_names == ["id", "vector", "twice"]

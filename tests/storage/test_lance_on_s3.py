@@ -6,7 +6,9 @@ import lance
 import pytest
 
 import lakehand
+from lakehand.storage import open_store
 from support.compactions import tasks_inline
+from support.deduplications import tasks_inline as row_tasks_inline
 from support.lance_tables import some_rows
 
 
@@ -39,6 +41,20 @@ def test_rows_on_s3_are_put_in_order(place):
 
     dataset = lance.dataset(url, storage_options=options)
     assert dataset.to_table(columns=["id"])["id"].to_pylist() == list(range(39, -1, -1))
+
+
+def test_rows_on_s3_are_appended_deduplicated_and_deleted(place):
+    url, options = place
+    table = lakehand.open_table(url, storage_options=options, engine="local")
+    with row_tasks_inline():
+        table.append(some_rows(38, 4), writer_id="w", epoch=1)
+        assert table.deduplicate(key=["id"]).duplicates_removed == 2
+        assert table.delete(where="id % 2 = 1").proof.kind == "digest"
+
+    dataset = lance.dataset(url, storage_options=options)
+    assert dataset.to_table(columns=["id"])["id"].to_pylist() == list(range(0, 42, 2))
+    assert table.transactions() == {"w": 1}
+    assert not list(open_store(url, options).list("_lakehand/clones"))
 
 
 def test_a_table_on_s3_is_vacuumed_and_verified(place):

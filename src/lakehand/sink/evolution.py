@@ -149,10 +149,10 @@ class _Comparison:
         return new
 
     def _merge_types(self, rows: pa.DataType, table: pa.DataType, path: str) -> pa.DataType:
-        if isinstance(rows, pa.DictionaryType):
-            rows = rows.value_type
         if rows == table or pat.is_null(rows):
             return table
+        if isinstance(rows, pa.DictionaryType):
+            return self._merge_types(rows.value_type, table, path)
         if pat.is_struct(rows) and pat.is_struct(table):
             return self._merge_structs(rows, table, path)
         if is_list(rows) and pat.is_list(table):

@@ -25,6 +25,7 @@ __all__ = ["require", "require_deletion"]
 
 _LEGACY = "0.1"
 _BLOB = b"lance-encoding:blob"
+_BLOB_TYPE = "lance.blob"
 #: Hashed by their bits, which say nothing of which value is the greater one, or of equal zeros.
 _WITHOUT_ORDER = (pat.is_nested, pat.is_float16, pat.is_decimal256, pat.is_interval)
 
@@ -71,9 +72,14 @@ def _obstacles_to_writing(schema: pa.Schema, state: LanceState) -> Iterator[tupl
     """Yield what files that lakehand writes itself cannot hold."""
     if state.storage_version == _LEGACY:
         yield "legacy files", "its files are of Lance's first format"
-    blobs = [field.name for field in schema if _BLOB in (field.metadata or {})]
+    blobs = [field.name for field in schema if _is_blob(field)]
     if blobs:
         yield "blob columns", f"payloads of {blobs[0]} are written by Lance alone"
+
+
+def _is_blob(field: pa.Field) -> bool:
+    name = getattr(field.type, "extension_name", "")
+    return name.startswith(_BLOB_TYPE) or _BLOB in (field.metadata or {})
 
 
 def require_deletion(store: Store, snapshot: Snapshot, *, keys: Sequence[str]) -> None:

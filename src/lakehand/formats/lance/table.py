@@ -16,6 +16,7 @@ from lakehand.formats.lance.commits.properties import commit_record
 from lakehand.formats.lance.commits.records import drop_records
 from lakehand.formats.lance.connect import load_lance
 from lakehand.formats.lance.files import fragments
+from lakehand.formats.lance.files.clones import drop_old_clones
 from lakehand.formats.lance.files.plain import plain_schema
 from lakehand.formats.lance.log import history
 from lakehand.formats.lance.log.manifests import MANIFESTS, listed_versions
@@ -154,8 +155,12 @@ class LanceTable(LanceUpkeep):
         return {"target_rows_per_fragment": 2**31, "max_bytes_per_file": group.target_file_bytes}
 
     def partition_keys(self, snapshot: Snapshot, *, keeps_order: bool = True) -> pa.Array:  # noqa: ARG002
-        """Return one key for all: Lance has no partitions."""
-        return pa.array([""] * snapshot.file_count, pa.string())
+        """Return which parts of indices know each fragment: Lance merges no others.
+
+        There are no partitions.
+        """
+        numbers = pc.struct_field(snapshot.files["native"], "id").to_pylist()
+        return pa.array([snapshot.native.coverage(number) for number in numbers], pa.string())
 
     def clustering(self, snapshot: Snapshot) -> tuple[str, ...]:  # noqa: ARG002
         return ()
@@ -238,7 +243,8 @@ class LanceTable(LanceUpkeep):
         keep_marks(self.store)
 
     def end_deletion(self, deletion: Deletion, outcome: DeletionOutcome) -> None:  # noqa: ARG002
-        """Forget what is remembered of versions that went."""
+        """Forget what is remembered of versions that went, and what killed proofs left."""
+        drop_old_clones(self.store)
         live = self.snapshot().files["path"].to_pylist()
         drop_records(self.store, versions=listed_versions(self.store), live=live)
 

@@ -94,8 +94,8 @@ class LanceWorker(Unsupported):
         if marked:
             (version,) = {file.native["version"] for file in inputs if file not in known}
             base = open_dataset(self.store, version)
-            with open_marked(self.store, base, marked, scratch=scratch) as seen:
-                yield from digested_rows(seen, [seen.get_fragment(one["id"]) for one in marked])
+            seen = open_marked(self.store, base, marked, scratch=scratch)
+            yield from digested_rows(seen, [seen.get_fragment(one["id"]) for one in marked])
 
     @property
     def schema(self) -> pa.Schema:

@@ -28,8 +28,12 @@ __all__ = [
 
 PROPERTY = "lakehand"
 _MARKS = "marks"
-#: By these words Lance says that a commit did not happen because of another one.
-_CONFLICT = re.compile(r"commit conflict|Incompatible transaction|Too many concurrent writers")
+#: By these words Lance says that a commit did not happen because of another one; by the last ones,
+#: that an index was built over some of the fragments that are merged.
+_CONFLICT = re.compile(
+    r"commit conflict|Incompatible transaction|Too many concurrent writers"
+    r"|split of indexed and non-indexed data"
+)
 
 
 def is_conflict(failure: Exception) -> bool:

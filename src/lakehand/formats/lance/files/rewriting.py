@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakehand.errors import CorruptFileError
 from lakehand.formats.lance.connect import load_lance
 from lakehand.formats.lance.files.deletions import FRAGMENT
 from lakehand.formats.lance.files.fragments import DATA_DIRECTORY
@@ -59,7 +60,7 @@ def staged_files(account: str) -> tuple[StagedFile, ...]:
     fragments = json.loads(account)["new_fragments"]
     return tuple(
         StagedFile(
-            path=f"{DATA_DIRECTORY}/{fragment['files'][0]['path']}",
+            path=_key(fragment),
             bytes=sum(file["file_size_bytes"] for file in fragment["files"]),
             rows=fragment["physical_rows"],
             native={_REWRITE: account} if number == 0 else {},
@@ -68,10 +69,26 @@ def staged_files(account: str) -> tuple[StagedFile, ...]:
     )
 
 
+def _key(fragment: Mapping[str, Any]) -> str:
+    return f"{DATA_DIRECTORY}/{fragment['files'][0]['path']}"
+
+
 def account_of(files: Sequence[StagedFile]) -> str:
-    """Return the account that came with `files`, which are all of one group."""
-    account: str = files[0].native[_REWRITE]
-    return account
+    """Return the account of `files`, which are all of one group; of several writings the sum.
+
+    CorruptFileError if it does not name exactly these files.
+    """
+    accounts = [json.loads(file.native[_REWRITE]) for file in files if _REWRITE in file.native]
+    new = [fragment for account in accounts for fragment in account["new_fragments"]]
+    named = sorted(_key(fragment) for fragment in new)
+    if named != sorted(file.path for file in files):
+        message = f"{len(files)} files were written, and {len(named)} are told of"
+        raise CorruptFileError(message, hint="nothing was changed; please report this")
+    if len(accounts) == 1:
+        return json.dumps(accounts[0])
+    metrics = {**accounts[0]["metrics"], "fragments_added": len(new), "files_added": len(new)}
+    # Which row went where is known of single writings only, and only where Lance wrote.
+    return json.dumps({**accounts[0], "new_fragments": new, "metrics": metrics, "row_addrs": None})
 
 
 def new_fragments(files: Sequence[StagedFile]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lakehand.formats.lance.connect import address, load_lance
 from lakehand.formats.lance.files.fragments import DATA_DIRECTORY
 from lakehand.formats.lance.files.rewriting import staged_files
-from lakehand.formats.lance.files.staged import open_staged
+from lakehand.formats.lance.files.staged import open_empty
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -153,11 +153,12 @@ class FragmentWriter:
 def _describe_file(store: Store, dataset: Any, row: pa.RecordBatch) -> dict[str, Any]:
     """Return which columns of a data file are which of the table.
 
-    Lance tells by writing a row into a dataset in memory that has the same columns.
+    Lance tells by writing a row into another dataset that has the same ones.
     """
+    empty = open_empty(store, dataset)
     fragments = load_lance().fragment.write_fragments(
         pa.Table.from_batches([row]),
-        open_staged(store, dataset, []),
+        empty,
         mode="append",
         data_storage_version=dataset.data_storage_version,
     )

@@ -92,12 +92,18 @@ def version_at(store: Store, moment: datetime) -> int:
 
 
 def _state(dataset: Any) -> LanceState:
+    indices = dataset.describe_indices()
     return LanceState(
         version=dataset.version,
         storage_version=dataset.data_storage_version,
         has_stable_row_ids=dataset.has_stable_row_ids,
         has_other_bases=bool(dataset.base_paths()),
-        indices=tuple(sorted({index.name for index in dataset.describe_indices()})),
+        indices=tuple(sorted({index.name for index in indices})),
+        covered={
+            str(part.uuid): frozenset(part.fragment_ids)
+            for index in indices
+            for part in index.segments
+        },
     )
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["LanceState"]
 
@@ -20,3 +24,9 @@ class LanceState:
     has_other_bases: bool
     #: Names of the indices.
     indices: tuple[str, ...]
+    #: Numbers of the fragments that each part of an index knows, by the part's id.
+    covered: Mapping[str, frozenset[int]]
+
+    def coverage(self, fragment: int) -> str:
+        """Return what tells fragments apart that not the same parts of indices know."""
+        return ",".join(sorted(part for part, known in self.covered.items() if fragment in known))
