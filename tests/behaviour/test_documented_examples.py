@@ -19,6 +19,7 @@ PAGES = (
     "docs/getting-started.md",
     "docs/guides/compaction.md",
     "docs/guides/deduplication.md",
+    "docs/guides/schema-evolution.md",
     "docs/guides/statistics.md",
     "docs/guides/upserts.md",
     "docs/guides/writing.md",

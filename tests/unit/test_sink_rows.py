@@ -9,7 +9,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from lakehand.errors import BackpressureError, SchemaMismatchError, ValidationError
+from lakehand.errors import (
+    BackpressureError,
+    ConstraintError,
+    SchemaMismatchError,
+    ValidationError,
+)
 from lakehand.model.head import RowRules
 from lakehand.sink.buffer import Buffer
 from lakehand.sink.conform import Conformer
@@ -107,9 +112,15 @@ def test_a_null_that_the_table_forbids_is_found_at_any_depth(values, want, path)
     assert refused.value.difference == (f"column {path!r} holds a null, which the table forbids",)
 
 
-def test_what_is_inside_a_null_is_no_null():
-    values = pa.array([{"a": 1}, None])
-    assert conform(values, STRICT).to_pylist() == [{"a": 1}, None]
+def test_members_of_a_null_struct_are_null_as_delta_spark_sees_it():
+    with pytest.raises(ConstraintError, match=r"'c\.a' holds a null"):
+        conform(pa.array([{"a": 1}, None]), STRICT)
+
+
+def test_nothing_is_inside_a_null_list_or_a_null_element():
+    values = pa.array([[{"a": 1}, None], None])
+    wanted = pa.list_(pa.field("element", STRICT))
+    assert conform(values, wanted).to_pylist() == [[{"a": 1}, None], None]
 
 
 def test_a_column_may_not_be_missing_if_it_may_not_be_null():
