@@ -16,7 +16,7 @@ import click
 
 import lakehand
 from lakehand import errors
-from lakehand.assess import advise, checkup, health, layout
+from lakehand.assess import advise, checkup, health, layout, lost_pins
 from lakehand.assess import inspect as inspection
 from lakehand.cli.main import cli
 from lakehand.formats.delta.protocol.features import BINDINGS, FEATURES
@@ -205,6 +205,7 @@ def json_page() -> Iterator[str]:
 def _finding_rows() -> Iterator[tuple[str, ...]]:
     for kind in FINDINGS.values():
         yield code(kind.name), kind.meaning, kind.hint
+    yield code(lost_pins.LOST_PIN), lost_pins.MEANING, lost_pins.HINT
 
 
 DOCUMENTS: list[tuple[str, ModuleType, str]] = [
@@ -225,16 +226,19 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`plan`: `policy`", policy, "CompactionPolicy"),
     ("`plan`, `compact`: `forecast`", reports, "Forecast"),
     ("`plan`, `compact`: `remaining`", reports, "Remaining"),
-    ("`compact`", reports, "OperationReport"),
+    ("`compact`, `cluster`, `delete`, `deduplicate`", reports, "ChangeReport"),
+    ("`compact`, `cluster`: further fields", reports, "OperationReport"),
     ("`compact`: `average_file_bytes`", reports, "BeforeAfter"),
     ("`compact`: `groups`", reports, "GroupCounts"),
     ("`compact`: `methods`", reports, "MethodCounts"),
     ("`compact`: `proof`", work, "Proof"),
-    ("`cluster`", reports, "ClusterReport"),
+    ("`cluster`: further fields", reports, "ClusterReport"),
     ("`cluster`, `plan`: `skip_rate`, `overlap_depth`", reports, "Measured"),
     ("`cluster`: `zone_widths`", reports, "ZoneWidths"),
-    ("`delete`, `deduplicate`", row_reports, "DeletionReport"),
+    ("`delete`, `deduplicate`, `upsert` in Python: further fields", row_reports, "RowReport"),
+    ("`delete`, `deduplicate`: further fields", row_reports, "DeletionReport"),
     ("`deduplicate`: further fields", row_reports, "DeduplicationReport"),
+    ("`upsert` in Python: further fields", row_reports, "UpsertReport"),
     ("`statistics`; `compact`: `statistics`", reports, "StatisticsReport"),
     ("`purge`", purging, "PurgeReport"),
     ("`purge`: each of `remaining[]`", purging, "Remains"),

@@ -32,6 +32,8 @@ def files_with_keys(table: FormatTable, snapshot: Snapshot, incoming: Incoming) 
     Columns are looked at one by one: for each there is a key between the least and the greatest
     value of the file.
     """
+    if not incoming.winners.num_rows:
+        return np.zeros(snapshot.file_count, np.bool_)
     keys = dict(zip(incoming.key.names, _keys(incoming), strict=True))
     useful = {name: values for name, values in keys.items() if _helps(values)}
     bounded = [name for name in useful if name not in snapshot.partition_columns]
