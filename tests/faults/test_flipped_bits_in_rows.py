@@ -11,11 +11,13 @@ import lakehand
 from lakehand.errors import CorruptFileError
 from support.compactions import tasks_inline
 
+ALL_KEYS = pa.table({"id": np.arange(10_000), "x": np.zeros(10_000)})
 WORK = {
     "sort": lambda table: table.cluster(by=["id", "x"]),
     "shuffle": lambda table: table.cluster(by=["id", "x"], sort_task_bytes=64 * 2**10),
     "deduplicate": lambda table: table.deduplicate(key=["id"]),
     "delete": lambda table: table.delete(where="id % 7 = 3"),
+    "upsert": lambda table: table.upsert(ALL_KEYS, key=["id"]),
 }
 
 

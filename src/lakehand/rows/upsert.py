@@ -20,9 +20,8 @@ from lakehand.rows.workshop import open_workshop
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import pyarrow as pa
-
     from lakehand.formats.base import FormatTable
+    from lakehand.model.head import TableHead
     from lakehand.model.row_reports import UpsertReport
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Receipt, StagedFile, Transaction
@@ -63,16 +62,16 @@ def upsert(
     incoming: Incoming,
     *,
     call: Call,
-    schema: pa.Schema,
+    head: TableHead,
     parameters: Mapping[str, Any] | None = None,
     mark: Mark | None = None,
 ) -> Upserted:
-    """Bring rows in. `schema` is that of the table when they were made to fit it.
+    """Bring rows in. `head` is the table as it was when they were made to fit it.
 
     Without anything to change nothing is committed. AlreadyThere if the table has the `mark`.
     """
     snapshot = table.snapshot()
-    _require_schema(snapshot, schema)
+    _require_same_table(snapshot, head)
     table.require("append", snapshot)
     table.require_deletion(snapshot, keys=incoming.key.names)
     with open_workshop(table, snapshot, call) as shop:
@@ -120,10 +119,17 @@ def _require_unmarked(table: FormatTable, mark: Mark | None) -> None:
         raise AlreadyThere
 
 
-def _require_schema(snapshot: Snapshot, schema: pa.Schema) -> None:
-    if not snapshot.schema.equals(schema):
+def _require_same_table(snapshot: Snapshot, head: TableHead) -> None:
+    """Raise if the table asks something else of rows than when they were made to fit it."""
+    is_same = (
+        snapshot.table_id == head.table_id
+        and snapshot.rules == head.rules
+        and dict(snapshot.properties) == dict(head.properties)
+        and snapshot.schema.equals(head.schema)
+    )
+    if not is_same:
         raise ReplanError(
-            f"{snapshot.table} got other columns while rows were made to fit it",
+            f"{snapshot.table} got other columns or properties while rows were made to fit it",
             table=snapshot.table,
             actual_version=snapshot.version,
             hint="nothing was written; run the upsert again",

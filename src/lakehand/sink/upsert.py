@@ -147,7 +147,7 @@ class Upserting:
             self.target.handle,
             incoming,
             call=call,
-            schema=head.schema,
+            head=head,
             parameters=parameters,
             mark=mark,
         )
