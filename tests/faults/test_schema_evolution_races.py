@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lakehand
-from lakehand.errors import SchemaMismatchError
+from lakehand.errors import ConstraintError, SchemaMismatchError
 from lakehand.model.work import Change
 from lakehand.observe.steps import Step
 from lakehand.sink import DeltaSink
@@ -190,3 +190,32 @@ def test_many_writers_that_add_columns_at_once_lose_nothing(place):
         number: value for number, (_, value) in expected.items()
     }
     assert len(found) == 16
+
+
+def test_an_overwrite_obeys_what_became_of_the_table_meanwhile(place):
+    lakehand.open_table(place).append(pa.table({"id": [5]}))
+    with DeltaSink(place, writer_id="w", write_mode="overwrite") as sink:
+        sink.begin_epoch(1)
+        sink.write(pa.table({"id": [-1]}))
+        sink.pre_commit()
+        set_property(place, "delta.constraints.positive", "id > 0")
+        with pytest.raises(ConstraintError, match="'positive'"):
+            sink.commit_epoch()
+        sink.rollback_epoch()
+        sink.begin_epoch(1)
+        sink.write(pa.table({"id": [1]}))
+        sink.pre_commit()
+        other = lakehand.open_table(place)
+        other.append(pa.table({"id": [7], "y": ["theirs"]}), schema_evolution=True)
+        sink.commit_epoch()
+    assert content(place) == {1: {"id": 1, "y": None}}
+
+
+def test_upserted_rows_obey_constraints(place):
+    table = lakehand.open_table(place)
+    table.append(pa.table({"id": [1], "v": [1]}), schema_evolution=True)
+    set_property(place, "delta.constraints.positive", "v > 0")
+    table.upsert(pa.table({"id": [1, 2], "v": [5, 6]}), key=["id"])
+    with pytest.raises(ConstraintError, match="'positive'"):
+        table.upsert(pa.table({"id": [1], "v": [-1]}), key=["id"])
+    assert {number: row["v"] for number, row in content(place).items()} == {1: 5, 2: 6}

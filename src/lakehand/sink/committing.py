@@ -162,7 +162,9 @@ def _change(target: Target, commission: Commission, evolution: Evolution) -> Cha
         base = commission.base_version
         return Change(kind="append", base_version=base, operation="append", **common)
     # From the newest version: what others added since the rows were written is overwritten, too.
-    commission.base_version, removes = replaced_files(target.handle, commission.where)
+    commission.base_version, removes = replaced_files(
+        target.handle, commission.where, rules=target.head.rules
+    )
     return Change(
         kind="overwrite" if removes else "append",
         base_version=commission.base_version,

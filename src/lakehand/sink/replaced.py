@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lakehand.errors import ReplanError
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.planning.restriction import files_outside_predicate
@@ -17,12 +18,23 @@ if TYPE_CHECKING:
 __all__ = ["replaced_files"]
 
 
-def replaced_files(table: FormatTable, where: str | None) -> tuple[int, tuple[DataFile, ...]]:
+def replaced_files(
+    table: FormatTable, where: str | None, *, rules: str
+) -> tuple[int, tuple[DataFile, ...]]:
     """Return the newest version and those of its files whose rows all fulfil `where`.
 
-    PredicateError if a file may hold rows on both sides of it.
+    PredicateError if a file may hold rows on both sides of it, ReplanError if the table asks for
+    other files and rows by now than `rules` said.
     """
     snapshot = table.snapshot()
+    if snapshot.rules != rules:
+        raise ReplanError(
+            f"version {snapshot.version} of {snapshot.table} asks for other rows or files than"
+            " those that were written to overwrite it",
+            table=snapshot.table,
+            actual_version=snapshot.version,
+            hint="nothing was written; try again on the newest version",
+        )
     if where is None:
         chosen = np.arange(snapshot.file_count)
     else:

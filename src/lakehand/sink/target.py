@@ -161,20 +161,18 @@ class Target:
 
         An overwrite of a part of the table takes no rows that belong to another part.
         """
-        with self._lock:
-            self._layout = self._layout_for(batch.schema)
-            return self._fit(batch, self._layout)
+        return self._fit(batch, self._choose_layout(batch.schema))
 
     def place(self, batch: pa.RecordBatch) -> tuple[Layout, pa.RecordBatch]:
         """Return how rows that were fitted are written now, and these rows as they are written.
 
         The table, or what it takes on, may have changed since.
         """
-        with self._lock:
-            layout = self.layout
-            if self._has_moved or not layout.conformer.is_made(batch.schema):
-                batch = self.fit(batch)
-            return self.layout, batch
+        layout = self.layout
+        if layout.conformer.is_made(batch.schema) and not self._has_moved:
+            return layout, batch
+        layout = self._choose_layout(batch.schema)
+        return layout, self._fit(batch, layout)
 
     def evolution(self, layout: Layout) -> Evolution | None:
         """Return what makes the table fit files of `layout`; None if they must be written anew."""
@@ -193,6 +191,11 @@ class Target:
         with self._lock:
             if self._head is not None and self.layout.head.rules != self._head.rules:
                 self._layout = Layout.of(self._head)
+
+    def _choose_layout(self, schema: pa.Schema) -> Layout:
+        with self._lock:
+            self._layout = self._layout_for(schema)
+            return self._layout
 
     def _layout_for(self, schema: pa.Schema) -> Layout:
         """Return the layout that rows of `schema` fit, if there may be one; else the known one."""
