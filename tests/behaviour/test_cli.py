@@ -240,3 +240,23 @@ def test_the_command_is_installed(table):
     command = [sys.executable, "-m", "lakehand", "inspect", table, "--json"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(result.stdout)["version"] == 5
+
+
+NO_SPARK = """
+import sys
+from lakehand.cli.main import run
+for command, *options in (
+    ["compact", "--engine", "local"],
+    ["verify", "--deep", "--all"],
+    ["statistics", "--full"],
+    ["vacuum", "--engine", "spark"],
+):
+    assert run([command, sys.argv[1], *options, "--json"]) == 0, command
+assert "pyspark" not in sys.modules
+"""
+
+
+def test_small_tables_are_verified_and_vacuumed_without_spark(table):
+    command = [sys.executable, "-c", NO_SPARK, str(table)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr

@@ -13,10 +13,11 @@ import pytest
 from lakehand import open_table
 from lakehand.assess import structure
 from lakehand.cli.main import run
+from lakehand.errors import RefusedError
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.delta.upkeep.findings import FINDINGS
 from support import damage
-from support.damage import ids_of, make_whole_table, read_ids
+from support.damage import VERSIONS, ids_of, make_whole_table, read_ids
 from support.hand_written_logs import add, metadata, new_log, protocol
 from support.small_tables import fingerprint
 from support.tasks_here import run_tasks_here
@@ -261,6 +262,32 @@ def test_many_files_are_looked_at_in_tasks_of_their_own(path, monkeypatch):
     assert [(event.phase, event.done) for event in seen] == [
         ("files", 2), ("files", 4), ("files", 5), ("rows", 4),
     ]  # fmt: skip
+
+
+def test_a_pin_on_a_version_that_a_repair_gives_up_is_named_until_it_is_dropped(path):
+    table = open_table(path, engine="local")
+    table.pin("audit", version=VERSIONS - 1)
+    damage.cut_commit(path)
+
+    dry = table.repair(accept_data_loss=True, dry_run=True)
+    done = table.repair(accept_data_loss=True)
+
+    assert names(dry.findings) == {"corrupt_commit", "lost_pin"}
+    [left] = done.remaining
+    assert (left.name, left.version, left.expected) == ("lost_pin", VERSIONS - 1, "audit")
+    assert [refusal.name for refusal in done.refused] == ["lost_pin"]
+    with pytest.raises(RefusedError, match="'audit'"):
+        table.vacuum()
+    table.unpin("audit")
+    assert table.verify(proofs=False).outcome == "sound"
+    assert table.vacuum().holders == ()
+
+
+def test_a_pin_that_cannot_be_read_is_named(path):
+    (path / "_lakehand" / "pins").mkdir(parents=True)
+    (path / "_lakehand" / "pins" / "audit.json").write_text("{")
+    [found] = open_table(path).verify(proofs=False).findings
+    assert (found.name, "audit" in found.message) == ("lost_pin", True)
 
 
 def test_every_kind_of_finding_is_shown_by_a_damaged_table():

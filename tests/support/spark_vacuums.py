@@ -113,7 +113,3 @@ def vacuum_until_batch(runner: SparkRunner, place: Path, board: Board, batch: in
 
     listen(count)
     vacuum(runner, place)
-
-
-def verify(runner: SparkRunner, place: Path, **options: Any) -> dict[str, Any]:
-    return open_table(place, spark=runner._session()).verify(**options).to_json()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 from pyspark.errors import PySparkException
 
-from lakehand.engine import CancelToken, LocalRunner, open_runner
+from lakehand.engine import CancelToken, LocalRunner, open_runner, open_runner_by_size
 from lakehand.engine.base import describe, failed_for_good, group_of
 from lakehand.engine.cores import CoreShare, granted_cores, granting, usable_cores
 from lakehand.engine.spark import SparkRunner, _mismatch_in, attempts_of, share_of
@@ -94,6 +94,30 @@ def test_settings_choose_the_runner():
 
 def test_a_session_passed_in_is_used_whatever_the_settings_say():
     assert isinstance(open_runner(Settings({"engine": "local"}), spark=Session()), SparkRunner)
+
+
+@pytest.mark.parametrize(
+    ("asked", "size", "kind"),
+    [
+        ({}, 10, LocalRunner),
+        ({}, 11, SparkRunner),
+        ({"engine": "spark"}, 0, SparkRunner),
+        ({"master": "local[1]"}, 0, SparkRunner),
+        ({"remote": "sc://host"}, 0, SparkRunner),
+        ({"engine": "local"}, 11, LocalRunner),
+        ({"engine": "local", "master": "local[1]"}, 11, LocalRunner),
+    ],
+)
+def test_for_little_work_spark_is_only_used_if_somebody_asks_for_it(asked, size, kind):
+    settings = Settings({**asked, "spark_above_bytes": 10}, environment={})
+    with open_runner_by_size(settings) as runner_for:
+        assert type(runner_for(size)) is kind
+
+
+def test_a_session_passed_in_runs_little_work_too():
+    settings = Settings({"engine": "local"}, environment={})
+    with open_runner_by_size(settings, spark=Session()) as runner_for:
+        assert type(runner_for(0)) is SparkRunner
 
 
 @pytest.mark.parametrize(

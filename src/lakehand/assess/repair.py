@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehand.assess.lost_pins import LOST_PIN
 from lakehand.assess.structure import check_structure
 from lakehand.errors import CommitConflictError, LakehandError, RefusedError
 from lakehand.model.quantities import format_count
@@ -47,12 +48,13 @@ _LOST = frozenset(
     }
 )
 _STATISTICS = "wrong_statistics"
-#: Findings about files that nobody can set right from what the table has.
+#: Findings that nobody can set right from what the table has.
 _UNREPAIRABLE = {
     "unreachable_file": "nobody knows whether the file is there",
     "wrong_size": "the file is not the one that was committed; only a backup has that one",
     "wrong_row_count": "the file is not the one that was committed; only a backup has that one",
     "duplicate_file": "nobody can say which of the entries is right",
+    LOST_PIN: "who made the pin must say what to keep instead",
 }
 _ALL_LOST = (
     "all files of the table are lost, so this is more likely the wrong place, or a wrong key, than"

@@ -14,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehand.assess.lost_pins import find_lost_pins
 from lakehand.engine import CancelToken, open_runner_by_size
 from lakehand.engine.columns import pack_columns, unpack_columns
 from lakehand.errors import error_from_json
 from lakehand.model.verification import Finding
 from lakehand.model.work import DataFile
 from lakehand.observe import Progress
+from lakehand.observe.clock import SystemClock
 from lakehand.rewrite.portions import FileProgress, portions
 
 if TYPE_CHECKING:
@@ -91,6 +93,7 @@ def check_structure(
     snapshot = table.snapshot(version=log.readable_version)
     check = _FileCheck(table, snapshot, settings=settings, spark=spark, on_progress=on_progress)
     findings = [*log.findings, *table.check_entries(snapshot), *check.files()]
+    findings += find_lost_pins(table, now=SystemClock().now())
     if deep:
         findings += check.rows(skip={finding.path for finding in findings if finding.path})
     return Structure(log=log, files=snapshot.file_count, findings=tuple(findings))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakehand.errors import LakehandError, RefusedError, ValidationError
+from lakehand.errors import LakehandError, RefusedError, ValidationError, VersionNotFoundError
 from lakehand.formats.registry import detect_format
 from lakehand.model.quantities import format_duration
 from lakehand.model.retention import Holder
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakehand.retention.pins import Pin
     from lakehand.settings import Settings
 
-__all__ = ["DEFAULT_RETENTION", "Promise", "choose_retention", "hold", "read_promise"]
+__all__ = ["DEFAULT_RETENTION", "Promise", "choose_retention", "hold", "protect", "read_promise"]
 
 DEFAULT_RETENTION = timedelta(hours=168)
 _SHORTEST_RETENTION = timedelta(hours=1)
@@ -74,11 +74,7 @@ def read_promise(table: FormatTable, settings: Settings, clock: Clock) -> Promis
     retention = choose_retention(table, snapshot, in_force)
     held = hold(table, [pin for pin in list_pins(table.store) if pin.is_in_force(clock.now())])
     held = _with_tags(held, table.tagged_versions())
-    protection = table.protected(
-        since=clock.now() - retention,
-        pinned_versions=held.versions,
-        from_version=held.from_version,
-    )
+    protection = protect(table, held, since=clock.now() - retention)
     return Promise(
         table=table,
         settings=in_force,
@@ -137,6 +133,23 @@ def hold(table: FormatTable, pins: list[Pin]) -> Held:
     )
 
 
+def protect(table: FormatTable, held: Held, *, since: datetime) -> Protection:
+    """Return what versions since then need, and those that are held; RefusedError if one is lost.
+
+    A version is lost if a repair had to give it up, or somebody else cleaned the log.
+    """
+    try:
+        return table.protected(
+            since=since, pinned_versions=held.versions, from_version=held.from_version
+        )
+    except VersionNotFoundError as error:
+        missing = error.to_json().get("version")
+        lost = [holder for holder in held.holders if holder.version == missing is not None]
+        if not lost:
+            raise
+        raise _lost(table, lost[0], error) from error
+
+
 def _with_tags(held: Held, tags: Mapping[str, int]) -> Held:
     """Add versions that the table itself keeps by a name, unless a pin has it already."""
     known = {holder.name for holder in held.holders}
@@ -160,6 +173,18 @@ def _named_by_clone(table: FormatTable, uri: str) -> list[pa.Array]:
         since=clone.snapshot().at - DEFAULT_RETENTION, from_version=0
     ).names.chunks
     return chunks
+
+
+def _lost(table: FormatTable, holder: Holder, error: LakehandError) -> RefusedError:
+    return RefusedError(
+        f"{holder.kind} {holder.name!r} of {table.store.url} is to be kept and is not there:"
+        f" {error.message}",
+        table=table.store.url,
+        operation="vacuum",
+        version=holder.version,
+        hint="nothing was deleted; bring the version back from a backup, or remove the pin with"
+        f" `lakehand pin TABLE {holder.name} --remove`",
+    )
 
 
 def _unreadable(table: FormatTable, pin: Pin, error: LakehandError) -> RefusedError:

@@ -22,7 +22,7 @@ from lakehand.retention.crew import Crew
 from lakehand.retention.deleting import Deleter
 from lakehand.retention.garbage import Garbage, open_garbage
 from lakehand.retention.pins import list_pins
-from lakehand.retention.promise import hold, read_promise
+from lakehand.retention.promise import hold, protect, read_promise
 from lakehand.runs import Run, list_runs, sweep
 from lakehand.runs.state import is_idle
 from lakehand.storage.scanning import batch_of_objects
@@ -228,10 +228,7 @@ class _Vacuum:
         new = [pin for pin in pins if pin.name not in known]
         if new:
             held = hold(self._table, new)
-            protection = self._table.protected(
-                since=now, pinned_versions=held.versions, from_version=held.from_version
-            )
-            self._garbage.keep_protected(protection)
+            self._garbage.keep_protected(protect(self._table, held, since=now))
             self._garbage.keep_for_clones(held.names)
 
     def _choose(self) -> None:
