@@ -17,6 +17,7 @@ from lakehand.errors import (
     HotLogLockedError,
     HotTierError,
     NotATableError,
+    RefusedError,
     SchemaMismatchError,
     UnknownColumnError,
     ValidationError,
@@ -212,6 +213,24 @@ def test_rows_that_do_not_fit_are_refused_before_they_are_logged(tmp_path):
         with pytest.raises(SchemaMismatchError):
             hot.append(pa.table({"id": ["x"]}))
         assert (hot.storage_stats().sequence, hot.read().num_rows) == (0, 0)
+
+
+def test_rows_that_replace_others_are_whole(tmp_path):
+    with hot_table(tmp_path, key=["id"]) as hot:
+        with pytest.raises(SchemaMismatchError, match="'value' is missing"):
+            hot.upsert(pa.table({"id": [1]}))
+        hot.delete(pa.table({"id": [1], "value": ["is of no interest"]}))
+        with pytest.raises(UnknownColumnError):
+            hot.delete(pa.table({"value": ["a"]}))
+
+
+def test_tables_that_may_lose_no_rows_get_no_key(tmp_path):
+    lakehand.create_table(tmp_path / "table", SCHEMA, properties={"delta.appendOnly": "true"})
+    with pytest.raises(RefusedError):
+        hot_table(tmp_path, key=["id"]).open()
+    with hot_table(tmp_path) as hot:
+        hot.append(rows([1]))
+    assert cold_pairs(tmp_path) == [(1, "a")]
 
 
 def test_what_others_write_is_seen(tmp_path):

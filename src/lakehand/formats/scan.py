@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile
 
-__all__ = ["Scan", "columns_with_bounds", "plan_scan", "scan", "scan_snapshot"]
+__all__ = ["Scan", "columns_with_bounds", "plan_scan", "scan"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,17 +83,6 @@ def plan_scan(
         if names:
             snapshot = table.snapshot(version=snapshot.version, statistics=names)
     return _plan(table, snapshot, columns=columns, predicate=predicate)
-
-
-def scan_snapshot(
-    table: FormatTable,
-    snapshot: Snapshot,
-    *,
-    columns: Sequence[str] | None = None,
-    predicate: Predicate | None = None,
-) -> pa.RecordBatchReader:
-    """Stream the visible rows of a snapshot; what bounds it has tell which files are not read."""
-    return _plan(table, snapshot, columns=columns, predicate=predicate).read()
 
 
 def _plan(

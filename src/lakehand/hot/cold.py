@@ -6,20 +6,25 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakehand.errors import RefusedError, TableError
+import numpy as np
+import pyarrow as pa
+
+from lakehand.errors import RefusedError, SchemaMismatchError, TableError
 from lakehand.expressions.predicate import parse_predicate
-from lakehand.formats.scan import columns_with_bounds, scan_snapshot
+from lakehand.expressions.pruning import may_match
+from lakehand.formats.scan import columns_with_bounds
 from lakehand.sink.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pyarrow as pa
+    import numpy.typing as npt
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
     from lakehand.model.head import TableHead
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.work import DataFile
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
@@ -27,6 +32,8 @@ __all__ = ["ColdTable", "ColdView"]
 
 #: So many sets of columns keep their bounds at hand.
 _BOUNDS_KEPT = 8
+#: So many files, too: to ask the format for one is to read the log.
+_FILES_KEPT = 20_000
 #: What a sink that upserts reads as its own words.
 _CHANGELOG_COLUMNS = ("_op", "__weight")
 
@@ -41,6 +48,7 @@ class ColdView:
     #: Last epoch of the hot table that is in this version.
     epoch: int
     _bounds: dict[tuple[str, ...], Snapshot] = field(default_factory=dict)
+    _files: dict[str, DataFile] = field(default_factory=dict)
 
     @property
     def schema(self) -> pa.Schema:
@@ -53,8 +61,13 @@ class ColdView:
         self, *, columns: Sequence[str] | None, predicate: Predicate | None
     ) -> pa.RecordBatchReader:
         """Stream rows from no more files than the predicate needs."""
-        snapshot = self.snapshot if predicate is None else self._with_bounds(predicate)
-        return scan_snapshot(self.handle, snapshot, columns=columns, predicate=predicate)
+        snapshot, chosen = self.snapshot, np.arange(self.snapshot.file_count)
+        if predicate is not None:
+            snapshot = self._with_bounds(predicate)
+            chosen = np.flatnonzero(may_match(predicate, snapshot.files))
+        files = self._data_files(snapshot, chosen)
+        text = None if predicate is None else predicate.text
+        return self.handle.worker(snapshot).read(files, columns=columns, where=text)
 
     def _with_bounds(self, predicate: Predicate) -> Snapshot:
         names = tuple(columns_with_bounds(predicate, self.snapshot))
@@ -67,6 +80,18 @@ class ColdView:
                 self._bounds.clear()
             self._bounds[names] = found
         return found
+
+    def _data_files(self, snapshot: Snapshot, rows: npt.NDArray[np.int64]) -> list[DataFile]:
+        """Return what is read of files; what was asked for once is kept, within bounds."""
+        known = self._files
+        paths: list[str] = snapshot.files["path"].take(pa.array(rows)).to_pylist()
+        unknown = [row for row, path in zip(rows.tolist(), paths, strict=True) if path not in known]
+        asked = self.handle.data_files(snapshot, unknown) if unknown else ()
+        found = {file.path: file for file in asked}
+        files = [found[path] if path in found else known[path] for path in paths]
+        if len(known) + len(found) <= _FILES_KEPT:
+            known.update(found)
+        return files
 
 
 class ColdTable:
@@ -110,9 +135,29 @@ class ColdTable:
                     hint="rename the column, or open the hot table without a key",
                 )
 
-    def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows as the table wants them; SchemaMismatchError if it cannot be."""
+    def fit(self, batch: pa.RecordBatch, *, is_whole: bool = False) -> pa.RecordBatch:
+        """Return rows as the table wants them; SchemaMismatchError if it cannot be.
+
+        With `is_whole` no column may be left out: what is there under a key would lose its value.
+        """
+        if is_whole:
+            self._require_all_columns(batch.schema)
         return self._target.fit(batch)
+
+    def _require_all_columns(self, schema: pa.Schema) -> None:
+        given, head = {name.lower() for name in schema.names}, self._target.head
+        missing = tuple(
+            f"column {name!r} is missing"
+            for name in head.schema.names
+            if name.lower() not in given and name not in head.row_rules.generated
+        )
+        if missing:
+            raise SchemaMismatchError(
+                f"these rows cannot replace rows of {head.table}: {'; '.join(missing)}",
+                table=head.table,
+                difference=missing,
+                hint="nothing was taken; give all columns, null where there is nothing",
+            )
 
     def load(self, writer_id: str) -> ColdView:
         """Read the newest version; the mark of the last epoch is of that same version."""

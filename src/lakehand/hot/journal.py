@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakehand.errors import HotTierError
 from lakehand.hot.records import Entry, decode
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Journal:
         self._waiting: list[_Ticket] = []
         self._is_busy = False
         self._is_paused = False
+        self._is_closed = False
 
     def commit(self, kind: Kind, content: pa.Buffer) -> int:
         """Log a change, make it visible, and return its sequence.
@@ -57,6 +59,8 @@ class Journal:
         rows = decode(content)
         with self._turn:
             self._turn.wait_for(lambda: not self._is_paused)
+            if self._is_closed:
+                raise HotTierError("the hot table was closed; nothing of this change was taken")
             self._last += 1
             entry = Entry(sequence=self._last, kind=kind, rows=rows, bytes=content.size)
             ticket = _Ticket(entry=entry, content=content)
@@ -88,6 +92,10 @@ class Journal:
                 ticket.is_done = True
             self._is_busy = False
             self._turn.notify_all()
+
+    def close(self) -> None:
+        """Take no more changes. To be called while the journal is paused."""
+        self._is_closed = True
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -95,6 +95,7 @@ class Opened:
         if self._writer is not None:
             self._writer.close()
         with self.journal.paused():
+            self.journal.close()
             if self.log is not None:
                 self.log.close()
         if self.lock is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -68,23 +69,33 @@ class HotSnapshot:
         schema = _chosen(self.schema, columns)
         only = None if key is None else self._key_row(key)
         newest = collapse(self._entries, self._key, only=only)
-        conditions = [] if only is None else [_equals(name, only[name][0]) for name in self._key]
-        if where is not None:
-            conditions.append(f"({where})")
-        predicate = self._view.predicate(" AND ".join(conditions) or None)
-        parts = self._parts(newest, schema, predicate)
+        condition = self._view.predicate(where)
+        parts = self._hot(newest, schema, condition)
+        if only is None or not newest:  # else memory says all that there is to say of the key
+            parts = chain(parts, self._cold(newest, schema, self._narrowed(condition, only)))
         return pa.RecordBatchReader.from_batches(schema, parts)
 
-    def _parts(
+    def _narrowed(self, condition: Predicate | None, only: pa.Table | None) -> Predicate | None:
+        """Return the condition that only rows with a key fulfil, if one is asked for."""
+        if only is None:
+            return condition
+        texts = [_equals(name, only[name][0]) for name in self._key]
+        texts += [f"({condition.text})"] if condition is not None else []
+        return self._view.predicate(" AND ".join(texts))
+
+    def _hot(
         self, newest: Sequence[Entry], schema: pa.Schema, predicate: Predicate | None
     ) -> Iterator[pa.RecordBatch]:
         hot = rows_of(newest)
-        if hot is not None:
-            whole = _aligned(hot, self.schema)
-            for batch in whole.to_batches():
-                kept = batch if predicate is None else keep_true(predicate, batch)
-                if kept.num_rows:
-                    yield kept.select(schema.names)
+        for batch in () if hot is None else _aligned(hot, self.schema).to_batches():
+            kept = batch if predicate is None else keep_true(predicate, batch)
+            if kept.num_rows:
+                yield kept.select(schema.names)
+
+    def _cold(
+        self, newest: Sequence[Entry], schema: pa.Schema, predicate: Predicate | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows of the cold table, without those of keys that memory knows better."""
         masked = keys_of(newest, self._key) if self._key else None
         names = list(dict.fromkeys([*schema.names, *(self._key if masked is not None else ())]))
         cold = self._view.read(columns=names, predicate=predicate)

@@ -157,7 +157,7 @@ class HotTable:
         for them in time.
         """
         cold = self._parts.cold
-        batches = [cold.fit(batch) for batch in batches_of(data)]
+        batches = [cold.fit(batch, is_whole=bool(self._key)) for batch in batches_of(data)]
         if not any(batch.num_rows for batch in batches):
             return self._parts.layers.sequence
         return self._take(Kind.ROWS, pa.Table.from_batches(batches))
