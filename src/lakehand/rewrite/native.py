@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from lakehand.model.work import Group, GroupResult
+from lakehand.model.work import Digest, Group, GroupResult
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.digest import Digester
+from lakehand.prove.row_hash import ALGORITHM, ENGINE
 from lakehand.rewrite.proving import prove_outputs
 from lakehand.rewrite.stopwatch import Stopwatch
 from lakehand.runs.leftovers import note_written
@@ -26,16 +28,26 @@ def rewrite_natively(task: RewriteTask, group: Group, *, decoding: Decoding) -> 
     """
     worker, watch = task.worker, Stopwatch(task.run.clock)
     stem = task.run.reserve(group.id, directory=worker.output_directory(group.inputs))
-    limits = task.granted_limits()
-    with Digester(worker.moved_rows) as digester, watch.measure("read"):
-        worker.digest_rows(group.inputs, digester, limits=limits, decoder=decoding.inputs)
-        before = digester.result()
-    with watch.measure("write"):
+    with ThreadPoolExecutor(max_workers=1) as beside, watch.measure("write"):
+        # Both read the same files, and neither waits for the other.
+        reading = beside.submit(_read, task, group, decoding)
         outputs = worker.run_native(group, stem=stem)
         note_written(task.run, stem, [file.path for file in outputs])
+        before = reading.result()
     reached(Step.TASK_WRITTEN)
     with watch.measure("prove"):
         proof = prove_outputs(task, group, outputs, before=before, decoding=decoding)
     return GroupResult(
         group=group.id, attempt=stem, outputs=outputs, proof=proof, timings=watch.milliseconds()
     )
+
+
+def _read(task: RewriteTask, group: Group, decoding: Decoding) -> Digest:
+    """Return the digest of the rows of `group`; where counts are enough, their number alone."""
+    worker, limits = task.worker, task.granted_limits()
+    if task.prove == "counts":
+        rows = worker.count_rows(group.inputs)
+        return Digest(rows=rows, lanes=(0, 0), algorithm=ALGORITHM, engine=ENGINE)
+    with Digester(worker.moved_rows, threads=limits.threads) as digester:
+        worker.digest_rows(group.inputs, digester, limits=limits, decoder=decoding.inputs)
+        return digester.result()

@@ -68,7 +68,7 @@ def prove_outputs(
             worker.digest_rows(group.inputs, digester, limits=limits, decoder=decoding.outputs)
             again = digester.result()
     if task.prove != "counts":
-        with Digester(worker.moved_rows) as digester:
+        with Digester(worker.moved_rows, threads=limits.threads) as digester:
             worker.digest_staged(outputs, digester, limits=limits, decoder=decoding.outputs)
             after = digester.result()
     return check_outputs(

@@ -56,6 +56,7 @@ __all__ = ["LanceFormat", "LanceTable"]
 
 _NO_STATISTICS = "Lance keeps no statistics of columns by fragment; build a scalar index instead"
 _NO_CHECKPOINTS = "every version of a Lance table is complete in itself"
+_NO_UPSERTS = "rows of a Lance table cannot come and go in one commit yet; delete, then append"
 
 
 class LanceFormat:
@@ -103,6 +104,7 @@ class LanceTable(LanceUpkeep):
         lacking={
             "checkpoint": _NO_CHECKPOINTS,
             "statistics": _NO_STATISTICS,
+            "upsert": _NO_UPSERTS,
         },
     )
 

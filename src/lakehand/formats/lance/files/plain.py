@@ -117,10 +117,11 @@ def _vectors(array: pa.FixedSizeListArray) -> pa.Array:
     size = array.type.list_size
     elements = array.values.slice(array.offset * size, len(array) * size)
     kind = _INTEGERS[elements.type.bit_width]
-    bits = pc.fill_null(elements.view(kind), 0)
+    bits = elements.view(kind)
     width = size * kind.bit_width // _BITS_A_BYTE
     nulls = pa.nulls(len(array), pa.binary())
     if elements.null_count:
+        bits = pc.fill_null(bits, 0)
         nulls = _fixed(pc.is_null(elements).cast(pa.uint8()), size, len(array))
     members = [_fixed(bits, width, len(array)), nulls]
     return pa.StructArray.from_arrays(members, fields=list(_VECTOR), mask=array.is_null())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pat
 
 from lakehand.expressions.evaluate import keep_true
 from lakehand.formats.lance.files.plain import plain_batch, plain_schema
@@ -25,6 +26,11 @@ _LANCE_ROW_VERSION = "_row_last_updated_at_version"
 #: Payloads of blob columns, which readers otherwise get as places in files that change.
 _WITH_PAYLOADS = "all_binary"
 _GATHERED_ROWS = 16 * 1024
+#: Of a batch of rows, and how many it has whatever they take.
+_BATCH_BYTES = 16 * 2**20
+_LEAST_ROWS = 256
+#: What a value takes, as a rule.
+_USUAL_BYTES = 8
 
 
 def read_rows(
@@ -125,10 +131,14 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held.append(batch)
         count += batch.num_rows
         if count >= _GATHERED_ROWS:
-            yield pa.concat_batches(held)
+            yield _joined(held)
             held, count = [], 0
     if held:
-        yield pa.concat_batches(held)
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.concat_batches(batches) if len(batches) > 1 else batches[0]
 
 
 def _counting_scanner(
@@ -141,4 +151,17 @@ def _counting_scanner(
         with_row_address=with_row_address,
         blob_handling=_WITH_PAYLOADS,
         scan_in_order=False,
+        batch_size=_rows_a_batch(dataset.schema),
     )
+
+
+def _rows_a_batch(schema: pa.Schema) -> int:
+    """Return how many rows are read at once: fewer where vectors make them wide."""
+    wide = [_width(kind) for kind in schema.types]
+    return max(_LEAST_ROWS, min(_GATHERED_ROWS, _BATCH_BYTES // max(1, sum(wide))))
+
+
+def _width(kind: pa.DataType) -> int:
+    if pat.is_fixed_size_list(kind):
+        return int(kind.list_size * _width(kind.value_type))
+    return _USUAL_BYTES
