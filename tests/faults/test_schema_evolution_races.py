@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lakehand
-from lakehand.errors import ConstraintError, SchemaMismatchError
+from lakehand.errors import ConstraintError, SchemaMismatchError, StoreUnreachableError
 from lakehand.model.work import Change
 from lakehand.observe.steps import Step
 from lakehand.sink import DeltaSink
@@ -219,3 +219,17 @@ def test_upserted_rows_obey_constraints(place):
     with pytest.raises(ConstraintError, match="'positive'"):
         table.upsert(pa.table({"id": [1], "v": [-1]}), key=["id"])
     assert {number: row["v"] for number, row in content(place).items()} == {1: 5, 2: 6}
+
+
+def test_rows_that_waited_while_the_table_changed_are_held_against_it_once_more(place):
+    fault = Fault(kind=FaultKind.FAIL_BEFORE, operation="close_writer", key="*.parquet")
+    with DeltaSink(FaultStore(open_store(place), [fault])) as sink:
+        sink.write(pa.table({"id": [1]}))
+        with pytest.raises(StoreUnreachableError):
+            sink.flush()
+        sink.write(pa.table({"id": [-1]}))
+        set_property(place, "delta.constraints.positive", "id > 0")
+        with pytest.raises(ConstraintError, match="'positive'"):
+            sink.flush()
+        sink.rollback_epoch()
+    assert sorted(content(place)) == [1]

@@ -6,11 +6,11 @@ import json
 from decimal import Decimal
 from typing import Any
 
-import deltalake
 import pyarrow as pa
 import pytest
 
 import lakehand
+from support.rows import delta_rs_rows
 
 SCHEMA = pa.schema(
     [
@@ -108,10 +108,11 @@ def test_widened_tables_are_read_and_written_by_delta_spark_and_can_be_compacted
     assert table.to_arrow().num_rows == 4
 
 
-def test_delta_rs_reads_new_columns(tmp_path):
-    lakehand.create_table(tmp_path / "t", SCHEMA)
-    table = lakehand.open_table(tmp_path / "t")
+@pytest.mark.parametrize("mode", ["none", "name"])
+def test_delta_rs_reads_new_columns(tmp_path, mode):
+    properties = {"delta.columnMapping.mode": mode}
+    table = lakehand.create_table(tmp_path / "t", SCHEMA, properties=properties)
     table.append(OLD)
     table.append(OLD.append_column("more", pa.array(["x"])), schema_evolution=True)
-    read = deltalake.DeltaTable(str(tmp_path / "t")).to_pyarrow_table()
+    read = delta_rs_rows(tmp_path / "t")
     assert sorted(read["more"].to_pylist(), key=str) == [None, "x"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 
 import lakehand
 from lakehand.errors import ConstraintError, RefusedError
+from lakehand.formats.delta.protocol.schema import StructType
+from lakehand.model.work import Change
 from support.oracle import OracleError
 
 COLUMNS = """
@@ -127,3 +130,26 @@ def test_a_rule_that_is_not_computed_is_named_and_nothing_is_written(oracle, tmp
     with pytest.raises(RefusedError, match="constraint odd"):
         table.append(pa.table({"id": [1], "name": ["a"]}))
     assert table.snapshot().file_count == 0
+
+
+def test_invariants_of_columns_hold_for_both_writers(oracle, tmp_path):
+    place = tmp_path / "t"
+    table = lakehand.create_table(place, pa.schema([("id", pa.int64())]))
+    state = table._handle.head().native
+    invariant = {"delta.invariants": '{"expression":{"expression":"id > 3"}}'}
+    schema = StructType((replace(state.schema.fields[0], metadata=invariant),))
+    metadata = replace(state.metadata, schema_string=schema.to_json())
+    change = Change(
+        kind="metadata",
+        base_version=0,
+        operation="CHANGE COLUMN",
+        native=({"metaData": metadata.to_json()},),
+    )
+    table._handle.commit(change, token="invariant")
+
+    with pytest.raises(OracleError, match="id > 3"):
+        oracle.sql(f"INSERT INTO delta.`{place}` VALUES (3)")
+    with pytest.raises(ConstraintError, match="invariant of id"):
+        table.append(pa.table({"id": [3]}))
+    table.append(pa.table({"id": [4]}))
+    assert oracle.rows(place) == ['{"id":4}']

@@ -11,6 +11,9 @@ from lakehand.errors import ConstraintError, RefusedError
 from lakehand.expressions.computed import Calculator
 from lakehand.expressions.constraints import RowChecker
 from lakehand.expressions.typed import Unsupported
+from lakehand.formats.delta.protocol.actions import Metadata
+from lakehand.formats.delta.protocol.row_rules import row_rules
+from lakehand.formats.delta.protocol.schema import PrimitiveType, StructField, StructType
 from lakehand.model.head import RowRules
 from lakehand.observe.clock import ManualClock
 from lakehand.sink.conform import Conformer
@@ -144,3 +147,44 @@ def test_a_table_is_refused_by_the_name_of_the_rule_that_is_not_computed(rules, 
 def test_what_engines_compute_differently_is_not_computed(text):
     with pytest.raises(Unsupported):
         Calculator(SCHEMA).compile(text)
+
+
+TEXT = PrimitiveType("string")
+
+
+def rules_of(*fields: StructField, **configuration: str) -> RowRules:
+    schema = StructType(fields)
+    metadata = Metadata(
+        id="1",
+        schema_string=schema.to_json(),
+        configuration={name.replace("__", "."): text for name, text in configuration.items()},
+    )
+    return row_rules(metadata, schema, table="t")
+
+
+def test_rules_are_read_from_properties_and_fields_at_any_depth():
+    invariant = {"delta.invariants": '{"expression": {"expression": "s.n > 3"}}'}
+    nested = StructType((StructField("n", PrimitiveType("long"), metadata=invariant),))
+    rules = rules_of(
+        StructField("s", nested),
+        StructField("code", TEXT, metadata={"__CHAR_VARCHAR_TYPE_STRING": "varchar(5)"}),
+        StructField("g", TEXT, metadata={"delta.generationExpression": "upper(code)"}),
+        StructField("d", TEXT, metadata={"CURRENT_DEFAULT": "'x'"}),
+        delta__constraints__c="d <> 'y'",
+    )
+    assert rules == RowRules(
+        constraints={
+            "c": "d <> 'y'",
+            "invariant of s.n": "s.n > 3",
+            "varchar(5) of code": "`code` IS NULL OR length(`code`) <= 5",
+        },
+        generated={"g": "upper(code)"},
+        defaults={"d": "'x'"},
+    )
+
+
+def test_rules_about_texts_that_compare_by_a_collation_are_refused():
+    collated = StructField("a", TEXT, metadata={"__COLLATIONS": {"a": "spark.UNICODE_CI"}})
+    assert rules_of(collated) == RowRules()
+    with pytest.raises(RefusedError, match="collation"):
+        rules_of(collated, delta__constraints__c="a <> 'y'")
