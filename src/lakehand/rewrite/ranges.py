@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehand.errors import StoreQuotaError
 from lakehand.storage.prefetch import fetch_ahead
@@ -107,8 +108,7 @@ def arrange(rows: pa.Table, *, sort_keys: SortKeys, ranges: KeyRanges) -> Arrang
     keys = sort_keys.keys(rows)
     numbers = ranges.number(keys)
     by_range = np.argsort(numbers, kind="stable")
-    keyed = rows.append_column(_KEY, pa.array(keys)).combine_chunks()
-    [taken] = keyed.take(pa.array(by_range)).to_batches()
+    taken = _take(rows.append_column(_KEY, pa.array(keys)), pa.array(by_range))
     return Arranged(rows=taken, bounds=_bounds(numbers[by_range], len(ranges)))
 
 
@@ -134,12 +134,15 @@ def _sort_range(
     first = int(keys[0])
     if (keys == first).all() and not sort_keys.sorts_within(first):
         return number, plain.to_batches()
-    whole = plain.combine_chunks()
-    return number, _take(whole, sort_keys.permutation(whole, keys)).to_batches()
+    return number, [_take(plain, sort_keys.permutation(plain, keys))]
 
 
-def _take(rows: pa.Table, places: pa.Array) -> pa.Table:
-    return rows.take(places)
+def _take(rows: pa.Table, places: pa.Array) -> pa.RecordBatch:
+    """Return the rows at `places`, column by column: each is joined and taken while at hand."""
+    columns = [
+        pc.take(column.combine_chunks(), places, boundscheck=False) for column in rows.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
 def sorted_rows(

@@ -27,7 +27,7 @@ from lakehand.rewrite.ordering import order_of
 from lakehand.rewrite.proving import DECODINGS, Decoding, check_outputs
 from lakehand.rewrite.ranges import RangeSpool, arrange, arranged_before, sorted_rows
 from lakehand.rewrite.sampling import sample_rows
-from lakehand.rewrite.sort import expected_files, gathered, range_bytes, write_apart
+from lakehand.rewrite.sort import chunk_bytes, expected_files, gathered, write_apart
 from lakehand.rewrite.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class _Shuffle:
         )
         ranges, sort_keys = self.division.ranges, self.division.sort_keys
         owners = ranges.owners(self.parts)
-        for chunk in gathered(rows, range_bytes(limits)):
+        for chunk in gathered(rows, chunk_bytes(limits)):
             arranged = arrange(chunk, sort_keys=sort_keys, ranges=ranges)
             for part, piece in arranged.parts(owners):
                 yield from ((part, packed) for packed in _pack(piece))

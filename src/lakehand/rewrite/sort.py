@@ -34,11 +34,13 @@ if TYPE_CHECKING:
     from lakehand.rewrite.proving import Decoding
     from lakehand.rewrite.task import RewriteTask
 
-__all__ = ["expected_files", "gathered", "range_bytes", "sort_group", "write_apart"]
+__all__ = ["chunk_bytes", "expected_files", "gathered", "sort_group", "write_apart"]
 
-#: Parts of a task's memory that a range may take.
+#: Parts of a task's memory that a range may take, and so may rows that are divided at once.
 _RANGE_SHARE = 48
-_MOST_RANGE_BYTES = 64 * 2**20
+#: Columns of so many bytes together stay in the processor's cache while they are sorted.
+_MOST_RANGE_BYTES = 16 * 2**20
+_MOST_CHUNK_BYTES = 64 * 2**20
 _MOST_RANGES = 4096
 #: Rows that belong together stay so, unless they are so many times what a file is to have: files
 #: are cut by rows, and some rows take more bytes than others.
@@ -84,12 +86,12 @@ def _in_order(
     with watch.measure("read"):
         sample = sample_rows(task.worker, group.inputs, order)
         total_rows = task.worker.count_rows(group.inputs)
-    chunks = gathered(watch.iterate("read", rows), range_bytes(limits))
+    chunks = gathered(watch.iterate("read", rows), chunk_bytes(limits))
     first = next(chunks, None)
     if first is None:
         return
     expected_bytes = first.nbytes * max(1.0, total_rows / first.num_rows)
-    ranges = min(_MOST_RANGES, max(1, round(expected_bytes / range_bytes(limits))))
+    ranges = min(_MOST_RANGES, max(1, round(expected_bytes / _range_bytes(limits))))
     # A linear order is as narrow wherever it is cut: the writer does that by size.
     files = 1 if order.curve == "linear" else expected_files(group)
     division = Division.of_sample(order, sample, files=files, ranges=ranges)
@@ -132,9 +134,14 @@ def write_apart(
     return tuple(written)
 
 
-def range_bytes(limits: TaskLimits) -> int:
+def _range_bytes(limits: TaskLimits) -> int:
     """Return how much memory a range may take, which is held several times while it is sorted."""
     return min(_MOST_RANGE_BYTES, limits.memory_bytes // _RANGE_SHARE)
+
+
+def chunk_bytes(limits: TaskLimits) -> int:
+    """Return how much memory rows may take that are divided at once."""
+    return min(_MOST_CHUNK_BYTES, limits.memory_bytes // _RANGE_SHARE)
 
 
 def gathered(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:

@@ -8,14 +8,16 @@ wrong: of two rows, the one with the lower number is not behind the other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pat
 
 from lakehand.rewrite.comparable import comparable_column
 from lakehand.rewrite.curves import bits_per_column, curve_keys
+from lakehand.rewrite.number_search import search_numbers
 
 if TYPE_CHECKING:
     from lakehand.model.order import Order, Term
@@ -137,10 +139,15 @@ def _classes(values: pa.Array, boundaries: pa.Array, term: Term) -> Ranks:
     return _with_nulls(values, found, term, last=last, step=2).astype(np.uint32)
 
 
-def _search(boundaries: pa.Array, values: pa.Array, *, side: str) -> np.ndarray:
+def _search(
+    boundaries: pa.Array, values: pa.Array, *, side: Literal["left", "right"]
+) -> np.ndarray:
     if not len(boundaries) or not len(values):
         return np.zeros(len(values), np.int64)
     needles = values if values.type == boundaries.type else values.cast(boundaries.type)
+    if pat.is_integer(boundaries.type):
+        numbers = pc.fill_null(needles, 0) if needles.null_count else needles
+        return search_numbers(np.from_dlpack(boundaries), np.from_dlpack(numbers), side=side)
     found = pc.search_sorted(boundaries, needles, side=side)
     return np.from_dlpack(pc.fill_null(found, 0)).astype(np.int64)
 
