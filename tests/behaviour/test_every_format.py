@@ -439,9 +439,10 @@ def test_missing_statistics_are_computed(path):
 
 def test_what_a_format_lacks_is_refused_with_the_reason(kit, path):
     table = open_here(path)
+    arguments = {"upsert": {"data": table.to_arrow(), "key": ["id"]}}
     for operation, reason in table._handle.capabilities.lacking.items():
         with pytest.raises(RefusedError) as caught:
-            getattr(table, operation)()
+            getattr(table, operation)(**arguments.get(operation, {}))
         assert reason in caught.value.message
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from lakehand.errors import RefusedError, SchemaMismatchError, TableError
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.expressions.pruning import may_match
+from lakehand.formats.base import require_capability
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.sink.target import Target
 
@@ -124,6 +125,7 @@ class ColdTable:
 
     def require_upserts(self, key: Sequence[str]) -> None:
         """Raise RefusedError if rows cannot be replaced in this table, or not be found by `key`."""
+        require_capability(self.handle, "upsert")
         self.handle.require_deletion(self.handle.snapshot(), keys=key)
         for name in _CHANGELOG_COLUMNS:
             if name in self.schema.names:

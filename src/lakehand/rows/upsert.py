@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CommitUnknownError, ReplanError
+from lakehand.formats.base import require_capability
 from lakehand.rows.arrivals import Arrivals
 from lakehand.rows.key_matching import KeyMatching
 from lakehand.rows.report import upsert_report
@@ -70,6 +71,7 @@ def upsert(
 
     Without anything to change nothing is committed. AlreadyThere if the table has the `mark`.
     """
+    require_capability(table, "upsert")
     snapshot = table.snapshot()
     _require_same_table(snapshot, head)
     table.require("append", snapshot)
