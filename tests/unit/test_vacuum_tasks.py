@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lakehand.engine.columns import pack_columns, unpack_columns
+from lakehand.errors import StoreUnreachableError
 from lakehand.formats.delta.retention.names import DataNames
 from lakehand.retention.crew import Crew, DeleteTask, ListTask, Window
 from lakehand.settings import Settings
@@ -53,6 +54,20 @@ def test_outside_of_its_window_a_task_deletes_nothing(store, shift):
 
     assert late(payload(KEYS)) == {"tried": 0, "failures": []}
     assert len([*store.list()]) == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda store: ListTask(store=store, names=DataNames()), {"directories": [""]}),
+        (lambda store: DeleteTask(store=store, window=Window.from_now()), {}),
+    ],
+    ids=["list", "delete"],
+)
+def test_an_executor_that_does_not_see_the_table_says_so(tmp_path, make, told):
+    task = make(open_store(tmp_path / "elsewhere"))
+    with pytest.raises(StoreUnreachableError, match="does not see"):
+        task({**payload(KEYS), "most_objects": 1, **told})
 
 
 def test_a_scan_stops_at_enough_objects_and_says_what_is_left(place):

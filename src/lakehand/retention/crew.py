@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakehand.engine import is_spark_asked_for, open_runner
 from lakehand.engine.columns import pack_columns, unpack_columns
-from lakehand.errors import error_from_json
+from lakehand.errors import StoreUnreachableError, error_from_json
 from lakehand.retention.deleting import Deleted, delete_keys, failures_of
 from lakehand.storage.scanning import SCAN_SCHEMA
 
@@ -62,6 +62,7 @@ class ListTask:
     names: DataNames
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        _require_root(self.store)
         scan = self.store.scan(
             enter=self.names.may_hold_data,
             directories=payload["directories"],
@@ -79,12 +80,25 @@ class DeleteTask:
     window: Window
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        _require_root(self.store)
         keys = unpack_columns(payload["files"])["key"].to_pylist()
         tried, failures = 0, list[dict[str, Any]]()
         while tried < len(keys) and self.window.is_open:
             failures += delete_keys(self.store, keys[tried : tried + _FILES_AT_A_TIME])
             tried = min(tried + _FILES_AT_A_TIME, len(keys))
         return {"tried": tried, "failures": failures}
+
+
+def _require_root(store: Store) -> None:
+    """Raise where the table's directory is not there: what is missing would seem to be deleted."""
+    path = store.local_path("any")
+    if path is not None and not path.parent.is_dir():
+        raise StoreUnreachableError(
+            f"{store.url} is a directory that this executor does not see",
+            path=store.url,
+            operation="list",
+            hint="mount it on every executor in the same place, or vacuum with engine=local",
+        )
 
 
 class Crew:
