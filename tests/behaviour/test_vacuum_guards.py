@@ -17,6 +17,8 @@ from lakehand.errors import (
     ValidationError,
 )
 from lakehand.retention import garbage, quarantine
+from lakehand.retention.crew import Crew
+from lakehand.retention.deleting import Deleted
 from lakehand.retention.pins import Pin, put_pin
 from lakehand.storage import DeleteFailure, open_store
 from lakehand.storage.tree_listing import list_directories
@@ -154,6 +156,32 @@ def test_files_go_in_batches_and_whatever_is_kept_meanwhile_leaves_no_batch_out(
     report = lake.vacuum(grace="0", on_progress=revive)
     assert report.files_deleted == 10 - 3
     assert lake.files == {"live.parquet", *names[2:5]}
+
+
+def test_files_that_no_task_gets_to_in_time_are_looked_at_again_and_then_reported(
+    lake, monkeypatch
+):
+    """Tasks that are late with all they get, three times, while a version takes a file up again."""
+    lake.put("revived.parquet", ".dead.parquet.crc")
+    lake.wait(days=8)
+    orders = []
+
+    def come_too_late(_crew, files):
+        orders.append(files["key"].to_pylist())
+        if len(orders) == 1:
+            lake.commit(add("revived.parquet"))
+        return Deleted(failures=(), late=files)
+
+    monkeypatch.setattr(Crew, "is_needed", lambda _crew, files: files > 0)
+    monkeypatch.setattr(Crew, "delete", come_too_late)
+    report = lake.vacuum(grace="0")
+
+    assert orders == [["dead.parquet", "revived.parquet"], ["dead.parquet"], ["dead.parquet"]]
+    [error] = report.errors
+    assert (report.files_deleted, error["path"]) == (0, "dead.parquet")
+    assert "within its time" in error["message"]
+    assert lake.files == {"live.parquet", "dead.parquet", "revived.parquet"}
+    assert lake.store.exists(".dead.parquet.crc")
 
 
 def test_lists_without_a_manifest_are_dropped_when_their_vacuum_must_be_dead(lake):

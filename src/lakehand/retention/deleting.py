@@ -42,19 +42,20 @@ class Deleter:
         self,
         files: pa.Table,
         *,
-        beside: Collection[str] = (),
+        beside: Callable[[pa.Table], Collection[str]],
         by: Callable[[pa.Table], Deleted] | None = None,
     ) -> pa.Table:
-        """Delete the files of a table with the columns key and bytes, and what lies `beside` them.
+        """Delete the files of a table with the columns key and bytes.
 
-        Directories that hold nothing afterwards go, too. Returns the files that nobody got to in
-        time, which can only happen to those who delete them elsewhere, `by` order.
+        What lies `beside` those that are gone goes with them, and so do directories that hold
+        nothing afterwards. Returns the files that nobody got to in time, which can only happen to
+        those who delete them elsewhere, `by` order.
         """
         keys = files["key"].to_pylist()
         done = by(files) if by else _deleted_here(self._store, files, keys)
-        self._store.delete(beside)
         left = [failure["path"] for failure in done.failures]
         gone = _without(files, pa.array(left, pa.string()), done.late["key"])
+        self._store.delete(beside(gone))
         self.files += gone.num_rows
         self.bytes += pc.sum(gone["bytes"]).as_py() or 0
         self.errors += done.failures

@@ -280,8 +280,7 @@ class _Vacuum:
     def _delete_batch(self, files: pa.Table, *, by: Callable[[pa.Table], Deleted] | None) -> None:
         """Delete some files; those that nobody got to in time are looked at again first."""
         for _ in range(_TIMES):
-            beside = self._garbage.checksums_of(files)
-            late = self._deleter.delete(files, beside=beside, by=by)
+            late = self._deleter.delete(files, beside=self._garbage.checksums_of, by=by)
             if not late.num_rows:
                 return
             self._look_again()
