@@ -43,6 +43,21 @@ def test_compaction_trigger_threshold_counts_small_files(place):
     assert ids_in(place) == [1, 2, 3, 4, 5]
 
 
+def test_compaction_is_on_by_default_and_leaves_busy_partitions_alone(place):
+    options = {name: value for name, value in ON.items() if name != "sink_maintenance"}
+    with tasks_inline(), DeltaSink(place, writer_id="w", **options) as sink:
+        write_epochs(sink, 5)
+        context = sink._opened_context
+    assert (context.metrics.compactions, file_count(place)) == (0, 5)
+
+    with tasks_inline(), DeltaSink(place, writer_id="v", quiet_period="0s", **options) as sink:
+        write_epochs(sink, 5)
+        context = sink._opened_context
+    assert context.metrics.compactions == 1
+    assert file_count(place) < 10
+    assert ids_in(place) == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+
+
 def test_compaction_is_not_triggered_by_files_that_are_large_enough(place):
     with tasks_inline(), DeltaSink(place, writer_id="w", target_file_bytes=100, **ON) as sink:
         write_epochs(sink, 5)

@@ -175,9 +175,10 @@ SINK: tuple[Setting, ...] = (
     Setting(
         name="sink_maintenance",
         parse=parse_bool,
-        default=False,
+        default=True,
         help="Whether a sink compacts its table beside its commits, and vacuums it if"
-        " `vacuum_interval` is set. Checkpoints are written either way.",
+        " `vacuum_interval` is set. Not set: partitions that are being written to are left alone"
+        " (`quiet_period`); true: those, too. Checkpoints are written either way.",
         aliases=("sink.maintenance", "maintenance.enabled"),
     ),
     Setting(

@@ -61,6 +61,8 @@ class SinkMetrics:
     vacuums: int = 0
     #: Files that vacuum deleted.
     files_vacuumed: int = 0
+    #: Files that sinks before this one left when they died, and that this one deleted.
+    leftovers_deleted: int = 0
     #: Pieces of upkeep that failed; no commit failed for them.
     upkeep_errors: int = 0
     #: Epochs that were brought in by keys, and rows that went thereby and that nothing replaced.

@@ -16,6 +16,7 @@ from lakehand.sink.committing import find_commission
 from lakehand.sink.descriptors import Descriptor, rules_of
 from lakehand.sink.epochs import Epoch, Epochs, EpochState
 from lakehand.sink.fence import Fence
+from lakehand.sink.leftovers import Leftovers, epoch_label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +50,10 @@ class ExactlyOnce:
         name = f"{self._pipeline}/{self._writer_id}" if self._pipeline else self._writer_id
         self._fence = Fence(store=context.target.store, writer_id=name, session=context.session)
         self._is_fenced = False
+        #: Sinks that died under this id, and may have left files.
+        self._earlier: frozenset[str] = frozenset()
+        #: Version that the table had when this sink put its sign up, or an earlier one.
+        self._seen_version = 0
         self._epoch: Epoch | None = None
         self._skipped: int | None = None
         #: Commissions of epochs that were rolled back while nobody knew whether they landed.
@@ -78,7 +83,7 @@ class ExactlyOnce:
             return False
         self._epochs.check_next(epoch)
         self._context.metrics.epoch_gaps = self._epochs.gaps_seen
-        self._epoch = Epoch(epoch, self._context.new_staging(f"{epoch:010d}"))
+        self._epoch = Epoch(epoch, self._context.new_staging(epoch_label(epoch)))
         return True
 
     def _require_between_epochs(self, epoch: int) -> None:
@@ -89,7 +94,8 @@ class ExactlyOnce:
     def _look_around(self) -> None:
         """Make sure of the table, and that nobody else writes under this id."""
         if not self._is_fenced:
-            self._fence.put_up()
+            self._earlier = self._fence.put_up()
+            self._seen_version = max(self._context.target.base_version, 0)
             self._is_fenced = True
         if self._is_stale:
             self._context.target.refresh()
@@ -185,10 +191,29 @@ class ExactlyOnce:
             self._epoch = None
             return None
         receipt = None if self._pipeline is not None else self._commit(epoch, files)
+        if receipt is not None and self._earlier:
+            self._tidy_up(epoch.number)
         self._epochs.committed(epoch.number)
         self._doubtful.clear()
         self._epoch = None
         return receipt
+
+    def _tidy_up(self, epoch: int) -> None:
+        """Delete beside the commits what earlier sinks left of epochs that are over now."""
+        leftovers = Leftovers(
+            sessions=self._earlier,
+            after=self._epochs.last,
+            upto=epoch,
+            version=self._seen_version,
+        )
+        self._earlier = frozenset()
+        target, metrics = self._context.target, self._context.metrics
+
+        def tidy_up() -> None:
+            metrics.leftovers_deleted += leftovers.delete(target.handle)
+            self._fence.forget_earlier()
+
+        self._context.upkeep.soon(tidy_up)
 
     def _leaves_a_mark(self, epoch: Epoch) -> bool:
         """Whether an epoch without files is told to the table, too."""
@@ -216,7 +241,7 @@ class ExactlyOnce:
             raise
 
     def _commission(self, epoch: Epoch, files: tuple[StagedFile, ...]) -> Commission:
-        commission = self._context.new_commission(f"{epoch.number:010d}", files, epoch.staging)
+        commission = self._context.new_commission(epoch_label(epoch.number), files, epoch.staging)
         commission.transaction = Transaction(application=self._writer_id, version=epoch.number)
         commission.parameters = {"epoch": epoch.number, "writer": self._writer_id}
         doubtful = self._doubtful.get(epoch.number, [])
@@ -265,6 +290,8 @@ class ExactlyOnce:
         """Roll back what was not committed."""
         if self._skipped is not None or self._epoch is not None:
             self.rollback()
+        if self._is_fenced and not self._doubtful and not self._earlier:
+            self._wait_for(self._context.background.start(self._fence.take_down))
 
     def _wait_for(self, work: Future[T]) -> T:
         return self._context.background.wait(work)

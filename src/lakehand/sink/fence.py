@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import ObjectNotFoundError, WriterCollisionError
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Fence"]
 
 _DIRECTORY = "_lakehand/writers"
+#: So many sinks that died one after the other, before a commit, are remembered.
+_MOST_EARLIER = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,10 +37,40 @@ class Fence:
     def _key(self) -> str:
         return f"{_DIRECTORY}/{hashlib.sha256(self.writer_id.encode()).hexdigest()[:32]}.json"
 
-    def put_up(self) -> None:
-        """Say that this sink writes under the id from now on, and no other."""
-        sign = {"writer_id": self.writer_id, "session": self.session}
+    def put_up(self) -> frozenset[str]:
+        """Say that this sink writes under the id from now on, and no other.
+
+        Returns the sinks before it that did not end well, and may have left files.
+        """
+        sign = self._read() or {"session": self.session}
+        earlier = {*sign.get("earlier", ()), sign["session"]} - {self.session}
+        if sign.get("has_ended"):
+            earlier.discard(sign["session"])
+        self._put(earlier=sorted(earlier)[:_MOST_EARLIER])
+        return frozenset(earlier)
+
+    def forget_earlier(self) -> None:
+        """Say that nothing is left of the sinks before this one."""
+        if self.check():
+            self._put(earlier=[])
+
+    def take_down(self) -> None:
+        """Say that this sink has ended, and left nothing."""
+        sign = self._read()
+        if sign is not None and sign["session"] == self.session:
+            self._put(earlier=sign.get("earlier", []), has_ended=True)
+
+    def _put(self, **further: Any) -> None:
+        sign = {"writer_id": self.writer_id, "session": self.session, **further}
         self.store.put(self._key, json.dumps(sign).encode())
+
+    def _read(self) -> dict[str, Any] | None:
+        try:
+            sign: dict[str, Any] = json.loads(self.store.get(self._key))
+        except ObjectNotFoundError:
+            # Somebody tidied up: whoever opens a sink next puts up another one.
+            return None
+        return sign
 
     def claim(self) -> None:
         """Put the sign up where there is none; WriterCollisionError if it is another's.
@@ -50,10 +82,8 @@ class Fence:
 
     def check(self) -> bool:
         """Say whether the sign is there; WriterCollisionError if it is another's."""
-        try:
-            sign = json.loads(self.store.get(self._key))
-        except ObjectNotFoundError:
-            # Somebody tidied up: whoever opens a sink next puts up another one.
+        sign = self._read()
+        if sign is None:
             return False
         if sign["session"] != self.session:
             raise WriterCollisionError(

@@ -27,7 +27,7 @@ _logger = get_logger(__name__)
 
 
 class Upkeep:
-    """Checkpoints when they are due and, where that is asked for, compaction and vacuum.
+    """Checkpoints when they are due, compaction when many files are small, and vacuum if asked for.
 
     What goes wrong here fails no commit: it is logged and counted.
     """
@@ -55,6 +55,10 @@ class Upkeep:
     def on_commit(self, version: int) -> None:
         """Say that `version` was committed. Returns at once."""
         self._last = self._thread.submit(self._look_after, version)
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Do something else beside the commits. Returns at once."""
+        self._last = self._thread.submit(self._try, work)
 
     def _look_after(self, version: int) -> None:
         self._try(lambda: self._checkpoint(version))
@@ -112,8 +116,12 @@ class Upkeep:
     def _own_wishes(self) -> dict[str, Any]:
         """Return, for what nobody has set, what fits a process that writes all the time."""
         sources = self._settings.sources
-        # The writer itself is who disturbs the quiet; its appends do not disturb a compaction.
-        wishes: dict[str, Any] = {} if sources["quiet_period"] != "default" else {"quiet_period": 0}
+        wishes: dict[str, Any] = {}
+        # A stream would never keep quiet. Where nobody asked for it, it is kept all the same: a
+        # compaction may cost other engines their changes to a partition that is being written to.
+        is_asked_for = sources["sink_maintenance"] != "default"
+        if is_asked_for and sources["quiet_period"] == "default":
+            wishes["quiet_period"] = 0
         if self._spark is None and sources["engine"] == "default":
             wishes["engine"] = "local"
         return wishes
