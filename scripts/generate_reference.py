@@ -21,6 +21,7 @@ from lakehand.assess import inspect as inspection
 from lakehand.cli.main import cli
 from lakehand.formats.delta.protocol.features import BINDINGS, FEATURES
 from lakehand.formats.delta.upkeep.findings import FINDINGS
+from lakehand.hot import HotSnapshot, HotTable, HotTier
 from lakehand.model import (
     history,
     purging,
@@ -359,13 +360,24 @@ def python_page() -> Iterator[str]:
             yield "The [settings](settings.md), each with name, default, help and aliases."
             continue
         yield from _callable(name, value, is_error=name.endswith("Error"))
-    yield "## Methods of a `DeltaSink`"
-    for name, method in _methods(lakehand.DeltaSink):
-        yield f"### `DeltaSink.{name}`"
-        yield from _callable(name, method)
-    yield "## Verbs of a `Table`"
-    for name, method in _methods(lakehand.Table):
-        yield f"### `Table.{name}`"
+    yield from _methods_section("## Methods of a `DeltaSink`", lakehand.DeltaSink)
+    yield from _methods_section("## Verbs of a `Table`", lakehand.Table)
+    yield "## `lakehand.hot`"
+    for kind in (HotTable, HotTier, HotSnapshot):
+        yield f"### `{kind.__name__}`"
+        yield inspect.cleandoc(kind.__doc__ or "")
+        if kind is not HotSnapshot:  # nobody makes one but a table
+            yield f"```python\n{kind.__name__}{_signature(kind.__init__, result=False)}\n```"
+            yield inspect.cleandoc(kind.__init__.__doc__ or "")
+        for name, method in _methods(kind):
+            yield f"#### `{kind.__name__}.{name}`"
+            yield from _callable(name, method)
+
+
+def _methods_section(heading: str, kind: type) -> Iterator[str]:
+    yield heading
+    for name, method in _methods(kind):
+        yield f"### `{kind.__name__}.{name}`"
         yield from _callable(name, method)
 
 
@@ -377,19 +389,20 @@ def _callable(name: str, value: Any, *, is_error: bool = False) -> Iterator[str]
         yield f"Code `{value.code}`; see [errors](errors.md)."
 
 
-def _signature(function: Any) -> str:
+def _signature(function: Any, *, result: bool = True) -> str:
     """Write the signature as in the source, one parameter a line where it is long."""
     signature = inspect.signature(function)
     parameters = [_parameter(p) for p in signature.parameters.values() if p.name != "self"]
     kinds = [p.kind for p in signature.parameters.values() if p.name != "self"]
     if inspect.Parameter.KEYWORD_ONLY in kinds:
         parameters.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
-    result = str(signature.return_annotation).replace("'", "")
-    line = f"({', '.join(parameters)}) -> {result}"
+    returned = str(signature.return_annotation).replace("'", "")
+    arrow = f" -> {returned}" if result else ""
+    line = f"({', '.join(parameters)}){arrow}"
     if len(line) <= LINE_LENGTH:
         return line
     lines = "".join(f"    {parameter},\n" for parameter in parameters)
-    return f"(\n{lines}) -> {result}"
+    return f"(\n{lines}){arrow}"
 
 
 LINE_LENGTH = 80

@@ -20,6 +20,7 @@ PAGES = (
     "docs/guides/compaction.md",
     "docs/guides/deduplication.md",
     "docs/guides/schema-evolution.md",
+    "docs/guides/hot-tier.md",
     "docs/guides/statistics.md",
     "docs/guides/upserts.md",
     "docs/guides/writing.md",

@@ -110,12 +110,13 @@ class Flusher:
     def _merge(self) -> None:
         is_over = self._delta_count() >= self._delta_entries
         for table in self.tables:
-            if is_over or table.is_delta_older(self._delta_seconds):
+            is_old = table.delta_count > 1 and table.oldest_seconds >= self._delta_seconds
+            if is_over or is_old:
                 self._try(table, table.flush_delta)
 
     def _flush(self) -> None:
         for table in self.tables:
-            if table.is_older(self._flush_seconds):
+            if table.oldest_seconds >= self._flush_seconds:
                 self._try_flush(table)
         tried: set[int] = set()
         # The largest first: it frees most, and makes the fewest small files.

@@ -19,7 +19,6 @@ __all__ = ["storage_stats"]
 
 def storage_stats(table: HotTable, parts: Opened, flusher: Flusher) -> StorageStats:
     layers, snapshot = parts.layers, parts.layers.view.snapshot
-    since = [m.since for m in layers.memtables if m.since is not None]
     return StorageStats(
         table=table.url,
         sequence=layers.sequence,
@@ -27,7 +26,7 @@ def storage_stats(table: HotTable, parts: Opened, flusher: Flusher) -> StorageSt
         hot_bytes=table.hot_bytes,
         delta_entries=table.delta_count,
         frozen_rows=sum(memtable.rows for memtable in layers.frozen),
-        oldest_seconds=flusher.clock.monotonic() - min(since) if since else 0.0,
+        oldest_seconds=table.oldest_seconds,
         log_bytes=parts.log.bytes if parts.log is not None else 0,
         log_segments=parts.log.segment_count if parts.log is not None else 0,
         cold_version=snapshot.version,

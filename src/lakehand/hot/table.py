@@ -349,17 +349,14 @@ class HotTable:
     def _memtables(self) -> tuple[Memtable, ...]:
         return () if self._opened is None or self.is_closed else self._opened.layers.memtables
 
-    def is_older(self, seconds: float) -> bool:
-        """Say whether there is a change that came so long ago."""
-        now = self._flusher.clock.monotonic()
-        return any(m.since is not None and now - m.since >= seconds for m in self._memtables)
-
-    def is_delta_older(self, seconds: float) -> bool:
-        """Say whether changes were held one by one for so long."""
-        return self.delta_count > 1 and self.is_older(seconds)
+    @property
+    def oldest_seconds(self) -> float:
+        """How long the oldest change has been out of the cold table; 0 if there is none."""
+        since = [memtable.since for memtable in self._memtables if memtable.since is not None]
+        return self._flusher.clock.monotonic() - min(since) if since else 0.0
 
     def sync_log(self) -> None:
-        """Bring the log to the disk, where that is not done with each change."""
+        """Bring the log to the disk now, where `hot_durability` is lazy."""
         self._parts.sync()
 
     def storage_stats(self) -> StorageStats:
