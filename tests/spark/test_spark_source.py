@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import lakehand
@@ -17,6 +20,9 @@ pytestmark = [
     pytest.mark.xdist_group("spark"),
     pytest.mark.timeout(400),
 ]
+
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "spark.md"
 
 
 def sorted_rows(table):
@@ -121,6 +127,21 @@ def test_tables_that_spark_alone_cannot_read_are_read_by_its_tasks(host):
         model = lakehand.open_table(place).to_arrow()
         assert model.num_rows > 0, name
         assert sorted_rows(host.call(spark_tables.to_spark, place, {})) == sorted_rows(model), name
+
+
+@pytest.mark.only_on("spark")
+def test_the_examples_of_the_guide_work(host, tmp_path):
+    pieces = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    schema = pa.schema([("id", pa.int64()), ("day", pa.string())])
+    table = lakehand.create_table(tmp_path / "orders", schema, partition_by=["day"])
+    table.append(pa.table({"id": [1, 2], "day": ["mon", "tue"]}))
+    (tmp_path / "incoming").mkdir()
+    (tmp_path / "incoming" / "1.json").write_text('{"id": 9, "day": "sun"}')
+
+    host.call(spark_tables.run, "\n".join(pieces).replace("path/to", str(tmp_path)))
+
+    # Appended, then those of Tuesday replaced by one, then appended once more, then the stream's.
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 7, 7, 8, 8, 9]
 
 
 BAD_WRITES = {

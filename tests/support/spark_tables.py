@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
+import lakehand
 from lakehand.sink.spark_source import LakehandSource
 from lakehand.table import open_table
 
@@ -113,6 +114,11 @@ def read_twice_around(runner: SparkRunner, place: Path | str, change: str) -> li
     ]
     write(runner, change, place)
     return [frame.count() for frame in frames]
+
+
+def run(runner: SparkRunner, source: str) -> None:
+    """Run a piece of Python that has a session."""
+    exec(source, {"spark": runner._session(), "lakehand": lakehand})
 
 
 def _session(runner: SparkRunner, storage: Mapping[str, str] | None) -> Any:

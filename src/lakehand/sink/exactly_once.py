@@ -291,7 +291,7 @@ class ExactlyOnce:
         if self._skipped is not None or self._epoch is not None:
             self.rollback()
         if self._is_fenced and not self._doubtful and not self._earlier:
-            self._wait_for(self._context.background.start(self._fence.take_down))
+            self._context.upkeep.soon(self._fence.take_down)
 
     def _wait_for(self, work: Future[T]) -> T:
         return self._context.background.wait(work)
