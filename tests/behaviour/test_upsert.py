@@ -16,6 +16,7 @@ from lakehand.errors import (
     SchemaMismatchError,
     UnknownColumnError,
     ValidationError,
+    WriterCollisionError,
 )
 from support.deduplications import PROPERTIES, contents, in_order, once_at, rows
 from support.small_tables import fingerprint
@@ -230,8 +231,24 @@ def test_an_epoch_is_brought_in_once(tmp_path):
     upsert(path, [(1, 2, 2)])
     again = upsert(path, [(1, 1, 1)], **mark)
 
-    assert (first.outcome, again.outcome) == ("committed", "nothing_to_do")
+    gone = upsert(path, changelog(("D", (77, None, None))), writer_id="w", epoch=4)
+
+    assert lakehand.open_table(path).transactions() == {"w": 4}
+    assert (first.outcome, again.outcome, gone.outcome) == (
+        "committed", "nothing_to_do", "nothing_to_do",
+    )  # fmt: skip
     assert contents(path) == upserted(EVERY, [(1, 2, 2)])
+
+
+def test_two_who_write_under_one_name_find_out(tmp_path):
+    path = make(tmp_path / "t", *BEFORE)
+    other = lakehand.open_table(path, engine="local")
+    late = once_at("commit", lambda: other.append(rows((8, 5, 5)), writer_id="w", epoch=4))
+
+    with pytest.raises(WriterCollisionError):
+        upsert(path, [(1, 1, 1)], writer_id="w", epoch=5, on_progress=late)
+
+    assert contents(path) == upserted(EVERY, [(8, 5, 5)])
 
 
 BAD = {

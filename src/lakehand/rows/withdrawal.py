@@ -116,6 +116,8 @@ class Withdrawal:
                 try:
                     receipt = self._commit(work)
                 except CommitConflictError as error:
+                    if not error.retryable:
+                        raise
                     overtaken = error
                     self._forget()
                     newest = self._shop.table.snapshot()

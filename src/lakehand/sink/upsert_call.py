@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakehand.errors import ValidationError
+from lakehand.errors import CommitConflictError, ValidationError
 from lakehand.model.row_reports import UpsertReport
 from lakehand.observe.clock import SystemClock
 from lakehand.rewrite.stopwatch import Stopwatch
 from lakehand.rows.upsert import AlreadyThere, Mark
 from lakehand.sink.change_rows import ChangeRows
 from lakehand.sink.changelog import BOOKKEEPING
-from lakehand.sink.committing import collision
+from lakehand.sink.committing import Commission, collision
 from lakehand.sink.one_call import transaction_of
 from lakehand.sink.options import SinkOptions
 from lakehand.sink.rows import as_reader
 from lakehand.sink.target import Target
 from lakehand.sink.upsert import Gathered, Upserting
+from lakehand.sink.upsert_epochs import leave_mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from lakehand.formats.base import FormatTable
     from lakehand.model.work import Transaction
     from lakehand.observe import OnProgress
+    from lakehand.rows.incoming import Incoming
     from lakehand.settings import Settings
 
 __all__ = ["UpsertRequest", "delete_keys_once", "upsert_once"]
@@ -100,11 +103,30 @@ def _run(
         for batch in batches:
             gathered.add(rows.fit(batch))
         incoming = gathered.incoming(is_ordered=False)
-        known = None if mark is None else Mark(transaction=mark, doubtful=[])
-        try:
-            return upserting.run(incoming, mark=known, watch=watch).report
-        except AlreadyThere:
-            raise collision(target, mark) from None
+        return _bring_in(upserting, incoming, mark, watch)
+
+
+def _bring_in(
+    upserting: Upserting, incoming: Incoming, mark: Transaction | None, watch: Stopwatch
+) -> UpsertReport:
+    known = None if mark is None else Mark(transaction=mark, doubtful=[])
+    try:
+        done = upserting.run(incoming, mark=known, watch=watch)
+    except AlreadyThere:
+        raise collision(upserting.target, mark) from None
+    except CommitConflictError as error:
+        if error.retryable:
+            raise
+        raise collision(upserting.target, mark) from error
+    if done.receipt is None and mark is not None and not upserting.dry_run:
+        leave_mark(upserting, _commission(upserting.target, mark))
+    return done.report
+
+
+def _commission(target: Target, mark: Transaction) -> Commission:
+    """Return what leaves a mark, and no rows."""
+    token = f"lakehand-{uuid.uuid4().hex}"
+    return Commission(token=token, files=(), base_version=target.base_version, transaction=mark)
 
 
 def _is_in_table(target: Target, mark: Transaction | None) -> bool:

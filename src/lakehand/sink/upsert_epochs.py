@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakehand.errors import CommitUnknownError
+from lakehand.errors import CommitConflictError, CommitUnknownError
 from lakehand.observe.steps import Step, reached
 from lakehand.rows.upsert import AlreadyThere, Mark
 from lakehand.sink.committing import Commission, collision, commit_files, find_commission
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakehand.sink.target import Target
     from lakehand.sink.upsert import Gathered, Upserting
 
-__all__ = ["UpsertStaging", "commit_changes"]
+__all__ = ["UpsertStaging", "commit_changes", "leave_mark"]
 
 
 class UpsertStaging(Staging):
@@ -77,9 +77,13 @@ def commit_changes(
         raise
     except AlreadyThere:
         return _found(target, commission)
+    except CommitConflictError as error:
+        if error.retryable:
+            raise
+        raise collision(target, commission.transaction) from error
     commission.is_unknown = False
     _count(metrics, gathered, done)
-    receipt = done.receipt or _mark(upserting, commission)
+    receipt = done.receipt or leave_mark(upserting, commission)
     gathered.close()
     return receipt
 
@@ -92,7 +96,7 @@ def _found(target: Target, commission: Commission) -> Receipt:
     return found
 
 
-def _mark(upserting: Upserting, commission: Commission) -> Receipt | None:
+def leave_mark(upserting: Upserting, commission: Commission) -> Receipt | None:
     """Leave the mark of an epoch that changed nothing: who writes it again must find it."""
     if commission.transaction is None:
         return None
