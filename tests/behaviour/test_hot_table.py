@@ -333,6 +333,17 @@ def test_a_change_larger_than_memory_is_taken_alone(tmp_path):
         assert hot.read().num_rows == 2000
 
 
+def test_all_tables_are_flushed_for_who_needs_their_memory(tmp_path):
+    with HotTier(tmp_path / "logs", hot_memory_bytes=5000, hot_flush_bytes="1GiB") as tier:
+        tables = [tier.open(name, tmp_path / name, schema=SCHEMA) for name in ("a", "b")]
+        for table in tables:
+            table.append(rows([1]))
+        tables[0].append(rows(range(1000)))  # is larger than all memory: it must be alone
+
+        assert tier.storage_stats("a").hot_rows == 1000
+        assert lakehand.open_table(tmp_path / "b").to_arrow().num_rows == 1
+
+
 def test_compaction_below_a_hot_table(tmp_path):
     with hot_table(tmp_path) as hot:
         for number in range(5):

@@ -177,6 +177,20 @@ def test_a_file_that_is_missing_in_between_is_an_error(tmp_path):
         open_log(tmp_path)
 
 
+def test_files_that_are_in_the_table_may_come_back_in_part(tmp_path):
+    """A loss of power may undo some deletions, in any order."""
+    log, _ = open_log(tmp_path)
+    for sequence in (1, 2, 3):
+        write(log, sequence, sequence)
+        log.begin_epoch()
+    write(log, 4, 4)
+    log.close()
+    sorted(tmp_path.glob("*.wal"))[1].unlink()
+
+    assert open_log(tmp_path, committed=2)[1] == [(3, 4, [4])]
+    assert len(list(tmp_path.glob("*.wal"))) == 1
+
+
 def test_an_old_copy_of_a_log_is_refused(tmp_path):
     written_log(tmp_path)
 

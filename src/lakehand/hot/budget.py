@@ -22,8 +22,9 @@ class Budget:
         self._on_full = on_full
         self._used = 0
         self._freed = threading.Condition()
-        #: How often somebody had to wait.
+        #: How often somebody had to wait, and how many do now.
         self.waits = 0
+        self.waiting = 0
         self.peak_bytes = 0
 
     @property
@@ -37,11 +38,18 @@ class Budget:
         """
         with self._freed:
             if not self._fits(size):
-                self.waits += 1
-                self._on_full()
-                if not self._freed.wait_for(lambda: self._fits(size), timeout=wait_seconds):
-                    raise self._full(size)
+                self._wait(size, wait_seconds)
             self._add(size)
+
+    def _wait(self, size: int, seconds: float) -> None:
+        self.waits += 1
+        self.waiting += 1
+        self._on_full()
+        try:
+            if not self._freed.wait_for(lambda: self._fits(size), timeout=seconds):
+                raise self._full(size)
+        finally:
+            self.waiting -= 1
 
     def force(self, size: int) -> None:
         """Take memory for what is there already."""

@@ -37,11 +37,10 @@ class Flusher:
         self._flush_seconds: float = settings["hot_flush_age"].total_seconds()
         self._sync_seconds: float = settings["hot_sync_interval"].total_seconds()
         self.clock = SystemClock()
-        self.budget = Budget(settings["hot_memory_bytes"], on_full=self._on_full)
+        self._wake = threading.Event()
+        self.budget = Budget(settings["hot_memory_bytes"], on_full=self._wake.set)
         self._tables: list[HotTable] = []
         self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._is_full = False
         self._is_ending = False
         self._synced_at = self.clock.monotonic()
         self._thread: threading.Thread | None = None
@@ -71,10 +70,6 @@ class Flusher:
         """Say that there is more in memory than before."""
         if self._is_over() or self._delta_count() >= self._delta_entries:
             self._wake.set()
-
-    def _on_full(self) -> None:
-        self._is_full = True
-        self._wake.set()
 
     @property
     def tables(self) -> tuple[HotTable, ...]:
@@ -120,8 +115,7 @@ class Flusher:
                 self._try_flush(table)
         tried: set[int] = set()
         # The largest first: it frees most, and makes the fewest small files.
-        while self._is_over() or self._is_full:
-            self._is_full = False
+        while self._is_over() or self.budget.waiting:
             left = [table for table in self.tables if id(table) not in tried and table.hot_rows]
             if not left or self._is_ending:
                 return

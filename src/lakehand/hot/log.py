@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import HotLogError, StorageError
 from lakehand.hot.records import framed
-from lakehand.hot.segments import create_segment, list_segments, replay
+from lakehand.hot.segments import create_segment, list_segments, replay, require_all
 from lakehand.observe.steps import Step, reached
 from lakehand.storage.local_files import translated
 
@@ -66,6 +66,8 @@ class WriteAheadLog:
                 hint="nothing was changed; bring the newest log back, or begin with an empty"
                 " directory, if what the old one holds is in the table",
             )
+        # Of those that are in the table some may be back: that they go is not made durable.
+        require_all([segment for segment in segments if segment.epoch > committed_epoch])
         if not segments:
             segments = [create_segment(directory, number=1, epoch=committed_epoch + 1, sequence=0)]
         log = cls(directory, segments, segment_bytes=segment_bytes, syncs=syncs)

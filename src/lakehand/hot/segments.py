@@ -17,12 +17,12 @@ from lakehand.observe.logs import get_logger, log_event
 from lakehand.storage.local_files import TemporaryFile, is_temporary, translated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from lakehand.hot.records import Scanned
 
-__all__ = ["HEADER_BYTES", "Segment", "create_segment", "list_segments", "replay"]
+__all__ = ["HEADER_BYTES", "Segment", "create_segment", "list_segments", "replay", "require_all"]
 
 _logger = get_logger(__name__)
 _NAME = re.compile(r"(?P<number>[0-9]{12})\.wal")
@@ -61,17 +61,20 @@ def create_segment(directory: Path, *, number: int, epoch: int, sequence: int) -
 
 
 def list_segments(directory: Path) -> list[Segment]:
-    """Return the segments in their order; HotLogError if one is missing between two others."""
+    """Return the segments in their order."""
     for path in directory.iterdir():
         if is_temporary(path.name):
             path.unlink()  # of a crash; nobody wrote into it
     paths = sorted(path for path in directory.iterdir() if _NAME.fullmatch(path.name))
-    segments = [_opened(path) for path in paths]
+    return [_opened(path) for path in paths]
+
+
+def require_all(segments: Sequence[Segment]) -> None:
+    """Raise HotLogError if a segment is missing between two others."""
     for before, after in pairwise(segments):
         if after.number != before.number + 1 or after.epoch < before.epoch:
             message = f"files are missing from the log between {before.path} and {after.path}"
             raise HotLogError(message, path=str(after.path), hint="restore them from a copy")
-    return segments
 
 
 def _opened(path: Path) -> Segment:
