@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import lakehand
 from lakehand.observe.steps import Step
 from support.crash import kill_at, run_and_kill
+from support.formats import open_here, tasks_inline
 from support.lance_tables import (
     add_indices,
     compact_in_halves,
@@ -14,6 +18,7 @@ from support.lance_tables import (
     make_lance,
     rows_of,
     searches,
+    some_rows,
     unknown_files,
 )
 
@@ -66,3 +71,44 @@ def test_the_proof_of_a_commit_that_nobody_noted_is_found_again(path, step):
     newest = next(entry for entry in lakehand.open_table(path).history() if entry.proof)
     assert newest.operation == "compact"
     assert newest.proof["rows"] == rows_of(path).num_rows
+
+
+def delete_here(path, takeover_after="2m"):
+    with tasks_inline():
+        open_here(path, takeover_after=takeover_after).delete(where="id < 100")
+
+
+@kill_at(Step.TASK_WRITTEN, Step.RUN_COMMITTING, Step.COMMIT_PREPARED, Step.COMMIT_PUT)
+def test_a_killed_deletion_deletes_all_of_its_rows_or_none(path, step):
+    rows, found = rows_of(path), searches(path)
+    run_and_kill(step, delete_here, path)
+    kept = rows.filter(pc.greater_equal(rows["id"], 100))
+    is_done = step is Step.COMMIT_PUT
+    assert rows_of(path) == (kept if is_done else rows)
+    assert is_done or searches(path) == found
+
+    delete_here(path, "0s")
+
+    assert rows_of(path) == kept
+    assert step in IN_DOUBT or deletion_files(path) == {True}
+
+
+def deletion_files(path):
+    """Say of the deletion files in storage whether a version knows them."""
+    dataset = lance.dataset(path)
+    known = set(dataset.tracked_files().read_all()["path"].to_pylist())
+    stored = dataset.all_files().read_all()["path"].to_pylist()
+    return {key in known for key in stored if key.startswith("_deletions/")}
+
+
+def append_here(path):
+    open_here(path).append(some_rows(7000, 5), writer_id="w", epoch=1)
+
+
+@kill_at(Step.SINK_STAGED, Step.COMMIT_PREPARED, Step.COMMIT_PUT, Step.COMMIT_CONFIRMED)
+def test_an_epoch_of_a_killed_writer_is_written_once(path, step):
+    rows = rows_of(path)
+    run_and_kill(step, append_here, path)
+    append_here(path)
+    assert rows_of(path) == pa.concat_tables([rows, some_rows(7000, 5)])
+    assert lakehand.open_table(path).transactions() == {"w": 1}

@@ -21,6 +21,7 @@ from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import check_footers, prove_remaining, prove_removed
 from lakehand.rewrite.stopwatch import Stopwatch
 from lakehand.rows.places import REPLACED
+from lakehand.runs.leftovers import note_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -153,7 +154,11 @@ class RemovalTask:
         after: dict[str, _Outcome] = {}
         hidden = [(loss.file, loss.positions) for loss in losses if loss.way == "hide"]
         if hidden:
-            marked = self.worker.hide_rows(hidden, stem=self.run.reserve(group, directory=""))
+            stem = self.run.reserve(group, directory="")
+            marked = self.worker.hide_rows(hidden, stem=stem)
+            strange = [file.path for file in marked.objects if stem not in file.path]
+            if strange:
+                note_written(self.run, stem, strange)
             after |= {live.path: _Outcome(adds=(add,), live=live) for add, live in marked.files}
             objects += marked.objects
         for loss in losses:
