@@ -104,9 +104,16 @@ def test_a_sink_takes_on_a_column_in_the_middle_of_an_epoch(place):
         sink.begin_epoch(2)
         sink.write(rows([4], more=["y"], other=[1]))
         sink.commit_epoch()
-    assert version(place) == 3
+        sink.begin_epoch(3)
+        sink.write(rows([5], more=["z"], other=[2]))
+        sink.commit_epoch()
+    commits = sorted((place / "_delta_log").glob("*.json"))
+    assert ['"metaData"' in commit.read_text() for commit in commits] == [
+        True, False, True, True, False,
+    ]  # fmt: skip
     assert [(row["id"], row["more"], row["other"]) for row in content(place)] == [
         (0, None, None), (1, None, None), (2, "x", None), (3, None, None), (4, "y", 1),
+        (5, "z", 2),
     ]  # fmt: skip
 
 
