@@ -29,9 +29,10 @@ PARTIAL = RESULTS.with_name("sink-partial.json")
 PAGE = ROOT / "docs" / "benchmarks.md"
 BEGIN = "<!-- sink: written by benchmarks/bench_sink.py -->"
 END = "<!-- end of sink -->"
-CONTENDERS = ("lakehand-local", "delta-rs", "delta-spark")
+CONTENDERS = ("lakehand-local", "lakehand-spark", "delta-rs", "delta-spark")
 LABELS = {
     "lakehand-local": "**lakehand** `DeltaSink`",
+    "lakehand-spark": 'lakehand, Spark `format("lakehand")`',
     "delta-rs": "delta-rs `write_deltalake`",
     "delta-spark": "delta-spark `append`",
 }
@@ -85,7 +86,8 @@ def measure(chosen: argparse.Namespace) -> dict:
                 _run(contender, results[contender.name], scratch / "table", sources)
         for result in results.values():
             del result["runs"][:1]
-        commits = _commits(contenders[0], scratch, chosen.commits)
+    with Contender("lakehand-local", scratch, timeout_seconds=chosen.timeout) as committing:
+        commits = _commits(committing, scratch, chosen.commits)
     return {
         "taken_on": datetime.now(UTC).date().isoformat(),
         "rows": chosen.rows,
@@ -131,6 +133,7 @@ def _run(contender: Contender, result: dict, place: Path, sources: list[str]) ->
         print(f"{contender.name:15} {result['error']}")
         return
     rows = sum(pq.read_metadata(path).num_rows for path in sources)
+    _check_rows(contender, place, rows)
     result["runs"].append(asdict(measured) | {"rows_per_second": rows / report["seconds"]})
     result["bytes"] = sum(path.stat().st_size for path in place.rglob("*.parquet"))
     print(
@@ -138,6 +141,14 @@ def _run(contender: Contender, result: dict, place: Path, sources: list[str]) ->
         f"peak {measured.peak_mib:5} MiB   {rows / report['seconds']:10,.0f} rows/s",
         flush=True,
     )
+
+
+def _check_rows(contender: Contender, place: Path, rows: int) -> None:
+    """Stop if the new table does not hold what was written: then its time means nothing."""
+    files = [path for path in place.rglob("*.parquet") if "_delta_log" not in path.parts]
+    found = sum(pq.read_metadata(path).num_rows for path in files)
+    if found != rows:
+        raise SystemExit(f"{contender.name} wrote {found:,} of {rows:,} rows")
 
 
 def _commits(contender: Contender, scratch: Path, commits: int) -> dict:

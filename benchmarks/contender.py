@@ -56,6 +56,12 @@ class LakehandOnSpark:
     def upsert(self, order: dict[str, Any]) -> dict[str, Any]:
         return _upsert(order, spark=self._spark)
 
+    def append(self, order: dict[str, Any]) -> dict[str, Any]:
+        from lakehand.sink.spark_source import LakehandSource
+
+        self._spark.dataSource.register(LakehandSource)
+        return _append_with_spark(self._spark, order, form="lakehand")
+
 
 def _upsert(order: dict[str, Any], **options: Any) -> dict[str, Any]:
     """Bring rows in by key; reading them is left out, for all contenders."""
@@ -134,6 +140,16 @@ class LakehandLocal:
         }
 
 
+def _append_with_spark(spark: Any, order: dict[str, Any], *, form: str) -> dict[str, Any]:
+    epochs = [spark.read.parquet(path).cache() for path in order["sources"]]
+    for epoch in epochs:
+        epoch.count()
+    started = time.perf_counter()
+    for epoch in epochs:
+        epoch.write.format(form).mode("append").save(order["table"])
+    return {"seconds": time.perf_counter() - started}
+
+
 def _batches(path: str) -> list[Any]:
     """Return the rows of a file as a stream would bring them; reading is nobody's work here."""
     import pyarrow.parquet as pq
@@ -186,13 +202,7 @@ class DeltaSpark:
         return {}
 
     def append(self, order: dict[str, Any]) -> dict[str, Any]:
-        epochs = [self._spark.read.parquet(path).cache() for path in order["sources"]]
-        for epoch in epochs:
-            epoch.count()
-        started = time.perf_counter()
-        for epoch in epochs:
-            epoch.write.format("delta").mode("append").save(order["table"])
-        return {"seconds": time.perf_counter() - started}
+        return _append_with_spark(self._spark, order, form="delta")
 
     def upsert(self, order: dict[str, Any]) -> dict[str, Any]:
         given = self._spark.read.parquet(order["source"]).cache()
