@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections import Counter
 
+import pyarrow as pa
 import pytest
 
 import lakehand
 from lakehand.errors import CommitConflictError
 from lakehand.observe.steps import Step
+from lakehand.sink import DeltaSink
 from support.crash import kill_at, run_and_kill
 from support.deduplications import PROPERTIES, contents, in_order, rows
 from support.unharmed import files_in_ledgers
@@ -64,6 +66,29 @@ def assert_ended_by_the_next(path, step):
     bring_in(path)
     assert contents(path) == NEW
     assert orphans(path) == set()
+
+
+def write_epochs(place):
+    """Bring three epochs in, those that are there or not; the last change of a key counts."""
+    options = {"write.mode": "upsert", "merge.key.columns": "id"}
+    with DeltaSink(place, writer_id="w", **options) as sink:
+        for epoch in (1, 2, 3):
+            sink.begin_epoch(epoch)
+            words = ["U", "U", "D", "I"]
+            ids = [1, epoch, 10 + epoch - 1, 10 + epoch]
+            columns = {"id": ids, "value": [epoch] * 4, "_op": words}
+            sink.write(pa.record_batch(columns))
+            sink.commit_epoch()
+
+
+@kill_at(Step.SINK_STAGED, Step.ROWS_ARRIVED, Step.COMMIT_PUT, Step.SINK_COMMITTED)
+def test_a_killed_writer_of_changes_goes_on_where_it_stopped(tmp_path, step):
+    run_and_kill(step, write_epochs, str(tmp_path), occurrence=2)
+
+    write_epochs(str(tmp_path))
+
+    assert contents(tmp_path) == [(1, 3), (13, 3), (2, 2), (3, 3)]
+    assert lakehand.open_table(tmp_path).transactions() == {"w": 3}
 
 
 def orphans(path):
