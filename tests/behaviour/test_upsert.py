@@ -33,7 +33,7 @@ GIVEN = st.dictionaries(KEY, st.integers(10, 12), min_size=1, max_size=5)
 
 
 @settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     batches=st.lists(st.sets(KEY, min_size=1, max_size=4), min_size=1, max_size=3),
