@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
 import pytest
 
 import lakehand
@@ -188,3 +196,42 @@ def test_one_kill_after_the_other(tmp_path):
         pass
     found = numbers(cold_pairs(tmp_path))
     assert {found.count(number) for number in acknowledged(tmp_path)} == {2}
+
+
+def append_for_ever(folder: str) -> None:
+    """Append from four threads, and say of each row when it was acknowledged."""
+    descriptor = os.open(f"{folder}/acknowledged", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    with hot_table(folder, hot_flush_rows=40, hot_segment_bytes=4096) as hot:
+
+        def append(first: int) -> None:
+            for number in itertools.count(first, 4):
+                hot.append(rows([number]))
+                os.write(descriptor, f"{number}\n".encode())
+
+        threads = [threading.Thread(target=append, args=(first,)) for first in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.9])
+def test_a_process_killed_at_any_moment_loses_nothing(tmp_path, seconds):
+    lakehand.create_table(tmp_path / "table", SCHEMA)
+    program = f"from test_hot_kills import append_for_ever; append_for_ever({str(tmp_path)!r})"
+    paths = [str(Path(__file__).parent), *filter(None, sys.path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment) as process:
+        deadline = time.monotonic() + 30
+        while len(acknowledged(tmp_path)) < 20 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(seconds)
+        process.kill()
+
+    with hot_table(tmp_path) as hot:
+        found = numbers(pairs(hot.read()))
+    kept = acknowledged(tmp_path)
+    assert len(kept) >= 20
+    assert set(kept) <= set(found)
+    assert len(found) == len(set(found)) <= len(kept) + 4
+    assert numbers(cold_pairs(tmp_path)) == found
