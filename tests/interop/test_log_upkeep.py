@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from deltalake import DeltaTable
 
 from lakehand import open_table
@@ -36,3 +37,22 @@ def test_delta_spark_reads_a_restored_version_as_it_read_the_old_one(oracle, tmp
     assert oracle.history(path)[0]["operation"] == "RESTORE"
     oracle.sql(f"INSERT INTO delta.`{path}` VALUES (100)")
     assert len(oracle.rows(path)) == len(before) + 1
+
+
+@pytest.mark.parametrize("policy", ["classic", "v2"])
+def test_tombstones_in_checkpoints_of_delta_spark_are_those_of_its_commits(
+    oracle, tmp_path, policy
+):
+    """A checkpoint every second commit, over files that are removed and whose vectors change."""
+    path = tmp_path / "t"
+    oracle.sql(
+        f"CREATE TABLE delta.`{path}` (id BIGINT, p STRING) USING delta PARTITIONED BY (p) "
+        "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'delta.checkpointInterval' = '2',"
+        f" 'delta.checkpointPolicy' = '{policy}')"
+    )
+    oracle.sql(f"INSERT INTO delta.`{path}` SELECT id, concat('a b%', id % 2) FROM range(20)")
+    oracle.sql(f"DELETE FROM delta.`{path}` WHERE id = 3")
+    oracle.sql(f"DELETE FROM delta.`{path}` WHERE id = 5")
+    oracle.sql(f"INSERT OVERWRITE delta.`{path}` SELECT id, 'c' FROM range(5)")
+    report = open_table(path).verify(proofs=False)
+    assert (report.findings, report.checkpoints_checked) == ((), 2)
