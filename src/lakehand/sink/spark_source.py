@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.errors import PySparkTypeError
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -367,7 +368,11 @@ def _optional_type(type_: pa.DataType) -> pa.DataType:
 
 def spark_schema(scan: Scan) -> StructType:
     """Return the columns of a read as Spark knows them."""
-    return from_arrow_schema(scan.schema, prefer_timestamp_ntz=True)
+    try:
+        return from_arrow_schema(scan.schema, prefer_timestamp_ntz=True)
+    except PySparkTypeError as error:
+        message = f"Spark has no type for a column of the table: {error}"
+        raise SchemaMismatchError(message, hint="choose other columns with `columns`") from error
 
 
 def arrow_of(schema: StructType) -> pa.Schema:
