@@ -8,6 +8,7 @@ import lakehand
 from lakehand.observe.steps import Step
 from support.crash import run_and_kill
 from support.deduplications import PROPERTIES, append, deduplicate_inline, in_order, kept, rows
+from support.upserts import upserted
 
 BATCHES = ([(1, 0, 0), (2, 0, 1), (9, 0, 9)], [(1, 0, 2), (3, 0, 3)], [(2, 0, 4), (4, 0, 5)])
 
@@ -63,3 +64,14 @@ def test_a_run_killed_in_s3_is_ended_by_the_next(s3_server, options):
     assert contents(uri, options) == kept(BATCHES, keep="last")
     store = lakehand.open_table(uri, storage_options=options)._handle.store
     assert len([info for info in store.list() if info.key.endswith(".bin")]) == 1
+
+
+def test_rows_come_into_s3_by_their_keys(s3_server, options):
+    uri = make(s3_server.new_uri(), options, "vectors")
+    table = lakehand.open_table(uri, storage_options=options, engine="local")
+
+    report = table.upsert(rows((9, 5, 5), (3, 5, 5), (7, 5, 5)), key=["id"])
+
+    every = [row for batch in BATCHES for row in batch]
+    assert contents(uri, options) == upserted(every, [(9, 5, 5), (3, 5, 5), (7, 5, 5)])
+    assert (report.rows_updated, report.rows_inserted, report.files_marked) == (2, 1, 2)
