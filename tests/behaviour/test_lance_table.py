@@ -134,6 +134,24 @@ def test_a_broken_manifest_is_a_corrupt_log(tmp_path):
         lakehand.open_table(tmp_path).inspect()
 
 
+def test_repair_sets_a_broken_newest_version_aside_if_that_loss_is_accepted(path):
+    manifest = Path(path) / "_versions" / f"{2**64 - 1 - 8}.manifest"
+    manifest.write_text("x" * 100)
+    table = lakehand.open_table(path, engine="local")
+    refused = table.repair()
+    assert (refused.outcome, refused.refused[0].version) == ("nothing_to_do", 8)
+    assert table.repair(accept_data_loss=True, dry_run=True).repairs[0].loses
+    assert manifest.exists()
+
+    report = table.repair(accept_data_loss=True)
+
+    assert (report.outcome, report.version, report.remaining) == ("committed", 7, ())
+    assert rows_of(path).num_rows == 7 * ROWS
+    assert Path(path, report.aside, "_versions", manifest.name).read_text() == "x" * 100
+    lance.write_dataset(some_rows(900), path, mode="append")
+    assert rows_of(path).num_rows == 8 * ROWS
+
+
 def test_health_of_a_compacted_table_is_full(path):
     compact_lance(path)
     report = lakehand.open_table(path).health()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from lakehand.formats.lance.files.dropped_columns import hold_dropped_columns
 from lakehand.formats.lance.log.snapshot import version_times
 from lakehand.formats.lance.upkeep.log_findings import check_log
+from lakehand.formats.lance.upkeep.log_repair import repair_log
 from lakehand.formats.lance.upkeep.restoring import missing_files, restoring_change
-from lakehand.model.repair import LogRepair, Refusal
 from lakehand.model.upkeep import LogCleanup
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakehand.model.repair import LogRepair
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.upkeep import KeepWishes
     from lakehand.model.verification import Finding, LogCheck
@@ -57,19 +58,8 @@ class LanceUpkeep:
         """Return nothing: Lance opens no manifest that names a fragment twice."""
         return ()
 
-    def repair_log(
-        self,
-        *,
-        accept_data_loss: bool = False,  # noqa: ARG002
-        dry_run: bool = False,  # noqa: ARG002
-    ) -> LogRepair:
-        """Say of everything that is wrong that it stays so: `restore` is the way back."""
-        reason = "manifests are Lance's own: restore an earlier version"
-        refused = tuple(
-            Refusal(name=finding.name, path=finding.path, version=finding.version, reason=reason)
-            for finding in check_log(self.store).findings
-        )
-        return LogRepair(repairs=(), refused=refused)
+    def repair_log(self, *, accept_data_loss: bool = False, dry_run: bool = False) -> LogRepair:
+        return repair_log(self.store, accept_data_loss=accept_data_loss, dry_run=dry_run)
 
     def hold_dropped_columns(self, snapshot: Snapshot) -> pa.BooleanArray:
         """Say of each fragment whether it still holds columns that the table has dropped."""
