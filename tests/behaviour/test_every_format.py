@@ -25,6 +25,7 @@ from lakehand.errors import (
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.lance.table import LanceTable
 from lakehand.observe.steps import Step
+from lakehand.sink import DeltaSink
 from support.crash import kill_at, run_and_kill
 from support.deduplications import once_at
 from support.formats import (
@@ -337,6 +338,17 @@ def test_an_epoch_is_written_once(kit, path):
     assert open_here(path).transactions() == {"w": 4}
     open_here(path).append(some_rows(1002, 1), writer_id="v", epoch=1)
     assert open_here(path).transactions() == {"w": 4, "v": 1}
+
+
+def test_a_sink_writes_epochs_once_and_goes_on_after_the_last_one(kit, path):
+    for _ in range(2):
+        with DeltaSink(path, writer_id="w") as sink:
+            for epoch in (1, 2):
+                if epoch > (sink.last_committed_epoch or 0):
+                    sink.begin_epoch(epoch)
+                    sink.write(some_rows(1000 + epoch, 1))
+                    sink.commit_epoch()
+    assert kit.ids(path) == [*ALL, 1001, 1002]
 
 
 def test_an_overwrite_takes_the_place_of_all_rows(kit, path):
