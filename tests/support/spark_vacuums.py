@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine.columns import pack_columns, unpack_columns
 from lakehand.engine.spark import SparkRunner
 from lakehand.formats.delta.table import DeltaTable
+from lakehand.observe.clock import ManualClock
 from lakehand.observe.steps import Step, listen
 from lakehand.retention import crew, garbage
 from lakehand.retention.crew import DeleteTask
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 #: Tasks have something to do in tables of some thousand files.
 SETTINGS = {"grace": "0", "vacuum_tasks_above": 1000, "vacuum_entries": "never"}
 
+#: Tasks that list are numbered from here on, those that delete from 0.
+LISTING = 1000
+
 
 @dataclass(frozen=True, kw_only=True)
 class WatchedVacuum:
@@ -39,7 +44,9 @@ class WatchedVacuum:
 
     def __call__(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         if not isinstance(self.task, DeleteTask):
-            self.board.note("listed", payload["number"])
+            number = LISTING + payload["number"]
+            self.board.wait_at_hold(number)
+            self.board.note("listed", number)
             return self.task(payload)
         files = unpack_columns(payload["files"])
         if self.begins:
@@ -113,3 +120,18 @@ def vacuum_until_batch(runner: SparkRunner, place: Path, board: Board, batch: in
 
     listen(count)
     vacuum(runner, place)
+
+
+def vacuum_objects(
+    runner: SparkRunner, uri: str, options: Mapping[str, str], board: Board
+) -> dict[str, Any]:
+    """Vacuum a table of some hundred objects as it will be in a month."""
+    clock = ManualClock(datetime.now(UTC) + timedelta(days=30))
+    with _watched(board, begins=False):
+        report = vacuum_table(
+            DeltaTable(open_store(uri, options), clock=clock),
+            settings=Settings({**SETTINGS, "vacuum_tasks_above": 20}),
+            spark=runner._session(),
+            clock=clock,
+        )
+    return report.to_json()
