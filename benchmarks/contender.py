@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from deduplicating import by_delta_rs, by_delta_spark, by_duckdb, by_lakehand
 from tpch import data_files, delete_with_spark
 
 ROOT = Path(__file__).parent.parent
@@ -53,6 +54,9 @@ class LakehandOnSpark:
 
         return open_table(order["table"], spark=self._spark).cluster(**order["wish"]).to_json()
 
+    def deduplicate(self, order: dict[str, Any]) -> dict[str, Any]:
+        return by_lakehand(order["table"], spark=self._spark)
+
     def upsert(self, order: dict[str, Any]) -> dict[str, Any]:
         return _upsert(order, spark=self._spark)
 
@@ -91,6 +95,9 @@ class LakehandLocal:
         from lakehand import open_table
 
         return open_table(order["table"], engine="local").cluster(**order["wish"]).to_json()
+
+    def deduplicate(self, order: dict[str, Any]) -> dict[str, Any]:
+        return by_lakehand(order["table"], engine="local")
 
     def upsert(self, order: dict[str, Any]) -> dict[str, Any]:
         return _upsert(order, engine="local")
@@ -189,6 +196,9 @@ class DeltaSpark:
         self._spark.sql(f"OPTIMIZE delta.`{order['table']}` ZORDER BY ({columns})").collect()
         return {}
 
+    def deduplicate(self, order: dict[str, Any]) -> dict[str, Any]:
+        return by_delta_spark(self._spark, order["table"], way=order["way"])
+
     def query(self, order: dict[str, Any]) -> dict[str, Any]:
         rows = self._spark.read.format("delta").load(order["table"])
         for condition in order["conditions"]:
@@ -248,6 +258,9 @@ class DeltaRs:
             writer_properties=self._properties,
         )
 
+    def deduplicate(self, order: dict[str, Any]) -> dict[str, Any]:
+        return by_delta_rs(order["table"])
+
     def upsert(self, order: dict[str, Any]) -> dict[str, Any]:
         import pyarrow.parquet as pq
         from deltalake import DeltaTable
@@ -286,6 +299,9 @@ class DuckDbCopy:
         self._connection = duckdb.connect()
         # Its progress bar would stand between the results.
         self._connection.execute("SET enable_progress_bar = false")
+
+    def deduplicate(self, order: dict[str, Any]) -> dict[str, Any]:
+        return by_duckdb(self._connection, order["table"], into=Path(order["table"]) / OUTPUT)
 
     def compact(self, order: dict[str, Any]) -> dict[str, Any]:
         table = Path(order["table"])

@@ -26,13 +26,17 @@ def sums(table) -> tuple:
     return found
 
 
-def compact_watched(table, scratch, *, memory: str, **settings):
+def watched(table, scratch, verb, *, memory: str, **wish):
     scratch.mkdir()
     chosen = {"engine": "local", "task_memory_bytes": memory, "scratch_directory": str(scratch)}
     with WorkerWatch(scratch) as watch:
         opened = lakehand.open_table(str(table), **chosen)
-        report = opened.compact(target_file_bytes="256MiB", **settings)
+        report = getattr(opened, verb)(**wish)
     return report, watch
+
+
+def compact_watched(table, scratch, *, memory: str):
+    return watched(table, scratch, "compact", memory=memory, target_file_bytes="256MiB")
 
 
 @pytest.mark.parametrize(
@@ -53,6 +57,24 @@ def test_a_task_of_256_mb_compacts_a_table_of_400_mb(tmp_path, columns, files, r
     assert sums(table) == before
     assert watch.peak_bytes < 256 * MIB + idle_worker_bytes()
     assert watch.peak_scratch_bytes < 64 * MIB
+
+
+@pytest.mark.soak
+def test_a_task_of_256_mb_puts_a_table_of_400_mb_in_order(tmp_path):
+    table = make_large(tmp_path / "table", LINEITEM, files=40, rows_a_file=125_000)
+    before = sums(table)
+
+    report, watch = watched(
+        table, tmp_path / "scratch", "cluster", memory="256MiB", by="shipdate, partkey"
+    )
+
+    assert report.bytes_before > 350 * MIB
+    assert (report.methods.sort, report.rows_written) == (1, 5_000_000)
+    assert sums(table) == before
+    # A known limit: a sort takes up to a third more than it is granted (docs/decisions/0016).
+    assert watch.peak_bytes < 4 / 3 * 256 * MIB + idle_worker_bytes()
+    # More than memory holds waits on disk, each row at most once.
+    assert 100 * MIB < watch.peak_scratch_bytes < 3 * report.bytes_before
 
 
 @pytest.mark.soak

@@ -7,6 +7,7 @@ memory waits on local disk.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -35,7 +36,7 @@ __all__ = ["Arranged", "KeyRanges", "RangeSpool", "arrange", "arranged_before", 
 #: The last column of divided rows.
 _KEY = "__lakehand_sort_key"
 #: Parts of a task's memory, and of its disk, for all ranges that wait to be sorted.
-_WAITING_SHARE, _DISK_SHARE = 4, 2
+_WAITING_SHARE, _DISK_SHARE = 16, 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -168,7 +169,9 @@ class RangeSpool:
         self._schema: pa.Schema | None = None
         scratch = limits.scratch_directory
         self._directory = TemporaryDirectory(prefix="lakehand-sort-", dir=scratch)
-        self._file = (Path(self._directory.name) / "ranges").open("w+b")
+        self._file = (Path(self._directory.name) / "ranges").open("wb")
+        # Reads into Arrow's memory, which is given back, and not into Python's, which is kept.
+        self._reader = pa.OSFile(self._file.name)
 
     def __enter__(self) -> Self:
         return self
@@ -180,28 +183,38 @@ class RangeSpool:
         traceback: TracebackType | None,
     ) -> None:
         self._pieces.clear()
+        self._reader.close()
         self._file.close()
         self._directory.cleanup()
 
     def add(self, number: int, piece: pa.RecordBatch) -> None:
         """Keep some rows of a range."""
         self._schema = piece.schema
-        if piece.nbytes <= self._memory_left:
-            self._memory_left -= piece.nbytes
+        self._memory_left -= piece.nbytes
+        # A small piece would keep the memory of all that it was divided from: no more after this.
+        if self._memory_left >= 0:
             self._pieces[number].append(piece)
             return
+        self._memory_left = -1
         content = piece.serialize()
         start = self._file.tell()
         if start + content.size > self._disk_bytes:
             raise _no_room(self._file.name, f"no more than {self._disk_bytes:,} bytes are allowed")
-        try:
+        with self._within_room():
             self._file.write(content)
+        self._pieces[number].append((start, content.size))
+
+    @contextmanager
+    def _within_room(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise _no_room(self._file.name, str(error.strerror)) from error
-        self._pieces[number].append((start, content.size))
 
     def take(self) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
         """Yield each range that has some with its pieces, and forget them."""
+        with self._within_room():
+            self._file.flush()
         for number, pieces in enumerate(self._pieces):
             self._pieces[number] = []
             if pieces:
@@ -211,8 +224,8 @@ class RangeSpool:
         if not isinstance(piece, tuple):
             return piece
         start, size = piece
-        self._file.seek(start)
-        return pa.ipc.read_record_batch(pa.py_buffer(self._file.read(size)), self._schema)
+        self._reader.seek(start)
+        return pa.ipc.read_record_batch(self._reader.read_buffer(size), self._schema)
 
 
 def _no_room(path: str, reason: str) -> StoreQuotaError:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["chunk_bytes", "expected_files", "gathered", "sort_group", "write_apart"]
 
 #: Parts of a task's memory that a range may take, and so may rows that are divided at once.
-_RANGE_SHARE = 48
+_RANGE_SHARE = 96
 #: Columns of so many bytes together stay in the processor's cache while they are sorted.
 _MOST_RANGE_BYTES = 16 * 2**20
 _MOST_CHUNK_BYTES = 64 * 2**20
