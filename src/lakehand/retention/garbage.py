@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.model.retention import Kept
+from lakehand.parquet.database import lease
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
     from datetime import datetime
+
+    import duckdb
 
     from lakehand.formats.data_names import DataNames
     from lakehand.model.retention import Protection
@@ -48,10 +49,10 @@ class Garbage:
         self._connection = connection
         for name in ("listed", "doomed", "checksums"):
             connection.execute(
-                f"CREATE TABLE {name} (key VARCHAR, bytes BIGINT, modified_at TIMESTAMPTZ)"
+                f"CREATE TEMP TABLE {name} (key VARCHAR, bytes BIGINT, modified_at TIMESTAMPTZ)"
             )
         #: What is doomed, in the order in which it goes, once that has begun.
-        connection.execute("CREATE TABLE going (key VARCHAR, bytes BIGINT, place BIGINT)")
+        connection.execute("CREATE TEMP TABLE going (key VARCHAR, bytes BIGINT, place BIGINT)")
         self._ordered: int | None = None
         self._place = 0
         self._has_checksums = False
@@ -229,14 +230,8 @@ class Garbage:
 @contextmanager
 def open_garbage() -> Iterator[Garbage]:
     """Open an empty list of files."""
-    with TemporaryDirectory(prefix="lakehand-vacuum-") as scratch:
-        config: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": _MEMORY_LIMIT,
-            "temp_directory": scratch,
-        }
-        with duckdb.connect(":memory:", config=config) as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            yield Garbage(connection)
+    with lease({"memory_limit": _MEMORY_LIMIT}) as connection:
+        yield Garbage(connection)
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

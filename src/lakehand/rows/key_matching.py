@@ -38,6 +38,7 @@ __all__ = ["KeyMatchTask", "KeyMatching", "Matched"]
 
 #: Keys that lie in one object; tasks read one after the other.
 _KEYS_AN_OBJECT = 2 * 2**20
+_CHOICE_OF_SIDES = "build_side_probe_side,join_order"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +76,8 @@ class KeyMatchTask:
         batches = self.worker.read_placed(files, wanted, limits=limits, decoder=decoder)
         schema = self._read_schema(is_tracked=tracked)
         rows = _Counted(batches, schema, files=len(files))
-        with open_session(limits) as session:
+        # Keys are what a join holds in memory, whatever DuckDB would choose.
+        with open_session(limits, without_optimizers=_CHOICE_OF_SIDES) as session:
             self._load(session)
             session.register("given", pa.RecordBatchReader.from_batches(schema, iter(rows)))
             try:
@@ -85,8 +87,7 @@ class KeyMatchTask:
         return rows.seen, found
 
     def _load(self, session: Any) -> None:
-        """Take in the keys; they are what a join holds in memory, whatever DuckDB would choose."""
-        session.execute("SET disabled_optimizers = 'build_side_probe_side,join_order'")
+        """Take in the keys."""
         names, values = self.key.keys("k"), self.key.values("k")
         columns = ", ".join(f"{v} AS {n}" for n, v in zip(names, values, strict=True))
         for number, piece in enumerate(self.exchange.get(self.incoming)):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
+
+from lakehand.parquet.database import lease
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    import duckdb
+
     from lakehand.formats.worker import TaskLimits
+    from lakehand.parquet.database import Config
 
 __all__ = ["gathered", "open_session", "runs_of"]
 
@@ -21,21 +24,20 @@ _ROWS_A_QUERY = 256 * 1024
 
 
 @contextmanager
-def open_session(limits: TaskLimits) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Return a connection whose tables spill, and vanish with the block."""
-    directory = limits.scratch_directory
-    with TemporaryDirectory(prefix="lakehand-spill-", dir=directory) as scratch:
-        config: dict[str, str | bool | int | float | list[str]] = {
-            "threads": limits.threads,
-            "memory_limit": f"{limits.memory_bytes // 2}B",
-            "temp_directory": scratch,
-            "max_temp_directory_size": f"{limits.scratch_bytes}B",
-            "preserve_insertion_order": False,
-        }
-        with duckdb.connect(config=config) as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            connection.execute("SET enable_progress_bar = false")
-            yield connection
+def open_session(
+    limits: TaskLimits, *, without_optimizers: str = ""
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Return a connection whose temporary tables spill, and vanish with the block."""
+    config: Config = {
+        "threads": limits.threads,
+        "memory_limit": f"{limits.memory_bytes // 2}B",
+        "max_temp_directory_size": f"{limits.scratch_bytes}B",
+        "preserve_insertion_order": False,
+        "disabled_optimizers": without_optimizers,
+    }
+    with lease(config, spill_directory=limits.scratch_directory) as connection:
+        connection.execute("SET enable_progress_bar = false")
+        yield connection
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
