@@ -47,8 +47,9 @@ def test_every_payload_is_one_task_and_tasks_begin_in_order(host, tmp_path):
     notes = [path.name.split("-") for path in tmp_path.iterdir()]
     begun = [int(number) for number, _ in sorted(notes, key=lambda note: int(note[1]))]
     assert sorted(begun) == list(range(6))
-    # Two run side by side, so neighbours may swap.
-    assert all(abs(place - number) <= 1 for place, number in enumerate(begun))
+    # Two run side by side, and the process of one of them may be slow to start.
+    skipped = [set(range(number)) - set(begun[:place]) for place, number in enumerate(begun)]
+    assert max(map(len, skipped)) <= 1
 
 
 def test_a_task_that_runs_alone_gets_the_cores_that_would_lie_idle(host, kind):
