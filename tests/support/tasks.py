@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,30 @@ import psutil
 from lakehand.engine.cores import granted_cores
 from lakehand.errors import RefusedError
 from lakehand.model.work import GroupResult
+from lakehand.observe import steps
 from lakehand.runs import Run
 from lakehand.storage import open_store
 
 
 def double(payload: dict[str, Any]) -> dict[str, Any]:
     return {"doubled": payload["number"] * 2, "pid": os.getpid()}
+
+
+def tell_surroundings(payload: dict[str, Any]) -> dict[str, Any]:
+    """Say what the process has from the one that started it."""
+    return {
+        "pid": os.getpid(),
+        "value": os.environ.get(payload["name"]),
+        "directory": str(Path.cwd()),
+        "temporary": tempfile.gettempdir(),
+    }
+
+
+def listen_to_steps(payload: dict[str, Any]) -> dict[str, Any]:
+    """Begin to listen, and say whether somebody did before."""
+    was_listening = steps._listener is not None
+    steps.listen(lambda _step: None)
+    return {"was_listening": was_listening}
 
 
 def tell_cores(payload: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ import threading
 from pathlib import Path
 from typing import Self
 
+from lakehand.engine.local_worker import end_idle_workers
+
 _SAMPLE_SECONDS = 0.05
 #: A process that is ready for its first task.
 _IDLE = """
@@ -32,6 +34,8 @@ class WorkerWatch:
         self._scratch = scratch
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
+        # One that has run other tasks would not be seen here, and holds memory of theirs.
+        end_idle_workers()
         #: Servers and sessions of other tests.
         self._others = frozenset(_children())
         self.peak_bytes = 0

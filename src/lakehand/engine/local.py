@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
-import subprocess
-import sys
 from collections import deque
-from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.engine.base import (
@@ -20,7 +17,7 @@ from lakehand.engine.base import (
     failed_for_good,
 )
 from lakehand.engine.cores import CoreShare, usable_cores
-from lakehand.engine.worker import FUNCTION, PAYLOAD, STOP
+from lakehand.engine.local_worker import LocalWorker, leave_worker, take_worker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,8 +26,6 @@ if TYPE_CHECKING:
     from lakehand.runs import Run
 
 _POLL_SECONDS = 0.1
-_STOP_SECONDS = 5.0
-_TERMINATE_SECONDS = 1.0
 
 
 class LocalRunner:
@@ -38,7 +33,7 @@ class LocalRunner:
 
     def __init__(self, *, parallelism: int | None = None) -> None:
         self._parallelism = parallelism or usable_cores()
-        self._workers: list[_Worker] = []
+        self._workers: list[LocalWorker] = []
 
     def run(
         self,
@@ -67,10 +62,11 @@ class LocalRunner:
         idle = [worker for worker in self._workers if worker.task is None]
         while job.waiting and (idle or len(self._workers) < self._parallelism):
             worker = idle.pop() if idle else self._start_worker()
-            worker.begin(job, job.waiting.popleft())
+            task = job.waiting.popleft()
+            worker.begin(task, job.function, job.payloads[task])
 
-    def _start_worker(self) -> _Worker:
-        worker = _Worker()
+    def _start_worker(self) -> LocalWorker:
+        worker = take_worker()
         self._workers.append(worker)
         return worker
 
@@ -86,9 +82,7 @@ class LocalRunner:
 
     def close(self) -> None:
         for worker in self._workers:
-            worker.tell_to_stop()
-        for worker in self._workers:
-            worker.wait_for_end()
+            leave_worker(worker)
         self._workers.clear()
 
     def _kill_workers(self) -> None:
@@ -150,78 +144,3 @@ class _Job:
 
     def outcomes(self) -> list[TaskOutcome]:
         return [self._outcomes[index] for index in range(len(self.payloads))]
-
-
-class _Worker:
-    """A process that runs one task at a time."""
-
-    def __init__(self) -> None:
-        self.connection, theirs = Pipe()
-        #: Task that it works on; None while it is idle.
-        self.task: int | None = None
-        self._job: _Job | None = None
-        self._process = _start_process(theirs)
-        theirs.close()
-
-    def begin(self, job: _Job, task: int) -> None:
-        self.task = task
-        try:
-            if self._job is not job:
-                self.connection.send_bytes(FUNCTION + job.function)
-                self._job = job
-            self.connection.send_bytes(PAYLOAD + job.payloads[task])
-        except (BrokenPipeError, ConnectionResetError):
-            # It died while it was idle. The open task is found unanswered when it is collected.
-            return
-
-    def end(self) -> tuple[int, dict[str, Any] | None]:
-        """Return the task and its answer; None if the process died."""
-        assert self.task is not None  # noqa: S101  only busy workers are waited for
-        task, self.task = self.task, None
-        try:
-            return task, json.loads(self.connection.recv_bytes())
-        except (EOFError, ConnectionResetError):
-            return task, None
-
-    def describe_end(self) -> str:
-        self.connection.close()
-        code = self._process.wait()
-        return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-
-    def tell_to_stop(self) -> None:
-        try:
-            self.connection.send_bytes(STOP)
-        except OSError:
-            self._process.kill()
-
-    def wait_for_end(self) -> None:
-        try:
-            self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-        self._process.wait()
-        self.connection.close()
-
-    def kill(self) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(_TERMINATE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self.connection.close()
-
-
-def _start_process(theirs: Connection) -> subprocess.Popen[bytes]:
-    """Start a fresh interpreter that finds the same modules as this one.
-
-    Not `multiprocessing`: it would import the user's main module again in every worker.
-    """
-    descriptor = theirs.fileno()
-    return subprocess.Popen(  # noqa: S603  our own interpreter and module
-        [sys.executable, "-c", f"from lakehand.engine import worker; worker.main({descriptor})"],
-        pass_fds=(descriptor,),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        # Ctrl-C is for the driver, which then stops its workers.
-        start_new_session=True,
-    )

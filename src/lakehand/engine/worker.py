@@ -2,7 +2,8 @@
 
 Over a socket that it inherits it gets a pickled function, then payloads, each with its number of
 cores, and answers each with one JSON document. It ends when the driver's end of the socket closes,
-even in the middle of a task: a driver that was killed leaves nothing running.
+even in the middle of a task: a driver that was killed leaves nothing running. Between two runs it
+waits for a while, and takes on what surrounds the driver when the next one begins.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import pickle
 import queue
+import tempfile
 import threading
 from functools import lru_cache
 from multiprocessing.connection import Connection
@@ -18,26 +20,51 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.engine.attempt import attempt
 from lakehand.engine.base import describe
+from lakehand.observe.steps import listen
 
 if TYPE_CHECKING:
     from lakehand.engine.base import Task
 
 #: First byte of a message to a worker; a payload follows the number of its cores and a space.
 FUNCTION, PAYLOAD, STOP = b"f", b"p", b"s"
+#: What a worker is told after a run, and before another one; the latter it answers.
+PARK, TAKE = b"w", b"t"
+_PARKED_SECONDS = 20.0
 
 
 def main(descriptor: int) -> None:
     connection = Connection(descriptor)
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
-    function = b""
-    while (message := inbox.get())[:1] != STOP:
-        if message[:1] == FUNCTION:
-            function = message[1:]
-        else:
-            cores, _, payload = message[1:].decode().partition(" ")
+    function, patience = b"", None
+    while (message := _next(inbox, patience))[:1] != STOP:
+        kind, content = message[:1], message[1:]
+        patience = _PARKED_SECONDS if kind == PARK else None
+        if kind == FUNCTION:
+            function = content
+        elif kind == TAKE:
+            _move_to(**json.loads(content))
+            connection.send_bytes(TAKE)
+        elif kind == PAYLOAD:
+            cores, _, payload = content.decode().partition(" ")
             answer = _answer(function, payload, cores=int(cores))
             connection.send_bytes(json.dumps(answer).encode())
+
+
+def _next(inbox: queue.SimpleQueue[bytes], patience: float | None) -> bytes:
+    try:
+        return inbox.get(timeout=patience)
+    except queue.Empty:
+        return STOP
+
+
+def _move_to(*, environment: dict[str, str], directory: str) -> None:
+    """Leave nothing of an earlier run that a fresh process would not have."""
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(directory)
+    tempfile.tempdir = None
+    listen(None)
 
 
 def _receive(connection: Connection, inbox: queue.SimpleQueue[bytes]) -> None:

@@ -1,0 +1,108 @@
+"""Worker processes outlive a run, and the next one finds them as it would find new ones."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from lakehand.engine import LocalRunner
+from lakehand.engine.local_worker import end_idle_workers
+from support import tasks
+
+ONE_RUN = """
+from lakehand.engine import LocalRunner
+from support import tasks
+with LocalRunner(parallelism=1) as runner:
+    [outcome] = runner.run(tasks.double, [{"number": 1}])
+print(outcome.result["pid"])
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_workers_of_others():
+    end_idle_workers()
+    yield
+    end_idle_workers()
+
+
+def run_one(function=tasks.double, **payload) -> dict:
+    with LocalRunner(parallelism=1) as runner:
+        [outcome] = runner.run(function, [{"number": 1, **payload}])
+    assert outcome.failure is None, outcome.failure
+    return outcome.result
+
+
+def wait_for_end(pid: int) -> None:
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_next_run_has_the_worker_of_the_last_one():
+    assert run_one()["pid"] == run_one()["pid"]
+
+
+def test_two_runs_at_a_time_have_workers_of_their_own():
+    with LocalRunner(parallelism=1) as one, LocalRunner(parallelism=1) as other:
+        found = {
+            runner.run(tasks.double, [{"number": 1}])[0].result["pid"] for runner in (one, other)
+        }
+    assert len(found) == 2
+
+
+def test_a_worker_that_died_meanwhile_is_replaced():
+    first = run_one()["pid"]
+    os.kill(first, signal.SIGKILL)
+    wait_for_end(first)
+
+    assert run_one()["pid"] != first
+
+
+def test_a_worker_sees_the_surroundings_of_the_run(monkeypatch, tmp_path):
+    first = run_one(tasks.tell_surroundings, name="LAKEHAND_TEST")
+    monkeypatch.setenv("LAKEHAND_TEST", "new")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    second = run_one(tasks.tell_surroundings, name="LAKEHAND_TEST")
+
+    assert first["pid"] == second["pid"]
+    assert first["value"] is None
+    assert second["value"] == "new"
+    assert second["directory"] == second["temporary"] == str(tmp_path)
+
+
+def test_other_code_is_loaded_by_another_worker(monkeypatch, tmp_path):
+    first = run_one()["pid"]
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    assert run_one()["pid"] != first
+
+
+def test_no_listener_of_an_earlier_run_is_left():
+    assert not run_one(tasks.listen_to_steps)["was_listening"]
+    assert not run_one(tasks.listen_to_steps)["was_listening"]
+
+
+def test_workers_end_with_their_driver():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", ONE_RUN]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+
+    wait_for_end(int(done.stdout))
+
+
+def test_a_worker_that_waits_in_vain_ends(monkeypatch):
+    program = "from lakehand.engine import worker; worker._PARKED_SECONDS = 0.2; worker.main({})"
+    monkeypatch.setattr("lakehand.engine.local_worker._PROGRAM", program)
+
+    first = run_one()["pid"]
+    wait_for_end(first)
+
+    assert run_one()["pid"] != first
