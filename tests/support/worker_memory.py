@@ -67,8 +67,12 @@ def _children() -> list[int]:
 
 
 def _peak_of(pid: int) -> int:
+    process = Path(f"/proc/{pid}")
     try:
-        return _peak_bytes(Path(f"/proc/{pid}/status").read_text())
+        # Until it has begun its own program, a child seems to have the memory of its parent.
+        if b"lakehand.engine" not in (process / "cmdline").read_bytes():
+            return 0
+        return _peak_bytes((process / "status").read_text())
     except OSError:
         return 0  # the process has ended
 
