@@ -8,7 +8,6 @@ than flushes. Only ratios mean something: all are measured in one run, on one ma
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import shutil
@@ -17,25 +16,19 @@ import statistics
 import sys
 import threading
 import time
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from sections import ROOT, Section, circumstances, in_words
 
 import lakehand
 from lakehand.hot import HotTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "hot.json"
-PARTIAL = RESULTS.with_name("hot-partial.json")
-PAGE = ROOT / "docs" / "benchmarks.md"
-BEGIN = "<!-- hot: written by benchmarks/bench_hot.py -->"
-END = "<!-- end of hot -->"
 FULL_ROWS = 2_000_000
 COLD_FILES = 20
 ROWS_A_CHANGE = 10
@@ -59,12 +52,10 @@ def main() -> None:
     if not chosen.draw:
         found = measure(chosen)
         is_full = chosen.rows >= FULL_ROWS
-        (RESULTS if is_full else PARTIAL).write_text(json.dumps(found, indent=1) + "\n")
-        print(table(found))
+        SECTION.keep(found, is_full=is_full)
         if not is_full:
             return
-    found = json.loads(RESULTS.read_text())
-    PAGE.write_text(with_results(PAGE.read_text(), found))
+    found = SECTION.draw()
     sys.exit(0 if stays_within_memory(found) else "memory is not bounded")
 
 
@@ -79,16 +70,14 @@ def _arguments() -> argparse.Namespace:
 
 
 def measure(chosen: argparse.Namespace) -> dict[str, Any]:
-    load = os.getloadavg()[0]
+    around = circumstances()
     scratch = ROOT / ".cache" / "bench" / "hot"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     found = {
-        "taken_on": datetime.now(UTC).date().isoformat(),
+        **around,
         "rows": chosen.rows,
         "changes": chosen.changes,
-        "cores": os.cpu_count(),
-        "load_before": round(load, 1),
         "changes_per_second": measure_changes(scratch, chosen.changes, chosen.runs),
         "reads_ms": measure_reads(scratch / "reads", chosen.rows, chosen.runs),
         "flush_rows_per_second": measure_flushes(scratch, chosen.rows // 4, chosen.runs),
@@ -295,18 +284,12 @@ def _peak_mib() -> float:
 # The page
 
 
-def with_results(page: str, found: dict[str, Any] | None) -> str:
-    """Return the page with these results instead of those that it holds."""
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    results = table(found) if found else "No full run is stored yet."
-    return f"{head}{BEGIN}\n\n{results}\n\n{END}{tail}"
-
-
 def table(found: dict[str, Any]) -> str:
     """Return the results as Markdown."""
     lines = [
-        _circumstances(found),
+        in_words(
+            found, f"{ROWS_A_CHANGE} rows a change, {found['rows']:,} in {COLD_FILES} cold files"
+        ),
         "",
         "| acknowledged changes a second | median | worst |",
         "|---|---:|---:|",
@@ -322,14 +305,6 @@ def table(found: dict[str, Any]) -> str:
     lines += ["", "| flushed rows a second | median | worst |", "|---|---:|---:|"]
     lines += [_speeds(name, runs) for name, runs in found["flush_rows_per_second"].items()]
     return "\n".join([*lines, "", _memory(found["memory"])])
-
-
-def _circumstances(found: dict[str, Any]) -> str:
-    return (
-        f"Taken on {found['taken_on']}: {found['cores']} cores, load {found['load_before']} at the"
-        f" start. A change has {ROWS_A_CHANGE} rows; {found['rows']:,} rows are cold, in"
-        f" {COLD_FILES} files."
-    )
 
 
 def _memory(memory: dict[str, Any]) -> str:
@@ -350,6 +325,8 @@ def stays_within_memory(found: dict[str, Any]) -> bool:
     is_whole = memory["rows_there"] == found["rows"]
     return bool(memory["peak_mib"] <= memory["bound_mib"] and memory["waits"] and is_whole)
 
+
+SECTION = Section(name="hot", table=table)
 
 if __name__ == "__main__":
     main()

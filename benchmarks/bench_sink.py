@@ -8,27 +8,23 @@ to the others means something: all are measured in one run, on one machine.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import statistics
 import sys
 from contextlib import ExitStack
 from dataclasses import asdict
-from datetime import UTC, datetime
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from contest import Contender, ContenderError
+from sections import ROOT, Section, circumstances, in_words
 
-ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "sink.json"
-PARTIAL = RESULTS.with_name("sink-partial.json")
-PAGE = ROOT / "docs" / "benchmarks.md"
-BEGIN = "<!-- sink: written by benchmarks/bench_sink.py -->"
-END = "<!-- end of sink -->"
+if TYPE_CHECKING:
+    from pathlib import Path
+
 CONTENDERS = ("lakehand-local", "lakehand-spark", "delta-rs", "delta-spark")
 LABELS = {
     "lakehand-local": "**lakehand** `DeltaSink`",
@@ -47,12 +43,10 @@ def main() -> None:
     if not chosen.draw:
         found = measure(chosen)
         is_full = chosen.rows >= FULL_ROWS and set(found["results"]) == set(CONTENDERS)
-        (RESULTS if is_full else PARTIAL).write_text(json.dumps(found, indent=1) + "\n")
-        print(table(found))
+        SECTION.keep(found, is_full=is_full)
         if not is_full:
             return
-    found = json.loads(RESULTS.read_text())
-    PAGE.write_text(with_results(PAGE.read_text(), found))
+    found = SECTION.draw()
     sys.exit(0 if meets_goals(found) else "a goal is missed")
 
 
@@ -70,7 +64,7 @@ def _arguments() -> argparse.Namespace:
 
 def measure(chosen: argparse.Namespace) -> dict:
     """Let the contenders write in turns, and then commit alone."""
-    load = os.getloadavg()[0]
+    around = circumstances()
     scratch = ROOT / ".cache" / "bench" / "sink"
     shutil.rmtree(scratch, ignore_errors=True)
     sources = make_sources(scratch / "source", chosen.rows)
@@ -89,10 +83,8 @@ def measure(chosen: argparse.Namespace) -> dict:
     with Contender("lakehand-local", scratch, timeout_seconds=chosen.timeout) as committing:
         commits = _commits(committing, scratch, chosen.commits)
     return {
-        "taken_on": datetime.now(UTC).date().isoformat(),
+        **around,
         "rows": chosen.rows,
-        "cores": os.cpu_count(),
-        "load_before": round(load, 1),
         "results": results,
         "commits": commits,
     }
@@ -165,20 +157,11 @@ def _commits(contender: Contender, scratch: Path, commits: int) -> dict:
     return found
 
 
-def with_results(page: str, found: dict | None) -> str:
-    """Return the page with these results instead of those that it holds."""
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    results = table(found) if found else "No full run is stored yet."
-    return f"{head}{BEGIN}\n\n{results}\n\n{END}{tail}"
-
-
 def table(found: dict) -> str:
     """Return the results as Markdown."""
     ours = _speed(found["results"].get("lakehand-local", {}))
-    circumstances = f"{found['rows']:,} rows in {EPOCHS} commits, {found['cores']} cores"
     lines = [
-        f"Taken on {found['taken_on']}: {circumstances}, load {found['load_before']} at the start.",
+        in_words(found, f"{found['rows']:,} rows in {EPOCHS} commits"),
         "",
         "| | rows/s, median | worst | lakehand against it | CPU s | peak MiB |",
         "|---|---:|---:|---:|---:|---:|",
@@ -221,6 +204,8 @@ def meets_goals(found: dict) -> bool:
         and max(waits) < GOALS["recovery_s"]
     )
 
+
+SECTION = Section(name="sink", table=table)
 
 if __name__ == "__main__":
     main()

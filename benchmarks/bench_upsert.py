@@ -9,31 +9,26 @@ that DuckDB computes from the sources.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import statistics
 import sys
 from contextlib import ExitStack
 from dataclasses import asdict
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from contest import Contender, ContenderError
+from sections import ROOT, Section, circumstances, in_words
 
 from lakehand import create_table, open_table
 
-ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "upsert.json"
-PARTIAL = RESULTS.with_name("upsert-partial.json")
-PAGE = ROOT / "docs" / "benchmarks.md"
-BEGIN = "<!-- upsert: written by benchmarks/bench_upsert.py -->"
-END = "<!-- end of upsert -->"
+if TYPE_CHECKING:
+    from pathlib import Path
+
 CONTENDERS = ("lakehand-local", "lakehand-spark", "delta-rs", "delta-spark")
 LABELS = {
     "lakehand-local": "**lakehand** `upsert`, processes",
@@ -55,12 +50,10 @@ def main() -> None:
     if not chosen.draw:
         found = measure(chosen)
         is_full = chosen.rows >= FULL_ROWS and set(chosen.contenders.split(",")) == set(CONTENDERS)
-        (RESULTS if is_full else PARTIAL).write_text(json.dumps(found, indent=1) + "\n")
-        print(table(found))
+        SECTION.keep(found, is_full=is_full)
         if not is_full:
             return
-    found = json.loads(RESULTS.read_text())
-    PAGE.write_text(with_results(PAGE.read_text(), found))
+    found = SECTION.draw()
     sys.exit(0 if all_equal(found) else "a contender left other rows")
 
 
@@ -77,7 +70,7 @@ def _arguments() -> argparse.Namespace:
 
 def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     """Let the contenders upsert in turns, each time into a fresh copy of the table."""
-    load = os.getloadavg()[0]
+    around = circumstances()
     scratch = ROOT / ".cache" / "bench" / "upsert"
     shutil.rmtree(scratch, ignore_errors=True)
     places = {has: make_table(scratch / f"table-{has}", chosen.rows, has) for has in (True, False)}
@@ -97,10 +90,8 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
                     result = results[case].setdefault(contender.name, {"runs": []})
                     _run(contender, result, places[vectors], source, expected, scratch / "copy")
     return {
-        "taken_on": datetime.now(UTC).date().isoformat(),
+        **around,
         "rows": chosen.rows,
-        "cores": os.cpu_count(),
-        "load_before": round(load, 1),
         "results": results,
     }
 
@@ -193,6 +184,8 @@ def all_equal(found: dict[str, Any]) -> bool:
 def table(found: dict[str, Any]) -> str:
     """Return the results as a table of Markdown."""
     lines = [
+        in_words(found, f"{found['rows']:,} rows in {FILES} files, 1 % come in"),
+        "",
         "| case | contender | median s | worst s | CPU s | peak MiB | rows |",
         "| --- | --- | ---: | ---: | ---: | ---: | --- |",
     ]
@@ -216,16 +209,7 @@ def _line(case: str, name: str, result: dict[str, Any]) -> str:
     )
 
 
-def with_results(page: str, found: dict[str, Any]) -> str:
-    """Return the page with the results in their place."""
-    head = (
-        f"Taken on {found['taken_on']}: {found['rows']:,} rows in {FILES} files, 1 % come in, on"
-        f" {found['cores']} cores with a load of {found['load_before']} before."
-    )
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{head}\n\n{table(found)}\n\n{END}{after}"
-
+SECTION = Section(name="upsert", table=table)
 
 if __name__ == "__main__":
     main()
