@@ -269,8 +269,9 @@ def test_flush_threshold(tmp_path):
 def test_bytes_and_age_flush_too(tmp_path, setting):
     with hot_table(tmp_path, **setting) as hot:
         hot.append(rows([1]))
-        wait_until(lambda: cold_pairs(tmp_path) == [(1, "a")])
         wait_until(lambda: hot.storage_stats().hot_rows == 0)
+
+        assert cold_pairs(tmp_path) == pairs(hot.read()) == [(1, "a")]
 
 
 def test_many_small_changes_are_put_together(tmp_path):

@@ -38,11 +38,18 @@ def run_one(function=tasks.double, **payload) -> dict:
     return outcome.result
 
 
-def wait_for_end(pid: int) -> None:
+def ends_soon(pid: int) -> bool:
     deadline = time.monotonic() + 10
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline
+    while is_alive(pid) and time.monotonic() < deadline:
         time.sleep(0.01)
+    return not is_alive(pid)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_the_next_run_has_the_worker_of_the_last_one():
@@ -60,7 +67,7 @@ def test_two_runs_at_a_time_have_workers_of_their_own():
 def test_a_worker_that_died_meanwhile_is_replaced():
     first = run_one()["pid"]
     os.kill(first, signal.SIGKILL)
-    wait_for_end(first)
+    assert ends_soon(first)
 
     assert run_one()["pid"] != first
 
@@ -95,7 +102,7 @@ def test_workers_end_with_their_driver():
     command = [sys.executable, "-c", ONE_RUN]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
 
-    wait_for_end(int(done.stdout))
+    assert ends_soon(int(done.stdout))
 
 
 def test_a_worker_that_waits_in_vain_ends(monkeypatch):
@@ -103,6 +110,5 @@ def test_a_worker_that_waits_in_vain_ends(monkeypatch):
     monkeypatch.setattr("lakehand.engine.local_worker._PROGRAM", program)
 
     first = run_one()["pid"]
-    wait_for_end(first)
-
+    assert ends_soon(first)
     assert run_one()["pid"] != first

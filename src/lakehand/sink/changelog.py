@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lakehand.errors import DuplicateKeyError, ValidationError
+from lakehand.model.quantities import format_count
 from lakehand.rows.incoming import LIVE, NUMBER
 from lakehand.rows.sameness import key_value
 
@@ -180,8 +181,9 @@ def _require_one_row_a_key(session: duckdb.DuckDBPyConnection, key: KeyColumns) 
     words = "; ".join(
         ", ".join(f"{n} = {v!r}" for n, v in zip(key.names, row, strict=True)) for row in shown
     )
+    others = ", and others" if count > len(shown) else ""
     raise DuplicateKeyError(
-        f"{count} keys have more than one row that is to be in the table, among them {words}",
+        f"more than one row is to be in the table for {format_count(count, 'key')}: {words}{others}",
         field="key",
         value=list(key.names),
         hint="nothing was written; give one row for each key, or more columns as the key",
