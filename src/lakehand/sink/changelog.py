@@ -181,9 +181,10 @@ def _require_one_row_a_key(session: duckdb.DuckDBPyConnection, key: KeyColumns) 
     words = "; ".join(
         ", ".join(f"{n} = {v!r}" for n, v in zip(key.names, row, strict=True)) for row in shown
     )
-    others = ", and others" if count > len(shown) else ""
+    if count > len(shown):
+        words += ", and others"
     raise DuplicateKeyError(
-        f"more than one row is to be in the table for {format_count(count, 'key')}: {words}{others}",
+        f"more than one row is to be in the table for {format_count(count, 'key')}: {words}",
         field="key",
         value=list(key.names),
         hint="nothing was written; give one row for each key, or more columns as the key",
