@@ -35,6 +35,7 @@ def run_one(function=tasks.double, **payload) -> dict:
     with LocalRunner(parallelism=1) as runner:
         [outcome] = runner.run(function, [{"number": 1, **payload}])
     assert outcome.failure is None, outcome.failure
+    assert outcome.attempts == 1
     return outcome.result
 
 
