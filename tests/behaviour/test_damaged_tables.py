@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -171,9 +170,8 @@ IDS = [case.break_table.__name__ for case in CASES]
 
 
 @pytest.fixture(autouse=True)
-def quiet_and_inline(monkeypatch):
+def tasks_inline(monkeypatch):
     run_tasks_here(monkeypatch, structure)
-    logging.getLogger("lakehand").setLevel(logging.ERROR)
 
 
 @pytest.fixture(scope="module")

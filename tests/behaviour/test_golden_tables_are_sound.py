@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from lakehand.assess import structure
@@ -37,11 +35,6 @@ DEEP = (
     "spark-variant-checkpoint",
     "data-reader-date-types-UTC",
 )
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    logging.getLogger("lakehand").setLevel(logging.CRITICAL)
 
 
 @pytest.mark.parametrize("name", golden_names())

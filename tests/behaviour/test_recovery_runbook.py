@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import shlex
 import shutil
@@ -81,7 +80,6 @@ def whole(tmp_path_factory):
 @pytest.fixture
 def path(whole, tmp_path, monkeypatch):
     monkeypatch.setenv("LAKEHAND_ENGINE", "local")
-    logging.getLogger("lakehand").setLevel(logging.ERROR)
     return shutil.copytree(whole, tmp_path / "table")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 import time
@@ -39,7 +38,6 @@ def spark_table(oracle, tmp_path_factory):
 
 @pytest.fixture
 def path(spark_table, tmp_path):
-    logging.getLogger("lakehand").setLevel(logging.ERROR)
     return shutil.copytree(spark_table, tmp_path / "table")
 
 
