@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import CancelToken
 from lakehand.errors import LakehandError
+from lakehand.model.order import order_of
 from lakehand.observe import Progress
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.rewrite.batches import Batches
 from lakehand.rewrite.cluster_report import cluster_report
 from lakehand.rewrite.execute import GroupProgress, rewrite_groups
 from lakehand.rewrite.layout_forecast import expected_files
-from lakehand.rewrite.ordering import order_of
 from lakehand.rewrite.prepare import Request, make_plan
 from lakehand.rewrite.rehearsal import rehearse
 from lakehand.rewrite.report import report_of

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lakehand.model.order import order_of
 from lakehand.rewrite.cuts import Division, narrow_starts
-from lakehand.rewrite.ordering import order_of
 from lakehand.rewrite.sort_keys import SortKeys
 
 NAMES = "abcd"

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from lakehand.errors import UnknownColumnError, ValidationError
-from lakehand.rewrite.ordering import parse_terms, resolve_order
+from lakehand.model.order import parse_terms
+from lakehand.rewrite.ordering import resolve_order
 from lakehand.rewrite.ranges import KeyRanges
 from lakehand.rewrite.sort_keys import SortKeys
 

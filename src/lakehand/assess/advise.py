@@ -17,10 +17,10 @@ import pyarrow as pa
 from lakehand.assess.queries import read_queries
 from lakehand.assess.questions import AskedQueries, FixedQuestions, asked_columns
 from lakehand.formats.base import require_capability
-from lakehand.model.order import Order
+from lakehand.model.order import Order, parse_terms
 from lakehand.model.quantities import format_count
 from lakehand.planning.file_bounds import value_bounds
-from lakehand.rewrite.ordering import orderable_columns, parse_terms
+from lakehand.rewrite.ordering import orderable_columns
 from lakehand.rewrite.sampling import sample_rows
 from lakehand.rewrite.virtual_files import Sample
 

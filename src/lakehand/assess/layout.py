@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.errors import ValidationError
+from lakehand.model.order import parse_terms
 from lakehand.planning.file_bounds import extents_of, value_bounds
 from lakehand.planning.overlap import overlap_depth
 from lakehand.planning.probes import ProbeSet, probes_of_bounds, skip_rate
-from lakehand.rewrite.ordering import orderable_columns, parse_terms
+from lakehand.rewrite.ordering import orderable_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

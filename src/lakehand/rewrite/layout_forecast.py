@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from lakehand.errors import LakehandError
 from lakehand.expressions.facts import comparable_bounds
 from lakehand.formats.worker import NotDecodable
+from lakehand.model.order import order_of
 from lakehand.planning.plan import LayoutForecast, locate_inputs
 from lakehand.rewrite.cluster_report import measure_change
-from lakehand.rewrite.ordering import order_of
 from lakehand.rewrite.sampling import sample_rows
 from lakehand.rewrite.virtual_files import Sample
 

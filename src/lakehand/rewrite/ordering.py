@@ -1,8 +1,7 @@
-"""From what users write to an order that a table can have: `a DESC NULLS LAST, point.x`."""
+"""From the order that a user asks for to one that a table can have."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, get_args
 
 import pyarrow.types as pat
@@ -17,15 +16,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["order_of", "orderable_columns", "parse_terms", "resolve_order"]
+__all__ = ["orderable_columns", "resolve_order"]
 
-_NAME = r"(?:`(?:[^`]|``)+`|[^\s,`.]+)"
-_TERM = re.compile(
-    rf"\s*(?P<column>{_NAME}(?:\.{_NAME})*)"
-    r"(?:\s+(?P<direction>ASC|DESC))?(?:\s+NULLS\s+(?P<nulls>FIRST|LAST))?\s*(?:,|$)",
-    re.IGNORECASE,
-)
-_PART = re.compile(_NAME)
 _ORDERABLE = (
     pat.is_boolean,
     pat.is_integer,
@@ -38,49 +30,6 @@ _ORDERABLE = (
     pat.is_date,
     pat.is_timestamp,
 )
-
-
-def parse_terms(wish: str | Sequence[str]) -> tuple[Term, ...]:
-    """Read an order as SQL spells it, as one text or as one a column.
-
-    Nulls come first, and last where the order descends, unless it is said otherwise.
-
-    >>> [term.text for term in parse_terms("a DESC, `b.c`.d NULLS LAST")]
-    ['a DESC', '`b.c`.d NULLS LAST']
-    """
-    texts = [wish] if isinstance(wish, str) else list(wish)
-    return tuple(term for text in texts for term in _terms(text))
-
-
-def _terms(text: str) -> Iterator[Term]:
-    position = 0
-    while position < len(text):
-        match = _TERM.match(text, position)
-        if match is None:
-            raise ValidationError(
-                f"this is no order: {text!r}",
-                field="order",
-                value=text,
-                hint="write columns with commas between them, as in: a DESC NULLS LAST, point.x",
-            )
-        yield _term(match)
-        position = match.end()
-
-
-def _term(match: re.Match[str]) -> Term:
-    descending = (match["direction"] or "").upper() == "DESC"
-    nulls = (match["nulls"] or ("LAST" if descending else "FIRST")).upper()
-    path = tuple(_unquoted(part) for part in _PART.findall(match["column"]))
-    return Term(path=path, descending=descending, nulls_first=nulls == "FIRST")
-
-
-def _unquoted(name: str) -> str:
-    return name[1:-1].replace("``", "`") if name.startswith("`") else name
-
-
-def order_of(texts: Sequence[str], curve: Curve) -> Order:
-    """Read an order that was checked before it was written down."""
-    return Order(terms=parse_terms(texts), curve=curve)
 
 
 def orderable_columns(schema: pa.Schema) -> dict[str, pa.DataType]:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from lakehand.errors import ValidationError
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.scan import columns_with_bounds
+from lakehand.model.order import order_of, parse_terms
 from lakehand.model.work import Group
 from lakehand.observe.clock import SystemClock
 from lakehand.planning.clustering import ClusteringWish, plan_clustering
@@ -25,7 +26,7 @@ from lakehand.planning.restriction import (
     files_outside_filter,
     files_outside_predicate,
 )
-from lakehand.rewrite.ordering import order_of, parse_terms, resolve_order
+from lakehand.rewrite.ordering import resolve_order
 from lakehand.rewrite.stored_plan import require_current, settings_of_plan
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ import pyarrow as pa
 from lakehand.engine.exchange import MOST_PIECE_BYTES, exchange
 from lakehand.errors import ProofError, error_from_json
 from lakehand.formats.worker import NotDecodable
+from lakehand.model.order import order_of
 from lakehand.model.work import DataFile, Digest, Group, GroupResult, StagedFile
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import total_digest
 from lakehand.rewrite.cuts import Division
-from lakehand.rewrite.ordering import order_of
 from lakehand.rewrite.proving import DECODINGS, Decoding, check_outputs
 from lakehand.rewrite.ranges import RangeSpool, arrange, arranged_before, sorted_rows
 from lakehand.rewrite.sampling import sample_rows

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakehand.model.order import order_of
 from lakehand.model.work import Group, GroupResult
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.digest import Digester
 from lakehand.rewrite.cuts import Division
-from lakehand.rewrite.ordering import order_of
 from lakehand.rewrite.proving import prove_outputs
 from lakehand.rewrite.ranges import RangeSpool, arrange, sorted_rows
 from lakehand.rewrite.sampling import sample_rows

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from lakehand.engine.cores import granted_cores
 from lakehand.errors import ProofError
 from lakehand.formats.worker import NotCopyable, NotDecodable, TaskLimits
+from lakehand.model.order import parse_terms
 from lakehand.model.work import Group
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.rewrite.copy import copy_group
 from lakehand.rewrite.native import rewrite_natively
-from lakehand.rewrite.ordering import parse_terms
 from lakehand.rewrite.proving import DECODINGS
 from lakehand.rewrite.recode import recode_group
 from lakehand.rewrite.sort import sort_group
