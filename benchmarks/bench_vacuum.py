@@ -109,8 +109,9 @@ def make_table(table: Path, file_count: int) -> None:
         directory = table / f"d={number:05}"
         directory.mkdir(parents=True)
         for part in range(FILES_A_DIRECTORY):
-            path = directory / f"part-{part:05}-{number:010}-c000.snappy.parquet"
-            path.touch()
+            # A million files: strings and plain calls take half the time of `Path.touch`.
+            path = f"{directory}/part-{part:05}-{number:010}-c000.snappy.parquet"
+            os.mknod(path)
             os.utime(path, (past, past))
         adds.append(_add(number))
     actions = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": METADATA}]
