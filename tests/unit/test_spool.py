@@ -30,7 +30,10 @@ def test_a_process_that_dies_leaves_no_file(tmp_path):
 
 
 def test_no_rows_are_a_table_without_rows(tmp_path):
-    assert Spool(BATCH.schema, directory=tmp_path).table().num_rows == 0
+    spool = Spool(BATCH.schema, directory=tmp_path)
+
+    assert spool.table().num_rows == 0
+    spool.close()
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path):
