@@ -24,6 +24,7 @@ from lakehand.formats.delta.upkeep.findings import FINDINGS
 from lakehand.hot import HotSnapshot, HotTable, HotTier
 from lakehand.model import (
     history,
+    maintenance,
     purging,
     repair,
     reports,
@@ -251,6 +252,8 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`repair`: each of `repairs[]`", repair, "Repair"),
     ("`repair`: each of `refused[]`", repair, "Refusal"),
     ("`repair`: each of `files_dropped[]`", repair, "DroppedFile"),
+    ("`maintain`", maintenance, "MaintenanceReport"),
+    ("`maintain`: each of `steps[]`", maintenance, "MaintenanceStep"),
     ("`vacuum`", retention, "VacuumReport"),
     ("`vacuum`: each of `holders[]`", retention, "Holder"),
     ("`vacuum`: `kept`", retention, "Kept"),
@@ -291,6 +294,8 @@ JSON_TYPES = {
     "Outcome": "string",
     "ProofKind": "string",
     "Soundness": "string",
+    "StepOutcome": "string",
+    "StepReport": "object",
     "Strategy": "string",
     "Verdict": "string",
     "dict": "object",

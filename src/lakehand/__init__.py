@@ -1,4 +1,4 @@
-"""lakehand keeps Delta Lake tables fast, small and safe.
+"""lakehand keeps Delta Lake and Lance tables fast, small and safe.
 
 The names below are the whole public surface. They are imported when first used, so that
 `import lakehand` is quick and starts no JVM.

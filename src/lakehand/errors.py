@@ -101,6 +101,7 @@ __all__ = [
     "VersionNotFoundError",
     "WorkerMismatchError",
     "WriterCollisionError",
+    "describe_error",
     "error_from_json",
     "is_retryable",
 ]
@@ -162,6 +163,18 @@ def error_from_json(value: Mapping[str, Any]) -> LakehandError:
     attributes = {name: item for name, item in value.items() if name not in known}
     kind = kinds.get(value["code"], LakehandError)
     return _rebuild(kind, value["message"], value.get("hint"), attributes)
+
+
+def describe_error(error: Exception) -> dict[str, Any]:
+    """Return any error as the `error` member of a JSON document."""
+    if isinstance(error, LakehandError):
+        return error.to_json()
+    return {
+        "code": "INTERNAL",
+        "message": f"{type(error).__name__}: {error}",
+        "hint": "this is a fault of lakehand; run again with --log-level debug and report it",
+        "retryable": False,
+    }
 
 
 def _all_kinds(kind: type[LakehandError]) -> Iterator[type[LakehandError]]:

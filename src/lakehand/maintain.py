@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lakehand.engine import TaskOutcome
     from lakehand.formats.base import FormatTable
     from lakehand.model.reports import ClusterReport, OperationReport
+    from lakehand.model.snapshot import Snapshot
     from lakehand.observe import OnProgress
     from lakehand.rewrite.prepare import Planned, Work
     from lakehand.rewrite.report import Done
@@ -48,15 +49,17 @@ def compact(
     dry_run: bool = False,
     on_progress: OnProgress | None = None,
     clock: Clock | None = None,
+    snapshot: Snapshot | None = None,
 ) -> OperationReport:
     """Rewrite small files, and files with deleted rows, into files of the target size.
 
     Every group is proved to hold the same rows before anything is committed. Concurrent writers
-    are not disturbed; a group whose files one of them removed is left out.
+    are not disturbed; a group whose files one of them removed is left out. `snapshot` is the newest
+    version, where the caller has read it already.
     """
     watch = Stopwatch(clock or SystemClock())
     tell = on_progress or _tell_nobody
-    planned = _plan(table, settings, request or Request(), watch, tell)
+    planned = _plan(table, settings, request or Request(), watch, tell, snapshot)
     return _rewrite(planned, watch, spark=spark, dry_run=dry_run, tell=tell)
 
 
@@ -69,6 +72,7 @@ def cluster(
     dry_run: bool = False,
     on_progress: OnProgress | None = None,
     clock: Clock | None = None,
+    snapshot: Snapshot | None = None,
 ) -> ClusterReport:
     """Put rows that are near each other into the same files; proved and committed as ever.
 
@@ -76,7 +80,7 @@ def cluster(
     """
     watch = Stopwatch(clock or SystemClock())
     tell = on_progress or _tell_nobody
-    planned = _plan(table, settings, request, watch, tell)
+    planned = _plan(table, settings, request, watch, tell, snapshot)
     report = _rewrite(planned, watch, spark=spark, dry_run=dry_run, tell=tell)
     order = order_of(planned.plan.order, planned.plan.curve or "linear")
     before = after = planned.snapshot.files
@@ -88,11 +92,16 @@ def cluster(
 
 
 def _plan(
-    table: FormatTable, settings: Settings, request: Request, watch: Stopwatch, tell: OnProgress
+    table: FormatTable,
+    settings: Settings,
+    request: Request,
+    watch: Stopwatch,
+    tell: OnProgress,
+    snapshot: Snapshot | None,
 ) -> Planned:
     tell(Progress(phase="survey", done=0, unit="files"))
     with watch.measure("plan"):
-        return make_plan(table, settings, request, clock=watch.clock)
+        return make_plan(table, settings, request, clock=watch.clock, snapshot=snapshot)
 
 
 def _rewrite(

@@ -9,12 +9,10 @@ from lakehand.assess.inspect import Inspection, inspect_snapshot
 from lakehand.assess.layout import column_names
 from lakehand.assess.verbs import SoundnessVerbs
 from lakehand.clustering import OrderingVerbs
-from lakehand.errors import RefusedError, ValidationError
-from lakehand.formats.base import require_capability
+from lakehand.errors import ValidationError
 from lakehand.formats.registry import detect_format, load_format
 from lakehand.formats.scan import scan
 from lakehand.model.moments import one_moment
-from lakehand.model.reports import CheckpointReport
 from lakehand.observe.clock import SystemClock
 from lakehand.retention.upkeep_verbs import UpkeepVerbs
 from lakehand.retention.verbs import RetentionVerbs
@@ -25,6 +23,7 @@ from lakehand.sink.spark_verbs import SparkVerbs
 from lakehand.sink.verbs import WriteVerbs
 from lakehand.storage import open_store
 from lakehand.storage.location import path_to_url
+from lakehand.upkeep import MaintenanceVerbs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.order import Curve
     from lakehand.model.purging import PurgeReport
-    from lakehand.model.reports import OperationReport, StatisticsReport
+    from lakehand.model.reports import CheckpointReport, OperationReport, StatisticsReport
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe import OnProgress
     from lakehand.planning.plan import Plan
@@ -113,6 +112,7 @@ def check_health(
 
 class Table(
     AdviceVerbs,
+    MaintenanceVerbs,
     OrderingVerbs,
     RetentionVerbs,
     RowVerbs,
@@ -233,23 +233,9 @@ class Table(
 
         Nothing is written if a complete checkpoint of that version is there.
         """
-        clock = SystemClock()
-        started = clock.monotonic()
-        require_capability(self._handle, "checkpoint")
-        receipt = self._handle.checkpoint(version=version)
-        if receipt is None:
-            message = f"tables of {self.format} have no checkpoints"
-            raise RefusedError(message, table=self.url, operation="checkpoint")
-        return CheckpointReport(
-            outcome="committed" if receipt["is_new"] else "nothing_to_do",
-            table=self.url,
-            version=receipt["version"],
-            kind=receipt["kind"],
-            files=tuple(receipt["keys"]),
-            bytes=receipt["bytes"],
-            action_count=receipt["action_count"],
-            duration_ms=(clock.monotonic() - started) * 1000,
-        )
+        from lakehand.retention.log_upkeep import checkpoint
+
+        return checkpoint(self._handle, version=version)
 
     def plan(
         self,

@@ -21,6 +21,7 @@ PAGES = (
     "docs/guides/deduplication.md",
     "docs/guides/schema-evolution.md",
     "docs/guides/hot-tier.md",
+    "docs/guides/maintenance.md",
     "docs/guides/statistics.md",
     "docs/guides/upserts.md",
     "docs/guides/writing.md",

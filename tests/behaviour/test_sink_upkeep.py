@@ -82,7 +82,7 @@ def test_upkeep_that_fails_fails_no_commit(place, monkeypatch):
     def fail(*_arguments, **_options):
         raise RuntimeError("no room for a compaction")
 
-    monkeypatch.setattr("lakehand.maintain.compact", fail)
+    monkeypatch.setattr("lakehand.due.compact", fail)
     with DeltaSink(place, writer_id="w", **ON) as sink:
         write_epochs(sink, 6)
         context = sink._opened_context
@@ -99,13 +99,24 @@ def test_a_sink_that_is_closed_in_haste_stops_what_is_under_way(place, monkeypat
         while True:
             on_progress(None)
 
-    monkeypatch.setattr("lakehand.maintain.compact", endless)
+    monkeypatch.setattr("lakehand.due.compact", endless)
     sink = DeltaSink(place, writer_id="w", **ON).open()
     write_epochs(sink, 5)
     assert begun.wait(20)
     sink.close(timeout=timedelta(0))
 
     assert ids_in(place) == [1, 2, 3, 4, 5]
+
+
+def test_a_table_is_vacuumed_at_the_interval_of_all_its_sinks(place):
+    vacuums = []
+    for writer in ("w", "v"):
+        options = {**ON, "vacuum_interval": "1h"}
+        with tasks_inline(), DeltaSink(place, writer_id=writer, **options) as sink:
+            write_epochs(sink, 10)
+            context = sink._opened_context
+        vacuums.append(context.metrics.vacuums)
+    assert vacuums == [1, 0]
 
 
 def test_a_retention_that_a_vacuum_would_refuse_is_refused_at_once(place):

@@ -19,7 +19,7 @@ FLOORS = (
     ("formats", "planning"),
     ("engine", "runs"),
     ("rewrite", "rows", "retention", "assess"),
-    ("maintain", "clustering", "purge"),
+    ("maintain", "clustering", "purge", "due", "upkeep"),
     ("sink", "hot"),
     ("table",),
     ("service",),

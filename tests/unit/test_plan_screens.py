@@ -11,11 +11,10 @@ from rich.console import Console
 from lakehand.cli.progress import Phases, amount_words, make_bars
 from lakehand.cli.screens.operation import operation_screen
 from lakehand.cli.screens.plan import plan_screen
-from lakehand.cli.screens.reasons import LEFT_WORDS
 from lakehand.model.work import DataFile, Group, GroupResult, Proof, Receipt, StagedFile
 from lakehand.observe import Progress
 from lakehand.observe.clock import ManualClock
-from lakehand.planning.reasons import LEFT
+from lakehand.planning.reasons import CHOSEN, CHOSEN_WORDS, LEFT, LEFT_WORDS
 from lakehand.rewrite.report import Done, report_of
 from lakehand.rewrite.stopwatch import Stopwatch
 from support.plans import plan, snapshot_of, with_policy
@@ -82,8 +81,9 @@ def test_what_is_beyond_the_caps_is_counted():
     assert "2 files: beyond the caps of this run (1 group, 20 MiB)" in page
 
 
-def test_every_reason_to_leave_a_file_has_words():
+def test_every_reason_has_words():
     assert set(LEFT_WORDS) == set(LEFT)
+    assert set(CHOSEN_WORDS) == set(CHOSEN)
 
 
 def test_a_dry_run_shows_what_is_expected():

@@ -125,7 +125,7 @@ def report_unreadable(
 
 def _uncovered_age(table: FormatTable, measures: Measures, clock: Clock) -> timedelta | None:
     # Below the interval no checkpoint is due, and the age of commits says nothing.
-    if measures.commits_since_checkpoint < measures.checkpoint_interval:
+    if not measures.is_checkpoint_due:
         return None
     uncovered = table.history(limit=measures.commits_since_checkpoint)
     return clock.now() - uncovered[-1].at

@@ -96,10 +96,14 @@ class Measures:
         return min(1.0, self.deleted_rows / max(self.physical_rows, 1))
 
     @property
+    def is_checkpoint_due(self) -> bool:
+        """Whether so many commits have to be replayed that a checkpoint pays."""
+        return self.commits_since_checkpoint >= self.checkpoint_interval
+
+    @property
     def overdue_age(self) -> timedelta:
         """How long a checkpoint has been wanting; 0 as long as none is due."""
-        is_due = self.commits_since_checkpoint >= self.checkpoint_interval
-        return self.uncovered_age if is_due and self.uncovered_age else timedelta(0)
+        return (self.is_checkpoint_due and self.uncovered_age) or timedelta(0)
 
 
 def assess_health(measures: Measures) -> Health:
@@ -143,7 +147,7 @@ def _deleted_rows(measures: Measures) -> Reason | None:
 
 
 def _checkpoint_overdue(measures: Measures) -> Reason | None:
-    if measures.commits_since_checkpoint < measures.checkpoint_interval:
+    if not measures.is_checkpoint_due:
         return None
     intervals = measures.commits_since_checkpoint / measures.checkpoint_interval
     commits = format_count(measures.commits_since_checkpoint, "commit")

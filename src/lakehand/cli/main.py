@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,7 +13,7 @@ from lakehand import __version__
 from lakehand.cli.commands import COMMANDS
 from lakehand.cli.options import logging_options
 from lakehand.cli.output import print_error
-from lakehand.errors import EXIT_FAILED, EXIT_USAGE, LakehandError
+from lakehand.errors import EXIT_FAILED, EXIT_USAGE, LakehandError, describe_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ _logger = logging.getLogger("lakehand.cli")
 @click.version_option(__version__, prog_name="lakehand")
 @logging_options
 def cli() -> None:
-    """Keep Delta Lake tables fast, small and safe.
+    """Keep Delta Lake and Lance tables fast, small and safe.
 
     Every rewrite is proved to hold the same rows before it is committed; if the proof fails, the
     table is left as it was.
@@ -63,7 +63,7 @@ def run(arguments: Sequence[str]) -> int:
         return _reader_is_gone()
     except Exception as error:
         _logger.debug("The command failed", exc_info=True, extra={"event": "command_failed"})
-        print_error(_unexpected(error), as_json=as_json)
+        print_error(describe_error(error), as_json=as_json)
         return EXIT_FAILED
 
 
@@ -79,12 +79,3 @@ def _reader_is_gone() -> int:
     # Python would complain once more when it flushes stdout at the end.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return EXIT_FAILED
-
-
-def _unexpected(error: Exception) -> dict[str, Any]:
-    return {
-        "code": "INTERNAL",
-        "message": f"{type(error).__name__}: {error}",
-        "hint": "this is a fault of lakehand; run again with --log-level debug and report it",
-        "retryable": False,
-    }

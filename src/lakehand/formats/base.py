@@ -161,6 +161,13 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
         """
         ...
 
+    def stored_orders(self, snapshot: Snapshot) -> pa.Array:
+        """Return the order that lakehand put the rows of each file into, as `Order.text` spells it.
+
+        Null: it did not, or columns of that order are gone.
+        """
+        ...
+
     def survey(self, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
         """Look into `paths` and say what the table does not: see `model.survey`."""
         ...

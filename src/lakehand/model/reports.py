@@ -244,6 +244,8 @@ class OperationReport(ChangeReport):
 
     #: All versions that it made: several where it commits in batches.
     versions: tuple[int, ...] = ()
+    #: Files that were chosen to be rewritten, by reason.
+    files_chosen: Mapping[str, int] = field(default_factory=dict)
     #: Files that were left alone, by reason.
     files_left: Mapping[str, int] = field(default_factory=dict)
     #: Files that were left alone because they are neither small nor in bad shape.

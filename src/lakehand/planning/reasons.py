@@ -15,7 +15,16 @@ if TYPE_CHECKING:
 
     ReasonCodes = NDArray[np.int8]
 
-__all__ = ["CHOSEN", "LEFT", "Reason", "code_of", "count_reasons", "reason_column"]
+__all__ = [
+    "CHOSEN",
+    "CHOSEN_WORDS",
+    "LEFT",
+    "LEFT_WORDS",
+    "Reason",
+    "code_of",
+    "count_reasons",
+    "reason_column",
+]
 
 
 class Reason(StrEnum):
@@ -69,6 +78,29 @@ CHOSEN = (
     Reason.ASKED_FOR,
 )
 LEFT = tuple(reason for reason in Reason if reason not in CHOSEN)
+#: The same in words that need no glossary.
+CHOSEN_WORDS: Mapping[str, str] = {
+    Reason.SMALL: "that are small",
+    Reason.WORN: "with too many deleted rows",
+    Reason.OVERSIZED: "far above the target size",
+    Reason.SMALL_ROW_GROUPS: "with row groups far below a healthy size",
+    Reason.UNORDERED: "never put in order",
+    Reason.OVERLAPPING: "where too many lie over one another",
+    Reason.ASKED_FOR: "that were asked for",
+}
+LEFT_WORDS: Mapping[str, str] = {
+    Reason.LARGE_ENOUGH: "large enough and in good shape",
+    Reason.BELOW_MINIMUM_FILES: "small, but too few in their partition",
+    Reason.SINGLE_FILE: "small, but without another to go with",
+    Reason.LATER_RUN: "beyond the caps of this run",
+    Reason.OUTSIDE_PREDICATE: "outside the predicate",
+    Reason.OUTSIDE_FILTER: "taken out by file_filter",
+    Reason.RECENTLY_WRITTEN: "in partitions written to a moment ago",
+    Reason.ADOPTED: "rewritten before by a run that died, and committed now",
+    Reason.IN_ORDER: "in order, and well apart from others",
+    Reason.OTHER_ORDER: "in another order; --full takes them, too",
+    Reason.DISABLED: "in a table that wants no automatic runs",
+}
 _CODES = {reason: code for code, reason in enumerate(Reason)}
 
 

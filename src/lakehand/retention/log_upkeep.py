@@ -1,10 +1,12 @@
-"""Cleaning the log of a table, with everybody heard who needs old versions."""
+"""Folding the log of a table, and cleaning it, with everybody heard who needs old versions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from lakehand.errors import RefusedError, ValidationError
+from lakehand.formats.base import require_capability
+from lakehand.model.reports import CheckpointReport
 from lakehand.model.upkeep import KeepWishes, LogCleanupReport
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.retention.pins import list_pins
@@ -14,7 +16,30 @@ if TYPE_CHECKING:
     from lakehand.formats.base import FormatTable
     from lakehand.model.reports import Outcome
 
-__all__ = ["clean_logs"]
+__all__ = ["checkpoint", "clean_logs"]
+
+
+def checkpoint(
+    table: FormatTable, *, version: int | None = None, clock: Clock | None = None
+) -> CheckpointReport:
+    """Fold the log up to the newest version, or to `version`, unless that was done before."""
+    clock = clock or SystemClock()
+    started = clock.monotonic()
+    require_capability(table, "checkpoint")
+    receipt = table.checkpoint(version=version)
+    if receipt is None:
+        message = f"the format of {table.store.url} has no checkpoints"
+        raise RefusedError(message, table=table.store.url, operation="checkpoint")
+    return CheckpointReport(
+        outcome="committed" if receipt["is_new"] else "nothing_to_do",
+        table=table.store.url,
+        version=receipt["version"],
+        kind=receipt["kind"],
+        files=tuple(receipt["keys"]),
+        bytes=receipt["bytes"],
+        action_count=receipt["action_count"],
+        duration_ms=(clock.monotonic() - started) * 1000,
+    )
 
 
 def clean_logs(

@@ -140,10 +140,15 @@ def plan_work(
 
 
 def make_plan(
-    table: FormatTable, settings: Settings, request: Request, *, clock: Clock | None = None
+    table: FormatTable,
+    settings: Settings,
+    request: Request,
+    *,
+    clock: Clock | None = None,
+    snapshot: Snapshot | None = None,
 ) -> Planned:
-    """Choose what to rewrite in the newest version. Writes nothing."""
-    snapshot = table.snapshot()
+    """Choose what to rewrite in the newest version, which may be given. Writes nothing."""
+    snapshot = snapshot or table.snapshot()
     table.require("rewrite", snapshot)
     if request.plan is None:
         return _Planner(table, settings, request, clock or SystemClock()).plan(snapshot)

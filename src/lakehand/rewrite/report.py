@@ -106,6 +106,7 @@ def _unchanged(snapshot: Snapshot, plan: Plan) -> dict[str, Any]:
 
 def _of_plan(plan: Plan) -> dict[str, Any]:
     return {
+        "files_chosen": plan.chosen,
         "files_left": plan.left,
         "files_skipped_large_enough": plan.left.get(Reason.LARGE_ENOUGH, 0),
         "skip_reason": None if plan.groups else _skip_reason(plan),

@@ -202,7 +202,8 @@ SINK: tuple[Setting, ...] = (
         name="vacuum_interval",
         parse=parse_duration,
         default=None,
-        help="How often a sink that maintains its table vacuums it; not set: never.",
+        help="How often a table is vacuumed at most, by `maintain` and by sinks that maintain"
+        " their tables. Not set: by `maintain` whenever it runs, by sinks never.",
         aliases=("vacuum.interval",),
         minimum=timedelta(0),
     ),

@@ -50,7 +50,7 @@ class Upkeep:
         self._last: Future[None] | None = None
         self._is_ending = threading.Event()
         self._commits = 0
-        self._checked_at = self._vacuumed_at = self._clock.monotonic()
+        self._checked_at = self._clock.monotonic()
 
     def on_commit(self, version: int) -> None:
         """Say that `version` was committed. Returns at once."""
@@ -67,8 +67,7 @@ class Upkeep:
             self._commits, self._checked_at = 0, self._clock.monotonic()
             if self._settings["auto_compact"]:
                 self._try(self._compact)
-            if self._is_vacuum_due():
-                self._vacuumed_at = self._clock.monotonic()
+            if self._settings["vacuum_interval"] is not None:
                 self._try(self._vacuum)
 
     def _try(self, work: Callable[[], None]) -> None:
@@ -93,19 +92,12 @@ class Upkeep:
         is_late = waited >= settings["maintenance_interval"].total_seconds()
         return bool(is_late or self._commits >= settings["maintenance_commits"])
 
-    def _is_vacuum_due(self) -> bool:
-        interval = self._settings["vacuum_interval"]
-        waited = self._clock.monotonic() - self._vacuumed_at
-        return bool(interval is not None and waited >= interval.total_seconds())
-
     def _compact(self) -> None:
-        from lakehand.maintain import compact
-        from lakehand.rewrite.prepare import Request
+        from lakehand.due import rewrite_if_due
 
-        report = compact(
+        report = rewrite_if_due(
             self._target.handle,
             settings=self._settings.with_call(self._own_wishes()),
-            request=Request(automatic=True),
             spark=self._spark,
             on_progress=self._stop_if_asked,
         )
@@ -127,13 +119,17 @@ class Upkeep:
         return wishes
 
     def _vacuum(self) -> None:
-        from lakehand.retention.vacuum import vacuum
+        from lakehand.due import vacuum_if_due
 
-        report = vacuum(
-            self._target.handle, settings=self._settings, on_progress=self._stop_if_asked
+        report = vacuum_if_due(
+            self._target.handle,
+            settings=self._settings,
+            clock=self._clock,
+            on_progress=self._stop_if_asked,
         )
-        self._metrics.vacuums += 1
-        self._metrics.files_vacuumed += report.files_deleted
+        if report is not None:
+            self._metrics.vacuums += 1
+            self._metrics.files_vacuumed += report.files_deleted
 
     def _stop_if_asked(self, _progress: Progress) -> None:
         if self._is_ending.is_set():

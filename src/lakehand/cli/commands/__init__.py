@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lakehand.cli.commands.advising import advise
 from lakehand.cli.commands.health import health
 from lakehand.cli.commands.log import checkpoint
+from lakehand.cli.commands.maintaining import maintain
 from lakehand.cli.commands.proving import statistics, verify
 from lakehand.cli.commands.purging import purge
 from lakehand.cli.commands.reading import history, inspect, settings
@@ -27,6 +28,7 @@ COMMANDS: tuple[click.Command, ...] = (
     history,
     advise,
     plan,
+    maintain,
     compact,
     cluster,
     deduplicate,

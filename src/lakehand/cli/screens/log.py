@@ -41,9 +41,14 @@ def checkpoint_screen(report: CheckpointReport) -> Iterable[RenderableType]:
     if report.outcome == "nothing_to_do":
         yield Text(f"nothing to do: version {report.version:,} has a complete checkpoint")
         return
+    yield Text(checkpoint_words(report))
+
+
+def checkpoint_words(report: CheckpointReport) -> str:
+    """Say what a checkpoint that was written is made of."""
     files = format_count(len(report.files), "file")
     entries = "entry" if report.action_count == 1 else "entries"
-    yield Text(
+    return (
         f"checkpoint of version {report.version:,} written: {report.action_count:,} {entries} in "
         f"{files}, {format_bytes(report.bytes)}, {report.kind}"
     )

@@ -8,7 +8,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from lakehand.model.quantities import format_bytes, format_count
-from lakehand.planning.reasons import Reason
+from lakehand.planning.reasons import LEFT_WORDS, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -17,21 +17,7 @@ if TYPE_CHECKING:
 
     from lakehand.model.reports import Measured, Remaining
 
-__all__ = ["LEFT_WORDS", "effect_rows", "figures_grid", "left_rows"]
-
-LEFT_WORDS: Mapping[str, str] = {
-    Reason.LARGE_ENOUGH: "large enough and in good shape",
-    Reason.BELOW_MINIMUM_FILES: "small, but too few in their partition",
-    Reason.SINGLE_FILE: "small, but without another to go with",
-    Reason.LATER_RUN: "beyond the caps of this run",
-    Reason.OUTSIDE_PREDICATE: "outside the predicate",
-    Reason.OUTSIDE_FILTER: "taken out by file_filter",
-    Reason.RECENTLY_WRITTEN: "in partitions written to a moment ago",
-    Reason.ADOPTED: "rewritten before by a run that died, and committed now",
-    Reason.IN_ORDER: "in order, and well apart from others",
-    Reason.OTHER_ORDER: "in another order; --full takes them, too",
-    Reason.DISABLED: "in a table that wants no automatic runs",
-}
+__all__ = ["effect_rows", "figures_grid", "left_rows"]
 
 
 def left_rows(left: Mapping[str, int], remaining: Remaining) -> Iterable[tuple[str, str]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def vacuum_screen(report: VacuumReport) -> Iterable[RenderableType]:
     """Show what a vacuum did, what stays and why, and how to undo it."""
-    yield Text(f"vacuum: {_outcome_words(report)}", style="bold")
+    yield Text(f"vacuum: {vacuum_words(report)}", style="bold")
     yield figures_grid(_figures(report))
     for path in report.files_to_delete:
         yield Text(f"  {path}")
@@ -29,7 +29,8 @@ def vacuum_screen(report: VacuumReport) -> Iterable[RenderableType]:
         yield Text(f"  failed: {error['message']}", style="red")
 
 
-def _outcome_words(report: VacuumReport) -> str:
+def vacuum_words(report: VacuumReport) -> str:
+    """Say what became of files."""
     if report.files_undone:
         return f"{format_count(report.files_undone, 'file')} given back; nothing will be deleted"
     would = "would be " if report.dry_run else ""

@@ -33,6 +33,7 @@ from lakehand.formats.delta.protocol.clustering import (
     clustering_columns,
     clustering_names,
     order_marks,
+    stored_orders,
 )
 from lakehand.formats.delta.protocol.features import require_read, require_write
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY
@@ -182,6 +183,11 @@ class DeltaTable(DeltaUpkeep):
         state: DeltaState = snapshot.native
         tags = snapshot.files["native"].combine_chunks().field("tags")
         return order_marks(tags, order, state.schema, mode=state.mapping_mode)
+
+    def stored_orders(self, snapshot: Snapshot) -> pa.Array:
+        state: DeltaState = snapshot.native
+        tags = snapshot.files["native"].combine_chunks().field("tags")
+        return stored_orders(tags, state.schema, mode=state.mapping_mode)
 
     def survey(self, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
         return survey_files(WriteContext.of(snapshot.native), paths)

@@ -20,7 +20,7 @@ from lakehand.formats.lance.files.clones import drop_old_clones
 from lakehand.formats.lance.files.plain import plain_schema
 from lakehand.formats.lance.log import history
 from lakehand.formats.lance.log.manifests import MANIFESTS, listed_versions
-from lakehand.formats.lance.log.order_marks import order_marks
+from lakehand.formats.lance.log.order_marks import order_marks, stored_orders
 from lakehand.formats.lance.log.proved import proved_files
 from lakehand.formats.lance.log.snapshot import load_snapshot, table_head
 from lakehand.formats.lance.protocol import require, require_deletion
@@ -169,6 +169,9 @@ class LanceTable(LanceUpkeep):
 
     def order_marks(self, snapshot: Snapshot, order: Order) -> pa.Table:
         return order_marks(self.store, snapshot.files, order)
+
+    def stored_orders(self, snapshot: Snapshot) -> pa.Array:
+        return stored_orders(self.store, snapshot.files)
 
     def survey(self, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:  # noqa: ARG002
         """Return nothing: what is to be known of fragments is in the manifest."""

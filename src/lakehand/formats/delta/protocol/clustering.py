@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehand.errors import ValidationError
 from lakehand.formats.delta.protocol.schema import leaves
+from lakehand.model.order import parse_order
 from lakehand.model.snapshot import column_text
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ __all__ = [
     "order_mark",
     "order_marks",
     "shared_cube",
+    "stored_orders",
 ]
 
 CLUSTERING_DOMAIN = "delta.clustering"
@@ -109,10 +112,31 @@ def _physical_paths(
 
 def _order_text(order: Order, physical: Sequence[tuple[str, ...]]) -> str:
     """Spell an order by physical names, which no renaming changes."""
-    terms = [
-        replace(term, path=path).text for term, path in zip(order.terms, physical, strict=True)
-    ]
-    return f"{order.curve}({', '.join(terms)})"
+    return _renamed(order, physical).text
+
+
+def _renamed(order: Order, paths: Sequence[tuple[str, ...]]) -> Order:
+    terms = zip(order.terms, paths, strict=True)
+    return replace(order, terms=tuple(replace(term, path=path) for term, path in terms))
+
+
+def stored_orders(tags: pa.MapArray, schema: StructType, *, mode: MappingMode) -> pa.Array:
+    """Return by logical names the order that lakehand put each file into; null: in none."""
+    encoded = _lookup(tags, _ORDER).dictionary_encode()
+    logical = {leaf.physical_path: leaf.path for leaf in leaves(schema, mode=mode)}
+    texts = [_logical_text(text, logical) for text in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(encoded.indices)
+
+
+def _logical_text(text: str, logical: Mapping[tuple[str, ...], tuple[str, ...]]) -> str | None:
+    try:
+        order = parse_order(text)
+    except ValidationError:
+        # Another version of lakehand may spell it in another way.
+        return None
+    paths = [logical.get(term.path) for term in order.terms]
+    known = [path for path in paths if path is not None]
+    return _renamed(order, known).text if len(known) == len(paths) else None
 
 
 def _cube_columns(order: Order) -> str:

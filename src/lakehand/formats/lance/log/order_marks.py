@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakehand.formats.lance.commits.records import list_records
+from lakehand.model.order import order_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from lakehand.model.order import Order
     from lakehand.storage import Store
 
-__all__ = ["order_marks"]
+__all__ = ["order_marks", "stored_orders"]
 
 
 def order_marks(store: Store, files: pa.Table, order: Order) -> pa.Table:
@@ -33,6 +34,16 @@ def order_marks(store: Store, files: pa.Table, order: Order) -> pa.Table:
             "is_asked": pa.array([path in asked for path in paths], pa.bool_()),
         }
     )
+
+
+def stored_orders(store: Store, files: pa.Table) -> pa.Array:
+    """Return the order that each fragment was put into; null: in none."""
+    orders: dict[str, str] = {}
+    for record in list_records(store):
+        if terms := record.parameters.get("order"):
+            text = order_of(terms, record.parameters["curve"]).text
+            orders |= dict.fromkeys(record.outputs, text)
+    return pa.array([orders.get(path) for path in files["path"].to_pylist()], pa.string())
 
 
 def _unit(path: str) -> str:
