@@ -21,6 +21,7 @@ from lakehand.errors import (
 )
 from lakehand.formats.delta.files import row_deletion
 from lakehand.rows import deduplicate as story
+from lakehand.rows import removal
 from lakehand.rows.sameness import Sameness
 from support.compactions import compact_inline, open_table
 from support.deduplications import (
@@ -135,6 +136,18 @@ def test_rows_that_are_deleted_already_are_no_duplicates_and_stay_deleted(tmp_pa
     assert column(path, "id") == [1, 2, 3]
     assert (report.rows_before, report.files_marked) == (5, 2)
     assert open_table(str(path)).snapshot().files["deleted_rows"].to_pylist() == [2, 1]
+
+
+def test_a_file_with_a_vector_is_written_anew_without_all_that_goes(tmp_path):
+    path = make_by_hand(tmp_path / "t", field("id", "long"))
+    add_by_hand(path, {"id": pa.array([1, 2, 3, 2], pa.int64())}, deleted=BitMap64([0]))
+    add_by_hand(path, {"id": pa.array([1, 3], pa.int64())})
+
+    report = deduplicate_inline(path, key=["id"])
+
+    assert column(path, "id") == [1, 2, 3]
+    assert (report.rows_before, report.files_marked) == (5, 0)
+    assert open_table(str(path)).snapshot().files["deleted_rows"].to_pylist() == [0, 0]
 
 
 def test_a_partition_column_may_be_the_key(tmp_path):
@@ -255,6 +268,23 @@ def test_a_vector_that_says_too_little_is_never_committed(tmp_path, monkeypatch)
         return write(store, [BitMap64([bitmap.min() + 1]) for bitmap in bitmaps], **options)
 
     monkeypatch.setattr(row_deletion, "write_deletion_vectors", forget)
+    with pytest.raises(ProofError, match="nothing was changed"):
+        deduplicate_inline(path, key=["id"])
+
+    assert fingerprint(path) == before
+
+
+def test_a_file_that_lacks_another_row_is_never_committed(tmp_path, monkeypatch):
+    path = tmp_path / "t"
+    for value in range(2):
+        append(path, rows((1, 0, value), (value + 5, 0, 9)), configuration=PROPERTIES["copies"])
+    before = fingerprint(path)
+    leave_out = removal._without
+
+    def leave_out_the_next(batches, positions):
+        return leave_out(batches, positions + 1)
+
+    monkeypatch.setattr(removal, "_without", leave_out_the_next)
     with pytest.raises(ProofError, match="nothing was changed"):
         deduplicate_inline(path, key=["id"])
 

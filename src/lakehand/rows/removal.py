@@ -18,13 +18,13 @@ from lakehand.formats.worker import NotDecodable
 from lakehand.model.work import DataFile, Proof, StagedFile
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.digest import Digester
-from lakehand.prove.evidence import check_footers, prove_remaining, prove_removed
+from lakehand.prove.evidence import check_footers, prove_remaining, prove_removed, total_digest
 from lakehand.rewrite.stopwatch import Stopwatch
 from lakehand.rows.places import REPLACED
 from lakehand.runs.leftovers import note_written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakehand.formats.rows import Positions, RowChange
     from lakehand.formats.worker import Decoder, FormatWorker, TaskLimits, WriteSpec
@@ -90,6 +90,8 @@ class _Outcome:
     adds: tuple[StagedFile, ...] = ()
     #: The same file as readers will see it; None if it was written anew, or went.
     live: DataFile | None = None
+    #: All rows of the file, where they were read to be written anew.
+    before: Digest | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,24 +165,29 @@ class RemovalTask:
             objects += marked.objects
         for loss in losses:
             if loss.way == "rewrite":
-                outputs = self._rewritten(group, loss, decoder)
-                after[loss.file.path] = _Outcome(adds=outputs)
-                objects += outputs
+                outcome = self._rewritten(group, loss, decoder)
+                after[loss.file.path] = outcome
+                objects += outcome.adds
         return [after.get(loss.file.path, _Outcome()) for loss in losses], tuple(objects)
 
-    def _rewritten(self, group: int, loss: Loss, decoder: Decoder) -> tuple[StagedFile, ...]:
+    def _rewritten(self, group: int, loss: Loss, decoder: Decoder) -> _Outcome:
         rest = self.worker.without_rows(loss.file, loss.positions)
         stem = self.run.reserve(group, directory=self.worker.output_directory([rest]))
         # One file stays one file, be it larger than new ones are.
         target = max(self.spec.target_file_bytes, 2 * loss.file.bytes)
+        # All rows are read where their places can be counted, and so are told from those that go.
+        is_whole = not loss.file.deleted_rows
         with Digester(self.worker.moved_rows) as digester:
+            source = loss.file if is_whole else rest
             rows = self.worker.read_digested(
-                [rest], digester, limits=self._granted(), decoder=decoder
+                [source], digester, limits=self._granted(), decoder=decoder
             )
+            kept = _without(rows, loss.positions) if is_whole else rows
             spec = replace(self.spec, target_file_bytes=target)
-            outputs = self.worker.write(rows, spec, like=[rest], stem=stem)
+            outputs = self.worker.write(kept, spec, like=[rest], stem=stem)
+            before = digester.result() if is_whole else None
         check_footers(self.worker.staged_difference([rest], outputs), subject=loss.file.path)
-        return outputs
+        return _Outcome(adds=outputs, before=before)
 
     def _changes(self, group: int, losses: Sequence[Loss]) -> tuple[StagedFile, ...]:
         found: list[StagedFile] = []
@@ -210,13 +217,24 @@ class RemovalTask:
         gone = [self.worker.only_rows(loss.file, loss.positions) for loss in losses]
         after_decoder: Decoder = "arrow" if self.prove == "independent" else decoder
         return prove_removed(
-            before=self._digest(files, decoder),
+            before=self._digest_before(losses, outcomes, decoder),
             removed=self._digest(gone, decoder),
             after=self._digest_after(outcomes, after_decoder),
             expected_rows=expected,
             proved_bytes=sum(file.bytes for file in adds),
             subject=subject,
         )
+
+    def _digest_before(
+        self, losses: Sequence[Loss], outcomes: Sequence[_Outcome], decoder: Decoder
+    ) -> Digest:
+        """Return the digest of all rows that the files had; some were read already."""
+        pairs = list(zip(losses, outcomes, strict=True))
+        unread = [loss.file for loss, outcome in pairs if outcome.before is None]
+        read = [outcome.before for outcome in outcomes if outcome.before is not None]
+        total = total_digest([self._digest(unread, decoder), *read])
+        assert total is not None  # noqa: S101  of one digest at least
+        return total
 
     def _digest_after(self, outcomes: Sequence[_Outcome], decoder: Decoder) -> Digest:
         """Return the digest of what storage gives back for the files from now on."""
@@ -235,6 +253,21 @@ class RemovalTask:
 
     def _granted(self) -> TaskLimits:
         return replace(self.limits, threads=granted_cores())
+
+
+def _without(rows: Iterable[pa.RecordBatch], positions: Positions) -> Iterator[pa.RecordBatch]:
+    """Leave out some rows of a file, which come in its order; the proof notices if they do not."""
+    start = 0
+    for batch in rows:
+        end = start + batch.num_rows
+        first, last = np.searchsorted(positions, (start, end)).tolist()
+        if first == last:
+            yield batch
+        else:
+            is_kept = np.ones(batch.num_rows, np.bool_)
+            is_kept[positions[first:last] - start] = False
+            yield batch.filter(pa.array(is_kept))
+        start = end
 
 
 def _replaced(places: pa.Table) -> Positions:
