@@ -350,3 +350,24 @@ def test_what_would_not_go_stays_set_aside_and_goes_when_it_can(lake, monkeypatc
     assert [entry.fate for entry in quarantine.list_quarantines(lake.store)] == ["sweeping"]
     assert lake.vacuum(expire=True).files_deleted == 1
     assert quarantine.list_quarantines(lake.store) == []
+
+
+def test_a_store_that_refuses_every_deletion_fills_no_report(lake, monkeypatch):
+    orphans = [f"orphan-{number:04}.parquet" for number in range(1_100)]
+    lake.put(*orphans)
+    lake.wait(days=8)
+
+    def refuse(_backend, keys):
+        error = AccessDeniedError("no", path=keys[0])
+        return [DeleteFailure(key=key, error=error) for key in keys]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(lake.store._backend), "delete", refuse)
+        report = lake.vacuum(grace="0")
+
+    doomed = {"dead.parquet", *orphans}
+    assert (report.files_deleted, report.files_failed) == (0, len(doomed))
+    assert len({error["path"] for error in report.errors} & doomed) == len(report.errors) == 1_000
+    assert lake.files == {"live.parquet", *doomed}
+    assert lake.vacuum(grace="0").files_failed == 0
+    assert lake.files == {"live.parquet"}

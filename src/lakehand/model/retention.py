@@ -157,7 +157,9 @@ class VacuumReport:
     dry_run: bool = False
     #: Files that a run would set aside or delete; only in a dry run.
     files_to_delete: tuple[str, ...] = ()
-    #: Files that could not be deleted, each with its error; the others were.
+    #: Files that could not be deleted; the others were.
+    files_failed: int = 0
+    #: The first 1,000 of them, each with its error, and whatever else went wrong.
     errors: tuple[Mapping[str, Any], ...] = ()
     #: From the call to its end.
     duration_ms: float

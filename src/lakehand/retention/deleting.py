@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Deleted", "Deleter", "delete_keys", "failures_of"]
 
+#: So many failures are told one by one; all of them are counted.
+MOST_ERRORS = 1_000
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Deleted:
@@ -36,6 +39,8 @@ class Deleter:
         self.files = 0
         self.bytes = 0
         self.directories = 0
+        self.files_failed = 0
+        #: The first failures: a store that refuses every deletion does so a million times.
         self.errors: list[Mapping[str, Any]] = []
 
     def delete(
@@ -58,7 +63,7 @@ class Deleter:
         self._store.delete(beside(gone))
         self.files += gone.num_rows
         self.bytes += pc.sum(gone["bytes"]).as_py() or 0
-        self.errors += done.failures
+        self._fail(done.failures)
         self.directories += self._store.remove_empty_directories(_directories(keys))
         return done.late
 
@@ -70,7 +75,11 @@ class Deleter:
             operation="delete",
             hint="vacuum again when executors are free; their clocks and the driver's must agree",
         )
-        self.errors += failures_of(files, error.to_json())
+        self._fail(failures_of(files, error.to_json()))
+
+    def _fail(self, failures: Sequence[Mapping[str, Any]]) -> None:
+        self.files_failed += len(failures)
+        self.errors += failures[: MOST_ERRORS - len(self.errors)]
 
 
 def delete_keys(store: Store, keys: Sequence[str]) -> list[dict[str, Any]]:

@@ -358,6 +358,7 @@ class _Vacuum:
             quarantine_id=new.id if new else None,
             dry_run=dry_run,
             files_to_delete=self._keys,
+            files_failed=deleter.files_failed,
             errors=tuple(deleter.errors),
             duration_ms=duration_ms,
         )

@@ -27,6 +27,9 @@ def vacuum_screen(report: VacuumReport) -> Iterable[RenderableType]:
         yield Text(f"  {path}")
     for error in report.errors:
         yield Text(f"  failed: {error['message']}", style="red")
+    untold = report.files_failed - len(report.errors)
+    if untold > 0:
+        yield Text(f"  failed: {format_count(untold, 'more file')}", style="red")
 
 
 def vacuum_words(report: VacuumReport) -> str:
