@@ -207,10 +207,10 @@ class LocalBackend:
             scan = partial(self._scan, processes)
             yield Scanner(scan=scan, width=_DIRECTORIES_AT_ONCE, parallel=_SCANS_AT_ONCE)
 
-    def _scan(self, processes: TreeProcesses, directories: Sequence[str]) -> Scanned:
+    def _scan(self, processes: TreeProcesses, directories: Sequence[str]) -> Iterator[Scanned]:
         with translated("list", self.root):
             found = processes.list(directories)
-        return scanned(self.root, found, is_unfinished=is_temporary)
+        yield scanned(self.root, found, is_unfinished=is_temporary)
 
     def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
         failures = unlink_all(keys, self._open_directory)

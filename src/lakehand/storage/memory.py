@@ -162,9 +162,9 @@ class MemoryBackend:
     def scanner(self) -> AbstractContextManager[Scanner]:
         return nullcontext(Scanner(scan=self._scan, parallel=1))
 
-    def _scan(self, directories: Sequence[str]) -> Scanned:
+    def _scan(self, directories: Sequence[str]) -> Iterator[Scanned]:
         (directory,) = directories
-        return Scanned(objects=batch_of_objects(self.walk(directory, None)))
+        yield Scanned(objects=batch_of_objects(self.walk(directory, None)))
 
     def remove_empty_directories(self, directories: Sequence[str]) -> int:  # noqa: ARG002
         return 0

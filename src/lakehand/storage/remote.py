@@ -29,7 +29,7 @@ from lakehand.storage.streaming import StreamingWriter
 from lakehand.storage.translate import Failure, translated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
@@ -42,10 +42,14 @@ __all__ = ["RemoteBackend"]
 
 _LIST_CHUNK = 1000
 _SCAN_CHUNK = 50_000
+#: Directories of a root that are jumped over, each at the cost of a request.
+_MOST_JUMPS = 8
+#: No name in a directory begins with a later one.
+_LAST_CHARACTER = "\U0010ffff"
 # The store retries whole operations itself. Inside obstore a retry would be blind: a put-if-absent
 # whose answer was lost would find its own object and report that the key is taken.
 _NO_RETRY: dict[str, Any] = {"max_retries": 0}
-# Parts of an upload may be repeated without harm.
+# Parts of an upload, and requests of a listing, may be repeated without harm.
 _RETRY_PARTS: dict[str, Any] = {"max_retries": 3, "retry_timeout": timedelta(minutes=2)}
 
 
@@ -79,6 +83,11 @@ class RemoteBackend:
     def _client(self) -> ObjectStore:
         require_own_process()
         return self._whole_client
+
+    @property
+    def _repeating_client(self) -> ObjectStore:
+        require_own_process()
+        return self._part_client
 
     def _name(self, key: str) -> str:
         return join_key(self._root, key) if key else self._root
@@ -172,26 +181,64 @@ class RemoteBackend:
     def scanner(self) -> AbstractContextManager[Scanner]:
         return nullcontext(Scanner(scan=self._scan, parallel=self.parallel_requests))
 
-    def _scan(self, directories: Sequence[str]) -> Scanned:
+    def _scan(self, directories: Sequence[str]) -> Iterator[Scanned]:
         """List the root by its directories, which are then listed in parallel, each whole."""
         (directory,) = directories
-        with translated("list", self._url(directory)):
-            if directory:
-                chunks = obstore.list(
-                    self._client,
-                    self._name(directory),
-                    chunk_size=_SCAN_CHUNK,
-                    return_arrow=True,
-                )
-                return Scanned(objects=self._batch(chunks))
-        directories, objects = self.list_directory("")
-        return Scanned(objects=batch_of_objects(objects), directories=tuple(directories))
+        if not directory:
+            yield from self._scan_root()
+            return
+        for objects in self._pages(directory, at_once=_SCAN_CHUNK):
+            yield Scanned(objects=objects)
 
-    def _batch(self, chunks: Iterable[Any]) -> pa.RecordBatch:
-        tables = [pa.table(chunk).select(["path", "size", "last_modified"]) for chunk in chunks]
-        if not tables:
-            return batch_of_objects(())
-        found = pa.concat_tables(tables).combine_chunks()
+    def _scan_root(self) -> Iterator[Scanned]:
+        """List what is right in the root, and name its directories.
+
+        A listing of one level comes in one piece, however many objects there are. So the root is
+        listed like a tree where that goes by key, and its first directories are jumped over: a
+        table without partitions has no more of them, and one with partitions has few objects here.
+        """
+        after, met = None, list[str]()
+        while _lists_in_order(self._location) and len(met) < _MOST_JUMPS:
+            directory = None
+            for page in self._pages("", after=after, at_once=_LIST_CHUNK):
+                objects, directory = _before_directory(page)
+                yield Scanned(objects=objects, directories=_new(directory, met))
+                if directory is not None:
+                    break
+            if directory is None:
+                return
+            met.append(directory)
+            after = f"{directory}/{_LAST_CHARACTER}"
+        yield self._level(after, met)
+
+    def _level(self, after: str | None, met: Sequence[str]) -> Scanned:
+        """List what is right in the root beyond what was listed and `met` of it."""
+        with translated("list", self._url("")):
+            found = obstore.list_with_delimiter(
+                self._repeating_client, self._name("") or None, return_arrow=True
+            )
+        skip = len(self._root) + 1 if self._root else 0
+        names = sorted({path[skip:] for path in found["common_prefixes"]} - {*met})
+        objects = self._batch(pa.table(found["objects"]))
+        if after is not None:
+            objects = objects.filter(pc.greater(objects["key"], after))
+        return Scanned(objects=objects, directories=tuple(names))
+
+    def _pages(
+        self, directory: str, *, at_once: int, after: str | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        with translated("list", self._url(directory)):
+            chunks = obstore.list(
+                self._repeating_client,
+                self._name(directory) or None,
+                offset=self._name(after) if after else None,
+                chunk_size=at_once,
+                return_arrow=True,
+            )
+            for chunk in chunks:
+                yield self._batch(pa.table(chunk))
+
+    def _batch(self, found: pa.Table) -> pa.RecordBatch:
         start = len(self._root) + 1 if self._root else 0
         columns = [
             pc.utf8_slice_codeunits(found["path"].cast(pa.string()), start),
@@ -199,8 +246,8 @@ class RemoteBackend:
             found["last_modified"].cast(SCAN_SCHEMA.field("modified_at").type),
             pa.chunked_array([pa.repeat(pa.scalar(False), found.num_rows)]),  # noqa: FBT003
         ]
-        (batch,) = pa.Table.from_arrays(columns, schema=SCAN_SCHEMA).combine_chunks().to_batches()
-        return batch
+        whole = pa.Table.from_arrays(columns, schema=SCAN_SCHEMA).combine_chunks()
+        return whole.to_batches()[0] if whole.num_rows else batch_of_objects(())
 
     def remove_empty_directories(self, directories: Sequence[str]) -> int:  # noqa: ARG002
         return 0
@@ -262,3 +309,15 @@ def _lists_in_order(location: Location) -> bool:
     """Say whether the store lists by key: Azure goes by directory, S3 Express by nothing."""
     by_key = location.scheme in {"s3", "r2", "gs"}
     return by_key and not location.container.endswith("--x-s3")
+
+
+def _before_directory(page: pa.RecordBatch) -> tuple[pa.RecordBatch, str | None]:
+    """Return the objects of a root before the first one that is in a directory, and its name."""
+    place = pc.index(pc.match_substring(page["key"], "/"), True).as_py()
+    if place < 0:
+        return page, None
+    return page.slice(0, place), page["key"][place].as_py().partition("/")[0]
+
+
+def _new(directory: str | None, met: Sequence[str]) -> tuple[str, ...]:
+    return () if directory is None or directory in met else (directory,)

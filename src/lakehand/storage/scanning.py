@@ -27,13 +27,13 @@ SCAN_SCHEMA = pa.schema(
         pa.field("unfinished", pa.bool_(), nullable=False),
     ]
 )
-#: Calls that are made ahead of the one that is looked at.
+#: Pieces that are asked for ahead of the one that is looked at.
 _AHEAD = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Scanned:
-    """What one request told of a tree."""
+    """What one answer told of a tree."""
 
     #: Rows of `SCAN_SCHEMA`.
     objects: pa.RecordBatch
@@ -45,8 +45,9 @@ class Scanned:
 class Scanner:
     """How a store lists directories."""
 
-    #: Returns what is in some directories. How deep one call goes is what suits the store.
-    scan: Callable[[Sequence[str]], Scanned]
+    #: Returns what is in some directories, piece by piece: no piece grows with the directory where
+    #: the store can help it. How deep one call goes is what suits the store.
+    scan: Callable[[Sequence[str]], Iterator[Scanned]]
     #: How many directories one call takes.
     width: int = 1
     #: How many calls are worth making at the same time.
@@ -74,13 +75,17 @@ class TreeScan:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Stream the objects, several directories at a time."""
-        asked = deque[Future[Scanned]]()
+        asked = deque[Future[_Piece]]()
         with self._scanner as scanner, ThreadPoolExecutor(scanner.parallel) as pool:
             try:
                 while asked or self._goes_on:
                     while self._goes_on and len(asked) < self._ahead(scanner):
-                        asked.append(pool.submit(scanner.scan, self._next(scanner.width)))
-                    found = asked.popleft().result()
+                        pieces = scanner.scan(self._next(scanner.width))
+                        asked.append(pool.submit(_next_of, pieces))
+                    pieces, found = asked.popleft().result()
+                    if found is None:
+                        continue
+                    asked.append(pool.submit(_next_of, pieces))
                     self.left += filter(self._enter, found.directories)
                     self._found += found.objects.num_rows
                     if found.objects.num_rows:
@@ -100,6 +105,14 @@ class TreeScan:
         chosen = self.left[-count:]
         del self.left[-count:]
         return chosen
+
+
+#: Pieces that are still to come, and the one before them; None: that was all.
+_Piece = tuple["Iterator[Scanned]", Scanned | None]
+
+
+def _next_of(pieces: Iterator[Scanned]) -> _Piece:
+    return pieces, next(pieces, None)
 
 
 def batch_of_objects(objects: Iterable[ObjectInfo]) -> pa.RecordBatch:

@@ -212,8 +212,16 @@ class Store:
             attempt = partial(self._scan, scanner)
             yield replace(scanner, scan=attempt)
 
-    def _scan(self, scanner: Scanner, directories: Sequence[str]) -> Scanned:
-        return self._try(lambda: scanner.scan(directories))
+    def _scan(self, scanner: Scanner, directories: Sequence[str]) -> Iterator[Scanned]:
+        def begin() -> tuple[Iterator[Scanned], Scanned | None]:
+            pieces = scanner.scan(directories)
+            return pieces, next(pieces, None)
+
+        # Later pieces are asked for once: what came before them must not come again.
+        pieces, found = self._try(begin)
+        while found is not None:
+            yield found
+            found = next(pieces, None)
 
     def list_directory(
         self, prefix: str = ""

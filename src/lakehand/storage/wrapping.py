@@ -71,7 +71,7 @@ class WrappingBackend:
         with self.inner.scanner() as scanner:
             yield replace(scanner, scan=partial(self._scan, scanner))
 
-    def _scan(self, scanner: Scanner, directories: Sequence[str]) -> Scanned:
+    def _scan(self, scanner: Scanner, directories: Sequence[str]) -> Iterator[Scanned]:
         return self.request("list", directories[0], lambda: scanner.scan(directories))
 
     def remove_empty_directories(self, directories: Sequence[str]) -> int:
