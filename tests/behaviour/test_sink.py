@@ -12,6 +12,7 @@ import pytest
 
 import lakehand
 from lakehand.errors import (
+    ConstraintError,
     EpochGapError,
     RefusedError,
     ReplanError,
@@ -376,3 +377,75 @@ def test_a_committer_refuses_files_that_were_written_for_other_columns(place):
         committer.commit(1, [described])
 
     assert ids_in(place) == []
+
+
+def describe_all(sinks, epoch):
+    """Let each writer of a pipeline write one row, and say so."""
+    for number, sink in enumerate(sinks):
+        sink.begin_epoch(epoch)
+        sink.write(batch_of([10 * epoch + number], epoch))
+        yield sink.pre_commit().to_json()
+
+
+def test_writers_of_a_pipeline_go_on_after_their_table_was_altered(place):
+    wider = from_arrow(SCHEMA.append(pa.field("more", pa.string()))).to_json()
+    sinks = [DeltaSink(place, writer_id=name, pipeline="orders").open() for name in "ab"]
+    with DeltaCommitter(place, pipeline="orders") as committer:
+        committer.commit(1, describe_all(sinks, 1))
+        for sink in sinks:
+            sink.commit_epoch()
+        alter(place, schema_string=wider)
+
+        with pytest.raises(ReplanError, match="its columns or its protocol have changed") as caught:
+            committer.commit(2, describe_all(sinks, 2))
+        assert "write the epoch again" in caught.value.hint
+        assert ids_in(place) == [10, 11]
+        for sink in sinks:
+            sink.rollback_epoch()
+        committer.commit(2, describe_all(sinks, 2))
+        for sink in sinks:
+            sink.commit_epoch()
+            sink.close()
+
+    found = {row["id"]: row for row in lakehand.open_table(place).to_arrow().to_pylist()}
+    assert sorted(found) == ids_in(place) == [10, 11, 20, 21]
+    assert found[21] == {"id": 21, "epoch": 2, "part": "p0", "more": None}
+    assert lakehand.open_table(place).transactions() == {"orders": 2}
+
+
+def test_files_that_lost_to_an_alteration_are_refused_when_they_come_again(place, monkeypatch):
+    commit_files = lakehand.sink.committer.commit_files
+
+    def after_others(*arguments, **options):
+        monkeypatch.undo()
+        alter(place, configuration={"delta.constraints.large": "id > 1000"})
+        return commit_files(*arguments, **options)
+
+    with (
+        DeltaSink(place, writer_id="a", pipeline="orders") as sink,
+        DeltaCommitter(place, pipeline="orders") as committer,
+    ):
+        described = list(describe_all([sink], 1))
+        monkeypatch.setattr("lakehand.sink.committer.commit_files", after_others)
+        for _ in range(3):
+            with pytest.raises(ReplanError, match="written for another table"):
+                committer.commit(1, described)
+        sink.rollback_epoch()
+        sink.begin_epoch(1)
+        with pytest.raises(ConstraintError, match="'large'"):
+            sink.write(batch_of([10], 1))
+
+    assert ids_in(place) == []
+
+
+def test_a_writer_may_be_older_than_the_log(place):
+    with DeltaSink(place, writer_id="a", pipeline="orders") as sink:
+        for number in range(1, 12):
+            lakehand.open_table(place).append(batch_of([number]))
+        for path in sorted(place.glob("_delta_log/*.json"))[:10]:
+            path.unlink()
+        with DeltaCommitter(place, pipeline="orders") as committer:
+            committer.commit(1, describe_all([sink], 1))
+        sink.commit_epoch()
+
+    assert ids_in(place) == sorted([*range(1, 12), 10])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any, Self
 
-from lakehand.errors import SinkStateError, ValidationError
+from lakehand.errors import ReplanError, SinkStateError, ValidationError
 from lakehand.model.work import Transaction
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
@@ -103,28 +103,44 @@ class DeltaCommitter:
         if epochs.is_committed(epoch):
             return None
         epochs.check_next(epoch)
-        commission = self._open.get(epoch) or self._commission(epoch, _read(descriptors))
+        described = _read(descriptors)
+        commission = self._open.get(epoch) or self._commission(epoch, described)
         if not commission.files and self._settings["epoch_gaps"] != "refuse":
             epochs.ended_without_rows(epoch)
             return None
-        self._open[epoch] = commission
-        retries = self._settings["max_retries"]
-        receipt = commit_files(self._target, commission, max_retries=retries, clock=self._clock)
-        del self._open[epoch]
+        try:
+            receipt = self._commit(epoch, commission)
+        except ReplanError:
+            for descriptor in described:
+                require_fit(self._target, descriptor)
+            raise
         epochs.committed(epoch)
         if receipt is not None:
             self._upkeep.on_commit(receipt.version)
         return receipt
 
+    def _commit(self, epoch: int, commission: Commission) -> Receipt | None:
+        self._open.pop(epoch, None)
+        retries = self._settings["max_retries"]
+        try:
+            return commit_files(self._target, commission, max_retries=retries, clock=self._clock)
+        except BaseException:
+            # One that is proved to be lost is not kept: the next call holds the files that it is
+            # given against what has become of the table.
+            if commission.is_unknown:
+                self._open[epoch] = commission
+            raise
+
     def _commission(self, epoch: int, descriptors: Sequence[Descriptor]) -> Commission:
         self._check(epoch, descriptors)
         files = tuple(file for descriptor in descriptors for file in descriptor.files)
         require_files(self._target, files)
-        bases = [self._target.base_version, *(one.base_version for one in descriptors)]
         return Commission(
             token=f"lakehand-{self._session}-{epoch:010d}",
             files=files,
-            base_version=min(bases),
+            # Not what the writers knew, which may be of long ago: the files were just held against
+            # what the table asks of them now, and new files touch nothing that is there.
+            base_version=self._target.base_version,
             transaction=Transaction(application=self._pipeline, version=epoch),
             parameters={"epoch": epoch, "writer": self._pipeline},
         )

@@ -270,7 +270,9 @@ class ExactlyOnce:
         self._context.buffer.release(self._context.buffer.take())
         self._context.target.forget()
         if epoch.is_handed_over:
-            # Its committer may commit it yet: only vacuum can tell that nobody has.
+            # Its committer may commit it yet: only vacuum can tell that nobody has. If it was
+            # refused, the table has changed, and the next epoch is written for what it is now.
+            self._is_stale = True
             return
         if epoch.has_landed():
             self._note_landed(epoch)
