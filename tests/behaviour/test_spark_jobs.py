@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import uuid
 from dataclasses import replace
 from datetime import timedelta
 
@@ -24,6 +25,7 @@ from lakehand.errors import (
 from lakehand.model.work import Transaction
 from lakehand.sink.descriptors import Descriptor
 from lakehand.sink.fence import Fence
+from lakehand.sink.leftovers import delete_unreported
 from lakehand.sink.spark_job import WriteJob, mark_of
 from lakehand.sink.spark_options import SourceOptions
 from lakehand.sink.spark_read import bins_of
@@ -289,6 +291,72 @@ def test_what_tasks_wrote_is_deleted_only_if_no_commit_was_tried(place):
 
     writer.abort([*written, None], 0)
     assert files_in(place) == set()
+
+
+def files_of(message):
+    return {file.path for file in Descriptor.from_json(message.descriptor).files}
+
+
+@pytest.mark.parametrize("is_aborted", [False, True])
+def test_what_killed_attempts_left_goes_with_the_write(tmp_path, is_aborted):
+    place = tmp_path / "t"
+    lakehand.create_table(place, SCHEMA, partition_by=["part"])
+    writer, another = stream_writer(place, writer_id="w"), stream_writer(place, writer_id="v")
+    under_way = files_of(another.write(iter([batch_of([7, 8])])))
+    killed = files_of(writer.write(iter([batch_of([1, 2])])))
+    half = f".{writer._job.token}-half.parquet.lakehand-{uuid.uuid4().hex}.tmp"
+    (place / "part=p1" / half).touch()
+    message = replace(writer.write(iter([batch_of([1, 2])])), query="q", is_retry=True)
+    assert len(killed) == 2
+
+    if is_aborted:
+        writer.abort([message, None], 0)
+    else:
+        stream_writer(place, writer_id="w").commit([message], 0)
+
+    kept = set() if is_aborted else files_of(message)
+    found = {path.relative_to(place).as_posix() for path in place.rglob("*parquet*")}
+    assert {key for key in found if not key.startswith("_delta_log")} == under_way | kept
+    assert ids_in(place) == ([] if is_aborted else [1, 2])
+
+
+def test_a_table_is_listed_only_after_an_attempt_that_did_not_report(place):
+    writer = stream_writer(place, writer_id="w")
+    killed, message = (writer.write(iter([batch_of([1])])) for _ in range(2))
+    stream_writer(place, writer_id="w").commit([replace(message, query="q")], 0)
+    assert files_of(killed) <= files_in(place)
+
+
+def test_a_file_that_a_version_names_is_never_taken_for_a_leftover(place):
+    job = begin(place)
+    described = run_tasks(job, [1], [2])
+    commit(job, described)
+    table = lakehand.open_table(place)._handle
+    [reported] = described[0].files
+
+    assert delete_unreported(table, token=job.token, reported={reported.path}, since=0) == 0
+    assert ids_in(place) == [1, 2]
+
+
+def test_the_log_of_a_stream_is_folded_as_often_as_its_table_asks_for(place):
+    for batch in range(30):
+        write_batch(place, batch, [batch], query="q", writer_id="w")
+
+    found = lakehand.open_table(place).inspect()
+    assert (found.version, found.commits_since_checkpoint) == (30, 1)
+    assert len(list(place.glob("_delta_log/*.checkpoint.parquet"))) == 3
+    assert ids_in(place) == list(range(30))
+
+
+def test_a_batch_is_written_once_even_if_its_checkpoint_fails(place):
+    full = Fault(kind=FaultKind.FAIL_BEFORE, operation="*", key="*.checkpoint.parquet", times=99)
+    for first in range(0, 24, 2):
+        job = begin(place, store=FaultStore(open_store(place), (full,)))
+        commit(job, [job.write([batch_of([first + n])]) for n in range(2)])
+
+    assert full.hits > 0
+    assert not list(place.glob("_delta_log/*.checkpoint.parquet"))
+    assert ids_in(place) == list(range(24))
 
 
 def test_files_are_shared_out_by_their_size(place):

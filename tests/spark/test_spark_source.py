@@ -193,6 +193,19 @@ def test_files_of_tasks_that_ended_well_are_deleted_when_another_one_fails(host,
 
 
 @pytest.mark.only_on("spark")
+def test_files_of_a_killed_task_are_deleted_with_the_commit(host, tmp_path):
+    place, trace = tmp_path / "t", tmp_path / "killed"
+    query = "SELECT id FROM range(0, 40, 1, 2)"
+
+    host.call(spark_tables.write_with_a_killed_task, query, place, trace)
+
+    table = lakehand.open_table(place)
+    assert trace.exists()
+    assert sorted(table.to_arrow()["id"].to_pylist()) == list(range(40))
+    assert {str(path) for path in files_in(place)} == {*table.snapshot().files["path"].to_pylist()}
+
+
+@pytest.mark.only_on("spark")
 def test_spark_writes_and_reads_on_s3_and_shows_no_secret(host, s3_server):
     uri = s3_server.new_uri()
     query = "SELECT id FROM range(100)"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import TYPE_CHECKING, Any
 
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
+from pyspark.sql.datasource import DataSourceArrowWriter
 
 import lakehand
 from lakehand.sink.spark_source import LakehandSource
 from lakehand.table import open_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     import pyarrow as pa
@@ -61,6 +65,40 @@ def write(
     except PySparkException as error:
         # Its own class cannot be sent to the test's process.
         raise RuntimeError(str(error)) from None
+
+
+class _MortalTask(DataSourceArrowWriter):
+    """A writer whose first task is killed once, when its files are written and nobody knows."""
+
+    def __init__(self, writer: Any, trace: Path) -> None:
+        self._writer, self._trace = writer, trace
+
+    def write(self, iterator: Iterator[Any]) -> Any:
+        message = self._writer.write(iterator)
+        context = TaskContext.get()
+        if context is not None and context.partitionId() + context.attemptNumber() == 0:
+            self._trace.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return message
+
+    def commit(self, messages: list[Any]) -> None:
+        self._writer.commit(messages)
+
+    def abort(self, messages: list[Any]) -> None:
+        self._writer.abort(messages)
+
+
+def write_with_a_killed_task(runner: SparkRunner, query: str, place: Path, trace: Path) -> None:
+    """Write the rows of `query`; a task leaves `trace` before it is killed."""
+
+    # Made here, it is sent to Spark's Python workers with all that it holds.
+    class Source(LakehandSource):
+        def writer(self, schema: Any, overwrite: bool) -> Any:  # noqa: FBT001
+            return _MortalTask(super().writer(schema, overwrite), trace)
+
+    session = runner._session()
+    session.dataSource.register(Source)
+    session.sql(query).write.format("lakehand").mode("append").save(str(place))
 
 
 def write_or_say_why_not(runner: SparkRunner, *arguments: Any) -> str | None:

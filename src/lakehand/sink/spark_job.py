@@ -19,6 +19,7 @@ from lakehand.observe.clock import SystemClock
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.sink.committing import Commission, commit_files, find_commission
 from lakehand.sink.descriptors import Descriptor, require_files, require_fit, rules_of
+from lakehand.sink.leftovers import delete_unreported
 from lakehand.sink.options import SinkOptions, write_spec
 from lakehand.sink.staging import Staging
 from lakehand.sink.target import Target
@@ -34,9 +35,22 @@ if TYPE_CHECKING:
     from lakehand.sink.spark_options import SourceOptions
     from lakehand.storage import Store
 
-__all__ = ["WriteJob", "mark_of"]
+__all__ = ["TaskReport", "WriteJob", "mark_of"]
 
 _logger = get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskReport:
+    """What a task says when it has written its rows, in the words of the coordinated commit."""
+
+    descriptor: str
+    #: Names the try that the task was of. A job is made anew for the commit, with another token.
+    token: str
+    #: Whether another attempt of the task came before, and did not report.
+    is_retry: bool
+    #: Id of the stream, as its checkpoint keeps it; None: it is no stream.
+    query: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,6 +116,21 @@ class WriteJob:
 
     # Where the driver is
 
+    def finish(self, reports: Sequence[TaskReport], mark: Transaction | None) -> None:
+        """Commit what all tasks have reported, and delete what killed ones among them left."""
+        descriptors = [Descriptor.from_json(report.descriptor) for report in reports]
+        token = reports[0].token if reports else self.token
+        self.commit(descriptors, token=token, mark=mark)
+        if any(report.is_retry for report in reports):
+            self._tidy_up(descriptors, token=token)
+
+    def give_up(self, reports: Sequence[TaskReport]) -> None:
+        """Delete what tasks have written. To be called only if no commit was tried."""
+        descriptors = [Descriptor.from_json(report.descriptor) for report in reports]
+        self.discard(descriptors)
+        if reports:
+            self._tidy_up(descriptors, token=reports[0].token)
+
     def commit(
         self, descriptors: Sequence[Descriptor], *, token: str, mark: Transaction | None
     ) -> Receipt | None:
@@ -158,6 +187,16 @@ class WriteJob:
         """Delete files that no commit was, or will be, tried with."""
         self._delete([file.path for one in descriptors for file in one.files])
 
+    def _tidy_up(self, descriptors: Sequence[Descriptor], *, token: str) -> None:
+        reported = {file.path for one in descriptors for file in one.files}
+        if not reported:
+            return
+        since = min(one.base_version for one in descriptors)
+        try:
+            delete_unreported(self.target.handle, token=token, reported=reported, since=since)
+        except LakehandError as error:
+            _tell_of_files_left(error)
+
     def _delete(self, keys: list[str]) -> None:
         try:
             failures = self.target.store.delete(keys)
@@ -165,8 +204,12 @@ class WriteJob:
         except StorageError as failure:
             error = failure
         if error is not None:
-            message = "Files that are of no use are left to vacuum: %s"
-            log_event(_logger, logging.WARNING, "staged_files_left", message, error.message)
+            _tell_of_files_left(error)
+
+
+def _tell_of_files_left(error: LakehandError) -> None:
+    message = "Files that are of no use are left to vacuum: %s"
+    log_event(_logger, logging.WARNING, "staged_files_left", message, error.message)
 
 
 def mark_of(asked: SourceOptions) -> Transaction | None:

@@ -48,9 +48,8 @@ from lakehand.formats.registry import detect_format
 from lakehand.formats.scan import plan_scan
 from lakehand.model.moments import one_moment
 from lakehand.model.work import Transaction
-from lakehand.sink.descriptors import Descriptor
 from lakehand.sink.fence import Fence
-from lakehand.sink.spark_job import WriteJob, mark_of
+from lakehand.sink.spark_job import TaskReport, WriteJob, mark_of
 from lakehand.sink.spark_options import SourceOptions
 from lakehand.sink.spark_read import bins_of, fit_batches
 from lakehand.storage import open_store
@@ -234,14 +233,8 @@ class _Reader(DataSourceReader):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Written(WriterCommitMessage):
-    """What a task has written, in the words of the coordinated commit."""
-
-    descriptor: str
-    #: Of the try that the task was of.
-    token: str
-    #: Id of the stream, as its checkpoint keeps it; None: it is no stream.
-    query: str | None = None
+class _Written(TaskReport, WriterCommitMessage):
+    """What a task has written, on its way to the driver."""
 
 
 class _Writer(DataSourceArrowWriter):
@@ -254,11 +247,10 @@ class _Writer(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         require_same_versions(self._versions)
-        return _Written(descriptor=self._job.write(iterator).to_json(), token=self._job.token)
+        return _write(self._job, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        descriptors, _ = _described(messages)
-        self._job.commit(descriptors, token=self._job.token, mark=self._mark)
+        self._job.finish(_reports(messages), self._mark)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         _abort(self._job, messages)
@@ -276,19 +268,18 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY_ID) if context is not None else None
         self._writer_id(query)
-        descriptor = self._job.write(iterator).to_json()
-        return _Written(descriptor=descriptor, token=self._job.token, query=query)
+        return _write(self._job, iterator, query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        descriptors, written = _described(messages)
-        if not written:
+        reports = _reports(messages)
+        if not reports:
             return
-        token, query = written[0].token, written[0].query
+        query = reports[0].query
         mark = Transaction(application=self._writer_id(query), version=batchId)
         if query is not None and query != mark.application:
             # Another stream, or the same one with a new checkpoint, counts its batches anew.
             Fence(store=self._job.target.store, writer_id=mark.application, session=query).claim()
-        self._job.commit(descriptors, token=token, mark=mark)
+        self._job.finish(reports, mark)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         _abort(self._job, messages)
@@ -306,11 +297,18 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         return writer_id
 
 
-def _described(
-    messages: Sequence[WriterCommitMessage | None],
-) -> tuple[list[Descriptor], list[_Written]]:
-    written = [message for message in messages if isinstance(message, _Written)]
-    return [Descriptor.from_json(message.descriptor) for message in written], written
+def _write(job: WriteJob, batches: Iterator[pa.RecordBatch], query: str | None = None) -> _Written:
+    context = TaskContext.get()
+    return _Written(
+        descriptor=job.write(batches).to_json(),
+        token=job.token,
+        is_retry=bool(context and context.attemptNumber()),
+        query=query,
+    )
+
+
+def _reports(messages: Sequence[WriterCommitMessage | None]) -> list[_Written]:
+    return [message for message in messages if isinstance(message, _Written)]
 
 
 def _abort(job: WriteJob, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -320,7 +318,7 @@ def _abort(job: WriteJob, messages: Sequence[WriterCommitMessage | None]) -> Non
     too. That one has deleted what it was safe to delete.
     """
     if None in messages:
-        job.discard(_described(messages)[0])
+        job.give_up(_reports(messages))
 
 
 # Types
