@@ -201,9 +201,14 @@ class DeltaSpark:
 
     def query(self, order: dict[str, Any]) -> dict[str, Any]:
         rows = self._spark.read.format("delta").load(order["table"])
-        for condition in order["conditions"]:
-            rows.where(condition).selectExpr("sum(l_extendedprice)").collect()
-        return {}
+        asked = [rows.where(condition) for condition in order["conditions"]]
+        started = time.perf_counter()
+        answers = [list(one.selectExpr(*order["select"]).first()) for one in asked]
+        return {
+            "seconds": time.perf_counter() - started,
+            "answers": answers,
+            "files_read": sum(len(one.inputFiles()) for one in asked),
+        }
 
     def vacuum(self, order: dict[str, Any]) -> dict[str, Any]:
         for name, value in _FAST_VACUUM.items():

@@ -1,0 +1,89 @@
+"""What the benchmarks of clustering and deduplication publish."""
+
+from __future__ import annotations
+
+import json
+
+import bench_cluster
+import bench_deduplicate
+import pytest
+from sections import PAGE
+
+AROUND = {"taken_on": "2026-11-16", "cores": 2, "load_before": 1.0, "rows": 12_000_000}
+
+
+def content(files=10):
+    return {"files": files, "bytes": 2_000_000, "rows": 12, "digest": "7"}
+
+
+def result(*seconds, is_equal=True):
+    runs = [{"seconds": one, "cpu_seconds": one, "peak_mib": 100} for one in seconds]
+    return {"runs": runs, "after": content(7), "is_equal": is_equal}
+
+
+def asked(seconds, files_read, *, is_equal=True):
+    answered = {"seconds": seconds, "files_read": files_read}
+    run = {"spark": answered, "duckdb": answered}
+    return {"runs": [run, run], "skip_rate": 0.5, "is_equal": is_equal}
+
+
+def clustered(results, queries):
+    return {**AROUND, "before": content(), "results": results, "queries": queries}
+
+
+@pytest.mark.parametrize("section", [bench_cluster.SECTION, bench_deduplicate.SECTION])
+def test_the_page_shows_the_stored_results(section):
+    page = PAGE.read_text()
+    found = json.loads(section.results.read_text()) if section.results.exists() else None
+    assert f"<!-- end of {section.name} -->" in page
+    assert page == section.with_results(page, found), f"run: bench_{section.name}.py --draw"
+
+
+def test_a_shuffle_is_judged_by_the_peers_of_the_same_order():
+    results = {
+        "zorder lakehand-local": result(10, 30, 20),
+        "shuffle lakehand-local": result(24),
+        "zorder delta-rs": result(36),
+        "linear lakehand-local": result(60),
+    }
+    words = {one.goal: one.word for one in bench_cluster.verdicts(clustered(results, {}))}
+    of_lakehand = {goal.split(": ")[-1]: word for goal, word in words.items()}
+    assert of_lakehand == {
+        "at least 2 times as fast as delta-rs": "missed",
+        "at least 1.5 times as fast as delta-rs": "met",
+        "under 60 s": "missed",
+        "the same rows and answers": "met",
+    }
+
+
+def test_queries_are_shown_for_the_table_before_and_for_every_output():
+    results = {
+        "zorder lakehand-spark": result(2, 4),
+        "zorder delta-rs": {"error": "no", "runs": []},
+    }
+    queries = {"before": asked(3, 100), "zorder lakehand-spark": asked(1, 20, is_equal=False)}
+    text = bench_cluster.table(clustered(results, queries))
+    assert "| *before* | 10 | 50.0% | 100 | 3.00 | 3.00 | 100 | 3.00 | 3.00 | equal |" in text
+    assert "| 7 | 50.0% | 20 | 1.00 | 1.00 | 20 | 1.00 | 1.00 | **not equal** |" in text
+    assert "| delta-rs `z_order` | no |" in text
+    assert "the same rows and answers: zorder lakehand-spark, **missed**" in text
+
+
+def test_only_whole_runs_of_clustering_are_published():
+    results = {bench_cluster._key(*way): result(1, 2, 3) for way in bench_cluster.WAYS}
+    results["zorder delta-spark"] = result(9)
+    assert bench_cluster.is_full(clustered(results, {}))
+    assert not bench_cluster.is_full({**clustered(results, {}), "rows": 1000})
+    assert not bench_cluster.is_full(clustered({**results, "zorder delta-rs": result(1)}, {}))
+    del results["hilbert lakehand-local"]
+    assert not bench_cluster.is_full(clustered(results, {}))
+
+
+def test_other_rows_after_a_deduplication_are_called_so():
+    first, second = list(bench_deduplicate.WAYS)[:2]
+    results = {first: result(2), second: result(3, is_equal=False)}
+    found = {**AROUND, "results": results}
+    assert not bench_deduplicate.all_equal(found)
+    assert bench_deduplicate.table(found).endswith(
+        "| 3.00 | 3.00 | 1.50x | 3.0 | 100 | **not equal** |"
+    )
