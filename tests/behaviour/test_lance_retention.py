@@ -10,6 +10,7 @@ import lance
 import pytest
 
 import lakehand
+from lakehand.cli.main import run as run_command
 from lakehand.errors import RefusedError, ValidationError
 from lakehand.formats.lance.table import LanceTable
 from lakehand.observe.clock import ManualClock
@@ -130,6 +131,12 @@ def test_a_tag_keeps_its_version_and_is_named_as_what_holds_bytes_back(path):
     ]
     assert report.kept.pinned > 0
     assert lance.dataset(path, version="golden").count_rows() == 3 * ROWS
+
+
+def test_the_screen_names_the_tag(path, capsys):
+    lance.dataset(path).tags.create("kept", 2)
+    assert run_command(["vacuum", path, "--dry-run"]) == 0
+    assert "tag 'kept': version 2" in capsys.readouterr().out
 
 
 def test_a_pin_is_a_tag_that_lance_itself_respects(path):

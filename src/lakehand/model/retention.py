@@ -97,9 +97,10 @@ class Kept:
 class Holder:
     """Who needs more than the retention keeps, and would break without it."""
 
-    #: Name of the pin.
+    #: Name of the pin or the tag, or the id of the run.
     name: str
-    #: `version`, `stream` or `clone`; `tag` for a version that the table itself keeps by a name.
+    #: `version`, `stream` or `clone`; `tag` for a version that the table itself keeps by a name,
+    #: `run` for one from which on a run of lakehand that is under way reads.
     kind: str
     #: The version that is kept, or from which on all are; null for a clone.
     version: int | None = None

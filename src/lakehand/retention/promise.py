@@ -13,6 +13,7 @@ from lakehand.formats.registry import detect_format
 from lakehand.model.quantities import format_duration
 from lakehand.model.retention import Holder
 from lakehand.retention.pins import list_pins
+from lakehand.runs.state import versions_under_way
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,6 +75,8 @@ def read_promise(table: FormatTable, settings: Settings, clock: Clock) -> Promis
     retention = choose_retention(table, snapshot, in_force)
     held = hold(table, [pin for pin in list_pins(table.store) if pin.is_in_force(clock.now())])
     held = _with_tags(held, table.tagged_versions())
+    held = _with_runs(held, table, in_force, now=clock.now())
+    held = _from(held, _first_of_newest(table, in_force["keep_versions"]))
     protection = protect(table, held, since=clock.now() - retention)
     return Promise(
         table=table,
@@ -160,6 +163,33 @@ def _with_tags(held: Held, tags: Mapping[str, int]) -> Held:
     ]
     versions = (*held.versions, *(holder.version or 0 for holder in tagged))
     return replace(held, versions=versions, holders=(*held.holders, *tagged))
+
+
+def _with_runs(held: Held, table: FormatTable, settings: Settings, *, now: datetime) -> Held:
+    """Add what runs of lakehand are reading, and all that came since."""
+    versions = versions_under_way(
+        table.store, now=now, takeover_after=settings["takeover_after"]
+    ).items()
+    running = [Holder(name=run_id, kind="run", version=version) for run_id, version in versions]
+    first = min((version for _, version in versions), default=None)
+    return _from(replace(held, holders=(*held.holders, *running)), first)
+
+
+def _first_of_newest(table: FormatTable, count: int) -> int | None:
+    """Return the oldest of the `count` newest versions; None where the newest alone is asked for.
+
+    They are counted in the history, because numbers may be missing.
+    """
+    entries = table.history(limit=count) if count > 1 else ()
+    return entries[-1].version if entries else None
+
+
+def _from(held: Held, version: int | None) -> Held:
+    """Add all versions from this one on."""
+    if version is None:
+        return held
+    first = version if held.from_version is None else min(version, held.from_version)
+    return replace(held, from_version=first)
 
 
 def _named_by_clone(table: FormatTable, uri: str) -> list[pa.Array]:

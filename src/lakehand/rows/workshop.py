@@ -79,7 +79,7 @@ def open_workshop(table: FormatTable, snapshot: Snapshot, call: Call) -> Iterato
     with ExitStack() as stack:
         run = None
         if not (call.dry_run and call.is_here):
-            run = _start(table, call)
+            run = _start(table, snapshot, call)
             stack.callback(run.finish)
             interval = settings["heartbeat_interval"]
             stack.enter_context(Heartbeat(run, interval=interval, on_stop=cancel.cancel))
@@ -95,6 +95,13 @@ def open_workshop(table: FormatTable, snapshot: Snapshot, call: Call) -> Iterato
         )
 
 
-def _start(table: FormatTable, call: Call) -> Run:
+def _start(table: FormatTable, snapshot: Snapshot, call: Call) -> Run:
     sweep(table, clock=call.watch.clock, takeover_after=call.settings["takeover_after"])
-    return Run.start(table.store, {"operation": call.operation}, clock=call.watch.clock)
+    return Run.start(
+        table.store,
+        {"operation": call.operation},
+        snapshot=snapshot,
+        # What rows were found depends on the call, which nobody else makes again.
+        is_adoptable=False,
+        clock=call.watch.clock,
+    )

@@ -72,16 +72,21 @@ class Run:
         plan: Mapping[str, Any],
         *,
         snapshot: Snapshot | None = None,
+        is_adoptable: bool = True,
         clock: Clock | None = None,
     ) -> Self:
         """Write the ledger of a new run.
 
         `plan` says in short what the run is about; the groups themselves come with their results.
-        With the `snapshot` that they were planned on, another run may adopt them, should this die.
+        `snapshot` is what it reads, which vacuum keeps meanwhile; where groups were planned on it,
+        another run may adopt them, should this die.
         """
         clock = clock or SystemClock()
         run = cls(store=store, id=new_run_id(clock), clock=clock)
-        store.put(run.key("run.json"), _to_bytes({**_identity(run, snapshot), "plan": plan}))
+        state = table_state(snapshot) if snapshot is not None and is_adoptable else None
+        version = snapshot.version if snapshot is not None else None
+        known = {"table_state": state, "base_version": version, "plan": plan}
+        store.put(run.key("run.json"), _to_bytes({**_identity(run), **known}))
         reached(Step.RUN_STARTED)
         return run
 
@@ -378,11 +383,10 @@ def list_runs(store: Store) -> list[str]:
     return [directory.rstrip("/").rsplit("/", 1)[-1] for directory in directories]
 
 
-def _identity(run: Run, snapshot: Snapshot | None) -> dict[str, Any]:
+def _identity(run: Run) -> dict[str, Any]:
     return {
         "run": run.id,
         "started_at": run.clock.now().isoformat(),
-        "table_state": table_state(snapshot) if snapshot else None,
         "host": platform.node(),
         "pid": os.getpid(),
         "lakehand": lakehand.__version__,

@@ -69,6 +69,15 @@ def read_states(store: Store, *, clock: Clock) -> dict[str, RunState]:
     return states
 
 
+def versions_under_way(store: Store, *, now: datetime, takeover_after: timedelta) -> dict[str, int]:
+    """Return the versions that living runs read, by the ids of the runs."""
+    runs = (Run(store=store, id=run_id) for run_id in list_runs(store))
+    alive = (run for run in runs if not is_idle(run, now=now, takeover_after=takeover_after))
+    identities = {run.id: run.identity() or {} for run in alive}
+    versions = {run_id: found.get("base_version") for run_id, found in identities.items()}
+    return {run_id: version for run_id, version in versions.items() if version is not None}
+
+
 def is_idle(run: Run, *, now: datetime, takeover_after: timedelta) -> bool:
     """Say whether nothing was written to the ledger of `run` lately; for remains of runs."""
     newest = max((info.modified_at for info in run.store.list(run.key())), default=None)

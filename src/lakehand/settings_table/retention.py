@@ -26,6 +26,14 @@ RETENTION: tuple[Setting, ...] = (
         help="Let vacuum keep files for a shorter time than the table's readers may count on.",
     ),
     Setting(
+        name="keep_versions",
+        parse=int,
+        default=1,
+        help="How many of the newest versions vacuum keeps in full, however old they are; those"
+        " within the retention stay in any case.",
+        minimum=1,
+    ),
+    Setting(
         name="grace",
         parse=parse_duration,
         default=timedelta(hours=24),

@@ -17,6 +17,7 @@ from lakehand.errors import EXIT_FAILED
 @table_options
 @click.option("--dry-run", is_flag=True, help="List what would go; change nothing.")
 @setting_option("--retention", "retention", metavar="TIME")
+@setting_option("--keep-versions", "keep_versions", metavar="N")
 @setting_option("--grace", "grace", metavar="TIME")
 @click.option(
     "--allow-short-retention",

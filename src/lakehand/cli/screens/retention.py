@@ -83,8 +83,11 @@ def _holder_words(holder: Holder) -> str:
         "version": f"version {holder.version}",
         "stream": f"the stream {holder.uri}, which reads from version {holder.version} on",
         "clone": f"the clone {holder.uri}",
+        "tag": f"version {holder.version}",
+        "run": f"which is under way and reads version {holder.version}",
     }[holder.kind]
-    return f"pin {holder.name!r}: {what}"
+    who = holder.kind if holder.kind in ("tag", "run") else "pin"
+    return f"{who} {holder.name!r}: {what}"
 
 
 def pins_screen(pins: Sequence[Pin], *, removed: bool = False) -> Iterable[RenderableType]:
