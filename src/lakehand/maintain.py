@@ -60,7 +60,9 @@ def compact(
     watch = Stopwatch(clock or SystemClock())
     tell = on_progress or _tell_nobody
     planned = _plan(table, settings, request or Request(), watch, tell, snapshot)
-    return _rewrite(planned, watch, spark=spark, dry_run=dry_run, tell=tell)
+    report = _rewrite(planned, watch, spark=spark, dry_run=dry_run, tell=tell)
+    is_asked = planned.settings["update_indices"] and not dry_run
+    return _with_indices(table, report) if is_asked else report
 
 
 def cluster(
@@ -116,6 +118,16 @@ def _rewrite(
         return report_of(planned.snapshot, planned.plan, watch, outcome="nothing_to_do")
     done = _carry_out(planned, watch, spark=spark, tell=tell)
     return report_of(planned.snapshot, planned.plan, watch, outcome="committed", done=done)
+
+
+def _with_indices(table: FormatTable, report: OperationReport) -> OperationReport:
+    """Bring indices up to date; that this fails does not change what was done before."""
+    try:
+        return replace(report, indices_updated=table.update_indices())
+    except LakehandError as error:
+        if report.outcome != "committed":
+            raise
+        return replace(report, errors=(*report.errors, error.to_json()))
 
 
 def compact_and_refresh(

@@ -16,6 +16,7 @@ import lakehand
 from lakehand.cli.main import run as run_command
 from lakehand.errors import (
     CommitConflictError,
+    LakehandError,
     PredicateError,
     RefusedError,
     SchemaMismatchError,
@@ -24,8 +25,12 @@ from lakehand.errors import (
 )
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.lance.table import LanceTable
+from lakehand.hot import HotTable
 from lakehand.observe.steps import Step
+from lakehand.planning.plan import Plan
+from lakehand.runs import Run
 from lakehand.sink import DeltaSink
+from lakehand.storage import open_store
 from support.crash import kill_at, run_and_kill
 from support.deduplications import once_at
 from support.formats import (
@@ -159,6 +164,54 @@ def test_a_group_that_lost_is_left_out_and_the_others_land(kit, path):
     report = table.compact(on_progress=race)
     assert (report.groups.committed > 0, report.groups.dropped) == (True, 1)
     assert kit.ids(path) == [number for number in ALL if number != 3]
+
+
+def test_a_run_keeps_within_its_caps_and_says_what_remains(kit, path):
+    table = open_here(path, target_file_bytes=two_files(path), min_files=2, max_groups_per_run=1)
+    report = table.compact()
+    assert (report.groups.committed, report.remaining.groups > 0) == (1, True)
+    assert len(kit.files(path)) == report.files_after > 2
+    assert kit.ids(path) == ALL
+
+
+def test_groups_are_committed_one_by_one_where_that_is_asked(kit, path):
+    table = open_here(path, target_file_bytes=two_files(path), min_files=2, commit_every_groups=1)
+    report = table.compact()
+    assert len(report.versions) == report.groups.committed > 1
+    assert kit.ids(path) == ALL
+
+
+def test_a_stored_plan_is_carried_out_once(kit, path):
+    plan = Plan.from_json(json.loads(json.dumps(open_here(path).plan().to_json())))
+    assert open_here(path).compact(plan=plan).outcome == "committed"
+    assert (len(kit.files(path)), kit.ids(path)) == (1, ALL)
+    with pytest.raises(LakehandError):
+        open_here(path).compact(plan=plan)
+
+
+def test_a_call_that_is_stopped_leaves_the_table_as_it_was(kit, path):
+    def stop():
+        raise KeyboardInterrupt
+
+    before, files = kit.rows(path), stored_data(path)
+    with pytest.raises(KeyboardInterrupt):
+        open_here(path).compact(on_progress=once_at("commit", stop))
+    assert (kit.rows(path), stored_data(path)) == (before, files)
+
+
+def test_a_damaged_file_stops_a_compaction_before_anything_is_committed(kit, path):
+    damaged = next(Path(path).rglob(Path(kit.files(path)[3]).name))
+    damaged.write_bytes(damaged.read_bytes()[: damaged.stat().st_size // 2])
+    version, files = open_here(path).snapshot().version, stored_data(path)
+    with pytest.raises(LakehandError):
+        open_here(path).compact()
+    assert (open_here(path).snapshot().version, stored_data(path)) == (version, files)
+
+
+def stored_data(path):
+    """Return the names of all files of rows that lie in a table, needed or not."""
+    kinds = (".parquet", ".lance")
+    return {file.name for file in Path(path).rglob("*") if file.suffix in kinds and file.is_file()}
 
 
 @pytest.mark.parametrize("prove", ["counts", "digest"])
@@ -370,6 +423,22 @@ def test_vacuum_deletes_what_no_version_needs_and_nothing_else(kit, path):
     assert vacuum_later(path).files_deleted == 0
 
 
+def test_files_that_nobody_needs_are_listed(kit, path):
+    live = Path(kit.files(path)[0])
+    lost = next(Path(path).rglob(live.name)).with_stem(f"{live.stem}-lost")
+    lost.write_bytes(b"of a writer that died")
+    (found,) = open_here(path).orphans()["path"].to_pylist()
+    assert Path(found).name == lost.name
+
+
+def test_a_difference_names_what_came_and_went(kit, path):
+    version, files = open_here(path).snapshot().version, kit.files(path)
+    open_here(path).compact()
+    found = open_here(path).diff(version, open_here(path).snapshot().version)
+    assert sorted(found.removed["path"].to_pylist()) == sorted(files)
+    assert found.added["path"].to_pylist() == kit.files(path)
+
+
 def test_young_files_are_not_vacuumed(path):
     open_here(path).compact()
     assert vacuum_later(path, days=0).files_deleted == 0
@@ -390,6 +459,38 @@ def test_a_pinned_version_stays_readable(kit, path):
     assert kit.ids(path) == ALL[:11]
 
 
+def test_as_many_versions_stay_as_are_asked_for(kit, path):
+    third = open_here(path).history(limit=3)[-1].version
+    ids = open_here(path).to_arrow(version=third)["id"].to_pylist()
+    open_here(path).compact()
+    newer = len([entry for entry in open_here(path).history() if entry.version > third])
+
+    report = vacuum_later(path, keep_versions=newer + 1)
+
+    assert report.oldest_version == third
+    assert open_here(path).to_arrow(version=third)["id"].to_pylist() == ids
+    assert vacuum_later(path).oldest_version > third
+    assert kit.ids(path) == ALL
+
+
+def test_versions_that_a_living_run_reads_are_not_vacuumed(kit, path):
+    reading = open_here(path)
+    snapshot = reading.snapshot()
+    store = open_store(path)
+    run = Run.start(store, {"operation": "compact"}, snapshot=snapshot)
+    open_here(path).delete(where="id > 10")
+    open_here(path).compact()
+
+    # The run lives for as long as nobody may take it over.
+    held = vacuum_later(path, takeover_after="60d")
+
+    assert [(holder.kind, holder.name) for holder in held.holders] == [("run", run.id)]
+    assert sorted(reading.to_arrow(version=snapshot.version)["id"].to_pylist()) == ALL
+    vacuum_later(path, takeover_after="1m")
+    assert vacuum_later(path).oldest_version > snapshot.version
+    assert kit.ids(path) == ALL[:11]
+
+
 def test_restore_brings_rows_back(kit, path):
     version = open_here(path).snapshot().version
     open_here(path).delete(where="id > 3")
@@ -402,6 +503,18 @@ def test_purge_takes_deleted_rows_out_of_the_files(kit, path):
     open_here(path).purge()
     assert kit.ids(path) == [number for number in ALL if number != 3]
     assert open_here(path).inspect().deleted_row_count == 0
+
+
+# Hot rows
+
+
+def test_hot_rows_are_read_with_the_others_and_flushed_into_the_table(kit, path, tmp_path):
+    with HotTable(path, log=tmp_path / "log", hot_refresh_interval="0s") as hot:
+        hot.append(some_rows(1000, 2))
+        assert sorted(hot.read(columns=["id"])["id"].to_pylist()) == [*ALL, 1000, 1001]
+        assert kit.ids(path) == ALL
+        hot.flush()
+    assert kit.ids(path) == [*ALL, 1000, 1001]
 
 
 # Soundness
@@ -477,6 +590,11 @@ def command(capsys, *arguments):
         (("delete", "--where", "id < 4"), {"outcome": "committed", "rows_removed": 4}),
         (("deduplicate", "--key", "word"), {"outcome": "committed", "rows_after": 4}),
         (("vacuum", "--dry-run"), {"dry_run": True}),
+        (("vacuum", "--keep-versions", "3"), {"dry_run": False}),
+        (("purge",), {}),
+        (("repair",), {"outcome": "nothing_to_do"}),
+        (("restore", "--version", "3"), {"outcome": "committed"}),
+        (("pin", "kept"), {}),
         (("verify",), {"outcome": "sound"}),
         (("health",), {}),
         (("history",), {}),

@@ -160,15 +160,3 @@ def test_files_of_a_lost_race_are_gone_at_once(racing):
 
     assert rows_of(path)["id"].to_pylist() == [n for n in range(8 * ROWS) if n != 3]
     assert unknown_files(path) == set()
-
-
-def test_an_index_built_meanwhile_stops_the_commit_and_answers_searches(racing):
-    path, before_commit = racing
-    before_commit(lambda: lance.dataset(path).create_scalar_index("id", "BTREE"))
-
-    with pytest.raises(CommitConflictError):
-        compact_lance(path)
-
-    assert lance.dataset(path).to_table(filter="id = 70")["id"].to_pylist() == [70]
-    assert compact_lance(path).outcome == "committed"
-    assert lance.dataset(path).to_table(filter="id = 70")["id"].to_pylist() == [70]

@@ -9,6 +9,7 @@ import pytest
 
 import lakehand
 from lakehand.observe.steps import Step
+from lakehand.sink import DeltaSink
 from support.crash import kill_at, run_and_kill
 from support.formats import open_here, tasks_inline
 from support.lance_tables import (
@@ -112,3 +113,51 @@ def test_an_epoch_of_a_killed_writer_is_written_once(path, step):
     append_here(path)
     assert rows_of(path) == pa.concat_tables([rows, some_rows(7000, 5)])
     assert lakehand.open_table(path).transactions() == {"w": 1}
+
+
+def overwrite_here(path):
+    open_here(path).overwrite(some_rows(7000, 5))
+
+
+@kill_at(Step.SINK_STAGED, Step.COMMIT_PREPARED, Step.COMMIT_PUT, Step.COMMIT_CONFIRMED)
+def test_a_killed_overwrite_replaces_all_rows_or_none(path, step):
+    rows = rows_of(path)
+    run_and_kill(step, overwrite_here, path)
+    is_done = step in (Step.COMMIT_PUT, Step.COMMIT_CONFIRMED)
+    assert rows_of(path) == (some_rows(7000, 5) if is_done else rows)
+
+    overwrite_here(path)
+
+    assert rows_of(path) == some_rows(7000, 5)
+    assert lance.dataset(path).to_table(filter="id = 70").num_rows == 0
+    assert lance.dataset(path).to_table(filter="id = 7003").num_rows == 1
+
+
+def write_beside_upkeep(path):
+    """Write ten epochs by a sink that compacts its table at every fifth of them."""
+    options = {"sink_maintenance": True, "maintenance_commits": 5, "automatic_min_files": 4}
+    with tasks_inline(), DeltaSink(path, writer_id="w", takeover_after="0s", **options) as sink:
+        for epoch in range((sink.last_committed_epoch or 0) + 1, 11):
+            sink.begin_epoch(epoch)
+            sink.write(some_rows(7000 + epoch, 1))
+            sink.commit_epoch()
+
+
+@kill_at(
+    Step.TASK_WRITTEN,
+    Step.RUN_COMMITTING,
+    Step.COMMIT_PREPARED,
+    Step.COMMIT_PUT,
+    Step.RUN_COMMITTED,
+)
+def test_a_sink_killed_while_it_compacts_has_written_every_epoch_once(path, step):
+    rows = rows_of(path)
+    # Before the compaction, five epochs have passed these steps.
+    occurrence = 6 if step in (Step.COMMIT_PREPARED, Step.COMMIT_PUT) else 1
+    run_and_kill(step, write_beside_upkeep, path, occurrence=occurrence)
+
+    write_beside_upkeep(path)
+
+    expected = pa.concat_tables([rows, *(some_rows(7000 + epoch, 1) for epoch in range(1, 11))])
+    assert rows_of(path) == expected
+    assert lakehand.open_table(path).transactions() == {"w": 10}

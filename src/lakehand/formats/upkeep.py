@@ -51,6 +51,14 @@ class FormatUpkeep(Protocol):
         """Say of each file whether it still holds columns that the table has dropped."""
         ...
 
+    def update_indices(self) -> tuple[str, ...]:
+        """Bring indices up to date with rows that came after them, and return their names.
+
+        Empty where there is nothing to do, as in formats without indices. Raises a LakehandError,
+        after which searches find what they found before.
+        """
+        ...
+
     def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:
         """Return what `files` need to be read and storage does not have, by path."""
         ...

@@ -256,8 +256,12 @@ class FormatWorker(FormatRowWorker, Protocol):
     def run_native(self, group: Group, *, stem: str) -> tuple[StagedFile, ...]:
         """Rewrite a group as the format itself does it (`FormatTable.native_group`).
 
-        The files may have names that do not start with `stem`.
+        The files may have names that do not start with `stem`, and are not durable yet.
         """
+        ...
+
+    def make_durable(self, files: Sequence[StagedFile]) -> None:
+        """Return when files of `run_native` would survive a power cut."""
         ...
 
     def read_staged(

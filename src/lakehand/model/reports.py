@@ -272,6 +272,8 @@ class OperationReport(ChangeReport):
     forecast: Forecast
     #: What became of the statistics of the other files; null unless that was asked for.
     statistics: StatisticsReport | None = None
+    #: Indices that know rows now which came after them.
+    indices_updated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

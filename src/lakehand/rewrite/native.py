@@ -14,6 +14,7 @@ from lakehand.rewrite.stopwatch import Stopwatch
 from lakehand.runs.leftovers import note_written
 
 if TYPE_CHECKING:
+    from lakehand.formats.worker import TaskLimits
     from lakehand.rewrite.proving import Decoding
     from lakehand.rewrite.task import RewriteTask
 
@@ -26,25 +27,29 @@ def rewrite_natively(task: RewriteTask, group: Group, *, decoding: Decoding) -> 
     The format chooses the names of its files, so they are noted as soon as they are known: what is
     not proved in the end is deleted with the run.
     """
-    worker, watch = task.worker, Stopwatch(task.run.clock)
+    worker, watch, limits = task.worker, Stopwatch(task.run.clock), task.granted_limits()
     stem = task.run.reserve(group.id, directory=worker.output_directory(group.inputs))
-    with ThreadPoolExecutor(max_workers=1) as beside, watch.measure("write"):
-        # Both read the same files, and neither waits for the other.
-        reading = beside.submit(_read, task, group, decoding)
-        outputs = worker.run_native(group, stem=stem)
-        note_written(task.run, stem, [file.path for file in outputs])
-        before = reading.result()
-    reached(Step.TASK_WRITTEN)
-    with watch.measure("prove"):
-        proof = prove_outputs(task, group, outputs, before=before, decoding=decoding)
+    with ThreadPoolExecutor(max_workers=2) as beside:
+        with watch.measure("write"):
+            # Both read the same files, and neither waits for the other.
+            reading = beside.submit(_read, task, group, decoding, limits)
+            outputs = worker.run_native(group, stem=stem)
+            note_written(task.run, stem, [file.path for file in outputs])
+            syncing = beside.submit(worker.make_durable, outputs)
+            before = reading.result()
+        reached(Step.TASK_WRITTEN)
+        with watch.measure("prove"):
+            proof = prove_outputs(task, group, outputs, before=before, decoding=decoding)
+        with watch.measure("write"):
+            syncing.result()
     return GroupResult(
         group=group.id, attempt=stem, outputs=outputs, proof=proof, timings=watch.milliseconds()
     )
 
 
-def _read(task: RewriteTask, group: Group, decoding: Decoding) -> Digest:
+def _read(task: RewriteTask, group: Group, decoding: Decoding, limits: TaskLimits) -> Digest:
     """Return the digest of the rows of `group`; where counts are enough, their number alone."""
-    worker, limits = task.worker, task.granted_limits()
+    worker = task.worker
     if task.prove == "counts":
         rows = worker.count_rows(group.inputs)
         return Digest(rows=rows, lanes=(0, 0), algorithm=ALGORITHM, engine=ENGINE)

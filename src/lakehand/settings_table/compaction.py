@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from lakehand.model.spellings import one_of, parse_auto, parse_bytes, parse_duration
+from lakehand.model.spellings import one_of, parse_auto, parse_bool, parse_bytes, parse_duration
 from lakehand.settings_table.setting import Setting
 
 __all__ = ["COMPACTION"]
@@ -130,6 +130,13 @@ COMPACTION: tuple[Setting, ...] = (
         help="Files of more bytes than this are put in order by many tasks, whose rows are"
         " shuffled, and not by one.",
         minimum=0,
+    ),
+    Setting(
+        name="update_indices",
+        parse=parse_bool,
+        default=False,
+        help="Let compaction add rows that came after them to the table's indices, in a commit of"
+        " its own; only Lance tables have some.",
     ),
     Setting(
         name="prove",

@@ -114,6 +114,12 @@ def plan(
     is_flag=True,
     help="Then compute missing statistics of the other files, in a commit of its own.",
 )
+@click.option(
+    "--update-indices",
+    is_flag=True,
+    default=None,
+    help="Then add rows that came after them to the indices of a Lance table.",
+)
 @setting_option("--prove", "prove", metavar="[digest|independent|counts]")
 @engine_options
 def compact(

@@ -64,6 +64,8 @@ def _figures(report: OperationReport) -> Iterable[tuple[str, str]]:
         yield from _changes(report)
         yield from _evidence(report)
         yield "took", _pace(report)
+    if report.indices_updated:
+        yield "indices", f"{', '.join(report.indices_updated)} brought up to date"
 
 
 def _expected(report: OperationReport) -> Iterable[tuple[str, str]]:

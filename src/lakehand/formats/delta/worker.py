@@ -338,6 +338,9 @@ class DeltaWorker:
         message = f"group {group.id} asks Delta to run a plan of its own, and it has none ({stem})"
         raise RefusedError(message, table=self.store.url, operation="rewrite")
 
+    def make_durable(self, files: Sequence[StagedFile]) -> None:
+        """Do nothing: files are durable as soon as they are written."""
+
 
 def _as_data_file(staged: StagedFile) -> DataFile:
     native = {"add": dict(staged.native)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import (
@@ -56,14 +56,25 @@ class LanceWorker(Unsupported):
 
     store: Store
     version: int
+    #: Versions that were opened: a version does not change, and keeps what it has read of files.
+    _opened: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, store: Store, snapshot: Snapshot | TableHead) -> Self:
         return cls(store=store, version=snapshot.version)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel without what was opened here."""
+        return _worker_at, (self.store, self.version)
+
     @property
     def _dataset(self) -> Any:
-        return open_dataset(self.store, self.version)
+        return self._open(self.version)
+
+    def _open(self, version: int) -> Any:
+        if version not in self._opened:
+            self._opened[version] = open_dataset(self.store, version)
+        return self._opened[version]
 
     def _at(self, inputs: Sequence[DataFile]) -> Any:
         """Return the version that `inputs` are of: this worker's, unless they name another.
@@ -72,7 +83,7 @@ class LanceWorker(Unsupported):
         """
         version = max((file.native.get("version", self.version) for file in inputs), default=None)
         try:
-            dataset = open_dataset(self.store, version or self.version)
+            dataset = self._open(version or self.version)
         except VersionNotFoundError as error:
             raise ObjectNotFoundError(error.message, path=self.store.url) from error
         return dataset if has_fragments(dataset, inputs) else open_dataset(self.store)
@@ -93,7 +104,7 @@ class LanceWorker(Unsupported):
         marked = [found for file in inputs if (found := staged_fragment(file)) is not None]
         if marked:
             (version,) = {file.native["version"] for file in inputs if file not in known}
-            base = open_dataset(self.store, version)
+            base = self._open(version)
             seen = open_marked(self.store, base, marked, scratch=scratch)
             yield from digested_rows(seen, [seen.get_fragment(one["id"]) for one in marked])
 
@@ -279,7 +290,10 @@ class LanceWorker(Unsupported):
         dataset = self._dataset
         with translated(self.store, "to rewrite fragments"):
             account = run_task(dataset, self._find(dataset, group.inputs), group.native)
-        return made_durable(self.store, staged_files(account))
+        return staged_files(account)
+
+    def make_durable(self, files: Sequence[StagedFile]) -> None:
+        made_durable(self.store, files)
 
     def count_rows(self, inputs: Sequence[DataFile]) -> int:
         """Count the visible rows of `inputs` as the table, or else their file, says."""
@@ -312,6 +326,10 @@ class LanceWorker(Unsupported):
         """Decode all rows of fragments, and count them."""
         dataset = self._at(files)
         yield from check_rows(self.store, dataset, files)
+
+
+def _worker_at(store: Store, version: int) -> LanceWorker:
+    return LanceWorker(store=store, version=version)
 
 
 def _require_any(decoder: Decoder) -> None:

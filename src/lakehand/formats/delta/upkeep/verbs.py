@@ -52,5 +52,9 @@ class DeltaUpkeep:
             self.store, clock=self._clock, accept_data_loss=accept_data_loss, dry_run=dry_run
         )
 
+    def update_indices(self) -> tuple[str, ...]:
+        """Return nothing: there are no indices."""
+        return ()
+
     def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:
         return missing_files(self.store, files)

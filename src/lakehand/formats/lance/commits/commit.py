@@ -25,7 +25,7 @@ from lakehand.formats.lance.commits.records import (
 from lakehand.formats.lance.commits.rows import commit_rows
 from lakehand.formats.lance.connect import load_lance, open_dataset, said
 from lakehand.formats.lance.files.fragments import data_files
-from lakehand.formats.lance.files.rewriting import account_of
+from lakehand.formats.lance.files.rewriting import account_of, tells_places
 from lakehand.formats.lance.log.manifests import listed_versions
 from lakehand.formats.lance.log.snapshot import load_snapshot
 from lakehand.model.work import Proof, Receipt
@@ -35,12 +35,15 @@ from lakehand.prove.evidence import total_proof
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Change, Replacement
     from lakehand.storage import Store
 
 __all__ = ["commit_change", "find_commit"]
 
 _ROW_CHANGES = ("append", "overwrite", "delete")
+#: How often a rewrite is committed from a newer version, where that is possible.
+_ATTEMPTS = 10
 
 
 def commit_change(store: Store, change: Change, *, token: str) -> Receipt:
@@ -78,6 +81,8 @@ class _Rewrite:
         self._store = store
         self._change = change
         self._token = token
+        #: Version that is committed from.
+        self._base = change.base_version
         self._left = list(change.replacements)
         self._dropped: list[int] = []
         self._attempts = 0
@@ -98,11 +103,11 @@ class _Rewrite:
     def _try(self, record: Record) -> int | None:
         """Return the version that was made; None if some groups were lost, and others are left."""
         try:
-            dataset = open_dataset(self._store, self._change.base_version)
+            dataset = open_dataset(self._store, self._base)
         except VersionNotFoundError as error:
             drop_pending(self._store, self._token)
             raise ReplanError(
-                f"version {self._change.base_version} of {self._store.url} is gone, so nobody can"
+                f"version {self._base} of {self._store.url} is gone, so nobody can"
                 " say what changed since the plan was made",
                 table=self._store.url,
                 hint="plan again",
@@ -122,8 +127,12 @@ class _Rewrite:
                 table=self._store.url,
                 hint="the next run finds out; every file was kept",
             )
-        live = {file.path: file for file in data_files(load_snapshot(self._store).files)}
+        newest = load_snapshot(self._store)
+        live = {file.path: file for file in data_files(newest.files)}
         left = [group for group in self._left if _is_untouched(group, live)]
+        if len(left) == len(self._left) and self._may_follow(newest):
+            self._base = newest.version
+            return
         if not left or len(left) == len(self._left):
             drop_pending(self._store, self._token)
             raise CommitConflictError(
@@ -133,6 +142,24 @@ class _Rewrite:
             )
         self._dropped += [group.group for group in self._left if group not in left]
         self._left = left
+
+    def _may_follow(self, newest: Snapshot) -> bool:
+        """Say whether the same groups may be committed from a newer version.
+
+        They may if its indices, one that was built meanwhile among them, can be told where rows
+        went: Lance notes that if there was an index before. Fragments of which an index knows some
+        only cannot be merged.
+        """
+        if newest.version == self._base or self._attempts >= _ATTEMPTS:
+            return False
+        base = open_dataset(self._store, self._change.base_version)
+        if newest.schema != base.schema:
+            return False
+        return all(
+            tells_places(group.adds)
+            and len({newest.native.coverage(file.native["id"]) for file in group.removes}) == 1
+            for group in self._left
+        )
 
     def _record(self) -> Record:
         proofs = self._change.proof or {}
@@ -160,7 +187,8 @@ class _Rewrite:
 def _put(dataset: Any, groups: Sequence[Replacement]) -> Exception | None:
     """Let Lance commit groups, with its indices brought along; return what went wrong."""
     optimize = load_lance().optimize
-    rewrites = [optimize.RewriteResult.from_json(account_of(group.adds)) for group in groups]
+    accounts = (account_of(group.adds, version=dataset.version) for group in groups)
+    rewrites = [optimize.RewriteResult.from_json(account) for account in accounts]
     try:
         optimize.Compaction.commit(dataset, rewrites)
     except Exception as error:  # noqa: BLE001  what it means is found out from the table

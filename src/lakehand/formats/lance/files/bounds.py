@@ -17,10 +17,10 @@ __all__ = ["unknown_bounds"]
 
 def unknown_bounds(schema: pa.Schema, columns: Sequence[str], *, count: int) -> pa.Array:
     """Return `count` times that nothing is known of `columns`, which must be of the table."""
-    types = dict(_types(schema, ()))
+    types = {field.name: field.type for field in schema} | dict(_types(schema, ()))
     for column in columns:
         if column not in types:
-            raise UnknownColumnError(column, list(types))
+            raise UnknownColumnError(column, [name for name, _ in _types(schema, ())])
     members = [(column, _bounds_type(types[column])) for column in dict.fromkeys(columns)]
     return pa.nulls(count, pa.struct(members))
 

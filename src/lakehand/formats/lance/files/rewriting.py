@@ -17,7 +17,7 @@ from lakehand.model.work import StagedFile
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["account_of", "new_fragments", "run_task", "staged_files"]
+__all__ = ["account_of", "new_fragments", "run_task", "staged_files", "tells_places"]
 
 #: A fragment ends by its bytes. Lance counts rows of a fragment with 32 bits.
 _ANY_ROWS = 2**31
@@ -73,10 +73,11 @@ def _key(fragment: Mapping[str, Any]) -> str:
     return f"{DATA_DIRECTORY}/{fragment['files'][0]['path']}"
 
 
-def account_of(files: Sequence[StagedFile]) -> str:
+def account_of(files: Sequence[StagedFile], *, version: int) -> str:
     """Return the account of `files`, which are all of one group; of several writings the sum.
 
-    CorruptFileError if it does not name exactly these files.
+    `version` is the one that it is committed from, which has the fragments that are replaced as
+    they were read. CorruptFileError if the account does not name exactly these files.
     """
     accounts = [json.loads(file.native[_REWRITE]) for file in files if _REWRITE in file.native]
     new = [fragment for account in accounts for fragment in account["new_fragments"]]
@@ -84,11 +85,18 @@ def account_of(files: Sequence[StagedFile]) -> str:
     if named != sorted(file.path for file in files):
         message = f"{len(files)} files were written, and {len(named)} are told of"
         raise CorruptFileError(message, hint="nothing was changed; please report this")
+    account = {**accounts[0], "read_version": version}
     if len(accounts) == 1:
-        return json.dumps(accounts[0])
-    metrics = {**accounts[0]["metrics"], "fragments_added": len(new), "files_added": len(new)}
+        return json.dumps(account)
+    metrics = {**account["metrics"], "fragments_added": len(new), "files_added": len(new)}
     # Which row went where is known of single writings only, and only where Lance wrote.
-    return json.dumps({**accounts[0], "new_fragments": new, "metrics": metrics, "row_addrs": None})
+    return json.dumps({**account, "new_fragments": new, "metrics": metrics, "row_addrs": None})
+
+
+def tells_places(files: Sequence[StagedFile]) -> bool:
+    """Say whether the account of `files` tells where rows went, as indices must know."""
+    accounts = [file.native[_REWRITE] for file in files if _REWRITE in file.native]
+    return len(accounts) == 1 and json.loads(accounts[0]).get("row_addrs") is not None
 
 
 def new_fragments(files: Sequence[StagedFile]) -> list[dict[str, Any]]:

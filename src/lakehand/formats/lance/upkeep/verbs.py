@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakehand.formats.lance.files.dropped_columns import hold_dropped_columns
 from lakehand.formats.lance.log.snapshot import version_times
+from lakehand.formats.lance.upkeep.indices import update_indices
 from lakehand.formats.lance.upkeep.log_findings import check_log
 from lakehand.formats.lance.upkeep.log_repair import repair_log
 from lakehand.formats.lance.upkeep.restoring import missing_files, restoring_change
@@ -64,6 +65,9 @@ class LanceUpkeep:
     def hold_dropped_columns(self, snapshot: Snapshot) -> pa.BooleanArray:
         """Say of each fragment whether it still holds columns that the table has dropped."""
         return hold_dropped_columns(self.store, snapshot)
+
+    def update_indices(self) -> tuple[str, ...]:
+        return update_indices(self.store)
 
     def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:
         return missing_files(self.store, files)
