@@ -51,6 +51,22 @@ def table(tmp_path):
     return lakehand.open_table(path, engine="local", target_file_bytes=TARGET)
 
 
+def test_columns_of_any_name_can_be_clustered_by(tmp_path):
+    names = ["unit price", "a,b", "price.eur", "order", "say `it`"]
+    rows = pa.table({name: np.arange(100) * 7919 % 101 for name in names})
+    write_deltalake(tmp_path / "table", rows)
+    table = lakehand.open_table(tmp_path / "table", engine="local")
+    by = ["`unit price`", "`a,b`", "`price.eur`", "order", "`say ``it```"]
+
+    report = table.cluster(by=by, curve="linear")
+
+    assert (report.outcome, list(report.columns)) == ("committed", by)
+    assert table.to_arrow().equals(rows.sort_by("order"))
+    assert [column.column for column in table.inspect(by=by).layout.by_column] == by
+    assert table.snapshot(statistics=["unit price"]).files.num_rows == 1
+    assert table.maintain(quiet_period="0s").outcome == "nothing_to_do"
+
+
 @pytest.mark.parametrize("curve", ["hilbert", "zorder", "linear"])
 def test_rows_are_the_same_and_files_are_narrow(table, curve):
     rows = rows_of(table)

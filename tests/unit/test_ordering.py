@@ -9,9 +9,11 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lakehand.errors import UnknownColumnError, ValidationError
-from lakehand.model.order import parse_terms
+from lakehand.model.order import Order, Term, order_of, parse_order, parse_terms
 from lakehand.rewrite.ordering import resolve_order
 from lakehand.rewrite.ranges import KeyRanges
 from lakehand.rewrite.sort_keys import SortKeys
@@ -52,6 +54,15 @@ def test_an_order_is_read_as_sql_spells_it():
     assert [term.descending for term in terms] == [True, False, False]
     assert [term.nulls_first for term in terms] == [False, False, True]
     assert parse_terms(["a", "day DESC"]) == parse_terms("a, day DESC")
+
+
+@pytest.mark.parametrize("curve", ["hilbert", "linear"])
+@given(paths=st.lists(st.lists(st.text(min_size=1), min_size=1, max_size=3), min_size=1))
+def test_an_order_by_columns_of_any_name_is_read_again_as_it_was_written(paths, curve):
+    order = Order(terms=tuple(Term(path=tuple(path)) for path in paths), curve=curve)
+    assert parse_order(order.text) == order
+    assert order_of(order.texts, curve) == order
+    assert parse_terms(order.columns) == order.terms
 
 
 @pytest.mark.parametrize("wish", ["a,,b", "a DESC ASC", "a NULLS", "`a", "a b"])

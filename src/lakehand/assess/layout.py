@@ -70,7 +70,7 @@ def column_names(by: str | Sequence[str]) -> tuple[str, ...]:
     """Return the columns that are named with commas between them, or one by one.
 
     >>> column_names("a, `b,c`.d")
-    ('a', 'b,c.d')
+    ('a', '`b,c`.d')
     """
     return tuple(dict.fromkeys(term.column for term in parse_terms(by)))
 

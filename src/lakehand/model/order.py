@@ -24,7 +24,7 @@ _PART = re.compile(_NAME)
 
 #: `linear` sorts by one column after the other; the others treat all columns alike.
 Curve = Literal["hilbert", "zorder", "linear"]
-_ORDER = re.compile(rf"(?P<curve>{'|'.join(get_args(Curve))})\((?P<terms>.+)\)")
+_ORDER = re.compile(rf"(?P<curve>{'|'.join(get_args(Curve))})\((?P<terms>.+)\)", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,7 +101,8 @@ def _terms(text: str) -> Iterator[Term]:
                 f"this is no order: {text!r}",
                 field="order",
                 value=text,
-                hint="write columns with commas between them, as in: a DESC NULLS LAST, point.x",
+                hint="write columns with commas between them, as in: a DESC NULLS LAST, point.x; a"
+                " name with spaces, commas or dots stands in backticks: `unit price`",
             )
         yield _term(match)
         position = match.end()

@@ -32,15 +32,16 @@ ROW_VERSION = "__lakehand_row_version"
 FILE_NUMBER = "__lakehand_file"
 POSITION = "__lakehand_position"
 
-# In a path of names, a dot leads into a struct and backticks hold a name together.
-_SPECIAL = re.compile(r"[.`]")
+# In a path of names, a dot leads into a struct and backticks hold a name together: also one with
+# spaces or commas, because orders are read from texts.
+_SPECIAL = re.compile(r"[\s,.`]")
 
 
 def column_text(path: Sequence[str]) -> str:
     """Return the one spelling of a column, or of a member of a struct, by its path.
 
-    >>> column_text(["point", "x"]), column_text(["point.x"])
-    ('point.x', '`point.x`')
+    >>> column_text(["point", "x"]), column_text(["point.x"]), column_text(["unit price"])
+    ('point.x', '`point.x`', '`unit price`')
     """
     return ".".join(_quoted(name) if _SPECIAL.search(name) else name for name in path)
 

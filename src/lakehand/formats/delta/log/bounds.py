@@ -60,16 +60,19 @@ def request_bounds(
 ) -> BoundsRequest | None:
     """Return how to read the bounds of `columns`; None if there are none.
 
-    Dots lead into structs; a name that has a dot of its own stands in backticks.
+    Dots lead into structs; a name that has a dot of its own stands in backticks. One with spaces
+    or commas may.
     `bounds` has a member for each column, under the name it was asked by, with `min`, `max` and
     `nulls`. Bounds may be wider than the values; `nulls` is null where the count is not exact.
     """
     if not columns:
         return None
-    known = {column_text(leaf.path).lower(): leaf for leaf in leaves(schema, mode=mode)}
+    every = list(leaves(schema, mode=mode))
+    plain = {leaf.path[0].lower(): leaf for leaf in every if len(leaf.path) == 1}
+    known = plain | {column_text(leaf.path).lower(): leaf for leaf in every}
     for name in columns:
         if name.lower() not in known:
-            raise UnknownColumnError(name, [column_text(leaf.path) for leaf in known.values()])
+            raise UnknownColumnError(name, [column_text(leaf.path) for leaf in every])
     chosen = {name: known[name.lower()] for name in columns}
     structure = quoted(json.dumps(_structure(list(chosen.values()))))
     return BoundsRequest(

@@ -140,7 +140,11 @@ def _logical_text(text: str, logical: Mapping[tuple[str, ...], tuple[str, ...]])
 
 
 def _cube_columns(order: Order) -> str:
-    return json.dumps(list(order.columns), separators=(",", ":"), ensure_ascii=False)
+    """Spell the columns as delta-spark does: in backticks only where a name has a dot."""
+    names = [
+        ".".join(f"`{name}`" if "." in name else name for name in term.path) for term in order.terms
+    ]
+    return json.dumps(names, separators=(",", ":"), ensure_ascii=False)
 
 
 def shared_cube(adds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
