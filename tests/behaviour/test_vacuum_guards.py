@@ -303,6 +303,30 @@ def test_a_file_that_is_named_by_another_way_into_the_root_stays(path, tmp_path_
     assert [file.name for file in (path / "a=1").iterdir()] == ["named.parquet"]
 
 
+@pytest.mark.parametrize("spelling", ["./{}", "sub//{}", "sub/../{}", "sub%2F/{}", "{}/"])
+@pytest.mark.parametrize("mode", ["full", "lite"])
+def test_a_path_that_other_engines_may_read_as_another_stops_vacuum(path, spelling, mode):
+    put_old(path, "named.parquet", "sub/named.parquet")
+    commit_by_hand(path, add(spelling.format("named.parquet")))
+    with pytest.raises(UnsafePathError, match=r"named\.parquet"):
+        vacuum_later(path, mode=mode)
+    assert len(list(path.rglob("named.parquet"))) == 2
+
+
+def test_a_vector_in_a_directory_that_may_be_read_as_another_stops_vacuum(lake):
+    vector = {
+        "storageType": "u",
+        "pathOrInlineDv": "a//ab^-aqEH.-t@S}K{vb[*k^",
+        "offset": 1,
+        "sizeInBytes": 44,
+        "cardinality": 6,
+    }
+    lake.commit(add("live.parquet", deletionVector=vector))
+    with pytest.raises(UnsafePathError, match="deletion_vector_"):
+        lake.vacuum(grace="0")
+    assert "dead.parquet" in lake.files
+
+
 def test_a_file_that_is_exactly_as_old_as_the_retention_is_young(lake):
     lake.put("new.parquet")
     lake.wait(days=7)

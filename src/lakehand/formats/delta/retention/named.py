@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from lakehand.formats.delta.files.deletion_vectors import INLINE, DvDescriptor
 from lakehand.formats.delta.protocol.paths import is_absolute
+from lakehand.storage.keys import check_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["Named"]
 
 _LOOKS_ABSOLUTE = r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)"
+#: An empty segment, '.' or '..'.
+_NOT_NORMAL = r"(^|/)\.{0,2}(/|$)"
 
 
 class Named:
@@ -35,7 +38,7 @@ class Named:
         source.run(f"CREATE OR REPLACE TEMP TABLE named AS {query}")
         absolute = f"regexp_matches(path_key, '{_LOOKS_ABSOLUTE}')"
         relative = source.stream(f"SELECT DISTINCT path_key FROM named WHERE NOT {absolute}")
-        self._keys.append(relative.read_all()["path_key"])
+        self._keys.append(_checked(relative.read_all()["path_key"]))
         for (path,) in source.run(f"SELECT DISTINCT path_key FROM named WHERE {absolute}"):
             self._take_path(path)
         vectors = source.run(
@@ -53,7 +56,7 @@ class Named:
             if path is not None and is_absolute(path):
                 self._take_path(path)
             elif path is not None:
-                self._resolved.append(path)
+                self._resolved.append(check_key(path))
 
     def _take_path(self, path: str) -> None:
         """Take an absolute path; one of a store that is unknown here is an error."""
@@ -71,3 +74,14 @@ class Named:
     def names(self) -> pa.ChunkedArray:
         """Return the bare names of files that are named from outside."""
         return pa.chunked_array([pa.array(sorted(self._names), pa.string())])
+
+
+def _checked(keys: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return `keys`; UnsafePathError if a listing would show one of them by another name.
+
+    Some engines read `a//b` as `a/b`. A file that is compared by the wrong name would be garbage.
+    """
+    suspicious = keys.filter(pc.match_substring_regex(keys, pattern=_NOT_NORMAL))
+    for key in suspicious.to_pylist():
+        check_key(key)
+    return keys
