@@ -11,7 +11,7 @@ from lakehand.errors import WriterCollisionError
 from lakehand.observe.steps import Step
 from lakehand.sink import DeltaSink
 from support.crash import run_and_kill
-from support.sinks import batch_of, expected_ids, ids_in, write_epochs
+from support.sinks import SCHEMA, batch_of, expected_ids, ids_in, write_epochs
 
 
 def unnamed_files(place):
@@ -103,3 +103,42 @@ def test_a_sink_that_ended_well_is_not_tidied_up_after(tmp_path):
     with DeltaSink(tmp_path, writer_id="w") as sink:
         sink.begin_epoch(3)
         assert sink._delivery._earlier == frozenset()
+
+
+FORGETFUL = {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
+
+
+def die_after(place, *epochs):
+    """Commit epochs, and never close the sink."""
+    sink = DeltaSink(place, writer_id="w").open()
+    for epoch in epochs:
+        sink.begin_epoch(epoch)
+        sink.write(batch_of([epoch], epoch))
+        sink.commit_epoch()
+    return sink
+
+
+def test_a_table_that_forgot_its_marks_keeps_the_files_of_its_versions(tmp_path):
+    table = lakehand.create_table(tmp_path, SCHEMA, properties=FORGETFUL)
+    die_after(tmp_path, 0, 1, 2)
+    table.checkpoint()
+    assert lakehand.open_table(tmp_path)._handle.head().transactions == {}
+
+    assert write_more(tmp_path, "w", 3).leftovers_deleted == 0
+
+    assert ids_in(tmp_path) == [0, 1, 2, 3]
+
+
+def test_epochs_that_are_counted_anew_keep_the_files_of_those_from_before(tmp_path):
+    table = lakehand.create_table(tmp_path, SCHEMA, properties=FORGETFUL)
+    died = die_after(tmp_path, 0, 1, 2)
+    table.checkpoint()
+    write_more(tmp_path, "w", 0)
+    # As if that sink had been killed before it said that nothing is left.
+    sign = next(tmp_path.glob("_lakehand/writers/*"))
+    told = {"writer_id": "w", "session": "0" * 32, "earlier": [died._opened_context.session]}
+    sign.write_text(json.dumps(told))
+
+    assert write_more(tmp_path, "w", 2).leftovers_deleted == 0
+
+    assert ids_in(tmp_path) == [0, 0, 1, 2, 2]

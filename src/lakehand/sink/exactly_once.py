@@ -52,8 +52,6 @@ class ExactlyOnce:
         self._is_fenced = False
         #: Sinks that died under this id, and may have left files.
         self._earlier: frozenset[str] = frozenset()
-        #: Version that the table had when this sink put its sign up, or an earlier one.
-        self._seen_version = 0
         self._epoch: Epoch | None = None
         self._skipped: int | None = None
         #: Commissions of epochs that were rolled back while nobody knew whether they landed.
@@ -95,7 +93,6 @@ class ExactlyOnce:
         """Make sure of the table, and that nobody else writes under this id."""
         if not self._is_fenced:
             self._earlier = self._fence.put_up()
-            self._seen_version = max(self._context.target.base_version, 0)
             self._is_fenced = True
         if self._is_stale:
             self._context.target.refresh()
@@ -199,21 +196,19 @@ class ExactlyOnce:
         return receipt
 
     def _tidy_up(self, epoch: int) -> None:
-        """Delete beside the commits what earlier sinks left of epochs that are over now."""
-        leftovers = Leftovers(
-            sessions=self._earlier,
-            after=self._epochs.last,
-            upto=epoch,
-            version=self._seen_version,
-        )
+        """Delete beside the commits what earlier sinks left of epochs that are over now.
+
+        Without a mark from before nobody knows which of their epochs are in the table.
+        """
+        sessions, after, context = self._earlier, self._epochs.last, self._context
         self._earlier = frozenset()
-        target, metrics = self._context.target, self._context.metrics
 
         def tidy_up() -> None:
-            metrics.leftovers_deleted += leftovers.delete(target.handle)
+            if after is not None:
+                context.upkeep.delete(Leftovers(sessions=sessions, after=after, upto=epoch))
             self._fence.forget_earlier()
 
-        self._context.upkeep.soon(tidy_up)
+        context.upkeep.soon(tidy_up)
 
     def _leaves_a_mark(self, epoch: Epoch) -> bool:
         """Whether an epoch without files is told to the table, too."""

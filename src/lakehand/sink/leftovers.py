@@ -2,9 +2,11 @@
 
 By the next sink under its id: a file of an epoch is named after the sink that wrote it and after
 the epoch. Once the next sink has committed epoch k, where the table had epochs up to e before, no
-version names a file of an epoch after e and up to k that an earlier sink wrote, and none ever will:
-a commit of such an epoch would carry a mark that the table has passed. All others are left to
-vacuum, and so is what a sink that is not dead after all has just begun to write.
+version will ever name a file of an epoch after e and up to k that an earlier sink wrote: a commit
+of such an epoch would carry a mark that the table has passed. Tables may forget marks, and a writer
+may begin anew, so none has named it before only if no version says so that vacuum would keep; and
+a table without a mark tells nothing at all. All others are left to vacuum, and so is what a sink
+that is not dead after all has just begun to write.
 
 By the driver of a write on Spark: all files of the write are named after its token, and its one
 commit names those that its tasks have reported. Others are of attempts that were killed.
@@ -16,10 +18,18 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehand.retention.promise import read_promise
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator
 
     from lakehand.formats.base import FormatTable
+    from lakehand.model.retention import Protection
+    from lakehand.observe.clock import Clock
+    from lakehand.settings import Settings
 
 __all__ = ["Leftovers", "delete_unreported", "epoch_label"]
 
@@ -37,16 +47,21 @@ class Leftovers:
 
     #: Those sinks.
     sessions: frozenset[str]
-    #: Newest epoch that the table had when they were gone; None if none.
-    after: int | None
+    #: Newest epoch that the table had when they were gone.
+    after: int
     #: Epoch that was committed since.
     upto: int
-    #: Version that the table had before: a file that a later one names stays, whatever was thought.
-    version: int
 
-    def delete(self, table: FormatTable) -> int:
-        """Delete them, and return how many there were. Looks into the log once more before."""
-        return _delete_unnamed(table, list(self._find(table)), since=self.version)
+    def delete(self, table: FormatTable, settings: Settings, clock: Clock) -> int:
+        """Delete them, and return how many there were: none that vacuum would keep for a version.
+
+        RefusedError if it is not known what vacuum would keep.
+        """
+        keys = list(self._find(table))
+        if not keys:
+            return 0
+        promise = read_promise(table, settings, clock)
+        return _delete_unnamed(table, keys, promise.protection, for_clones=promise.held.names)
 
     def _find(self, table: FormatTable) -> Iterator[str]:
         for info in table.store.list():
@@ -55,7 +70,7 @@ class Leftovers:
                 yield info.key
 
     def _is_past(self, epoch: int) -> bool:
-        return (-1 if self.after is None else self.after) < epoch <= self.upto
+        return self.after < epoch <= self.upto
 
 
 def delete_unreported(
@@ -71,14 +86,28 @@ def delete_unreported(
         table.store.delete_unfinished(directory, names=[f"{token}-"])
         keys = (info.key for info in table.store.list_directory(directory)[1])
         found += (key for key in keys if key.rpartition("/")[2].startswith(f"{token}-"))
-    return _delete_unnamed(table, [key for key in found if key not in reported], since=since)
-
-
-def _delete_unnamed(table: FormatTable, keys: Sequence[str], *, since: int) -> int:
-    """Delete files but those that a version after `since` names, whatever was thought."""
-    if not keys:
+    unreported = [key for key in found if key not in reported]
+    if not unreported:
         return 0
-    named = table.protected_since(version=since)
-    kept = {*named.keys.to_pylist(), *named.names.to_pylist()}
-    doomed = [key for key in keys if key not in kept and key.rpartition("/")[2] not in kept]
+    return _delete_unnamed(table, unreported, table.protected_since(version=since))
+
+
+def _delete_unnamed(
+    table: FormatTable,
+    keys: list[str],
+    named: Protection,
+    *,
+    for_clones: pa.ChunkedArray | None = None,
+) -> int:
+    """Delete files but those that are `named`, whatever was thought."""
+    kept = [named.keys, named.pinned_keys]
+    kept_names = [named.names, *([] if for_clones is None else [for_clones])]
+    bare = [key.rpartition("/")[2] for key in keys]
+    is_kept = pc.or_(_is_in(keys, kept), _is_in(bare, kept_names))
+    doomed = pa.array(keys).filter(pc.invert(is_kept)).to_pylist()
     return len(doomed) - len(table.store.delete(doomed))
+
+
+def _is_in(texts: list[str], columns: Iterable[pa.ChunkedArray]) -> pa.Array:
+    chunks = [chunk for column in columns for chunk in column.chunks]
+    return pc.is_in(pa.array(texts), value_set=pa.chunked_array(chunks, pa.string()))

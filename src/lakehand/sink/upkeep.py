@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lakehand.observe.events import Progress
     from lakehand.settings import Settings
     from lakehand.sink.context import SinkMetrics
+    from lakehand.sink.leftovers import Leftovers
     from lakehand.sink.target import Target
 
 __all__ = ["Upkeep"]
@@ -59,6 +60,11 @@ class Upkeep:
     def soon(self, work: Callable[[], None]) -> None:
         """Do something else beside the commits. Returns at once."""
         self._last = self._thread.submit(self._try, work)
+
+    def delete(self, leftovers: Leftovers) -> None:
+        """Delete what dead sinks left, and count it. Only as a part of work done `soon`."""
+        deleted = leftovers.delete(self._target.handle, self._settings, self._clock)
+        self._metrics.leftovers_deleted += deleted
 
     def _look_after(self, version: int) -> None:
         self._try(lambda: self._checkpoint(version))
