@@ -8,6 +8,7 @@ from pathlib import Path
 
 import lance
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import lakehand
@@ -18,7 +19,7 @@ from lakehand.errors import (
     RefusedError,
     VersionNotFoundError,
 )
-from lakehand.formats.lance.files import rewriting
+from lakehand.formats.lance.files import rewriting, writing
 from support.compactions import tasks_inline
 from support.lance_tables import (
     ROWS,
@@ -159,6 +160,7 @@ def test_health_of_a_compacted_table_is_full(path):
 
 
 def test_a_rewrite_that_loses_a_row_is_not_committed_and_leaves_no_file(path, monkeypatch):
+    rewritten_by_lance(path)
     rows = rows_of(path)
     run = rewriting.run_task
 
@@ -172,7 +174,35 @@ def test_a_rewrite_that_loses_a_row_is_not_committed_and_leaves_no_file(path, mo
     assert unknown_files(path) == set()
 
 
+def rewritten_by_lance(path):
+    """Give a table an index: where rows go is then Lance's to know."""
+    lance.dataset(path).create_scalar_index("id", "BTREE")
+
+
+@pytest.mark.parametrize("damage", ["lost", "changed", "twice"])
+def test_rows_that_lakehand_writes_wrongly_are_not_committed(path, monkeypatch, damage):
+    rows, write, done = rows_of(path), writing.FragmentWriter.write, []
+
+    def wrong(self, batch):
+        if damage == "lost" and not done:
+            batch = batch.slice(1)
+        if damage == "changed" and not done:
+            batch = batch.set_column(0, "id", pc.bit_wise_xor(batch["id"], 1))
+        if damage == "twice" and not done:
+            write(self, batch.slice(0, 1))
+        done.append(batch.num_rows)
+        write(self, batch)
+
+    monkeypatch.setattr(writing.FragmentWriter, "write", wrong)
+    with pytest.raises(ProofError):
+        compact_lance(path)
+    assert done
+    assert (rows_of(path), fragment_count(path)) == (rows, 8)
+    assert unknown_files(path) == set()
+
+
 def test_a_rewrite_that_changes_a_value_is_not_committed_and_leaves_no_file(path, monkeypatch):
+    rewritten_by_lance(path)
     run = rewriting.run_task
 
     def wrong(_dataset, _fragments, options):

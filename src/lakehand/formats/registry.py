@@ -68,6 +68,8 @@ def _what_is_there(store: Store) -> str:
         return "it holds Parquet files but no log; name the directory that holds the table's log"
     if names or objects:
         return f"it holds {_examples(names, objects)}; name the root directory of a table"
+    if store.url.startswith("file:"):
+        return "nothing is there; check the spelling"
     return "nothing is there; check the spelling, the bucket and the credentials"
 
 

@@ -253,6 +253,10 @@ class FormatWorker(FormatRowWorker, Protocol):
         """Return the codec of most bytes of `inputs`; None if nothing is compressed."""
         ...
 
+    def can_recode(self) -> bool:
+        """Say whether groups for `run_native` may go through `write` as well, read only once."""
+        ...
+
     def run_native(self, group: Group, *, stem: str) -> tuple[StagedFile, ...]:
         """Rewrite a group as the format itself does it (`FormatTable.native_group`).
 

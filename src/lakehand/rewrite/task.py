@@ -85,7 +85,7 @@ class RewriteTask:
 
     def recode(self, group: Group) -> GroupResult:
         """Decode and encode the rows of `group`, in its order if it has one, and prove them."""
-        rewrite = _means_of(group)
+        rewrite = self._means_of(group)
         first, second = DECODINGS[self.prove]
         try:
             return rewrite(self, group, decoding=first)
@@ -101,8 +101,9 @@ class RewriteTask:
                 hint="rewrite it with prove=digest",
             ) from reason
 
-
-def _means_of(group: Group) -> Callable[..., GroupResult]:
-    if group.method == "sort":
-        return sort_group
-    return rewrite_natively if group.native else recode_group
+    def _means_of(self, group: Group) -> Callable[..., GroupResult]:
+        if group.method == "sort":
+            return sort_group
+        # Rows that are hashed are read here in any case, and then need not be read by others, too.
+        is_read_here = self.prove != "counts" and self.worker.can_recode()
+        return rewrite_natively if group.native and not is_read_here else recode_group

@@ -333,6 +333,9 @@ class DeltaWorker:
         facts = self.context.footers.of(self.store, inputs)
         return dominant_codec(facts)
 
+    def can_recode(self) -> bool:
+        return True
+
     def run_native(self, group: Group, *, stem: str) -> tuple[StagedFile, ...]:
         """Refuse: Delta plans no groups of its own."""
         message = f"group {group.id} asks Delta to run a plan of its own, and it has none ({stem})"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.storage import Store
 
-__all__ = ["require", "require_deletion"]
+__all__ = ["obstacles_to_order", "require", "require_deletion"]
 
 _LEGACY = "0.1"
 _BLOB = b"lance-encoding:blob"
@@ -47,7 +47,7 @@ def _obstacles(
 ) -> Iterator[tuple[str, str]]:
     state: LanceState = snapshot.native
     if operation == "order":
-        yield from _obstacles_to_order(snapshot.schema, state)
+        yield from obstacles_to_order(snapshot.schema, state)
     if operation == "append":
         yield from _obstacles_to_writing(snapshot.schema, state)
     if operation in ("rewrite", "vacuum") and state.has_other_bases:
@@ -58,7 +58,7 @@ def _obstacles(
         yield "detached versions", "it has versions outside of its history"
 
 
-def _obstacles_to_order(schema: pa.Schema, state: LanceState) -> Iterator[tuple[str, str]]:
+def obstacles_to_order(schema: pa.Schema, state: LanceState) -> Iterator[tuple[str, str]]:
     """Yield what would point to the wrong rows, or could not be written, in another order."""
     if state.indices:
         names = ", ".join(state.indices)

@@ -17,9 +17,9 @@ from lakehand.formats.lance.files.appending import NewFragments
 from lakehand.formats.lance.files.deletions import hide_rows, staged_fragment
 from lakehand.formats.lance.files.durable import made_durable
 from lakehand.formats.lance.files.fragments import DATA_DIRECTORY, find_fragments, has_fragments
-from lakehand.formats.lance.files.plain import plain_batch
 from lakehand.formats.lance.files.rewriting import new_fragments, run_task, staged_files
 from lakehand.formats.lance.files.rows import (
+    counted,
     digested_rows,
     digested_schema,
     placed_rows,
@@ -28,6 +28,8 @@ from lakehand.formats.lance.files.rows import (
 from lakehand.formats.lance.files.shown import Shown, only_rows, without_rows
 from lakehand.formats.lance.files.staged import open_marked, open_staged, stored_rows
 from lakehand.formats.lance.files.writing import write_fragments
+from lakehand.formats.lance.log.snapshot import state_of
+from lakehand.formats.lance.protocol import obstacles_to_order
 from lakehand.formats.lance.unsupported import Unsupported
 from lakehand.formats.lance.upkeep.file_check import check_files, check_rows
 from lakehand.formats.worker import NotDecodable
@@ -172,9 +174,7 @@ class LanceWorker(Unsupported):
         """Stream the visible rows of `inputs`, each counted in `digester`."""
         _require_any(decoder)
         with translated(self.store, "to read fragments"):
-            for batch in self.read(inputs):
-                digester.add(plain_batch(batch))
-                yield batch
+            yield from counted(self.read(inputs), digester)
 
     def write(
         self,
@@ -186,7 +186,9 @@ class LanceWorker(Unsupported):
     ) -> tuple[StagedFile, ...]:
         """Write rows that come in another order into fragments whose names start with `stem`."""
         dataset = self._dataset
-        size, rows = sum(file.bytes for file in like), self.count_rows(like)
+        # Bytes are those of deleted rows, too.
+        rows = self.count_rows(like) + sum(file.deleted_rows for file in like)
+        size = sum(file.bytes for file in like)
         rows_a_file = max(1, spec.target_file_bytes * rows // max(1, size))
         found = self._find(dataset, like)
         with translated(self.store, "to write fragments"):
@@ -281,6 +283,10 @@ class LanceWorker(Unsupported):
             staged = open_staged(self.store, self._dataset, new_fragments(files))
             for batch in digested_rows(staged, None):
                 digester.add(batch)
+
+    def can_recode(self) -> bool:
+        """Say whether nobody needs to know where rows go that are written into other fragments."""
+        return not any(obstacles_to_order(self.schema, state_of(self._dataset)))
 
     def run_native(self, group: Group, *, stem: str) -> tuple[StagedFile, ...]:  # noqa: ARG002
         """Let Lance write the rows of `group` into new fragments. It gives them names of its own.

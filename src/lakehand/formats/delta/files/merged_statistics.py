@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX", "MIN", "NULLS", "comparable", "member", "merge_statistics", "parse_statistics"]
 
 MIN, MAX, NULLS = "minValues", "maxValues", "nullCount"
-_TEXT_KINDS = ("string", "date", "char", "varchar")
+_TEXT_KINDS = ("string", "char", "varchar")
 
 
 def merge_statistics(
@@ -106,6 +106,9 @@ def comparable(bound: Any, kind: str) -> Any:
     if kind in {"timestamp", "timestamp_ntz"}:
         at = datetime.fromisoformat(bound)
         return at if at.tzinfo else at.replace(tzinfo=UTC)
+    if kind == "date":
+        # Texts of years before 0 and after 9999 do not sort as dates do; they are refused here.
+        return date.fromisoformat(bound)
     if isinstance(bound, str):
         if not kind.startswith(_TEXT_KINDS):
             # "NaN" and infinities: engines do not agree where they sort.

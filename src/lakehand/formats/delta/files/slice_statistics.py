@@ -118,7 +118,7 @@ def _comparable_value(value: pa.Scalar, kind: str) -> Any:
     if isinstance(plain, datetime):
         return plain if plain.tzinfo else plain.replace(tzinfo=UTC)
     if isinstance(plain, date):
-        return plain.isoformat().encode()
+        return plain
     return plain.encode() if isinstance(plain, str) else _rounded(Decimal(plain), kind)
 
 

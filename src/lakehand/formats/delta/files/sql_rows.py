@@ -80,6 +80,9 @@ def sql_rows(
     """Return the rows of `files`, whose schemas are equal; None if DuckDB would misread some."""
     plan = plan_file(request, files[0])
     seen = seen_schema(connection, paths[0])
+    # Names that differ by case only, or are empty, get others from DuckDB: those of other columns.
+    if seen.names != [column.name for column in plan.stored]:
+        return None
     if _ADDED & {name.lower() for name in seen.names} or _holds_void(request.columns):
         return None
     query = _Query(request=request, plan=plan, seen=seen, files=files)

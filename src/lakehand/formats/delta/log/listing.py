@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 from lakehand.formats.delta.protocol.names import (
@@ -10,6 +11,7 @@ from lakehand.formats.delta.protocol.names import (
     CheckpointName,
     CommitName,
     CompactionName,
+    commit_key,
     parse_log_name,
     version_prefix,
 )
@@ -25,6 +27,8 @@ __all__ = ["CheckpointFiles", "CompactionFile", "LogListing", "list_log"]
 
 # At one version the later kind wins, because fewer engines could have written it by mistake.
 _RANK: dict[CheckpointKind, int] = {"classic": 0, "multipart": 1, "v2": 2}
+#: How often a log is listed in which a commit seems to be missing and is not.
+_LISTINGS = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +87,27 @@ class LogListing:
 
 def list_log(store: Store, *, start: int = 0, distrusted: Collection[str] = ()) -> LogListing:
     """List the log from version `start` on; checkpoints with a file in `distrusted` do not count.
+
+    A directory on disk that is written to while it is listed may show a commit and not the one
+    before it. Then it is listed again: a gap is a gap only if the missing commit is not there.
+    """
+    for _ in range(_LISTINGS):
+        listing = _list_once(store, start, distrusted)
+        gap = _first_gap(listing.commits)
+        if gap is None or not store.exists(commit_key(gap)):
+            break
+    return listing
+
+
+def _first_gap(versions: Collection[int]) -> int | None:
+    """Return the first version that is missing between others."""
+    if not versions or len(versions) == max(versions) - min(versions) + 1:
+        return None
+    return next(version for version in count(min(versions)) if version not in versions)
+
+
+def _list_once(store: Store, start: int, distrusted: Collection[str]) -> LogListing:
+    """List the log as storage shows it.
 
     Names that mean nothing are passed over, and so are empty checkpoint files, which failed writers
     leave behind.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.rows import PlacedColumns
+    from lakehand.prove.digest import Digester
 
-__all__ = ["digested_rows", "digested_schema", "placed_rows", "read_rows"]
+__all__ = ["counted", "digested_rows", "digested_schema", "placed_rows", "read_rows"]
 
 _LANCE_ROW_ID = "_rowid"
 _LANCE_ROW_VERSION = "_row_last_updated_at_version"
@@ -84,6 +86,32 @@ def digested_rows(
     found = map(shown.filter, scanner.to_batches()) if shown else scanner.to_batches()
     for batch in _gathered(found):
         yield plain_batch(batch)
+
+
+def counted(batches: Iterable[pa.RecordBatch], digester: Digester) -> Iterator[pa.RecordBatch]:
+    """Pass rows on, and count them in plain types beside whoever takes them."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        counting: Future[None] | None = None
+        for batch in batches:
+            yield batch
+            held.append(batch)
+            count += batch.num_rows
+            if count >= _GATHERED_ROWS:
+                # One at a time, so that rows do not pile up.
+                if counting is not None:
+                    counting.result()
+                counting = beside.submit(_count, held, digester)
+                held, count = [], 0
+        if counting is not None:
+            counting.result()
+        if held:
+            _count(held, digester)
+
+
+def _count(batches: list[pa.RecordBatch], digester: Digester) -> None:
+    digester.add(plain_batch(_joined(batches)))
 
 
 def placed_rows(

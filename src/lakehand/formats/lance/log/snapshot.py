@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = ["load_snapshot", "table_head", "utc", "version_at", "version_times"]
+__all__ = ["load_snapshot", "state_of", "table_head", "utc", "version_at", "version_times"]
 
 
 def load_snapshot(
@@ -35,7 +35,7 @@ def load_snapshot(
         version = version_at(store, timestamp)
     dataset = open_dataset(store, version)
     with translated(store, "to read a version"):
-        state = _state(dataset)
+        state = state_of(dataset)
         at = utc(dataset.get_version()["timestamp"])
         files = file_table(store, dataset.get_fragments(), at=at)
         if statistics:
@@ -59,7 +59,7 @@ def load_snapshot(
 def table_head(store: Store) -> TableHead:
     """Return the newest version without its fragments."""
     dataset = open_dataset(store)
-    state = _state(dataset)
+    state = state_of(dataset)
     return TableHead(
         table=store.url,
         version=dataset.version,
@@ -91,7 +91,8 @@ def version_at(store: Store, moment: datetime) -> int:
     return max(found)
 
 
-def _state(dataset: Any) -> LanceState:
+def state_of(dataset: Any) -> LanceState:
+    """Return what a version says apart from its fragments."""
     indices = dataset.describe_indices()
     return LanceState(
         version=dataset.version,
