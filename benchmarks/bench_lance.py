@@ -1,166 +1,261 @@
 """Compact a Lance table of 1,000 small fragments, beside Lance's own `compact_files()`.
 
-Beside it, how long a filtered scan takes before and after the table is clustered.
-
-Both compact copies of one table in turns, each in a process of its own, and both are counted from
-the call to its return. lakehand reads all rows twice more than Lance does, to prove them. Only the
-ratio means something: all are measured in one run, on one machine.
+Both compact links to one table in turns, on one core and on two, each in a process that is kept, so
+that imports and waiting worker processes are warm for both. lakehand reads all rows twice more than
+Lance does, to prove them, and waits until the disk has them. Beside it: how long a filtered scan
+takes before and after the table is clustered. Only the ratios mean something: all are measured in
+one run, on one machine.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import resource
 import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "lance.json"
-CONTENDERS = ("lakehand", "lakehand --prove counts", "lance")
+import lance
+import numpy as np
+import pyarrow as pa
+from contest import Contender
+from sections import ROOT, Section, ask, circumstances, head, in_words, median, row
+
+import lakehand
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FULL_FRAGMENTS = 1_000
 DIMENSIONS = 64
+TITLES = ("", "median s", "worst s", "against Lance", "CPU s", "peak MiB", "first s", "rows")
+SCAN_TITLES = ("one of 1,000 labels", "median ms", "worst ms")
+SCANS = 9
+#: Files are planned a little larger than needed, so that none is left over.
+_SPARE = 1.02
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One contender at one piece of work."""
+
+    label: str
+    contender: str
+    #: Fragments that are to be left.
+    parts: int
+    #: Case whose time this one is held against.
+    peer: str
+    prove: str = "digest"
+
+
+CASES = {
+    "one": Case(label="**lakehand** `compact`", contender="lakehand-local", parts=1, peer="lance"),
+    "counts": Case(
+        label="lakehand `compact --prove counts`",
+        contender="lakehand-local",
+        parts=1,
+        peer="lance",
+        prove="counts",
+    ),
+    "lance": Case(label="Lance `compact_files()`", contender="lance", parts=1, peer="lance"),
+    "four": Case(
+        label="**lakehand** `compact`", contender="lakehand-local", parts=4, peer="lance-four"
+    ),
+    "four-spark": Case(
+        label="lakehand `compact`, Spark", contender="lakehand-spark", parts=4, peer="lance-four"
+    ),
+    "four-one-core": Case(
+        label="lakehand `compact`, one core",
+        contender="lakehand-one-core",
+        parts=4,
+        peer="lance-four-one-core",
+    ),
+    "lance-four": Case(
+        label="Lance `compact_files()`", contender="lance", parts=4, peer="lance-four"
+    ),
+    "lance-four-one-core": Case(
+        label="Lance `compact_files()`, one core",
+        contender="lance-one-core",
+        parts=4,
+        peer="lance-four-one-core",
+    ),
+}
 
 
 def main() -> None:
     chosen = _arguments()
-    if chosen.contender:
-        print(json.dumps(compact(chosen.contender, chosen.table)))
-        return
-    found = measure(chosen)
-    if chosen.fragments >= 1_000:
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+    if not chosen.draw:
+        found = measure(chosen)
+        is_full = chosen.fragments >= FULL_FRAGMENTS and set(found["results"]) == set(CASES)
+        SECTION.keep(found, is_full=is_full)
+        if not is_full:
+            return
+    found = SECTION.draw()
+    sys.exit(0 if all_equal(found) else "a contender left other rows")
 
 
 def _arguments() -> argparse.Namespace:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--fragments", type=int, default=1_000)
+    options.add_argument("--fragments", type=int, default=FULL_FRAGMENTS)
     options.add_argument("--rows", type=int, default=1_000, help="of each fragment")
-    options.add_argument("--runs", type=int, default=3)
-    options.add_argument("--contender", choices=CONTENDERS, help="compact --table, then end")
-    options.add_argument("--table")
+    options.add_argument("--cases", default=",".join(CASES))
+    options.add_argument("--runs", type=int, default=5)
+    options.add_argument("--timeout", type=float, default=120, help="seconds for one run")
+    options.add_argument("--draw", action="store_true", help="renew the page from stored results")
     return options.parse_args()
 
 
-def measure(chosen: argparse.Namespace) -> dict:
-    """Let the contenders compact in turns; the middle of all runs counts."""
-    seconds: dict[str, list[dict]] = {name: [] for name in CONTENDERS}
-    with tempfile.TemporaryDirectory() as scratch:
-        original = Path(scratch) / "original"
-        make_table(str(original), fragments=chosen.fragments, rows=chosen.rows)
-        for _ in range(chosen.runs):
-            for name in CONTENDERS:
-                copy = Path(scratch) / "copy"
-                shutil.copytree(original, copy)
-                seconds[name].append(_run(name, str(copy)))
-                shutil.rmtree(copy)
-    middle = {
-        name: {key: statistics.median(run[key] for run in runs) for key in runs[0]}
-        for name, runs in seconds.items()
-    }
-    own = middle["lance"]["wall_seconds"]
+def measure(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Let the contenders compact in turns; the first run of each is told apart."""
+    around = circumstances()
+    scratch = ROOT / ".cache" / "bench" / "lance"
+    shutil.rmtree(scratch, ignore_errors=True)
+    rows = make_rows(chosen.fragments * chosen.rows)
+    original = scratch / "original"
+    lance.write_dataset(rows, str(original), max_rows_per_file=chosen.rows)
+    cases = {name: CASES[name] for name in chosen.cases.split(",")}
+    results: dict[str, dict] = {name: {} for name in cases}
+    with ExitStack() as stack:
+        contenders = {
+            name: stack.enter_context(Contender(name, scratch, timeout_seconds=chosen.timeout))
+            for name in {case.contender: None for case in cases.values()}
+        }
+        for number in range(1 + chosen.runs):
+            for name, case in cases.items():
+                _run(contenders[case.contender], case, results[name], original)
+                if not number:
+                    _set_first_apart(results[name], original.with_name("copy"), rows)
     return {
-        "filtered_scan": measure_scan(chosen),
+        **around,
         "fragments": chosen.fragments,
-        "rows": chosen.fragments * chosen.rows,
-        "load": os.getloadavg()[0],
-        "results": middle,
-        "times_lance": {name: found["wall_seconds"] / own for name, found in middle.items()},
+        "rows": rows.num_rows,
+        "results": results,
+        "scans": measure_scans(rows, chosen, scratch),
     }
 
 
-def measure_scan(chosen: argparse.Namespace) -> dict:
-    """Say how long a scan of one label takes before and after the table is clustered by it.
-
-    Without an index all fragments are read; with a scalar index only where its rows lie.
-    """
-    import lance
-
-    import lakehand
-
-    with tempfile.TemporaryDirectory() as scratch:
-        path = str(Path(scratch) / "table")
-        make_table(path, fragments=max(8, chosen.fragments // 10), rows=chosen.rows * 10)
-        found = {"before": _scan(path)}
-        size = sum(file.stat().st_size for file in Path(path, "data").iterdir())
-        lakehand.open_table(path, engine="local", target_file_bytes=size // 8).cluster(by=["label"])
-        found["clustered"] = _scan(path)
-        lance.dataset(path).create_scalar_index("label", "BTREE")
-        found["clustered and indexed"] = _scan(path)
-    return found
-
-
-def _scan(path: str) -> float:
-    """Return the middle of five scans in milliseconds; each opens the table anew."""
-    import lance
-
-    times = []
-    for _ in range(5):
-        started = time.perf_counter()
-        lance.dataset(path).to_table(filter="label = '77'")
-        times.append((time.perf_counter() - started) * 1000)
-    return statistics.median(times)
+def _run(contender: Contender, case: Case, result: dict, original: Path) -> None:
+    copy = original.with_name("copy")
+    shutil.rmtree(copy, ignore_errors=True)
+    # Lance never writes into a file that is there.
+    shutil.copytree(original, copy, copy_function=os.link)
+    os.sync()
+    dataset = lance.dataset(str(original))
+    size = sum(file.stat().st_size for file in (original / "data").iterdir())
+    measured = ask(
+        contender,
+        result,
+        "compact",
+        table=str(copy),
+        target_file_bytes=int(size / case.parts * _SPARE),
+        target_rows=-(-dataset.count_rows() // case.parts),
+        prove=case.prove,
+    )
+    if measured is None:
+        return
+    result["fragments"] = len(lance.dataset(str(copy)).get_fragments())
+    print(
+        f"{case.label:35} {measured.seconds:6.2f} s   cpu {measured.cpu_seconds:6.2f} s   "
+        f"peak {measured.peak_mib:5} MiB   {result['fragments']} fragments",
+        flush=True,
+    )
 
 
-def _run(name: str, table: str) -> dict:
-    command = [sys.executable, __file__, "--contender", name, "--table", table]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
-    return json.loads(done.stdout.splitlines()[-1])
+def _set_first_apart(result: dict, copy: Path, rows: pa.Table) -> None:
+    """Keep what the first run took, and look whether it has left the rows as they were."""
+    if "error" not in result:
+        (result["first"],) = result.pop("runs")
+        left = lance.dataset(str(copy)).to_table().sort_by("id")
+        result["is_equal"] = left.combine_chunks().equals(rows.combine_chunks())
 
 
-def make_table(path: str, *, fragments: int, rows: int) -> None:
-    """Write rows with a vector each, in one commit of many fragments."""
-    import lance
-    import numpy as np
-    import pyarrow as pa
-
-    count = fragments * rows
-    random = np.random.default_rng(1)
-    vectors = pa.array(random.random(count * DIMENSIONS, dtype=np.float32))
-    table = pa.table(
+def make_rows(count: int) -> pa.Table:
+    """Return rows with a vector each, and one of a thousand labels."""
+    chance = np.random.default_rng(1)
+    vectors = pa.array(chance.random(count * DIMENSIONS, dtype=np.float32))
+    return pa.table(
         {
             "id": np.arange(count),
-            "label": pa.array(random.integers(0, 1_000, count).astype(str)),
+            "label": pa.array(chance.integers(0, 1_000, count).astype(str)),
             "vector": pa.FixedSizeListArray.from_arrays(vectors, DIMENSIONS),
         }
     )
-    lance.write_dataset(table, path, max_rows_per_file=rows)
 
 
-def compact(contender: str, path: str) -> dict:
-    """Compact the table and say how long that took, start-up of the process apart."""
-    import lance
+def measure_scans(rows: pa.Table, chosen: argparse.Namespace, scratch: Path) -> dict[str, Any]:
+    """Say how long scans of one label take in tables that hold the same rows in other ways.
 
-    import lakehand
-
-    dataset = lance.dataset(path)
-    rows = dataset.count_rows()
-    started, before = time.perf_counter(), _cpu_seconds()
-    if contender == "lance":
-        # All rows into one fragment, as lakehand's target of bytes makes them.
-        dataset.optimize.compact_files(target_rows_per_fragment=rows)
-    else:
-        prove = "counts" if contender.endswith("counts") else "digest"
-        lakehand.open_table(path, engine="local", prove=prove).compact()
-    found = {
-        "wall_seconds": time.perf_counter() - started,
-        "cpu_seconds": _cpu_seconds() - before,
-    }
-    after = lance.dataset(path)
-    assert (after.count_rows(), len(after.get_fragments())) == (rows, 1)
+    Without an index all labels are read; with one, what lies where its rows are.
+    """
+    found: dict[str, list[float]] = {}
+    path = str(scratch / "scanned")
+    for is_clustered, state in ((False, "as written"), (True, "clustered by the label")):
+        shutil.rmtree(path, ignore_errors=True)
+        lance.write_dataset(rows, path, max_rows_per_file=chosen.rows * 10)
+        if is_clustered:
+            size = sum(file.stat().st_size for file in (scratch / "scanned" / "data").iterdir())
+            table = lakehand.open_table(path, engine="local", target_file_bytes=size // 8)
+            table.cluster(by=["label"])
+        found[state] = _scan(path)
+        lance.dataset(path).create_scalar_index("label", "BTREE")
+        found[f"{state}, with a scalar index"] = _scan(path)
     return found
 
 
-def _cpu_seconds() -> float:
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+def _scan(path: str) -> list[float]:
+    """Return how many milliseconds some scans took; each opens the table anew."""
+    times = []
+    for _ in range(SCANS):
+        started = time.perf_counter()
+        lance.dataset(path).to_table(filter="label = '77'")
+        times.append(round((time.perf_counter() - started) * 1000, 2))
+    return times
 
+
+def all_equal(found: dict[str, Any]) -> bool:
+    return all(result.get("is_equal", True) for result in found["results"].values())
+
+
+def table(found: dict[str, Any]) -> str:
+    """Return the results as Markdown."""
+    subject = f"{found['fragments']:,} fragments, {found['rows']:,} rows"
+    lines = [in_words(found, subject), ""]
+    for parts in sorted({CASES[name].parts for name in found["results"]}):
+        chosen = [name for name in found["results"] if CASES[name].parts == parts]
+        into = "one fragment" if parts == 1 else f"{parts} fragments"
+        lines += [*head((f"into {into}", *TITLES[1:])), *(_row(found, name) for name in chosen), ""]
+    lines += head(SCAN_TITLES)
+    lines += [
+        row(state, f"{statistics.median(times):.1f}", f"{max(times):.1f}", width=3)
+        for state, times in found["scans"].items()
+    ]
+    return "\n".join(lines)
+
+
+def _row(found: dict[str, Any], name: str) -> str:
+    case, result = CASES[name], found["results"][name]
+    seconds = median(result, "seconds")
+    if seconds is None:
+        return row(case.label, result.get("error", "not run"), width=len(TITLES))
+    theirs = median(found["results"].get(case.peer, {}), "seconds")
+    return row(
+        case.label,
+        f"{seconds:.2f}",
+        f"{max(run['seconds'] for run in result['runs']):.2f}",
+        f"{seconds / theirs:.2f}x" if theirs else "",
+        f"{median(result, 'cpu_seconds'):.1f}",
+        f"{max(run['peak_mib'] for run in result['runs']):,}",
+        f"{result['first']['seconds']:.2f}",
+        "equal" if result["is_equal"] else "**not equal**",
+        width=len(TITLES),
+    )
+
+
+SECTION = Section(name="lance", table=table)
 
 if __name__ == "__main__":
     main()

@@ -47,7 +47,7 @@ class LakehandOnSpark:
         from lakehand import open_table
 
         table = open_table(order["table"], spark=self._spark)
-        return table.compact(target_file_bytes=order["target_file_bytes"]).to_json()
+        return table.compact(**_wish(order)).to_json()
 
     def cluster(self, order: dict[str, Any]) -> dict[str, Any]:
         from lakehand import open_table
@@ -65,6 +65,12 @@ class LakehandOnSpark:
 
         self._spark.dataSource.register(LakehandSource)
         return _append_with_spark(self._spark, order, form="lakehand")
+
+
+def _wish(order: dict[str, Any]) -> dict[str, Any]:
+    """Return what is asked of a compaction."""
+    names = ("target_file_bytes", "prove")
+    return {name: order[name] for name in names if name in order}
 
 
 def _upsert(order: dict[str, Any], **options: Any) -> dict[str, Any]:
@@ -89,7 +95,7 @@ class LakehandLocal:
         from lakehand import open_table
 
         table = open_table(order["table"], engine="local")
-        return table.compact(target_file_bytes=order["target_file_bytes"]).to_json()
+        return table.compact(**_wish(order)).to_json()
 
     def cluster(self, order: dict[str, Any]) -> dict[str, Any]:
         from lakehand import open_table
@@ -162,6 +168,41 @@ def _batches(path: str) -> list[Any]:
     import pyarrow.parquet as pq
 
     return pq.read_table(path).to_batches(max_chunksize=_STREAMED_ROWS)
+
+
+class LakehandOnOneCore(LakehandLocal):
+    """The same with one task at a time."""
+
+    def __init__(self, scratch: Path) -> None:
+        _stay_on_one_core()
+        super().__init__(scratch)
+
+
+class Lance:
+    """`dataset.optimize.compact_files()`."""
+
+    def __init__(self, _scratch: Path) -> None:
+        import lance
+
+        self._open = lance.dataset
+
+    def compact(self, order: dict[str, Any]) -> dict[str, Any]:
+        dataset = self._open(order["table"])
+        dataset.optimize.compact_files(target_rows_per_fragment=order["target_rows"])
+        return {}
+
+
+class LanceOnOneCore(Lance):
+    """The same with one thread."""
+
+    def __init__(self, scratch: Path) -> None:
+        _stay_on_one_core()
+        super().__init__(scratch)
+
+
+def _stay_on_one_core() -> None:
+    """Leave one core to this process, and to all threads and processes that it starts later."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
 class DeltaSpark:
@@ -370,6 +411,9 @@ def _sync(directory: Path) -> None:
 CONTENDERS = {
     "lakehand-spark": LakehandOnSpark,
     "lakehand-local": LakehandLocal,
+    "lakehand-one-core": LakehandOnOneCore,
+    "lance": Lance,
+    "lance-one-core": LanceOnOneCore,
     "delta-rs": DeltaRs,
     "delta-spark": DeltaSpark,
     "duckdb": DuckDbCopy,
