@@ -11,7 +11,7 @@ from lakehand.errors import LakehandError, RefusedError, ValidationError
 from lakehand.formats.delta.protocol.names import commit_key
 from lakehand.retention.pinning import make_pin
 from lakehand.retention.pins import list_pins
-from support.hand_written_logs import add
+from support.hand_written_logs import add, remove
 from support.lakes import Lake
 
 STATE = "_delta_log/_last_vacuum_info"
@@ -102,12 +102,37 @@ def test_a_stream_holds_the_horizon_where_its_last_finished_batch_ended(lake):
     offsets(lake, 1, 1, done=False)
     make_pin(lake.table, "etl", {"stream": uri}, clock=lake.clock)
     assert lake.vacuum(dry_run=True).files_to_delete == ()
-    offsets(lake, 1, 1, done=True)
+    offsets(lake, 1, 2, done=True)
     assert lake.vacuum(dry_run=True).files_to_delete == ("dead.parquet",)
 
 
+@pytest.mark.parametrize("is_cleaned", [False, True])
+def test_a_stream_of_changes_keeps_what_the_next_version_changed_and_removed(lake, is_cleaned):
+    change = {"cdc": {"path": "_change_data/c.parquet", "partitionValues": {}, "size": 4}}
+    lake.put("_change_data/c.parquet")
+    lake.commit(remove("live.parquet", at_ms=0), add("new.parquet"), change)
+    uri = offsets(lake, 0, 2, done=True)
+    make_pin(lake.table, "etl", {"stream": uri}, clock=lake.clock)
+    if is_cleaned:
+        lake.table.checkpoint()
+        lake.store.delete([commit_key(0), commit_key(1)])
+    lake.wait(days=8)
+    report = lake.vacuum(grace="0")
+    assert lake.store.exists("_change_data/c.parquet")
+    assert lake.files == {"live.parquet"}
+    assert [holder.version for holder in report.holders] == [1]
+
+
+def test_a_stream_that_begins_with_a_snapshot_keeps_that_version_and_no_earlier_one(lake):
+    uri = offsets(lake, 0, 1, done=False, starting=True)
+    make_pin(lake.table, "etl", {"stream": uri}, clock=lake.clock)
+    report = lake.vacuum(dry_run=True)
+    assert report.files_to_delete == ("dead.parquet",)
+    assert [holder.version for holder in report.holders] == [1]
+
+
 def test_of_several_streams_the_slowest_holds_the_horizon(lake):
-    for name, version in (("slow", 0), ("fast", 1)):
+    for name, version in (("slow", 1), ("fast", 2)):
         uri = offsets(lake, 0, version, done=True, name=name)
         make_pin(lake.table, name, {"stream": uri}, clock=lake.clock)
     report = lake.vacuum(dry_run=True)

@@ -13,10 +13,7 @@ import pyarrow as pa
 
 from lakehand.errors import ObjectNotFoundError, RefusedError, VersionNotFoundError
 from lakehand.formats.delta.log.commit_times import version_at
-from lakehand.formats.delta.log.discovery import LogSegment
-from lakehand.formats.delta.log.file_members import decoded_path, line_types
 from lakehand.formats.delta.log.listing import list_log
-from lakehand.formats.delta.log.source import open_log_source
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY
 from lakehand.formats.delta.retention.named import Named
 from lakehand.model.retention import Forgotten
@@ -48,7 +45,9 @@ def forgotten_files(store: Store, *, before: datetime) -> Forgotten:
         return _NOTHING
     listing = list_log(store)
     _require_commits(store, listing, first, last)
-    return Forgotten(keys=_removed(store, listing, first, last), last_version=last)
+    named = Named(store)
+    named.take_commits(listing, tuple(range(first, last + 1)), kinds=("remove",))
+    return Forgotten(keys=named.keys(), last_version=last)
 
 
 def note_vacuumed(store: Store, version: int | None) -> None:
@@ -77,19 +76,3 @@ def _require_commits(store: Store, listing: LogListing, first: int, last: int) -
             version=missing,
             hint="use the mode `full`, which lists the files",
         )
-
-
-def _removed(store: Store, listing: LogListing, first: int, last: int) -> pa.ChunkedArray:
-    versions = tuple(range(first, last + 1))
-    sizes = {version: listing.commit_bytes[version] for version in versions}
-    commits = LogSegment(version=last, checkpoint=None, commits=versions, commit_bytes=sizes)
-    named = Named(store)
-    with open_log_source(store, commits) as source:
-        types = {"remove": line_types("remove", ()), "cdc": "STRUCT(path VARCHAR)"}
-        path = decoded_path("coalesce(remove.path, cdc.path)")
-        named.take(
-            source,
-            f"SELECT {path} AS path_key, remove.deletionVector AS deletionVector "
-            f"FROM {source.lines.relation(types)} WHERE remove IS NOT NULL OR cdc IS NOT NULL",
-        )
-    return named.keys()

@@ -8,12 +8,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.formats.delta.files.deletion_vectors import INLINE, DvDescriptor
+from lakehand.formats.delta.log.discovery import LogSegment
+from lakehand.formats.delta.log.file_members import decoded_path, line_types
+from lakehand.formats.delta.log.source import open_log_source
 from lakehand.formats.delta.protocol.paths import is_absolute
 from lakehand.storage.keys import check_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lakehand.formats.delta.log.file_members import FileKind
+    from lakehand.formats.delta.log.listing import LogListing
     from lakehand.formats.delta.log.source import LogSource
     from lakehand.storage import Store
 
@@ -47,6 +52,27 @@ class Named:
         )
         self._take_vectors(vectors)
         source.run("DROP TABLE named")
+
+    def take_commits(
+        self, listing: LogListing, versions: tuple[int, ...], *, kinds: tuple[FileKind, ...]
+    ) -> None:
+        """Take what these commits name in actions of `kinds`, and their change data."""
+        if not versions:
+            return
+        sizes = {version: listing.commit_bytes[version] for version in versions}
+        commits = LogSegment(
+            version=versions[-1], checkpoint=None, commits=versions, commit_bytes=sizes
+        )
+        types = {kind: line_types(kind, ()) for kind in kinds} | {"cdc": "STRUCT(path VARCHAR)"}
+        path = decoded_path(f"coalesce({', '.join(f'{kind}.path' for kind in types)})")
+        vector = f"coalesce({', '.join(f'{kind}.deletionVector' for kind in kinds)})"
+        names_a_file = " OR ".join(f"{kind} IS NOT NULL" for kind in types)
+        with open_log_source(self._store, commits) as source:
+            self.take(
+                source,
+                f"SELECT {path} AS path_key, {vector} AS deletionVector "
+                f"FROM {source.lines.relation(types)} WHERE {names_a_file}",
+            )
 
     def _take_vectors(self, vectors: Iterable[tuple[str, str]]) -> None:
         for storage_type, text in vectors:

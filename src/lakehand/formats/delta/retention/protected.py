@@ -14,7 +14,6 @@ import pyarrow as pa
 from lakehand.errors import RefusedError, VersionNotFoundError
 from lakehand.formats.delta.log.commit_times import version_at
 from lakehand.formats.delta.log.discovery import LogSegment, find_segment, require_dense
-from lakehand.formats.delta.log.file_members import decoded_path, line_types
 from lakehand.formats.delta.log.listing import list_log
 from lakehand.formats.delta.log.loading import load_soundly
 from lakehand.formats.delta.log.replay import live_relation
@@ -65,6 +64,11 @@ def protected_files(
     _take_added(named, store, listing, after=oldest, newest=newest)
     load_soundly(store, newest, lambda segment: _take_tombstones(named, store, segment, since))
     pinned = Named(store)
+    if from_version is not None:
+        # A stream reads commits one by one, also those before the first version that can be put
+        # together, and its change feed what they removed.
+        before = tuple(v for v in sorted(listing.commits) if from_version < v <= oldest)
+        pinned.take_commits(listing, before, kinds=("add", "remove"))
     for version in sorted(set(pinned_versions)):
         load_soundly(store, version, lambda segment: _take_live(pinned, store, segment))
     return _protection(named, pinned, oldest=oldest, newest=newest)
@@ -139,18 +143,7 @@ def _take_added(
     """Take what the commits after a version added, later removed or not, with their change data."""
     versions = tuple(version for version in sorted(listing.commits) if after < version <= newest)
     require_dense(store, versions, after + 1, newest)
-    if not versions:
-        return
-    sizes = {version: listing.commit_bytes[version] for version in versions}
-    commits = LogSegment(version=newest, checkpoint=None, commits=versions, commit_bytes=sizes)
-    with open_log_source(store, commits) as source:
-        types = {"add": line_types("add", ()), "cdc": "STRUCT(path VARCHAR)"}
-        path = decoded_path("coalesce(add.path, cdc.path)")
-        named.take(
-            source,
-            f"SELECT {path} AS path_key, add.deletionVector AS deletionVector "
-            f"FROM {source.lines.relation(types)} WHERE add IS NOT NULL OR cdc IS NOT NULL",
-        )
+    named.take_commits(listing, versions, kinds=("add",))
 
 
 def _take_tombstones(named: Named, store: Store, segment: LogSegment, since: datetime) -> None:

@@ -30,7 +30,17 @@ def oldest_streamed_version(checkpoint: Store, *, table_id: str) -> int:
         raise _unreadable(checkpoint, f"none of its sources is the table {table_id}")
     if not done and not all(offset.get("isStartingVersion") for offset in offsets):
         return 0
-    return min(int(offset["reservoirVersion"]) for offset in offsets)
+    return min(_oldest_needed(offset) for offset in offsets)
+
+
+def _oldest_needed(offset: dict[str, Any]) -> int:
+    """Return the version noted, if that is read as a snapshot, else the one before.
+
+    What is noted is mostly the next, unread version. The change feed shows rows that it removed out
+    of files of the version before.
+    """
+    version = int(offset["reservoirVersion"])
+    return version if offset.get("isStartingVersion") else max(version - 1, 0)
 
 
 def _numbers(checkpoint: Store, directory: str) -> list[int]:
