@@ -16,10 +16,12 @@ from lakehand.errors import (
     UnsafePathError,
     ValidationError,
 )
+from lakehand.model.work import GroupResult, StagedFile
 from lakehand.retention import garbage, quarantine
 from lakehand.retention.crew import Crew
 from lakehand.retention.deleting import Deleted
 from lakehand.retention.pins import Pin, put_pin
+from lakehand.runs import Run
 from lakehand.storage import DeleteFailure, open_store
 from lakehand.storage.tree_listing import list_directories
 from lakehand.storage.tree_processes import TreeProcesses
@@ -268,7 +270,8 @@ def test_a_retention_of_exactly_what_readers_count_on_needs_no_leave(lake):
 def test_files_that_a_run_may_still_commit_stay(lake):
     id_ = "20260101T000000-abc"
     stem = f"lakehand-{id_}-00000-0-x.parquet"
-    lake.put(f"_lakehand/runs/{id_}/run.json", stem, "lakehand-20260101T000000-abd.parquet")
+    lake.store.put(f"_lakehand/runs/{id_}/run.json", b"{}")
+    lake.put(stem, "lakehand-20260101T000000-abd.parquet")
     lake.wait(days=8)
     lake.put(f"_lakehand/runs/{id_}/heartbeat.json")
     report = lake.vacuum(grace="0")
@@ -276,13 +279,25 @@ def test_files_that_a_run_may_still_commit_stay(lake):
     assert lake.files == {"live.parquet", stem}
 
 
+def test_files_that_a_run_has_adopted_or_put_into_a_directory_stay(lake):
+    run = Run.start(lake.store, {}, snapshot=lake.table.snapshot(), clock=lake.clock)
+    adopted = "lakehand-20260101T000000-dead-00000-0-x.parquet"
+    vector = f"{run.reserve(0, directory='')}/deletion_vector_1.bin"
+    lake.put(adopted, vector, "lakehand-20260101T000000-dead-00001-0-x.parquet")
+    output = StagedFile(path=adopted, bytes=1, rows=1)
+    lake.wait(days=8)
+    run.beat()
+    run.record(GroupResult(group=0, attempt="x", outputs=(output,)))
+    report = lake.vacuum(grace="0")
+    assert report.files_deleted == 2
+    assert lake.files == {"live.parquet", adopted}
+    assert lake.store.exists(vector)
+
+
 def test_files_that_a_run_is_still_writing_stay(path):
-    id_ = "20260101T000000-abc"
-    (path / f"_lakehand/runs/{id_}").mkdir(parents=True)
-    for name in ("run.json", "heartbeat.json"):
-        (path / f"_lakehand/runs/{id_}/{name}").touch()
-    name = f".lakehand-{id_}-00000-0-x.parquet.lakehand-{'0' * 32}.tmp"
-    put_old(path, f"p/{name}", f"p/{name.replace('abc', 'abd')}")
+    run = Run.start(open_store(str(path)), {})
+    name = f".lakehand-{run.id}-00000-0-x.parquet.lakehand-{'0' * 32}.tmp"
+    put_old(path, f"p/{name}", f"p/{name.replace(run.id, '20260101T000000-abd')}")
     report = vacuum_later(path, days=0)
     assert (report.files_deleted, report.kept.running) == (1, 1)
     assert [file.name for file in (path / "p").iterdir()] == [name]

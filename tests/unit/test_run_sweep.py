@@ -11,6 +11,7 @@ from lakehand.errors import RunTakenError
 from lakehand.model.work import Change, GroupResult, Replacement
 from lakehand.observe.clock import ManualClock
 from lakehand.runs import Fate, Run, list_runs, resume, sweep
+from lakehand.runs.adopt import ADOPTED_WITHIN
 from lakehand.runs.fate import put_fate
 from lakehand.runs.sweep import FORGET_AFTER
 from lakehand.storage import MemoryStore, open_store
@@ -251,6 +252,35 @@ def test_a_committed_batch_is_not_adopted_again(table, dead, clock):
 
     assert adopt_all(heir, table) == []
     assert set(table.live) <= files(table)
+
+
+def test_what_was_adopted_outlives_the_ledger_that_it_came_from(table, clock):
+    """A version that the heir made stays readable, although no longer the newest."""
+    first, second = table.groups("a", "b")
+    dead = start_run(table, [first, second], clock)
+    results = [do_group(dead, first), do_group(dead, second)]
+    dead.decide_fate(results[:1], base_version=0)  # and then it was killed
+    clock.advance(SILENCE.total_seconds())
+    heir = start_run(table, [], clock)
+    (adopted,) = adopt_all(heir, table)
+    commit(table, heir, group=adopted.group, result=adopted.result)
+    heir.settle(heir.fates()[-1], version=1)
+    heir.finish()
+    assert list_runs(table.store) == [dead.id]
+
+    table.live.pop(adopted.result.outputs[0].path)  # somebody rewrote it
+    clock.advance(SILENCE.total_seconds())
+    report = sweep(table, clock=clock)
+
+    assert report.files_deleted == []
+    assert table.ever_live <= files(table)
+
+
+def test_outputs_that_a_vacuum_may_soon_take_are_not_adopted(table, dead, clock):
+    clock.advance(ADOPTED_WITHIN.total_seconds())
+
+    assert adopt_all(start_run(table, [], clock), table) == []
+    assert files(table) == {"a", "b", "c"}
 
 
 def test_the_heir_of_an_heir_adopts_the_same_results(table, dead, clock):

@@ -113,8 +113,10 @@ class Garbage:
     def keep_of_runs(self, runs: Collection[str]) -> None:
         """Keep what runs of lakehand have written or are writing."""
         for run in runs:
-            written = f"ltrim({_FILE_NAME}, '.')"
-            count = self._remove(f"starts_with({written}, 'lakehand-' || ?)", [run])
+            # Some lie in a directory with the name of the run.
+            count = self._remove(
+                "contains(replace('/' || key, '/.', '/'), '/lakehand-' || ?)", [run]
+            )
             self._count("running", count)
 
     def keep(self, keys: pa.ChunkedArray) -> int:

@@ -24,6 +24,7 @@ from lakehand.retention.garbage import Garbage, open_garbage
 from lakehand.retention.pins import list_pins
 from lakehand.retention.promise import hold, protect, read_promise
 from lakehand.runs import Run, list_runs, sweep
+from lakehand.runs.leftovers import noted_files
 from lakehand.runs.state import is_idle
 from lakehand.storage.scanning import batch_of_objects
 
@@ -169,9 +170,6 @@ class _Vacuum:
             self._list()
         self._garbage.keep_protected(self._promise.protection)
         self._garbage.keep_for_clones(self._promise.held.names)
-        runs = self._runs_under_way()
-        self._garbage.keep_of_runs(runs)
-        self._garbage.keep(self._noted_by(runs))
         self._look_again()
 
     def _list(self) -> None:
@@ -213,13 +211,18 @@ class _Vacuum:
         return [run.id for run in runs if not is_idle(run, now=now, takeover_after=after)]
 
     def _noted_by(self, runs: list[str]) -> pa.ChunkedArray:
-        """Return the files of runs whose names the table's format has chosen."""
-        ledgers = (Run(store=self._store, id=id_) for id_ in runs)
-        noted = {key for run in ledgers for item in run.reservations() for key in item.files}
+        """Return the files of runs that do not have their names.
+
+        The table's format has chosen their names, or a dead run has from which they were adopted.
+        """
+        noted = {key for id_ in runs for key in noted_files(Run(store=self._store, id=id_))}
         return pa.chunked_array([sorted(noted)], pa.string())
 
     def _look_again(self) -> None:
-        """Keep what came into the table, or was pinned, since its log was read."""
+        """Keep what runs work on, and what came into the table or was pinned since it was read."""
+        runs = self._runs_under_way()
+        self._garbage.keep_of_runs(runs)
+        self._garbage.keep(self._noted_by(runs))
         promise, now = self._promise, self._promise.clock.now()
         newest = promise.protection.newest_version
         self._garbage.keep_protected(self._table.protected_since(version=newest))

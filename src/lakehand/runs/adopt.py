@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from lakehand.runs.state import RunState
 
 
+#: Age up to which files are adopted; a vacuum takes what is a week old, unless told otherwise.
+ADOPTED_WITHIN = timedelta(days=1)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Adopted:
     """A group of a dead run, under its number in the run that adopted it."""
@@ -36,7 +41,8 @@ class Adopter:
     """Chooses which results of dead runs go on, and takes each into the ledger of `run`.
 
     A result is adopted when the dead run's plan is `wanted`, the table is as it was but for its
-    files, every input is live and unchanged, and every output is as it was when it was proved.
+    files, every input is live and unchanged, and every output is as it was when it was proved and
+    too young for a vacuum, of whichever engine, to delete it while it is being committed.
     """
 
     def __init__(
@@ -108,4 +114,5 @@ class Adopter:
             found = self._run.store.head(file.path)
         except ObjectNotFoundError:
             return False
-        return found.bytes == file.bytes and found.modified_at <= proved_before
+        is_young = self._run.clock.now() - found.modified_at < ADOPTED_WITHIN
+        return found.bytes == file.bytes and found.modified_at <= proved_before and is_young

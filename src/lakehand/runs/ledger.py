@@ -40,7 +40,7 @@ from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.runs.fate import Fate, FateKind, put_fate
 from lakehand.runs.leftovers import delete_leftovers
-from lakehand.runs.names import new_run_id
+from lakehand.runs.names import group_name, new_run_id
 from lakehand.runs.records import Reservation, read_object, table_state
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Run:
         The outputs of a later attempt stay uncommitted and are deleted when the run ends. Without
         its `group` the result can be committed by this run only.
         """
-        name = _group_name(result.group)
+        name = group_name(result.group)
         if group is not None:
             self.store.put(self.key("groups", name), _to_bytes(group.to_json()))
         try:
@@ -174,18 +174,18 @@ class Run:
 
     def result(self, group: int) -> GroupResult | None:
         """Return the result of a group, or None if no attempt has recorded one."""
-        result = self._read_json("results", _group_name(group))
+        result = self._read_json("results", group_name(group))
         return GroupResult.from_json(result) if result else None
 
     def results(self, *, known: Collection[int] = ()) -> list[GroupResult]:
         """Return the results recorded so far, but for groups in `known`."""
-        skip = {_group_name(group) for group in known}
+        skip = {group_name(group) for group in known}
         return [GroupResult.from_json(item) for item in self._read_all("results", skip=skip)]
 
     def recorded_at(self, group: int) -> datetime | None:
         """Return when the result of a group was recorded, by the clock of the store."""
         try:
-            return self.store.head(self.key("results", _group_name(group))).modified_at
+            return self.store.head(self.key("results", group_name(group))).modified_at
         except ObjectNotFoundError:
             return None
 
@@ -391,10 +391,6 @@ def _identity(run: Run) -> dict[str, Any]:
         "pid": os.getpid(),
         "lakehand": lakehand.__version__,
     }
-
-
-def _group_name(group: int) -> str:
-    return f"{group:06d}.json"
 
 
 def _to_bytes(value: Mapping[str, Any]) -> bytes:

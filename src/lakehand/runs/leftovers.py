@@ -7,6 +7,8 @@ from dataclasses import asdict, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from lakehand.runs.names import group_name
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
@@ -19,11 +21,30 @@ def find_leftovers(run: Run, *, keep: Collection[str]) -> list[str]:
 
     Recorded results name their files; attempts that recorded nothing are found by their stems.
     """
-    reported = {file.path for result in run.results() for file in result.outputs}
-    reservations = run.reservations()
-    reserved = set(_files_of_stems(run, reservations))
-    written = {key for reservation in reservations for key in reservation.files}
-    return sorted((reported | reserved | written) - set(keep))
+    reserved = set(_files_of_stems(run, run.reservations()))
+    return sorted((noted_files(run) | reserved) - set(keep))
+
+
+def noted_files(run: Run) -> set[str]:
+    """Return the files that the ledger of a run names one by one, adopted ones included."""
+    return recorded_files(run).union(*(item.files for item in run.reservations()))
+
+
+def recorded_files(run: Run) -> set[str]:
+    """Return the outputs in the results of a run, adopted ones included."""
+    return {file.path for result in run.results() for file in result.outputs}
+
+
+def disown(run: Run, paths: Collection[str]) -> None:
+    """Take results out of the ledger of a run whose outputs belong to another run now.
+
+    The ledger may outlive that other run, and must not be the end of what it committed.
+    """
+    results = [
+        result for result in run.results() if any(file.path in paths for file in result.outputs)
+    ]
+    run.discard(run.key("stems", f"{result.attempt}.json") for result in results)
+    run.discard(run.key("results", group_name(result.group)) for result in results)
 
 
 def note_written(run: Run, stem: str, keys: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Names of runs: they begin with the time, so that the oldest come first."""
+"""Names of runs, which begin with the time so that the oldest come first, and of groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
 
-__all__ = ["new_run_id", "started_at"]
+__all__ = ["group_name", "new_run_id", "started_at"]
 
 
 def new_run_id(clock: Clock) -> str:
@@ -22,3 +22,8 @@ def started_at(run_id: str) -> datetime | None:
         return datetime.fromisoformat(run_id.partition("-")[0] + "Z")
     except ValueError:
         return None
+
+
+def group_name(group: int) -> str:
+    """Return under which name the ledger holds what concerns a group."""
+    return f"{group:06d}.json"

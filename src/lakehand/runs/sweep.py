@@ -20,7 +20,7 @@ from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.runs.adopt import Adopted, Adopter
 from lakehand.runs.fate import Fate, put_fate
-from lakehand.runs.leftovers import delete_unfinished, find_leftovers
+from lakehand.runs.leftovers import delete_unfinished, disown, find_leftovers, recorded_files
 from lakehand.runs.state import RunState, is_idle, read_state, read_states
 
 if TYPE_CHECKING:
@@ -179,7 +179,8 @@ class _Settling:
         for victim in self._victims_of(state):
             self._clean(victim)
         entries = state.run.entries()
-        adopted = {path for taker in self._takers_of(state) for path in _recorded_by(taker.run)}
+        adopted = {path for taker in self._takers_of(state) for path in recorded_files(taker.run)}
+        disown(state.run, adopted)
         leftovers = find_leftovers(state.run, keep=adopted | state.claimed_paths)
         if not self._delete(state, leftovers):
             return
@@ -244,8 +245,3 @@ class _Settling:
     def _keep(self, state: RunState, reason: str) -> None:
         self._report.kept[state.run.id] = reason
         log_event(logger, logging.INFO, "run_kept", "Run %s is kept: %s", state.run.id, reason)
-
-
-def _recorded_by(run: Run) -> set[str]:
-    """Return the outputs in the ledger of a run, those that it adopted included."""
-    return {file.path for result in run.results() for file in result.outputs}
