@@ -255,3 +255,16 @@ def test_old_dates_that_became_timestamps_are_refused_where_readers_shift_them(t
         compact_here(path, method="recode")
 
     assert fingerprint(path) == before
+
+
+def test_columns_that_differ_by_case_only_are_not_taken_for_others(tmp_path):
+    """DuckDB calls the second of them `X_1`, which is the name of a column of the table."""
+    path = make_by_hand(tmp_path / "t", field("id", "long"), field("X_1", "long"))
+    for number in range(3):
+        names = ["id", "x", "X", "X_1"]
+        values = [[number], [-1], [-2], [100 + number]]
+        columns = [pa.array(value, pa.int64()) for value in values]
+        add_by_hand(path, pa.table(columns, names=names))
+
+    assert_same_rows_in(path, files=1, method="recode")
+    assert sorted(row["X_1"] for row in lakehand_rows(path).to_pylist()) == [100, 101, 102]

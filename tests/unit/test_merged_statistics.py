@@ -52,6 +52,15 @@ def test_bounds_are_the_outermost_ones(kind, one, two, merged):
     assert (found["numRecords"], found["nullCount"]["a"]) == (7, 0)
 
 
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [((DAY_1, DAY_2), ("+20008-01-19", "+20231-05-01")), (("-0044-03-15",) * 2, (DAY_1, DAY_2))],
+)
+def test_dates_whose_texts_do_not_sort_as_they_do_are_no_bounds(one, two):
+    text = merge_statistics([_stats(1, *one), _stats(1, *two)], [1, 1], _rules(a="date"))
+    assert (json.loads(text)["minValues"], json.loads(text)["maxValues"]) == ({}, {})
+
+
 def test_decimals_keep_every_digit():
     one = '{"numRecords":1,"minValues":{"a":1.00000000000000000000000001},"maxValues":{"a":9.5}}'
     text = merge_statistics([one, _stats(1, 2, 3)], [1, 1], _rules(a="decimal(38,26)"))
