@@ -104,6 +104,32 @@ def test_a_gap_in_the_commits_is_an_error_that_names_the_version():
     assert caught.value.attributes["version"] == 2
 
 
+class TornStore(MemoryStore):
+    """Its listings miss a version for a while, as those of a directory that is written to may."""
+
+    torn = 0
+
+    def list(self, prefix="", *, after=None):
+        self.torn -= 1
+        listed = super().list(prefix, after=after)
+        missed = names.commit_key(3) if self.torn >= 0 else None
+        return (info for info in listed if info.key != missed)
+
+
+@pytest.mark.parametrize(("torn", "is_found"), [(1, True), (4, True), (99, False)])
+def test_a_listing_that_misses_a_commit_that_is_there_is_repeated(torn, is_found):
+    store = TornStore(f"torn-{torn}")
+    for version in range(5):
+        put_commit(store, version, *(START if version == 0 else [add(f"f{version}")]))
+    store.torn = torn
+
+    if is_found:
+        assert find_segment(store).commits == (0, 1, 2, 3, 4)
+    else:
+        with pytest.raises(CorruptLogError, match="version 3 is missing"):
+            find_segment(store)
+
+
 def test_a_gap_is_an_error_although_a_compaction_covers_it():
     store = log_of(5)
     store.put(names.compaction_key(1, 3), b'{"add":{"path":"x"}}')
