@@ -120,8 +120,12 @@ class ColdTable:
         return self._target.handle
 
     @property
+    def head(self) -> TableHead:
+        return self._target.head
+
+    @property
     def schema(self) -> pa.Schema:
-        return self._target.head.schema
+        return self.head.schema
 
     def require_upserts(self, key: Sequence[str]) -> None:
         """Raise RefusedError if rows cannot be replaced in this table, or not be found by `key`."""

@@ -65,7 +65,7 @@ class Opened:
     def fit_keys(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
         """Return keys as the table wants them; columns beside those of the key are left out."""
         schema = pa.schema([self.cold.schema.field(name) for name in self.key])
-        conformer = Conformer(schema, table=self.cold.handle.store.url)
+        conformer = Conformer.of_keys(schema, self.cold.head)
         for batch in batches:
             for name in self.key:
                 if name not in batch.schema.names:

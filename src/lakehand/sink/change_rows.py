@@ -136,10 +136,8 @@ class ChangeRows:
         """Return rows of which nothing is known but their keys."""
         wanted = {name.lower() for name in self.key.names}
         named = rows.select([name for name in rows.schema.names if name.lower() in wanted])
-        keys = Conformer(
-            pa.schema([pa.field(column.name, column.type) for column in self.key.schema]),
-            table=self._target.store.url,
-        ).conform(named)
+        optional = pa.schema([pa.field(column.name, column.type) for column in self.key.schema])
+        keys = Conformer.of_keys(optional, self._target.head).conform(named)
         columns = [
             keys.column(column.name)
             if column.name in self.key.names

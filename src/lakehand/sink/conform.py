@@ -5,6 +5,9 @@ missing has the table's default, is computed where the table says how, or else i
 widened where no value can change: integers, floats and decimals to wider ones, the many forms of
 texts, binaries and lists to Arrow's plain ones, timestamps to microseconds (nanoseconds only if
 none are lost), time zones to UTC.
+
+Empty texts in partition columns are null, as Spark has it: tables keep no others there. They become
+so here, before anybody looks at nulls, rules, keys or conditions, and not when files are written.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from lakehand.errors import ConstraintError, SchemaMismatchError
 from lakehand.expressions.constraints import RowChecker
 from lakehand.model.head import RowRules
 from lakehand.sink.evolution import SchemaDiff, diff_schemas
-from lakehand.sink.nulls import forbidden_null, may_forbid_nulls
+from lakehand.sink.nulls import forbidden_null, is_text, may_forbid_nulls, without_empty_texts
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -60,18 +63,24 @@ class Conformer:
         *,
         table: str,
         rules: RowRules | None = None,
-        fixed: Collection[str] = (),
+        partition_columns: Collection[str] = (),
     ) -> None:
         """RefusedError, which names the rule, if one of `rules` cannot be computed.
 
-        `fixed` columns never get another type, nor do those that rules are about.
+        `partition_columns` never get another type, nor do those that rules are about.
         """
         self.schema = schema
         #: The same columns, all of which may be null: what is forbidden is looked at by itself.
         self._target = pa.schema([_optional(column) for column in schema])
         self._table = table
         self._checker = RowChecker(rules or RowRules(), schema, table=table)
-        self._fixed = self._checker.depended_on | frozenset(fixed)
+        self._fixed = self._checker.depended_on | frozenset(partition_columns)
+        divided_by = {name.lower() for name in partition_columns}
+        self._partition_texts = [
+            index
+            for index, column in enumerate(schema)
+            if column.name.lower() in divided_by and is_text(column)
+        ]
         self._diffs: dict[pa.Schema, SchemaDiff] = {}
         self._fittings: dict[pa.Schema, _Fitting] = {}
         self._guarded = [index for index, column in enumerate(schema) if may_forbid_nulls(column)]
@@ -80,8 +89,16 @@ class Conformer:
     def of(cls, head: TableHead) -> Self:
         """Return what makes rows fit a table, and holds them against all that it asks of rows."""
         return cls(
-            head.schema, table=head.table, rules=head.row_rules, fixed=head.partition_columns
+            head.schema,
+            table=head.table,
+            rules=head.row_rules,
+            partition_columns=head.partition_columns,
         )
+
+    @classmethod
+    def of_keys(cls, schema: pa.Schema, head: TableHead) -> Self:
+        """Return what makes keys of rows fit a table, where nothing else of the rows is known."""
+        return cls(schema, table=head.table, partition_columns=head.partition_columns)
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of `batch` under the table's columns and types.
@@ -92,9 +109,11 @@ class Conformer:
         fitting = self._fitting(batch.schema)
         self._check_values(batch)
         fitted = batch if fitting.is_identity else self._fit(batch, fitting)
-        filled = self._checker.complete(fitted, fitting.missing)
-        self.check(filled, computed=fitting.missing)
-        return filled
+        completed = self._checker.complete(self._settle(fitted), fitting.missing)
+        settled = self._settle(completed)
+        # What was computed is what the table says, unless it could not stay as it was.
+        self.check(settled, computed=fitting.missing if settled is completed else ())
+        return settled
 
     def check(self, batch: pa.RecordBatch, *, computed: Collection[str] = ()) -> None:
         """Raise ConstraintError if rows with the table's columns break one of its rules.
@@ -163,6 +182,15 @@ class Conformer:
             for position, column in zip(fitting.positions, self._target, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._target)
+
+    def _settle(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows as a partitioned table keeps them; the same batch if nothing differs."""
+        for index in self._partition_texts:
+            values = batch.column(index)
+            kept = without_empty_texts(values)
+            if kept is not values:
+                batch = batch.set_column(index, self._target.field(index), kept)
+        return batch
 
     def _cast(self, values: pa.Array, column: pa.Field) -> pa.Array:
         if values.type == column.type:

@@ -1,4 +1,4 @@
-"""Nulls where a table forbids them, at any depth.
+"""Nulls where a table forbids them, at any depth, and where it cannot tell them from empty texts.
 
 A struct that is null has members that are null, as delta-spark sees it: it would refuse to write
 such a row again. Lists and maps that are null have nothing inside, nor have elements that are.
@@ -8,14 +8,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
+__all__ = ["forbidden_null", "is_text", "may_forbid_nulls", "without_empty_texts"]
 
-__all__ = ["forbidden_null", "may_forbid_nulls"]
+
+def is_text(column: pa.Field) -> bool:
+    """Say whether values of a column may be of length 0."""
+    return bool(pat.is_string(column.type) or pat.is_binary(column.type))
+
+
+def without_empty_texts(values: pa.Array) -> pa.Array:
+    """Return texts or bytes with null in the place of empty ones; the same array if none is."""
+    is_set = pc.binary_length(values).cast(pa.bool_())
+    if pc.all(is_set).as_py() is not False:
+        return values
+    return pc.if_else(is_set, values, pa.nulls(len(values), values.type))
 
 
 def may_forbid_nulls(column: pa.Field) -> bool:

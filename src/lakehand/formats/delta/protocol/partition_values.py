@@ -99,8 +99,8 @@ def _warn_once(time_zone: str) -> None:
 
 
 def format_partition_value(value: Any, type_: PrimitiveType) -> str | None:
-    """Return the raw string of a value, as delta-spark writes it; None for null."""
-    if value is None or value == "":
+    """Return the raw string of a value, as delta-spark writes it; None for null, and for empty."""
+    if value is None or (isinstance(value, str | bytes) and not value):
         return None
     kind = "decimal" if type_.decimal else type_.name
     formatter = _FORMATTERS.get(kind)
