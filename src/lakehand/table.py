@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.assess.advice_verbs import AdviceVerbs
 from lakehand.assess.inspect import Inspection, inspect_snapshot
-from lakehand.assess.layout import column_names
 from lakehand.assess.verbs import SoundnessVerbs
 from lakehand.clustering import OrderingVerbs
 from lakehand.errors import ValidationError
 from lakehand.formats.registry import detect_format, load_format
-from lakehand.formats.scan import scan
 from lakehand.model.moments import one_moment
+from lakehand.model.order import column_names
 from lakehand.observe.clock import SystemClock
 from lakehand.retention.upkeep_verbs import UpkeepVerbs
 from lakehand.retention.verbs import RetentionVerbs
-from lakehand.rewrite.prepare import Request, make_plan, plan_request
 from lakehand.rows.verbs import RowVerbs
 from lakehand.settings import Settings
 from lakehand.sink.spark_verbs import SparkVerbs
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     from lakehand.observe import OnProgress
     from lakehand.planning.plan import Plan
     from lakehand.planning.restriction import FileFilter
-    from lakehand.rewrite.prepare import Planned, RewriteOperation
+    from lakehand.rewrite.prepare import Planned, Request, RewriteOperation
 
 __all__ = ["Table", "check_health", "create_table", "open_table"]
 
@@ -183,6 +181,8 @@ class Table(
         timestamp: datetime | str | None = None,
     ) -> pa.RecordBatchReader:
         """Stream what `to_arrow` returns, for tables that are larger than memory."""
+        from lakehand.formats.scan import scan
+
         moment = one_moment(version, timestamp)
         return scan(self._handle, columns=columns, where=where, version=version, timestamp=moment)
 
@@ -255,6 +255,8 @@ class Table(
         have of it. The arguments are those of the verb, which takes the plan as `plan=`, at once or
         later.
         """
+        from lakehand.rewrite.prepare import plan_request
+
         request = plan_request(
             operation,
             by=by,
@@ -269,6 +271,7 @@ class Table(
     def planned(self, request: Request, **settings: Any) -> Planned:
         """Return a plan with the snapshot it was made from and the reason of every file."""
         from lakehand.rewrite.layout_forecast import forecast_layout
+        from lakehand.rewrite.prepare import make_plan
         from lakehand.rewrite.rehearsal import rehearse
 
         planned = make_plan(self._handle, self._settings.with_call(settings), request)
@@ -300,6 +303,7 @@ class Table(
         keywords are settings, for this call only.
         """
         from lakehand.maintain import compact, compact_and_refresh
+        from lakehand.rewrite.prepare import Request
 
         verb = compact_and_refresh if recompute_statistics else compact
         return verb(

@@ -221,7 +221,7 @@ def test_log_records_go_to_stderr_as_json_when_asked(lakehand, table):
     assert all("message" in json.loads(line) for line in err.splitlines())
 
 
-def test_inspect_starts_no_jvm_and_loads_no_spark(table):
+def test_inspect_starts_no_jvm_and_loads_only_what_it_needs(table):
     program = (
         "import sys; from lakehand.cli.main import run\n"
         "code = run(['inspect', sys.argv[1], '--json'])\n"
@@ -233,7 +233,7 @@ def test_inspect_starts_no_jvm_and_loads_no_spark(table):
     )
     loaded = set(result.stderr.split())
     assert json.loads(result.stdout)["file_count"] == 12
-    assert loaded & {"pyspark", "py4j", "lance", "deltalake"} == set()
+    assert loaded & {"pyspark", "py4j", "lance", "deltalake", "pandas", "sqlglot"} == set()
 
 
 def test_the_command_is_installed(table):

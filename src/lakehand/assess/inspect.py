@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.assess.health import Health, Measures, assess_health
-from lakehand.assess.layout import Layout, measure_layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from lakehand.assess.layout import Layout
     from lakehand.model.snapshot import Snapshot
     from lakehand.settings import Settings
 
@@ -124,8 +124,15 @@ def inspect_snapshot(
         commits_since_checkpoint=measures.commits_since_checkpoint,
         sizes=_histogram(_sizes(files), target_bytes),
         health=assess_health(measures),
-        layout=measure_layout(snapshot, by) if by else None,
+        layout=_layout(snapshot, by) if by else None,
     )
+
+
+def _layout(snapshot: Snapshot, by: Sequence[str]) -> Layout:
+    # Only who asks for it waits for all that planning needs.
+    from lakehand.assess.layout import measure_layout
+
+    return measure_layout(snapshot, by)
 
 
 def measure(snapshot: Snapshot, *, settings: Settings) -> Measures:

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.errors import ValidationError
-from lakehand.model.order import parse_terms
 from lakehand.planning.file_bounds import extents_of, value_bounds
 from lakehand.planning.overlap import overlap_depth
 from lakehand.planning.probes import ProbeSet, probes_of_bounds, skip_rate
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "ColumnLayout",
     "Layout",
-    "column_names",
     "measure_layout",
 ]
 
@@ -64,15 +62,6 @@ class Layout:
     probe_count: int
     #: Each column by itself.
     by_column: tuple[ColumnLayout, ...]
-
-
-def column_names(by: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that are named with commas between them, or one by one.
-
-    >>> column_names("a, `b,c`.d")
-    ('a', '`b,c`.d')
-    """
-    return tuple(dict.fromkeys(term.column for term in parse_terms(by)))
 
 
 def measure_layout(snapshot: Snapshot, columns: Sequence[str]) -> Layout:

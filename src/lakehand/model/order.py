@@ -12,7 +12,7 @@ from lakehand.model.snapshot import column_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Curve", "Order", "Term", "order_of", "parse_order", "parse_terms"]
+__all__ = ["Curve", "Order", "Term", "column_names", "order_of", "parse_order", "parse_terms"]
 
 _NAME = r"(?:`(?:[^`]|``)+`|[^\s,`.]+)"
 _TERM = re.compile(
@@ -90,6 +90,15 @@ def parse_terms(wish: str | Sequence[str]) -> tuple[Term, ...]:
     """
     texts = [wish] if isinstance(wish, str) else list(wish)
     return tuple(term for text in texts for term in _terms(text))
+
+
+def column_names(by: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that are named with commas between them, or one by one.
+
+    >>> column_names("a, `b,c`.d")
+    ('a', '`b,c`.d')
+    """
+    return tuple(dict.fromkeys(term.column for term in parse_terms(by)))
 
 
 def _terms(text: str) -> Iterator[Term]:

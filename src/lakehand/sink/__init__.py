@@ -1,13 +1,20 @@
-"""Exactly-once writes into tables."""
+"""Exactly-once writes into tables.
+
+The names are imported when first used: a table that is only looked at needs no writer.
+"""
 
 from __future__ import annotations
 
-from lakehand.sink.async_sink import AsyncDeltaSink
-from lakehand.sink.committer import DeltaCommitter
-from lakehand.sink.context import SinkMetrics
-from lakehand.sink.descriptors import Descriptor
-from lakehand.sink.epochs import EpochState
-from lakehand.sink.sink import DeltaSink
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lakehand.sink.async_sink import AsyncDeltaSink
+    from lakehand.sink.committer import DeltaCommitter
+    from lakehand.sink.context import SinkMetrics
+    from lakehand.sink.descriptors import Descriptor
+    from lakehand.sink.epochs import EpochState
+    from lakehand.sink.sink import DeltaSink
 
 __all__ = [
     "AsyncDeltaSink",
@@ -17,3 +24,20 @@ __all__ = [
     "EpochState",
     "SinkMetrics",
 ]
+
+_HOMES = {
+    "AsyncDeltaSink": "async_sink",
+    "DeltaCommitter": "committer",
+    "DeltaSink": "sink",
+    "Descriptor": "descriptors",
+    "EpochState": "epochs",
+    "SinkMetrics": "context",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'lakehand.sink' has no attribute {name!r}")
+    value = getattr(import_module(f"lakehand.sink.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

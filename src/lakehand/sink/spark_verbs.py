@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakehand.formats.scan import plan_scan
 from lakehand.model.moments import one_moment
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ class SparkVerbs:
         session to use, else the one of the table, else one that is active or is started.
         """
         from lakehand.engine.session import open_session
+        from lakehand.formats.scan import plan_scan
         from lakehand.sink.spark_source import frame_of
 
         scan = plan_scan(

@@ -63,9 +63,9 @@ def inspect(
 
     TABLE is a path or a URL (s3://, r2://, az://, gs://, file://).
     """
-    from lakehand.assess.layout import column_names
     from lakehand.cli.files import file_lines, file_records, orphan_lines, orphan_records
     from lakehand.cli.screens.inspection import inspection_screen
+    from lakehand.model.order import column_names
 
     if orphans and list_files:
         raise click.UsageError("--files and --orphans exclude each other")
