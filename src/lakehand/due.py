@@ -285,12 +285,12 @@ class _Maintenance:
     def _rewrite_as(self, choice: _Choice) -> MaintenanceStep:
         report = _rewrite(self._table, choice, self._snapshot, **self._common)
         self._read_again_after(report.outcome, report.version)
-        is_due = bool(report.groups.planned)
+        is_due = bool(report.groups.planned or report.indices_updated)
         return MaintenanceStep(
             step=report.operation,
             outcome=self._outcome(is_due=is_due),
             is_due=is_due,
-            reason=_counted(report.files_chosen, CHOSEN_WORDS) or "no file to rewrite now",
+            reason=_rewrite_reason(report),
             left=tuple(_left_by_rewrite(report, choice.note)),
             report=report,
         )
@@ -359,11 +359,14 @@ class _Maintenance:
             self.version = self._snapshot.version
 
 
-def _counted(files: Mapping[str, int], words: Mapping[str, str]) -> str:
-    return "; ".join(
-        f"{format_count(count, 'file')} {words.get(reason, reason)}"
-        for reason, count in files.items()
-    )
+def _rewrite_reason(report: OperationReport) -> str:
+    parts = [
+        f"{format_count(count, 'file')} {CHOSEN_WORDS.get(reason, reason)}"
+        for reason, count in report.files_chosen.items()
+    ]
+    if report.indices_updated:
+        parts.append(f"indices that did not know all rows: {', '.join(report.indices_updated)}")
+    return "; ".join(parts) or "no file to rewrite now"
 
 
 def _left_by_rewrite(report: OperationReport, note: str | None) -> Iterator[str]:

@@ -51,6 +51,7 @@ LakehandError
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -105,6 +106,9 @@ __all__ = [
     "error_from_json",
     "is_retryable",
 ]
+
+#: Columns that a message names; some tables have thousands.
+_MOST_NAMES = 50
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -218,8 +222,13 @@ class UnknownColumnError(ValidationError):
     code = "UNKNOWN_COLUMN"
 
     def __init__(self, column: str, columns: Iterable[str], *, hint: str | None = None) -> None:
-        known = ", ".join(columns)
-        message = f"no column named {column!r}; the columns are: {known}"
+        known = list(columns)
+        more = f" and {len(known) - _MOST_NAMES:,} more" if len(known) > _MOST_NAMES else ""
+        shown = ", ".join(known[:_MOST_NAMES]) + more
+        nearest = difflib.get_close_matches(column, known, n=1)
+        message = f"no column named {column!r}; the columns are: {shown}"
+        if nearest:
+            hint = f"did you mean {nearest[0]}?"
         super().__init__(message, field=column, hint=hint)
 
     def __reduce__(self) -> tuple[Any, ...]:

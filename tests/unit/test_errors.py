@@ -109,3 +109,9 @@ def test_an_error_comes_back_from_json_as_the_same_kind():
 def test_an_error_of_an_unknown_kind_is_still_an_error():
     back = errors.error_from_json({"code": "FROM_A_NEWER_VERSION", "message": "new"})
     assert (type(back), back.message) == (LakehandError, "new")
+
+
+def test_a_table_of_many_columns_does_not_fill_the_screen():
+    error = UnknownColumnError("colum7", [f"column{number}" for number in range(300)])
+    assert error.message.endswith("column49 and 250 more")
+    assert error.hint == "did you mean column7?"

@@ -88,6 +88,9 @@ def test_a_predicate_that_means_nothing_is_refused(text, complaint):
 def test_an_unknown_column_is_named_with_those_there_are():
     with pytest.raises(UnknownColumnError, match="no column named 'regoin'; the columns are: id,"):
         parse_predicate("regoin = 'eu'", SCHEMA)
+    with pytest.raises(UnknownColumnError) as caught:
+        parse_predicate("regoin = 'eu'", SCHEMA)
+    assert caught.value.hint == "did you mean Region?"
     with pytest.raises(UnknownColumnError, match=r"'place.town'; the columns are: place.city"):
         parse_predicate("place.town = 'Bern'", SCHEMA)
 

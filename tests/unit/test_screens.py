@@ -8,10 +8,13 @@ import sys
 from datetime import UTC, datetime
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from lakehand.assess.inspect import inspect_snapshot
+from lakehand.cli.commands import COMMANDS
 from lakehand.cli.files import file_lines, file_records
+from lakehand.cli.main import cli
 from lakehand.cli.output import print_document, print_error, print_screen
 from lakehand.cli.screens import inspection as inspection_page
 from lakehand.cli.screens.inspection import inspection_screen
@@ -155,3 +158,14 @@ def test_settings_are_shown_with_units():
     assert "128 MiB" in page
     assert "100 ms" in page
     assert "local" in page
+
+
+def test_the_help_lists_commands_in_their_order_and_cuts_no_sentence_off():
+    page = CliRunner().invoke(cli, ["--help"], terminal_width=80).output
+    listed = [line.split()[0] for line in page.partition("Commands:")[2].splitlines() if line]
+    assert listed == [command.name for command in COMMANDS]
+    assert "..." not in page.partition("Commands:")[2]
+
+
+def test_an_empty_table_has_no_histogram():
+    assert "file size" not in show(inspection_screen(inspection([])))

@@ -19,10 +19,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _INTERRUPTED = 130
+_STOPPED = {
+    "code": "INTERRUPTED",
+    "message": "interrupted",
+    "hint": "the table is whole: what was committed stays, and nothing else is in it",
+}
 _logger = logging.getLogger("lakehand.cli")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _InOrder(click.Group):
+    """Lists commands as they were added: those that only read come first."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self.commands)
+
+
+@click.group(
+    cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="lakehand")
 @logging_options
 def cli() -> None:
@@ -57,7 +71,7 @@ def run(arguments: Sequence[str]) -> int:
         print_error(error.to_json(), as_json=as_json)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        print_error({"code": "INTERRUPTED", "message": "interrupted"}, as_json=as_json)
+        print_error(_STOPPED, as_json=as_json)
         return _INTERRUPTED
     except BrokenPipeError:
         return _reader_is_gone()

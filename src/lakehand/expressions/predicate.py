@@ -94,7 +94,11 @@ def _parse(text: str) -> exp.Expr:
         return sqlglot.parse_one(text, dialect=PredicateDialect)
     except SqlglotError as error:
         reason = str(error).partition("\n")[0]
-        raise PredicateError(f"cannot parse the predicate {text!r}: {reason}") from error
+        raise PredicateError(
+            f"cannot parse the predicate {text!r}: {reason}",
+            hint="write SQL as Spark reads it; a column whose name has spaces or other signs stands"
+            " in backticks: `unit price` > 5",
+        ) from error
 
 
 def _freeze(node: exp.Expr, *, now: datetime) -> exp.Expr:

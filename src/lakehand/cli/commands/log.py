@@ -9,7 +9,7 @@ from lakehand.cli.options import table_options, version_option
 from lakehand.cli.output import print_document, print_screen
 
 
-@click.command()
+@click.command(short_help="Fold the log into a checkpoint, so that TABLE opens fast.")
 @table_options
 @version_option
 def checkpoint(

@@ -13,7 +13,7 @@ from lakehand.cli.progress import progress_bar
 from lakehand.errors import EXIT_FAILED, EXIT_UNHEALTHY
 
 
-@click.command()
+@click.command(short_help="Compute statistics of files that lack some.")
 @table_options
 @click.option("--dry-run", is_flag=True, help="Say how many files lack statistics; write nothing.")
 @click.option("--full", is_flag=True, help="Files with complete statistics, too.")
@@ -48,7 +48,7 @@ def statistics(
     return EXIT_FAILED if report.errors else 0
 
 
-@click.command()
+@click.command(short_help="Check that TABLE is whole and that rewrites kept every row.")
 @table_options
 @version_option
 @click.option("--all", "every", is_flag=True, help="Every commit in the log that carries a proof.")

@@ -13,7 +13,7 @@ from lakehand.cli.progress import progress_bar
 from lakehand.errors import EXIT_FAILED
 
 
-@click.command()
+@click.command(short_help="Take deleted rows and dropped columns out of the files.")
 @table_options
 @click.option("--dry-run", is_flag=True, help="Say what would change; write nothing.")
 @setting_option("--retention", "retention", metavar="TIME")

@@ -54,7 +54,7 @@ def clean_logs(
     return EXIT_FAILED if report.errors else 0
 
 
-@click.command()
+@click.command(short_help="Give TABLE the content of an earlier version again.")
 @table_options
 @version_option
 @timestamp_option
@@ -85,7 +85,7 @@ def restore(
         print_screen(*restore_screen(report))
 
 
-@click.command()
+@click.command(short_help="Set right what is wrong, as far as nothing is lost by it.")
 @table_options
 @click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
 @click.option(

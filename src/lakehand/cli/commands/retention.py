@@ -13,7 +13,7 @@ from lakehand.cli.progress import progress_bar
 from lakehand.errors import EXIT_FAILED
 
 
-@click.command()
+@click.command(short_help="Remove files that no version within the retention needs.")
 @table_options
 @click.option("--dry-run", is_flag=True, help="List what would go; change nothing.")
 @setting_option("--retention", "retention", metavar="TIME")
@@ -61,7 +61,7 @@ def vacuum(
     return EXIT_FAILED if report.errors else 0
 
 
-@click.command()
+@click.command(short_help="Keep a version of TABLE readable under a name.")
 @table_options
 @click.argument("name", required=False)
 @click.option("--version", type=click.IntRange(min=0), metavar="N", help="Keep this version.")

@@ -50,7 +50,7 @@ def stored_plan_option(command: FC) -> FC:
     )(command)
 
 
-@click.command()
+@click.command(short_help="Say what compact or cluster would rewrite, and why.")
 @table_options
 @click.option(
     "--operation",
@@ -148,7 +148,7 @@ def compact(
     return EXIT_FAILED if report.errors else 0
 
 
-@click.command()
+@click.command(short_help="Put rows that belong together into the same files.")
 @table_options
 @order_options
 @stored_plan_option

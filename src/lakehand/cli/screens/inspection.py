@@ -34,8 +34,9 @@ def inspection_screen(report: Inspection) -> Iterable[RenderableType]:
     yield _health(report.health)
     yield Text()
     yield _numbers(report)
-    yield Text()
-    yield _histogram(report.sizes, small_bytes=report.small_file_bytes)
+    if report.file_count:
+        yield Text()
+        yield _histogram(report.sizes, small_bytes=report.small_file_bytes)
     if report.layout is not None:
         yield Text()
         yield _layout(report.layout)
@@ -98,10 +99,10 @@ def _number_rows(report: Inspection) -> Iterable[tuple[str, str, str]]:
 
 def _histogram(sizes: Sequence[SizeRange], *, small_bytes: int) -> RenderableType:
     grid = Grid.grid(padding=(0, 2))
-    grid.add_column(style="dim", justify="right")
-    grid.add_column(justify="right")
-    grid.add_column(justify="right")
-    grid.add_column()
+    grid.add_column(style="dim", justify="right", no_wrap=True)
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(overflow="crop", no_wrap=True)
     grid.add_row("file size", Text("files", style="dim"), Text("bytes", style="dim"), "")
     largest = max((size.file_count for size in sizes), default=0)
     for size in sizes:

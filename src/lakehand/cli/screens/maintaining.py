@@ -60,7 +60,8 @@ def _headline(report: MaintenanceReport) -> str:
 def _outcome_words(report: MaintenanceReport) -> str:
     if report.dry_run:
         due = sum(1 for step in report.steps if step.is_due)
-        return f"{format_count(due, 'step')} due at version {report.version:,}; nothing was written"
+        steps = format_count(due, "step") if due else "nothing"
+        return f"{steps} due at version {report.version:,}; nothing was written"
     done = {"committed": "done", "nothing_to_do": "nothing done"}[report.outcome]
     return f"{done}, version {report.version:,}"
 
