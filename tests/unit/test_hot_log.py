@@ -10,7 +10,13 @@ import threading
 import pyarrow as pa
 import pytest
 
-from lakehand.errors import HotLogError, HotLogLockedError, StoreQuotaError, ValidationError
+from lakehand.errors import (
+    HotLogError,
+    HotLogLockedError,
+    StorageError,
+    StoreQuotaError,
+    ValidationError,
+)
 from lakehand.hot.directory import DirectoryLock, claim
 from lakehand.hot.journal import Journal
 from lakehand.hot.log import WriteAheadLog
@@ -21,6 +27,7 @@ SMALL, LARGE = 4096, 2**20
 
 def open_log(folder, *, committed=-1, segment_bytes=LARGE, syncs=True):
     """Return the log, and what it holds as (epoch, sequence, ids)."""
+    folder.mkdir(exist_ok=True)
     log, records = WriteAheadLog.open(
         folder, committed_epoch=committed, segment_bytes=segment_bytes, syncs=syncs
     )
@@ -229,6 +236,53 @@ def test_a_log_that_could_not_be_synced_takes_no_more(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(HotLogError, match="could not be written"):
         write(log, 2, 2)
+
+
+def refuse_once(monkeypatch):
+    """Let the next file of a log that is opened for writing be one too many."""
+    real, refused = os.open, []
+
+    def scarce(path, flags, *further, **named):
+        if flags & os.O_APPEND and not refused:
+            refused.append(path)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(path, flags, *further, **named)
+
+    monkeypatch.setattr(os, "open", scarce)
+
+
+def test_a_log_that_cannot_begin_a_file_goes_on_in_its_own(tmp_path, monkeypatch):
+    """Not under a number that may be the file of somebody else by then."""
+    log, _ = open_log(tmp_path / "log")
+    write(log, 1, 1)
+    refuse_once(monkeypatch)
+    with pytest.raises(StorageError, match="Too many open files"):
+        log.begin_epoch()
+    others = [(tmp_path / str(n)).open("wb") for n in range(3)]
+    write(log, 2, 2)
+    write(log, 3, 3)
+    log.close()
+    for other in others:
+        other.close()
+
+    assert [(tmp_path / str(n)).read_bytes() for n in range(3)] == [b""] * 3
+    assert open_log(tmp_path / "log")[1] == [(0, 1, [1]), (0, 2, [2]), (0, 3, [3])]
+
+
+def test_a_file_that_could_not_be_begun_does_not_make_the_one_before_it_whole(
+    tmp_path, monkeypatch
+):
+    """A crash cuts the last record of the file that is written to, whatever is behind it."""
+    log, _ = open_log(tmp_path)
+    write(log, 1, 1)
+    refuse_once(monkeypatch)
+    with pytest.raises(StorageError):
+        log.begin_epoch()
+    write(log, 2, 2)
+    path = min(tmp_path.glob("*.wal"))
+    path.write_bytes(path.read_bytes()[:-3])
+
+    assert open_log(tmp_path)[1] == [(0, 1, [1])]
 
 
 def test_many_changes_share_one_sync(tmp_path, monkeypatch):

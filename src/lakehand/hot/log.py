@@ -8,11 +8,18 @@ all about what is in the table: segments up to it are waste, those above it are 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import HotLogError, StorageError
 from lakehand.hot.records import framed
-from lakehand.hot.segments import create_segment, list_segments, replay, require_all
+from lakehand.hot.segments import (
+    create_segment,
+    list_segments,
+    replay,
+    require_all,
+    segment_path,
+)
 from lakehand.observe.steps import Step, reached
 from lakehand.storage.local_files import translated
 
@@ -31,6 +38,18 @@ __all__ = ["WriteAheadLog"]
 _PIECES = 512
 
 
+@dataclass(kw_only=True, slots=True)
+class _Tail:
+    """The segment that takes records. One value, so that all of it changes at once."""
+
+    segment: Segment
+    #: -1: it is not open.
+    descriptor: int = -1
+    #: Bytes that belong to records that were taken.
+    length: int = 0
+    is_synced: bool = True
+
+
 class WriteAheadLog:
     """Segments, of which the last one takes records. Calls that write take turns."""
 
@@ -38,13 +57,11 @@ class WriteAheadLog:
         self, directory: Path, segments: list[Segment], *, segment_bytes: int, syncs: bool
     ) -> None:
         self._directory = directory
-        self._segments = segments
+        #: Segments that take no more, by their numbers.
+        self._full = {segment.number: segment for segment in segments[:-1]}
+        self._tail = _Tail(segment=segments[-1])
         self._segment_bytes = segment_bytes
         self._syncs = syncs
-        self._descriptor = -1
-        #: Bytes of the last segment that belong to records that were taken.
-        self._length = 0
-        self._is_synced = True
         self._failure: BaseException | None = None
         #: The newest change that the log has, or had.
         self.sequence = segments[-1].sequence
@@ -74,39 +91,33 @@ class WriteAheadLog:
         return log, log._replayed(committed_epoch)
 
     def _replayed(self, committed_epoch: int) -> Iterator[tuple[int, Scanned]]:
-        for segment in self._segments:
+        last = self._tail.segment
+        for segment in [*self._full.values(), last]:
             self.sequence = segment.sequence
             if segment.epoch <= committed_epoch:
                 continue
-            for record in replay(segment, is_last=segment is self._segments[-1]):
+            for record in replay(segment, is_last=segment is last):
                 if record.sequence <= self.sequence:
                     message = f"records are out of order in {segment.path}"
                     raise HotLogError(message, path=str(segment.path))
                 self.sequence = record.sequence
                 yield segment.epoch, record
-        self._take_up(self._segments[-1])
+        self._tail = _taken_up(last)
         self.drop(committed_epoch)
-
-    def _take_up(self, segment: Segment) -> None:
-        with translated("put", str(segment.path)):
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
-            self._descriptor = os.open(segment.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-            self._length = os.fstat(self._descriptor).st_size
 
     @property
     def epoch(self) -> int:
         """The epoch that records belong to now."""
-        return self._segments[-1].epoch
+        return self._tail.segment.epoch
 
     @property
     def bytes(self) -> int:
         """Size of all segments."""
-        return sum(_size(segment) for segment in self._segments[:-1]) + self._length
+        return sum(_size(segment) for segment in tuple(self._full.values())) + self._tail.length
 
     @property
     def segment_count(self) -> int:
-        return len(self._segments)
+        return len(self._full) + 1
 
     def write(self, records: Sequence[tuple[Kind, int, pa.Buffer]]) -> None:
         """Add records; when this returns they are kept, whatever happens to the process.
@@ -116,44 +127,45 @@ class WriteAheadLog:
         """
         self._require_sound()
         pieces = [piece for record in records for piece in framed(*record)]
-        path = str(self._segments[-1].path)
+        tail = self._tail
         try:
-            with translated("put", path):
-                _write_all(self._descriptor, pieces)
+            with translated("put", str(tail.segment.path)):
+                _write_all(tail.descriptor, pieces)
         except StorageError:
             self._take_back()
             raise
-        self._is_synced = False
+        tail.is_synced = False
         if self._syncs:
             self.sync()
-        self._length += sum(memoryview(piece).nbytes for piece in pieces)
+        tail.length += sum(memoryview(piece).nbytes for piece in pieces)
         self.sequence = records[-1][1]
         reached(Step.HOT_LOGGED)
-        if self._length >= self._segment_bytes:
+        if tail.length >= self._segment_bytes:
             self._rotate(self.epoch)
 
     def sync(self) -> None:
         """Bring what was written to the disk."""
-        if self._is_synced:
+        tail = self._tail
+        if tail.is_synced:
             return
         try:
-            os.fdatasync(self._descriptor)
+            os.fdatasync(tail.descriptor)
         except OSError as error:
             # What the system could not write it may have forgotten: asking again proves nothing.
             self._failure = error
             self._require_sound()
-        self._is_synced = True
+        tail.is_synced = True
 
     def _take_back(self) -> None:
         """Make the log end where it did before a write that failed half-way."""
         try:
-            os.ftruncate(self._descriptor, self._length)
+            os.ftruncate(self._tail.descriptor, self._tail.length)
         except OSError as error:
             self._failure = error
 
     def _require_sound(self) -> None:
         if self._failure is not None:
-            path = str(self._segments[-1].path)
+            path = str(self._tail.segment.path)
             raise HotLogError(
                 f"the log {path} could not be written: {self._failure}",
                 path=path,
@@ -171,29 +183,54 @@ class WriteAheadLog:
     def _rotate(self, epoch: int) -> None:
         # A crash may cut the last segment only: those before it are on the disk as a whole.
         self.sync()
-        number = self._segments[-1].number + 1
-        segment = create_segment(
-            self._directory, number=number, epoch=epoch, sequence=self.sequence
-        )
-        self._take_up(segment)
-        self._segments.append(segment)
+        full = self._tail
+        number = full.segment.number + 1
+        try:
+            segment = create_segment(
+                self._directory, number=number, epoch=epoch, sequence=self.sequence
+            )
+            tail = _taken_up(segment)
+        except BaseException:
+            self._remove(segment_path(self._directory, number))
+            raise
+        self._full[full.segment.number] = full.segment
+        self._tail = tail
+        os.close(full.descriptor)
+
+    def _remove(self, path: Path) -> None:
+        """Remove a segment that could not be begun: behind it the last one would not be the last.
+
+        A crash may cut that one short, which is damage in any other.
+        """
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            self._failure = error
 
     def drop(self, epoch: int) -> None:
         """Delete the segments up to `epoch`, which is in the table; the oldest first."""
-        while self._segments[0].epoch <= epoch:
-            with translated("delete", str(self._segments[0].path)):
-                self._segments[0].path.unlink(missing_ok=True)
-            del self._segments[0]
-            reached(Step.HOT_DROPPING)
+        for number, segment in sorted(self._full.items()):
+            if segment.epoch <= epoch:
+                with translated("delete", str(segment.path)):
+                    segment.path.unlink(missing_ok=True)
+                del self._full[number]
+                reached(Step.HOT_DROPPING)
 
     def close(self) -> None:
-        if self._descriptor >= 0:
+        tail = self._tail
+        if tail.descriptor >= 0:
             try:
                 if self._failure is None:
                     self.sync()
             finally:
-                os.close(self._descriptor)
-                self._descriptor = -1
+                self._tail = _Tail(segment=tail.segment, length=tail.length)
+                os.close(tail.descriptor)
+
+
+def _taken_up(segment: Segment) -> _Tail:
+    with translated("put", str(segment.path)):
+        descriptor = os.open(segment.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        return _Tail(segment=segment, descriptor=descriptor, length=os.fstat(descriptor).st_size)
 
 
 def _size(segment: Segment) -> int:

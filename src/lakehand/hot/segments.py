@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 
     from lakehand.hot.records import Scanned
 
-__all__ = ["HEADER_BYTES", "Segment", "create_segment", "list_segments", "replay", "require_all"]
+__all__ = [
+    "HEADER_BYTES",
+    "Segment",
+    "create_segment",
+    "list_segments",
+    "replay",
+    "require_all",
+    "segment_path",
+]
 
 _logger = get_logger(__name__)
 _NAME = re.compile(r"(?P<number>[0-9]{12})\.wal")
@@ -45,9 +53,13 @@ class Segment:
     sequence: int
 
 
+def segment_path(directory: Path, number: int) -> Path:
+    return directory / f"{number:012d}.wal"
+
+
 def create_segment(directory: Path, *, number: int, epoch: int, sequence: int) -> Segment:
     """Create an empty segment, durably, and with its header or not at all."""
-    path = directory / f"{number:012d}.wal"
+    path = segment_path(directory, number)
     checked = _HEADER.pack(_MAGIC, epoch, number, sequence, 0)[:_CHECKED]
     with translated("put", str(path)):
         file = TemporaryFile(str(path))
