@@ -32,6 +32,7 @@ from lakehand.sink.spark_read import bins_of
 from lakehand.sink.spark_source import LakehandSource
 from lakehand.storage import Fault, FaultKind, FaultStore, open_store
 from lakehand.storage.retry import RetryPolicy
+from support.mortal_writers import compact_now
 from support.sinks import SCHEMA, batch_of, ids_in
 
 LOG = "_delta_log/*.json"
@@ -346,6 +347,19 @@ def test_the_log_of_a_stream_is_folded_as_often_as_its_table_asks_for(place):
     assert (found.version, found.commits_since_checkpoint) == (30, 1)
     assert len(list(place.glob("_delta_log/*.checkpoint.parquet"))) == 3
     assert ids_in(place) == list(range(30))
+
+
+def test_batches_that_come_again_are_known_after_compactions_and_checkpoints(place):
+    for batch in range(12):
+        for _ in range(2):
+            write_batch(place, batch, [batch], query="q", writer_id="w")
+        if batch % 4 == 3:
+            compact_now(place)
+
+    table = lakehand.open_table(place)
+    assert ids_in(place) == list(range(12))
+    assert (table.snapshot().file_count, table.transactions()) == (1, {"w": 11})
+    assert list(place.glob("_delta_log/*.checkpoint.parquet"))
 
 
 def test_a_batch_is_written_once_even_if_its_checkpoint_fails(place):

@@ -10,6 +10,7 @@ import pytest
 
 import lakehand
 from support.mortal_streams import run_stream, write_source
+from support.mortal_writers import compact_now
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -39,7 +40,7 @@ def test_a_stream_killed_around_its_commits_writes_each_batch_once(tmp_path, ora
     assert run_stream(tmp_path, die="after", batch=2) == -signal.SIGKILL
     assert ids_in(table) == [*range(40), *range(100, 140), *range(200, 240)]
 
-    assert run_stream(tmp_path) == 0
+    assert run_stream(tmp_path, then_batches=True) == 0
     expected = [100 * number + i for number in range(4) for i in range(40)]
     assert ids_in(table) == expected
     read = [json.loads(row) for row in oracle.rows(table)]
@@ -51,6 +52,11 @@ def test_a_stream_killed_around_its_commits_writes_each_batch_once(tmp_path, ora
     assert lakehand.open_table(table).transactions() == {query: 3}
     # Batch 2 was written twice: its second files are gone, those of the first kill are vacuum's.
     assert sorted(unnamed_files(table)) == sorted(left)
+
+    # The last driver has also written rows of every type, without a stream.
+    written = json.loads((tmp_path / "rows.json").read_text())
+    assert (len(written), len(set(written))) == (83, 50)
+    assert oracle.rows(tmp_path / "batches") == written
 
 
 @pytest.mark.soak
@@ -79,6 +85,7 @@ def test_streams_killed_at_random_write_each_batch_once(tmp_path, seed):
         write_source(tmp_path / "source", number, range(100 * number, 100 * number + 40))
     for batch in sorted(chance.sample(range(batches), 4)):
         run_stream(tmp_path, die=chance.choice(["before", "after"]), batch=batch)
+        compact_now(tmp_path / "table")
 
     assert run_stream(tmp_path) == 0
     expected = [100 * number + i for number in range(batches) for i in range(40)]

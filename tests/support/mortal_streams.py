@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 from lakehand.engine.session import open_session
 from lakehand.settings import Settings
 from lakehand.sink.spark_source import LakehandSource
+from support.spark_tables import every_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,12 +34,21 @@ def write_source(folder: Path, number: int, ids: range) -> None:
     os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
-def run_stream(folder: Path, *, die: str = "never", batch: int = -1, **options: str) -> int:
+def run_stream(
+    folder: Path,
+    *,
+    die: str = "never",
+    batch: int = -1,
+    then_batches: bool = False,
+    **options: str,
+) -> int:
     """Bring all there is of `folder/source` into `folder/table`; return how the driver ended.
 
-    `die` is "before" or "after" the commit of a batch.
+    `die` is "before" or "after" the commit of a batch. `then_batches`: the driver also writes
+    `folder/batches`, without a stream.
     """
     work = {"folder": str(folder), "die": die, "batch": batch, "options": options}
+    work["then_batches"] = then_batches
     with (folder / "driver.log").open("ab") as log:
         done = subprocess.run(
             [sys.executable, "-m", "support.mortal_streams", json.dumps(work)],
@@ -85,6 +95,21 @@ def _mortal_source(**fate: Any) -> type[LakehandSource]:
     return Source
 
 
+def _write_batches(spark: Any, folder: Path) -> None:
+    """Append rows of every type twice, and replace one part; `rows.json` is what Spark has then."""
+    rows = spark.sql(every_type())
+    one_part = rows.where("part = '1'")
+    source = {"format": "lakehand", "path": str(folder / "batches")}
+    for _ in range(2):
+        rows.write.mode("append").save(partition_by="part", **source)
+    one_part.write.mode("overwrite").save(where="part = '1'", **source)
+    others = rows.where("part <> '1'")
+    # As the oracle has it.
+    spark.conf.set("spark.sql.jsonGenerator.ignoreNullFields", "false")
+    expected = one_part.unionAll(others).unionAll(others).toJSON().collect()
+    (folder / "rows.json").write_text(json.dumps(sorted(expected)))
+
+
 def main() -> None:
     work = json.loads(sys.argv[1])
     folder = Path(work["folder"])
@@ -101,6 +126,8 @@ def main() -> None:
         .start(str(folder / "table"))
     )
     query.awaitTermination()
+    if work["then_batches"]:
+        _write_batches(spark, folder)
     spark.stop()
 
 
