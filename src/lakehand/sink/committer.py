@@ -138,6 +138,7 @@ class DeltaCommitter:
         return Commission(
             token=f"lakehand-{self._session}-{epoch:010d}",
             files=files,
+            table_id=self._target.head.table_id,
             # Not what the writers knew, which may be of long ago: the files were just held against
             # what the table asks of them now, and new files touch nothing that is there.
             base_version=self._target.base_version,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakehand.sink.staging import Staging
     from lakehand.sink.target import Target
 
-__all__ = ["Commission", "collision", "commit_files", "find_commission"]
+__all__ = ["Commission", "collision", "commit_files", "find_commission", "require_same_table"]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -37,6 +37,8 @@ class Commission:
     #: By which it is found again in the table. It stays the same over all tries.
     token: str
     files: tuple[StagedFile, ...]
+    #: The table that it is for, for good: files of another that has its place are not its files.
+    table_id: str | None
     #: Version that it is made from. It moves on only when it is proved that no try has landed.
     base_version: int
     transaction: Transaction | None = None
@@ -68,6 +70,7 @@ def commit_files(
     Raises WriterCollisionError, CommitConflictError or ReplanError (nothing was committed) or
     CommitUnknownError (keep every file, and try the same commission again).
     """
+    require_same_table(target, commission)
     receipt = _find_lost_answer(target, commission) if commission.is_unknown else None
     policy = RetryPolicy(
         max_retries=max_retries,
@@ -104,6 +107,19 @@ def find_commission(target: Target, commission: Commission) -> Receipt | None:
         if version is not None:
             return Receipt(version=version, already_committed=True)
     return None
+
+
+def require_same_table(target: Target, commission: Commission) -> None:
+    """Raise ReplanError if the table was replaced by another since the commission was made."""
+    if commission.table_id != target.head.table_id:
+        raise ReplanError(
+            f"{target.store.url} was deleted and created anew since these rows were written for it",
+            table=target.store.url,
+            expected_version=commission.base_version,
+            hint="nothing was committed; give these rows up, and write them again for the new"
+            " table",
+            retryable=False,
+        )
 
 
 def _find_lost_answer(target: Target, commission: Commission) -> Receipt | None:
@@ -156,7 +172,7 @@ def _change(target: Target, commission: Commission, evolution: Evolution) -> Cha
         "native": evolution.native,
         "parameters": {**commission.parameters, "partitionBy": target.head.partition_columns},
         "transaction": commission.transaction,
-        "table_id": target.head.table_id,
+        "table_id": commission.table_id,
     }
     if not commission.overwrites:
         base = commission.base_version
@@ -184,7 +200,7 @@ def _fits_what_is_there_now(
         target.refresh()
         commission.base_version = target.base_version
         is_same = before.rules == target.head.rules or commission.staging is not None
-        return is_same and before.table_id == target.head.table_id
+        return is_same and commission.table_id == target.head.table_id
     return commission.overwrites
 
 

@@ -119,6 +119,7 @@ class SinkContext:
             token=f"lakehand-{self.session}-{label}-{uuid.uuid4().hex[:12]}",
             files=files,
             staging=staging,
+            table_id=staging.table_id,
             base_version=self.target.base_version,
             overwrites=self.options.overwrites,
             where=self.options.where,

@@ -130,6 +130,7 @@ class _Writing:
             token=self._name,
             files=files,
             staging=staging,
+            table_id=staging.table_id,
             base_version=self._target.base_version,
             transaction=self._mark,
             overwrites=self._options.overwrites,

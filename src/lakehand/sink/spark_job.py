@@ -167,6 +167,7 @@ class WriteJob:
         return Commission(
             token=token,
             files=tuple(file for descriptor in descriptors for file in descriptor.files),
+            table_id=descriptors[0].table_id if descriptors else self.target.head.table_id,
             base_version=min(bases),
             transaction=mark,
             overwrites=self.options.overwrites,

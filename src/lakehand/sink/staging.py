@@ -39,6 +39,12 @@ class Staging:
         self._staged: tuple[StagedFile, ...] | None = None
 
     @property
+    def table_id(self) -> str | None:
+        """The table that the files are written for."""
+        head = self._target.head if self._layout is None else self._layout.head
+        return head.table_id
+
+    @property
     def holds_changes(self) -> bool:
         """Whether there is anything to commit although there are no files."""
         return False

@@ -126,7 +126,13 @@ def _bring_in(
 def _commission(target: Target, mark: Transaction) -> Commission:
     """Return what leaves a mark, and no rows."""
     token = f"lakehand-{uuid.uuid4().hex}"
-    return Commission(token=token, files=(), base_version=target.base_version, transaction=mark)
+    return Commission(
+        token=token,
+        files=(),
+        table_id=target.head.table_id,
+        base_version=target.base_version,
+        transaction=mark,
+    )
 
 
 def _is_in_table(target: Target, mark: Transaction | None) -> bool:

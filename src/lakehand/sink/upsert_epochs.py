@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 from lakehand.errors import CommitConflictError, CommitUnknownError
 from lakehand.observe.steps import Step, reached
 from lakehand.rows.upsert import AlreadyThere, Mark
-from lakehand.sink.committing import Commission, collision, commit_files, find_commission
+from lakehand.sink.committing import (
+    Commission,
+    collision,
+    commit_files,
+    find_commission,
+    require_same_table,
+)
 from lakehand.sink.staging import Staging
 
 if TYPE_CHECKING:
@@ -60,6 +66,7 @@ def commit_changes(
     Raises as `commit_files` does.
     """
     target, gathered = upserting.target, staging.gathered
+    require_same_table(target, commission)
     receipt = find_commission(target, commission) if commission.is_unknown else None
     if receipt is not None:
         gathered.close()
