@@ -48,11 +48,18 @@ def test_lite_does_not_call_files_gone_that_are_only_set_aside(lake):
     assert state(lake) == {"latestCommitVersionOutsideOfRetentionWindow": 1}
 
 
-def test_lite_refuses_where_commits_are_gone_and_full_makes_it_start_over(lake):
+def test_lite_refuses_where_commits_are_gone(lake):
     lake.table.checkpoint()
     lake.store.delete([commit_key(0)])
     with pytest.raises(RefusedError, match="version 0 is no longer in the log"):
         lake.vacuum(mode="lite")
+
+
+def test_full_makes_lite_start_over_and_writes_nothing_where_it_does_so_anyway(lake):
+    lake.vacuum(grace="0")
+    assert not lake.store.exists(STATE)
+    lake.vacuum(mode="lite")
+    assert state(lake) == {"latestCommitVersionOutsideOfRetentionWindow": 1}
     lake.vacuum()
     assert state(lake) == {}
 

@@ -244,6 +244,7 @@ def test_what_the_disk_says_becomes_a_typed_error(store, root, monkeypatch, numb
             act("x", b"")
         assert type(raised.value) is kind
         assert raised.value.store_code == errno.errorcode[number]
+        assert bool(raised.value.hint) == (kind is AccessDeniedError)
     assert list(store.list()) == []
     assert leftovers(root) == []
 

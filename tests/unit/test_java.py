@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from lakehand.engine import java
@@ -81,3 +85,20 @@ def test_a_program_that_cannot_be_run_has_no_version(make_home):
     (home / "bin" / "java").write_text("not a program")
 
     assert java_version(home) is None
+
+
+def test_a_java_that_does_not_run_spark_is_no_fault_of_lakehand(make_home):
+    # In a process of its own: PySpark leaves the pipe of a Java open that does not start.
+    program = (
+        "from lakehand.engine.session import open_session\n"
+        "from lakehand.errors import EngineError\n"
+        "from lakehand.settings import Settings\n"
+        "try:\n    open_session(Settings(environment={}))\n"
+        "except EngineError as error:\n    print(error)\n"
+    )
+    environment = {**os.environ, "JAVA_HOME": str(make_home("broken", "17.0.1"))}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("Spark could not be started: ")
+    assert "--engine local" in done.stdout

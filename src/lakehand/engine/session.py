@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.engine.base import TASK_ATTEMPTS
 from lakehand.engine.java import find_java
+from lakehand.errors import EngineError
 
 if TYPE_CHECKING:
     from lakehand.settings import Settings
@@ -40,13 +41,25 @@ def open_session(settings: Settings) -> tuple[Any, bool]:
     if remote is not None:
         if not remote.startswith("sc://"):
             _prepare_jvm(remote)
-        return SparkSession.builder.remote(remote).getOrCreate(), True
+        return _started(SparkSession.builder.remote(remote)), True
     master = settings["master"] or DEFAULT_MASTER
     _prepare_jvm(master)
     builder = SparkSession.builder.master(master)
     for name, value in {**_QUIET, **(_LOOPBACK if _is_local(master) else {})}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate(), True
+    return _started(builder), True
+
+
+def _started(builder: Any) -> Any:
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        # Spark raises what it has: errors of its own, of py4j, of gRPC.
+        reason = str(error).partition("\n")[0]
+        raise EngineError(
+            f"Spark could not be started: {reason}",
+            hint="what Spark printed says more; without Spark: --engine local",
+        ) from error
 
 
 def _prepare_jvm(master: str) -> None:

@@ -37,7 +37,12 @@ _MAX_TARGET_BYTES = 160
 _SYNCED_BYTES = 64 * 2**20
 
 _MISSING = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
-_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+#: What helps, by the error.
+_DENIED = {
+    errno.EACCES: "look at owner and mode of it, and of the directories above",
+    errno.EPERM: "look at owner and attributes of it, and of the directories above",
+    errno.EROFS: "the disk is mounted for reading only",
+}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -55,7 +60,8 @@ def translated(operation: str, path: str) -> Iterator[None]:
             kind = StoreQuotaError
         code = errno.errorcode.get(error.errno or 0)
         message = f"{operation} failed on {path}: {error.strerror}"
-        raise kind(message, path=path, operation=operation, store_code=code) from error
+        hint = _DENIED.get(error.errno or 0)
+        raise kind(message, hint=hint, path=path, operation=operation, store_code=code) from error
 
 
 def sync_directory(path: str) -> None:

@@ -52,6 +52,8 @@ def forgotten_files(store: Store, *, before: datetime) -> Forgotten:
 
 def note_vacuumed(store: Store, version: int | None) -> None:
     """Note that all files removed up to `version` are gone; None: a listing has told, not this."""
+    if version is None and _last_vacuumed(store) < 0:
+        return
     state = {} if version is None else {_STATE_MEMBER: version}
     store.put(_STATE_KEY, json.dumps(state, separators=(",", ":")).encode())
 
