@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import resource
+import signal
 import threading
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
@@ -236,6 +239,65 @@ def test_a_log_that_could_not_be_synced_takes_no_more(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(HotLogError, match="could not be written"):
         write(log, 2, 2)
+
+
+def interrupt_once(monkeypatch, call):
+    """Let Ctrl-C be pressed when the next such call of the system returns."""
+    real, pressed = getattr(os, call), []
+
+    def interrupted(*given):
+        result = real(*given)
+        if not pressed:
+            pressed.append(call)
+            os.kill(os.getpid(), signal.SIGINT)
+        return result
+
+    monkeypatch.setattr(os, call, interrupted)
+
+
+@contextmanager
+def full_disk(path):
+    """Let no file grow beyond the size of `path` and a few bytes more."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("call", ["writev", "fdatasync"])
+def test_an_interrupted_write_does_not_move_the_end_of_the_log(tmp_path, monkeypatch, call):
+    """A write that fails later is taken back to where the last one ended that was acknowledged."""
+    log, _ = open_log(tmp_path)
+    write(log, 1, 1)
+    interrupt_once(monkeypatch, call)
+    with pytest.raises(KeyboardInterrupt):
+        write(log, 2, 2)
+    write(log, 3, 3)
+    [path] = tmp_path.glob("*.wal")
+    with full_disk(path), pytest.raises(StoreQuotaError):
+        write(log, 4, 4)
+    write(log, 5, 5)
+    log.close()
+
+    assert open_log(tmp_path)[1] == [(0, 1, [1]), (0, 3, [3]), (0, 5, [5])]
+
+
+def test_a_write_that_cannot_be_taken_back_ends_the_log(tmp_path, monkeypatch):
+    """Nobody is told that nothing was taken, and nothing is written behind what is in doubt."""
+    log, _ = open_log(tmp_path)
+    write(log, 1, 1)
+    [path] = tmp_path.glob("*.wal")
+    monkeypatch.setattr(os, "ftruncate", lambda *_: (_ for _ in ()).throw(OSError(5, "broken")))
+    with full_disk(path), pytest.raises(HotLogError, match="broken"):
+        write(log, 2, 2)
+    with pytest.raises(HotLogError, match="could not be written"):
+        write(log, 3, 3)
+    log.close()
+    monkeypatch.undo()
+
+    assert open_log(tmp_path)[1] == [(0, 1, [1])]
 
 
 def refuse_once(monkeypatch):

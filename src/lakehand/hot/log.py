@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from lakehand.errors import HotLogError, StorageError
+from lakehand.errors import HotLogError
 from lakehand.hot.records import framed
 from lakehand.hot.segments import (
     create_segment,
@@ -36,6 +36,7 @@ __all__ = ["WriteAheadLog"]
 
 #: Pieces that one call writes at most; the system's limit is 1,024.
 _PIECES = 512
+_INTERRUPTED = InterruptedError("a write was interrupted, and could not be taken back")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -122,23 +123,28 @@ class WriteAheadLog:
     def write(self, records: Sequence[tuple[Kind, int, pa.Buffer]]) -> None:
         """Add records; when this returns they are kept, whatever happens to the process.
 
-        What `syncs` keeps them over a loss of power, too. StorageError: none of them was taken.
-        HotLogError: nobody knows, and this log takes no more.
+        What `syncs` keeps them over a loss of power, too. HotLogError: nobody knows, and this log
+        takes no more. Whatever else it raises: all of them were taken if `sequence` is theirs, and
+        none otherwise.
         """
         self._require_sound()
         pieces = [piece for record in records for piece in framed(*record)]
         tail = self._tail
+        length = tail.length + sum(memoryview(piece).nbytes for piece in pieces)
+        # Until it is known where the records end: whatever interrupts us, wherever it does.
+        self._failure = _INTERRUPTED
         try:
             with translated("put", str(tail.segment.path)):
                 _write_all(tail.descriptor, pieces)
-        except StorageError:
+            tail.is_synced = False
+            if self._syncs:
+                self.sync()
+        except HotLogError:
+            raise
+        except BaseException:
             self._take_back()
             raise
-        tail.is_synced = False
-        if self._syncs:
-            self.sync()
-        tail.length += sum(memoryview(piece).nbytes for piece in pieces)
-        self.sequence = records[-1][1]
+        tail.length, self.sequence, self._failure = length, records[-1][1], None
         reached(Step.HOT_LOGGED)
         if tail.length >= self._segment_bytes:
             self._rotate(self.epoch)
@@ -157,11 +163,18 @@ class WriteAheadLog:
         tail.is_synced = True
 
     def _take_back(self) -> None:
-        """Make the log end where it did before a write that failed half-way."""
+        """Make the log end where it did before a write that failed, over a loss of power, too.
+
+        HotLogError if it cannot be.
+        """
+        tail = self._tail
         try:
-            os.ftruncate(self._tail.descriptor, self._tail.length)
+            os.ftruncate(tail.descriptor, tail.length)
+            os.fdatasync(tail.descriptor)
         except OSError as error:
             self._failure = error
+            self._require_sound()
+        tail.is_synced, self._failure = True, None
 
     def _require_sound(self) -> None:
         if self._failure is not None:
