@@ -33,8 +33,11 @@ def test_each_case_is_held_against_lance_at_the_same_work():
 
 
 def test_the_first_run_stands_apart_and_other_rows_are_called_so():
-    results = found(one=result(9, 3, 2, 4), lance=result(8, 2, is_equal=False))
+    counted = result(7, 1)
+    results = found(one=result(9, 3, 2, 4), counts=counted, lance=result(8, 2, is_equal=False))
     text = table(results)
+    # Its process has compacted before, in another case.
+    assert "| 1.00 | 1.00 | 0.50x | 1.0 | 100 | | equal |" in text
     assert "| **lakehand** `compact` | 3.00 | 4.00 | 1.50x | 3.0 | 100 | 9.00 | equal |" in text
     assert "| 2.00 | 2.00 | 1.00x | 2.0 | 100 | 8.00 | **not equal** |" in text
     assert not all_equal(results)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,9 +22,11 @@ __all__ = [
     "DATA_DIRECTORY",
     "NATIVE_TYPE",
     "data_files",
+    "described",
     "file_table",
     "find_fragments",
     "fragment_keys",
+    "fragments_by_number",
     "has_fragments",
 ]
 
@@ -78,9 +81,24 @@ def _native(fragment: Any) -> dict[str, Any]:
     deletions = fragment.deletion_file
     return {
         "id": fragment.id,
-        "files": [f"{DATA_DIRECTORY}/{file.path}" for file in fragment.files],
+        "files": [f"{DATA_DIRECTORY}/{_name(file)}" for file in fragment.files],
         "deletions": deletions and deletions.path(fragment.id),
     }
+
+
+def _name(file: Any) -> str:
+    # Asked for its path, a file of the library makes a class each time.
+    return str(vars(file).get("_path") or file.path)
+
+
+def described(fragment: Any) -> dict[str, Any]:
+    """Return how Lance describes a fragment; its own way copies every number of every file."""
+    metadata = fragment.metadata
+    files = [
+        {name.removeprefix("_"): value for name, value in vars(file).items()}
+        for file in metadata.files
+    ]
+    return {**replace(metadata, files=[]).to_json(), "files": files}
 
 
 def data_files(files: pa.Table, rows: Sequence[int] | None = None) -> tuple[DataFile, ...]:
@@ -97,11 +115,12 @@ def fragment_keys(files: pa.Table) -> list[str]:
 
 def has_fragments(dataset: Any, inputs: Sequence[DataFile]) -> bool:
     """Say whether a dataset has all fragments of `inputs` as they are."""
-    known = _by_id(dataset)
+    known = fragments_by_number(dataset)
     return all(_is_known(file, known) for file in inputs)
 
 
-def _by_id(dataset: Any) -> dict[int, Any]:
+def fragments_by_number(dataset: Any) -> dict[int, Any]:
+    """Return the fragments of a dataset in its order."""
     return {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
 
 
@@ -110,9 +129,18 @@ def _is_known(file: DataFile, known: Mapping[int, Any]) -> bool:
     return fragment is not None and _native(fragment.metadata).items() <= file.native.items()
 
 
-def find_fragments(dataset: Any, inputs: Sequence[DataFile], *, table: str) -> list[Any]:
-    """Return the fragments of `inputs` in the table's order; CorruptLogError if one is gone."""
-    known = _by_id(dataset)
+def find_fragments(
+    dataset: Any,
+    inputs: Sequence[DataFile],
+    *,
+    table: str,
+    known: Mapping[int, Any] | None = None,
+) -> list[Any]:
+    """Return the fragments of `inputs` in the table's order; CorruptLogError if one is gone.
+
+    `known` are those of the dataset, where somebody has them already.
+    """
+    known = fragments_by_number(dataset) if known is None else known
     for file in inputs:
         if not _is_known(file, known):
             raise CorruptLogError(

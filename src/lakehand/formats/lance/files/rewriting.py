@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakehand.errors import CorruptFileError
 from lakehand.formats.lance.connect import load_lance
 from lakehand.formats.lance.files.deletions import FRAGMENT
-from lakehand.formats.lance.files.fragments import DATA_DIRECTORY
+from lakehand.formats.lance.files.fragments import DATA_DIRECTORY, described
 from lakehand.model.work import StagedFile
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _REWRITE = "rewrite"
 
 def run_task(dataset: Any, fragments: Sequence[Any], options: Mapping[str, Any]) -> str:
     """Write the rows of `fragments` into new ones; return Lance's own account of it."""
-    metadata = [fragment.metadata.to_json() for fragment in fragments]
+    metadata = [described(fragment) for fragment in fragments]
     asked = {**options, "data_storage_version": dataset.data_storage_version}
     task = load_lance().optimize.CompactionTask.from_json(
         json.dumps(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from lakehand.formats.lance.connect import address, load_lance
-from lakehand.formats.lance.files.fragments import DATA_DIRECTORY
+from lakehand.formats.lance.files.fragments import DATA_DIRECTORY, described
 from lakehand.formats.lance.files.rewriting import staged_files
 from lakehand.formats.lance.files.staged import open_empty
 
@@ -45,7 +45,7 @@ def _account(dataset: Any, replaced: Sequence[Any], new: list[dict[str, Any]]) -
 
     Where rows went is left out: there is no index that would have to know.
     """
-    old = [fragment.metadata.to_json() for fragment in replaced]
+    old = [described(fragment) for fragment in replaced]
     metrics = {
         "fragments_removed": len(old),
         "fragments_added": len(new),

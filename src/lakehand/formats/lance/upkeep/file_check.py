@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CorruptLogError
 from lakehand.formats.lance.connect import said
-from lakehand.formats.lance.files.fragments import find_fragments
+from lakehand.formats.lance.files.fragments import find_fragments, fragments_by_number
 from lakehand.model.verification import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -61,16 +61,17 @@ def _findings_of_files(fragment: dict[str, Any], sizes: dict[str, int]) -> Itera
 
 def check_rows(store: Store, dataset: Any, files: Sequence[DataFile]) -> Iterator[Finding]:
     """Decode the rows of fragments one after the other, and count them."""
+    known = fragments_by_number(dataset)
     for file in files:
-        finding = _decode(store, dataset, file)
+        finding = _decode(store, dataset, file, known)
         if finding is not None:
             yield finding
 
 
-def _decode(store: Store, dataset: Any, file: DataFile) -> Finding | None:
+def _decode(store: Store, dataset: Any, file: DataFile, known: Mapping[int, Any]) -> Finding | None:
     expected = (file.rows or 0) - file.deleted_rows
     try:
-        (fragment,) = find_fragments(dataset, [file], table=store.url)
+        (fragment,) = find_fragments(dataset, [file], table=store.url, known=known)
         found = sum(batch.num_rows for batch in fragment.to_batches())
     except (CorruptLogError, OSError, ValueError, RuntimeError) as error:
         return Finding(
