@@ -347,6 +347,32 @@ def test_a_file_that_could_not_be_begun_does_not_make_the_one_before_it_whole(
     assert open_log(tmp_path)[1] == [(0, 1, [1])]
 
 
+@contextmanager
+def no_more_files():
+    """Let no file be opened any more."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_change_is_taken_when_no_file_can_be_begun_after_it(tmp_path, caplog):
+    """It is in the log: who were told otherwise would write it twice."""
+    log, _ = open_log(tmp_path, segment_bytes=SMALL)
+    with no_more_files():
+        for sequence in (1, 2, 3):
+            write(log, sequence, *range(1000))
+    assert log.segment_count == 1
+    write(log, 4, *range(1000))
+    assert log.segment_count == 2
+    log.close()
+
+    assert [entry.event for entry in caplog.records] == ["hot_log_stuck"]
+    assert [sequence for _, sequence, _ in open_log(tmp_path)[1]] == [1, 2, 3, 4]
+
+
 def test_many_changes_share_one_sync(tmp_path, monkeypatch):
     log, _ = open_log(tmp_path)
     syncs, real, entered = [], os.fdatasync, threading.Event()

@@ -7,11 +7,12 @@ all about what is in the table: segments up to it are waste, those above it are 
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from lakehand.errors import HotLogError
+from lakehand.errors import HotLogError, StorageError
 from lakehand.hot.records import framed
 from lakehand.hot.segments import (
     create_segment,
@@ -20,6 +21,7 @@ from lakehand.hot.segments import (
     require_all,
     segment_path,
 )
+from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.storage.local_files import translated
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WriteAheadLog"]
 
+_logger = get_logger(__name__)
 #: Pieces that one call writes at most; the system's limit is 1,024.
 _PIECES = 512
 _INTERRUPTED = InterruptedError("a write was interrupted, and could not be taken back")
@@ -64,6 +67,8 @@ class WriteAheadLog:
         self._segment_bytes = segment_bytes
         self._syncs = syncs
         self._failure: BaseException | None = None
+        #: Whether the last try to begin another segment for a full one has failed.
+        self._is_stuck = False
         #: The newest change that the log has, or had.
         self.sequence = segments[-1].sequence
 
@@ -147,7 +152,21 @@ class WriteAheadLog:
         tail.length, self.sequence, self._failure = length, records[-1][1], None
         reached(Step.HOT_LOGGED)
         if tail.length >= self._segment_bytes:
+            self._go_on_elsewhere()
+
+    def _go_on_elsewhere(self) -> None:
+        """Begin another segment of this epoch; if it cannot be, the long one grows on.
+
+        What was written is kept: who hears of a failure would write it again.
+        """
+        try:
             self._rotate(self.epoch)
+            self._is_stuck = False
+        except StorageError as error:
+            if not self._is_stuck:
+                message = "The log goes on in a file that is full, as no other can be begun: %s"
+                log_event(_logger, logging.WARNING, "hot_log_stuck", message, error.message)
+            self._is_stuck = True
 
     def sync(self) -> None:
         """Bring what was written to the disk."""
