@@ -89,6 +89,34 @@ def test_an_epoch_that_landed_unknown_survives_its_rollback_and_is_skipped(place
     assert ids_in(place) == [1, 2]
 
 
+class SlowPuts(FaultStore):
+    """Keeps what was put into the log: it may reach the store after all answers."""
+
+    def put_if_absent(self, key, data):
+        self.__dict__.setdefault("late", {})[key] = data
+        return super().put_if_absent(key, data)
+
+
+@pytest.mark.parametrize("answers", range(7))
+def test_a_put_that_lands_late_names_files_that_are_there_whatever_failed_since(place, answers):
+    put = Fault(kind=FaultKind.FAIL_BEFORE, operation="put_if_absent", key=LOG, times=None)
+    get = Fault(kind=FaultKind.FAIL_BEFORE, operation="get", key="*1.json", times=None)
+    rest = Fault(kind=FaultKind.FAIL_BEFORE, key="_delta_log*", skip=answers, times=0)
+    store = SlowPuts(open_store(place), [put, get, rest])
+    with DeltaSink(store, writer_id="w") as sink:
+        with pytest.raises(CommitUnknownError):
+            write_epoch(sink, 1, [1, 2])
+        get.times, rest.times, rest._seen = 0, None, 0
+        with pytest.raises(LakehandError):
+            sink.commit_epoch()
+        assert sink.epoch_state is EpochState.UNKNOWN
+        put.times = rest.times = 0
+        sink.rollback_epoch()
+        [(key, data)] = store.late.items()
+        (place / key).write_bytes(data)
+        assert ids_in(place) == [1, 2]
+
+
 def test_an_overwrite_whose_outcome_is_unknown_is_made_once(place):
     lakehand.open_table(place).append(batch_of([7]))
     put = Fault(kind=FaultKind.LOST_ANSWER, operation="put_if_absent", key=LOG)

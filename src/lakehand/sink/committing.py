@@ -22,6 +22,7 @@ from lakehand.storage.retry import RetryPolicy
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lakehand.model.head import TableHead
     from lakehand.model.work import StagedFile, Transaction
     from lakehand.observe.clock import Clock
     from lakehand.sink.staging import Staging
@@ -70,7 +71,7 @@ def commit_files(
     Raises WriterCollisionError, CommitConflictError or ReplanError (nothing was committed) or
     CommitUnknownError (keep every file, and try the same commission again).
     """
-    require_same_table(target, commission)
+    require_same_table(commission, target.head)
     receipt = _find_lost_answer(target, commission) if commission.is_unknown else None
     policy = RetryPolicy(
         max_retries=max_retries,
@@ -109,12 +110,12 @@ def find_commission(target: Target, commission: Commission) -> Receipt | None:
     return None
 
 
-def require_same_table(target: Target, commission: Commission) -> None:
+def require_same_table(commission: Commission, head: TableHead) -> None:
     """Raise ReplanError if the table was replaced by another since the commission was made."""
-    if commission.table_id != target.head.table_id:
+    if commission.table_id != head.table_id:
         raise ReplanError(
-            f"{target.store.url} was deleted and created anew since these rows were written for it",
-            table=target.store.url,
+            f"{head.table} was deleted and created anew since these rows were written for it",
+            table=head.table,
             expected_version=commission.base_version,
             hint="nothing was committed; give these rows up, and write them again for the new"
             " table",
@@ -125,18 +126,24 @@ def require_same_table(target: Target, commission: Commission) -> None:
 def _find_lost_answer(target: Target, commission: Commission) -> Receipt | None:
     """Look for a try that got no answer. If it landed, so did whatever came with its files."""
     receipt = find_commission(target, commission)
-    if receipt is not None:
+    if receipt is None:
+        # That another table is there says nothing of a put that may still land in it.
+        require_same_table(commission, target.handle.head())
+    else:
         target.refresh()
     return receipt
 
 
 def _try(target: Target, commission: Commission, change: Change) -> Receipt:
     # Until a loss is proved, the table may have it: whatever interrupts us, from here on.
-    commission.is_unknown = True
+    was_unknown, commission.is_unknown = commission.is_unknown, True
     try:
         receipt = target.handle.commit(change, token=commission.token, checkpoint=False)
     except LakehandError as error:
-        commission.is_unknown = isinstance(error, CommitUnknownError)
+        # Only who finds versions of others in the way knows that no earlier try lands any more.
+        is_lost = isinstance(error, CommitConflictError | ReplanError)
+        is_open = was_unknown and not is_lost
+        commission.is_unknown = is_open or isinstance(error, CommitUnknownError)
         if isinstance(error, CommitConflictError) and not error.retryable:
             raise collision(target, commission.transaction) from error
         raise

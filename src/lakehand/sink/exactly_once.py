@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from lakehand.errors import CommitUnknownError, LakehandError, SinkStateError
+from lakehand.errors import LakehandError, SinkStateError
 from lakehand.model.work import Transaction
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.sink.committing import find_commission
@@ -226,12 +226,12 @@ class ExactlyOnce:
         work = epoch.committing
         try:
             return self._wait_for(work)
-        except LakehandError as error:
+        except LakehandError:
             if work.done():
                 # What is known now is known; the next call tries again.
                 epoch.committing = None
                 self._is_stale = True
-                is_unknown = isinstance(error, CommitUnknownError)
+                is_unknown = commission.is_unknown
                 epoch.state = EpochState.UNKNOWN if is_unknown else EpochState.STAGED
             raise
 

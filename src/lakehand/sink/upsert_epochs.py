@@ -66,7 +66,7 @@ def commit_changes(
     Raises as `commit_files` does.
     """
     target, gathered = upserting.target, staging.gathered
-    require_same_table(target, commission)
+    require_same_table(commission, target.head)
     receipt = find_commission(target, commission) if commission.is_unknown else None
     if receipt is not None:
         gathered.close()
