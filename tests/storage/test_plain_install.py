@@ -1,0 +1,82 @@
+"""What `pip install lakehand` brings is enough: nothing is borrowed from what tests install."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakehand
+
+pytestmark = pytest.mark.server
+
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+#: Runs commands in a process that finds no module but its own and the named ones.
+PROGRAM = """
+import json, sys
+hidden, commands = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in hidden:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+from lakehand.cli.main import run
+sys.exit(max(run(command) for command in commands))
+"""
+
+
+def installed_with(names: list[str]) -> set[str]:
+    """Return the distributions that come with these, themselves included."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
+        if name not in found:
+            found.add(name)
+            waiting += [
+                re.match(r"[\w.-]+", line)[0]
+                for line in metadata.requires(name) or ()
+                if "extra ==" not in line and "sys_platform ==" not in line
+            ]
+    return found
+
+
+def hidden_modules() -> list[str]:
+    """Return the modules of all distributions that a plain installation does not bring."""
+    wanted = tomllib.loads(PROJECT.read_text())["project"]["dependencies"]
+    known = installed_with([re.match(r"[\w.-]+", line)[0] for line in wanted]) | {"lakehand"}
+    owners = metadata.packages_distributions()
+    return [
+        module
+        for module, names in owners.items()
+        if not any(re.sub(r"[-_.]+", "-", name).lower() in known for name in names)
+    ]
+
+
+def test_tables_on_s3_need_only_what_the_package_asks_for(s3_server):
+    uri = s3_server.new_uri()
+    options = s3_server.options
+    table = lakehand.create_table(uri, pa.schema([("id", pa.int64())]), storage_options=options)
+    table.append(pa.table({"id": [1, 2]}))
+    flags = [f"--storage-option={name}={value}" for name, value in options.items()]
+    verbs = (["inspect"], ["vacuum"], ["inspect", "--orphans"], ["history"])
+    commands = [[*words, uri, *flags] for words in verbs]
+    hidden = hidden_modules()
+    assert {"deltalake", "pytest"} <= set(hidden)
+
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(hidden), json.dumps(commands)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
