@@ -149,6 +149,12 @@ def test_tombstones_stand_in_for_commits_that_were_cleaned_away():
     assert keys(protection) == {"a", "b", "c", "d", "e"}
 
 
+def test_tombstones_that_the_newest_checkpoint_has_forgotten_still_stand_in():
+    store = cleaned_log()
+    put_checkpoint(store, 4, [*START, add("b"), add("e")])
+    assert keys(protected_files(store, since=day(1))) == {"a", "b", "c", "d", "e"}
+
+
 def test_a_promise_beyond_what_tombstones_remember_is_refused():
     with pytest.raises(RefusedError, match="log begins with version 3"):
         protected_files(cleaned_log(), since=day(-5))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from lakehand.formats.delta.log.listing import LogListing
+    from lakehand.formats.delta.log.source import LogSource
     from lakehand.storage import Store
 
 __all__ = ["file_retention", "protected_files", "protected_since"]
@@ -60,9 +61,10 @@ def protected_files(
     if from_version is not None:
         oldest = min(oldest, max(from_version, listing.earliest_version or 0))
     named = Named(store)
-    load_soundly(store, oldest, lambda segment: _take_live(named, store, segment))
+    load_soundly(store, oldest, lambda segment: _take_oldest(named, store, segment, since))
     _take_added(named, store, listing, after=oldest, newest=newest)
-    load_soundly(store, newest, lambda segment: _take_tombstones(named, store, segment, since))
+    if newest > oldest:
+        load_soundly(store, newest, lambda segment: _take_newest(named, store, segment, since))
     pinned = Named(store)
     if from_version is not None:
         # A stream reads commits one by one, also those before the first version that can be put
@@ -70,7 +72,7 @@ def protected_files(
         before = tuple(v for v in sorted(listing.commits) if from_version < v <= oldest)
         pinned.take_commits(listing, before, kinds=("add", "remove"))
     for version in sorted(set(pinned_versions)):
-        load_soundly(store, version, lambda segment: _take_live(pinned, store, segment))
+        load_soundly(store, version, lambda segment: _take_pinned(pinned, store, segment))
     return _protection(named, pinned, oldest=oldest, newest=newest)
 
 
@@ -131,10 +133,26 @@ def _written_at(segment: LogSegment) -> datetime:
     return max(times)
 
 
-def _take_live(named: Named, store: Store, segment: LogSegment) -> None:
+def _take_oldest(named: Named, store: Store, segment: LogSegment, since: datetime) -> None:
+    """Take what is live, and what was removed: later checkpoints may have forgotten that."""
     with open_log_source(store, segment) as source:
-        relation = live_relation(source, "add", ("deletionVector",))
-        named.take(source, f"SELECT path_key, deletionVector FROM {relation}")
+        _take_live(named, source)
+        _take_tombstones(named, source, since)
+
+
+def _take_newest(named: Named, store: Store, segment: LogSegment, since: datetime) -> None:
+    with open_log_source(store, segment) as source:
+        _take_tombstones(named, source, since)
+
+
+def _take_pinned(named: Named, store: Store, segment: LogSegment) -> None:
+    with open_log_source(store, segment) as source:
+        _take_live(named, source)
+
+
+def _take_live(named: Named, source: LogSource) -> None:
+    relation = live_relation(source, "add", ("deletionVector",))
+    named.take(source, f"SELECT path_key, deletionVector FROM {relation}")
 
 
 def _take_added(
@@ -146,16 +164,15 @@ def _take_added(
     named.take_commits(listing, versions, kinds=("add",))
 
 
-def _take_tombstones(named: Named, store: Store, segment: LogSegment, since: datetime) -> None:
+def _take_tombstones(named: Named, source: LogSource, since: datetime) -> None:
     """Take what was removed after `since` by the removal's own time, which may be another clock's.
 
     A removal without a time may have been at any time.
     """
     cutoff = int(since.timestamp() * 1000)
-    with open_log_source(store, segment) as source:
-        relation = live_relation(source, "remove", ("deletionTimestamp", "deletionVector"))
-        named.take(
-            source,
-            f"SELECT path_key, deletionVector FROM {relation} "
-            f"WHERE coalesce(deletionTimestamp, {cutoff}) >= {cutoff}",
-        )
+    relation = live_relation(source, "remove", ("deletionTimestamp", "deletionVector"))
+    named.take(
+        source,
+        f"SELECT path_key, deletionVector FROM {relation} "
+        f"WHERE coalesce(deletionTimestamp, {cutoff}) >= {cutoff}",
+    )
