@@ -20,7 +20,7 @@ from lakehand.model.work import GroupResult, StagedFile
 from lakehand.retention import garbage, quarantine
 from lakehand.retention.crew import Crew
 from lakehand.retention.deleting import Deleted
-from lakehand.retention.pins import Pin, put_pin
+from lakehand.retention.pins import Pin, list_pins, put_pin, unpin
 from lakehand.runs import Run
 from lakehand.storage import DeleteFailure, open_store
 from lakehand.storage.tree_listing import list_directories
@@ -237,6 +237,18 @@ def test_a_pin_that_comes_while_vacuum_deletes_is_heard(lake):
     report = lake.vacuum(grace="0", on_progress=pin_late)
     assert report.files_deleted == 1
     assert lake.files == {"live.parquet", "dead.parquet"}
+
+
+def test_a_pin_that_moves_to_another_version_while_vacuum_deletes_is_heard(lake):
+    put_pin(lake.store, Pin(name="audit", version=1, created_at=lake.clock.now()))
+
+    def move(progress):
+        if progress.phase == "deleting" and list_pins(lake.store)[0].version == 1:
+            unpin(lake.store, "audit")
+            put_pin(lake.store, Pin(name="audit", version=0, created_at=lake.clock.now()))
+
+    assert lake.vacuum(grace="0", on_progress=move).files_deleted == 0
+    assert "dead.parquet" in lake.files
 
 
 def test_a_clone_that_is_declared_while_vacuum_deletes_is_heard(lake):

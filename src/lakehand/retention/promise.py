@@ -43,6 +43,7 @@ class Held:
     #: Bare names of files that clones refer to.
     names: pa.ChunkedArray
     holders: tuple[Holder, ...] = ()
+    pins: tuple[Pin, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -133,6 +134,7 @@ def hold(table: FormatTable, pins: list[Pin]) -> Held:
         from_version=min((version or 0 for version in streamed), default=None),
         names=pa.chunked_array(names, pa.string()),
         holders=tuple(holders),
+        pins=tuple(pins),
     )
 
 

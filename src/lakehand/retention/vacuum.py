@@ -226,9 +226,8 @@ class _Vacuum:
         promise, now = self._promise, self._promise.clock.now()
         newest = promise.protection.newest_version
         self._garbage.keep_protected(self._table.protected_since(version=newest))
-        known = {holder.name for holder in promise.held.holders}
         pins = [pin for pin in list_pins(self._store) if pin.is_in_force(now)]
-        new = [pin for pin in pins if pin.name not in known]
+        new = [pin for pin in pins if pin not in promise.held.pins]
         if new:
             held = hold(self._table, new)
             self._garbage.keep_protected(protect(self._table, held, since=now))
