@@ -111,6 +111,16 @@ def test_tricks_in_a_url_are_refused(uri):
         parse_location(uri)
 
 
+def test_a_url_with_one_slash_is_no_path(tmp_path, monkeypatch):
+    with pytest.raises(ValidationError) as caught:
+        parse_location("s3:/lake/events")
+    assert caught.value.hint == "write it as s3://bucket/path, with two slashes"
+    with pytest.raises(ValidationError, match="dbfs:// is no kind of store"):
+        parse_location("dbfs:/mnt/lake")
+    monkeypatch.chdir(tmp_path)
+    assert parse_location("./s3:/x").path == parse_location(Path("s3:/x")).path
+
+
 def test_credentials_in_a_url_are_refused_and_not_repeated():
     with pytest.raises(ValidationError) as raised:
         parse_location("s3://key:hush-hush@lake/events")

@@ -107,7 +107,7 @@ def parse_location(uri: str | Path) -> Location:
         raise ValidationError("the path of the table is empty", field="uri", value=text)
     if match := _HADOOP_FILE.fullmatch(text):
         return _local(unquote(match["path"]))
-    if isinstance(uri, Path) or not (match := _URL.fullmatch(text)):
+    if isinstance(uri, Path) or not (match := _URL.fullmatch(text) or _OTHER_URI.fullmatch(text)):
         return _local(text)
     return _parse_url(match["scheme"].lower(), match["authority"], match["path"])
 
@@ -146,7 +146,11 @@ def _parse_url(scheme: str, authority: str, path: str) -> Location:
             hint=f"use a path or one of {known}",
         )
     if scheme != "file" and not authority:
-        raise ValidationError(f"the URL names no bucket: {scheme}://{authority}{path}", field="uri")
+        raise ValidationError(
+            f"the URL names no bucket: {scheme}://{authority}{path}",
+            field="uri",
+            hint=f"write it as {scheme}://bucket/path, with two slashes",
+        )
     if ":" in authority.rpartition("@")[0]:
         raise ValidationError(
             f"the {scheme}:// URL holds credentials",
