@@ -306,6 +306,37 @@ def test_a_table_with_a_column_of_bookkeeping_is_refused(tmp_path):
         table.upsert(pa.table({"id": [1], "_op": ["D"]}), key=["id"])
 
 
+@pytest.mark.parametrize("form", [None, "_op", "__weight"])
+def test_no_name_of_a_column_is_in_the_way(tmp_path, form):
+    names = ["id", "number", "live", "__lakehand_sign", "_ts_ms", "c0", "k0"]
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    table = lakehand.create_table(tmp_path / "t", schema, engine="local")
+    table.append(pa.table({name: [1, 2] for name in names}))
+    given = pa.table({"id": [2, 3], **{name: [20, 30] for name in names[1:]}})
+    if form is not None:
+        given = given.append_column(form, pa.array({"_op": ["U", "I"], "__weight": [1, 1]}[form]))
+
+    table.upsert(given, key=["id"])
+
+    found = [tuple(row.values()) for row in table.to_arrow().to_pylist()]
+    assert sorted(found) == [(1,) * 7, (2, *(20,) * 6), (3, *(30,) * 6)]
+
+
+@pytest.mark.parametrize("name", ["__lakehand_file", "__LAKEHAND_POSITION", "__lakehand_row_id"])
+def test_names_under_which_rows_are_found_are_refused(tmp_path, name):
+    schema = pa.schema([("id", pa.int64()), (name, pa.int64())])
+    table = lakehand.create_table(tmp_path / "t", schema, engine="local")
+    given = pa.table({"id": [1], name: [1]})
+    for call in (
+        lambda: table.upsert(given, key=["id"]),
+        lambda: table.delete_keys(given.select(["id"]), key=["id"]),
+        lambda: table.delete(where="id = 1"),
+        lambda: table.deduplicate(key=["id"]),
+    ):
+        with pytest.raises(RefusedError, match=f"a column '{name}'"):
+            call()
+
+
 def test_rows_keep_their_ids(tmp_path):
     path = make(tmp_path / "t", *BEFORE, **PROPERTIES["vectors"], **TRACKED)
     before = identities(path)

@@ -8,8 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from lakehand.errors import RefusedError
+from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -29,7 +32,10 @@ __all__ = [
     "PlacedColumns",
     "Positions",
     "RowChange",
+    "require_no_reserved_names",
 ]
+
+_RESERVED = frozenset({FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION})
 
 #: What happened to a row, for readers of changes: it went, it came, or it was one and is another.
 RowChange = Literal["gone", "came", "replaced", "replacing"]
@@ -54,6 +60,19 @@ class HiddenRows:
     files: tuple[tuple[StagedFile, DataFile], ...]
     #: What was written to say which rows are deleted.
     objects: tuple[StagedFile, ...]
+
+
+def require_no_reserved_names(names: Iterable[str], *, table: str) -> None:
+    """Raise RefusedError if a column has a name under which rows are told where they lie."""
+    for name in names:
+        if name.lower() in _RESERVED:
+            raise RefusedError(
+                f"rows of {table} cannot be found: it has a column {name!r}, a name under which"
+                " lakehand keeps where a row lies",
+                table=table,
+                operation="delete",
+                hint="nothing was written; rename the column",
+            )
 
 
 class FormatRows(Protocol):

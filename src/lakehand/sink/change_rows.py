@@ -46,7 +46,7 @@ class ChangeRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of what `fit` returns: those of the table, all of which may be null, and SIGN."""
+        """Columns of what `fit` returns: those of the table, all of which may be null, then SIGN."""
         optional = [pa.field(column.name, column.type) for column in self._schema]
         return pa.schema([*optional, (SIGN, pa.int64())])
 
@@ -60,7 +60,7 @@ class ChangeRows:
         SchemaMismatchError if they do not fit, UnknownColumnError if they have no key.
         """
         self._require_plain_table()
-        changes = read_changes(batch)
+        changes = read_changes(batch, columns=self._schema.names)
         self._take_form(changes.form)
         self._require_key(changes.rows)
         if changes.form is Form.ZSET:

@@ -22,7 +22,7 @@ from lakehand.rows.incoming import LIVE, NUMBER
 from lakehand.rows.sameness import key_value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     import duckdb
 
@@ -68,16 +68,17 @@ class Changes:
     form: Form
 
 
-def read_changes(batch: pa.RecordBatch) -> Changes:
+def read_changes(batch: pa.RecordBatch, *, columns: Collection[str] = ()) -> Changes:
     """Tell the rows of a batch from what it says happened to them.
 
-    A batch that says nothing holds rows that are to be in the table.
+    A batch that says nothing holds rows that are to be in the table. `columns` of the table are of
+    its rows, whatever they are called.
     """
     names = batch.schema.names
     if OPERATION in names and WEIGHT in names:
         message = f"rows have both {OPERATION} and {WEIGHT}: a changelog has one of them"
         raise ValidationError(message, field=WEIGHT)
-    rows = batch.select([name for name in names if name not in BOOKKEEPING])
+    rows = batch.select([name for name in names if name in columns or name not in BOOKKEEPING])
     if WEIGHT in names:
         return Changes(rows=rows, signs=_weights(batch.column(WEIGHT)), form=Form.ZSET)
     if OPERATION in names:
@@ -109,13 +110,12 @@ def collapse(
 ) -> pa.Table:
     """Return what is to become of each key: `k0`, `k1`, ..., NUMBER and LIVE, by NUMBER.
 
-    `changes` has the columns of the table, SIGN, and NUMBER in the order in which they came.
-    DuplicateKeyError if more than one row of a key is to stay.
+    `changes` has the columns of the table, whatever they are called, then SIGN, and NUMBER in the
+    order in which they came. DuplicateKeyError if more than one row of a key is to stay.
     """
-    names = {name: f"c{n}" for n, name in enumerate(changes.column_names)}
-    session.register("changes", changes.rename_columns(list(names.values())))
-    keys = [key_value(names[column.name], column.type) for column in key.schema]
-    query = _QUERIES[form](changes.schema, names, keys)
+    given = _Given.of(changes.schema, key)
+    session.register("changes", changes.rename_columns(given.names))
+    query = _QUERIES[form](given)
     session.execute(f"CREATE OR REPLACE TEMP TABLE collapsed AS {query}")
     session.unregister("changes")
     _require_one_row_a_key(session, key)
@@ -127,35 +127,55 @@ def collapse(
     return found.cast(pa.schema([*kinds, (NUMBER, pa.int64()), (LIVE, pa.bool_())]))
 
 
-def _last_change(_schema: pa.Schema, names: dict[str, str], keys: Sequence[str]) -> str:
-    number, sign = names[NUMBER], names[SIGN]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Given:
+    """Changes in SQL: columns by their place, so that no name of a table is in the way."""
+
+    #: Of all columns.
+    names: list[str]
+    #: Of the table's columns, equal ones spelled equal, and of the key among them.
+    values: list[str]
+    keys: list[str]
+    sign: str
+    number: str
+
+    @classmethod
+    def of(cls, schema: pa.Schema, key: KeyColumns) -> _Given:
+        *own, sign, number = [f"c{n}" for n in range(len(schema))]
+        spelled = [key_value(n, t) for n, t in zip(own, schema.types[:-2], strict=True)]
+        places = {name: place for place, name in enumerate(schema.names[:-2])}
+        return cls(
+            names=[*own, sign, number],
+            values=spelled,
+            keys=[spelled[places[name]] for name in key.names],
+            sign=sign,
+            number=number,
+        )
+
+
+def _last_change(given: _Given) -> str:
     return (
-        f"SELECT {_spelled(keys)}, max({number}) AS {NUMBER},"
-        f" arg_max({sign}, {number}) > 0 AS {LIVE}, 1 AS candidates"
-        f" FROM changes GROUP BY {', '.join(keys)}"
+        f"SELECT {_spelled(given.keys)}, max({given.number}) AS {NUMBER},"
+        f" arg_max({given.sign}, {given.number}) > 0 AS {LIVE}, 1 AS candidates"
+        f" FROM changes GROUP BY {', '.join(given.keys)}"
     )
 
 
-def _every_row(_schema: pa.Schema, names: dict[str, str], keys: Sequence[str]) -> str:
+def _every_row(given: _Given) -> str:
     return (
-        f"SELECT {_spelled(keys)}, max({names[NUMBER]}) AS {NUMBER}, true AS {LIVE},"
-        f" count(*) AS candidates FROM changes GROUP BY {', '.join(keys)}"
+        f"SELECT {_spelled(given.keys)}, max({given.number}) AS {NUMBER}, true AS {LIVE},"
+        f" count(*) AS candidates FROM changes GROUP BY {', '.join(given.keys)}"
     )
 
 
-def _sum_of_weights(schema: pa.Schema, names: dict[str, str], keys: Sequence[str]) -> str:
-    number, sign = names[NUMBER], names[SIGN]
-    values = [
-        key_value(names[column.name], column.type)
-        for column in schema
-        if column.name not in {NUMBER, SIGN}
-    ]
+def _sum_of_weights(given: _Given) -> str:
+    number, sign = given.number, given.sign
     sums = (
-        f"SELECT {_spelled(keys)}, sum({sign}) AS weight,"
+        f"SELECT {_spelled(given.keys)}, sum({sign}) AS weight,"
         f" max({number}) FILTER ({sign} > 0) AS coming, max({number}) AS changed"
-        f" FROM changes GROUP BY {', '.join(values)} HAVING sum({sign}) <> 0"
+        f" FROM changes GROUP BY {', '.join(given.values)} HAVING sum({sign}) <> 0"
     )
-    grouped = ", ".join(f"k{n}" for n in range(len(keys)))
+    grouped = ", ".join(f"k{n}" for n in range(len(given.keys)))
     return (
         f"SELECT {grouped}, coalesce(max(coming) FILTER (weight > 0), max(changed)) AS {NUMBER},"
         f" count(*) FILTER (weight > 0) > 0 AS {LIVE},"

@@ -14,7 +14,7 @@ from lakehand.rows.incoming import NUMBER, Incoming
 from lakehand.rows.session import open_session
 from lakehand.rows.upsert import upsert
 from lakehand.rows.workshop import Call
-from lakehand.sink.changelog import SIGN, Form, collapse
+from lakehand.sink.changelog import Form, collapse
 from lakehand.sink.spool import Spool
 
 if TYPE_CHECKING:
@@ -92,7 +92,8 @@ class Gathered:
         limits = replace(TaskLimits.of(self._settings), threads=usable_cores())
         with open_session(limits) as session:
             winners = collapse(session, changes, self._rows.key, form=form)
-        rows = changes.drop_columns([SIGN, NUMBER])
+        # By their places: the table may have columns that are called like those two.
+        rows = changes.select(list(range(changes.num_columns - 2)))
         return Incoming(key=self._rows.key, rows=rows, winners=winners, rows_given=changes.num_rows)
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ import pyarrow.types as pat
 from lakehand.errors import RefusedError, UnknownColumnError
 from lakehand.formats.lance.connect import open_dataset
 from lakehand.formats.lance.log.manifests import has_detached_versions
+from lakehand.formats.rows import require_no_reserved_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,6 +86,7 @@ def _is_blob(field: pa.Field) -> bool:
 def require_deletion(store: Store, snapshot: Snapshot, *, keys: Sequence[str]) -> None:
     """Raise RefusedError if rows may not be deleted, or `keys` do not tell rows apart."""
     require(store, "rewrite", snapshot)
+    require_no_reserved_names(snapshot.schema.names, table=store.url)
     for name in keys:
         if name not in snapshot.schema.names:
             raise UnknownColumnError(name, snapshot.schema.names)

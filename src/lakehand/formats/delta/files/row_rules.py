@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lakehand.errors import RefusedError, UnknownColumnError
 from lakehand.formats.delta.protocol.features import require_write
 from lakehand.formats.delta.protocol.schema import PrimitiveType
+from lakehand.formats.rows import require_no_reserved_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,7 @@ def require_deletion(state: DeltaState, *, table: str, keys: Sequence[str]) -> N
             feature="appendOnly",
             hint="nothing was written",
         )
+    require_no_reserved_names(state.schema.names, table=table)
     for name in keys:
         _require_plain(state, name, table=table)
 
