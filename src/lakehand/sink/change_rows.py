@@ -46,7 +46,7 @@ class ChangeRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of what `fit` returns: those of the table, all of which may be null, then SIGN."""
+        """Columns of what `fit` returns: the table's, all of them optional, and SIGN at last."""
         optional = [pa.field(column.name, column.type) for column in self._schema]
         return pa.schema([*optional, (SIGN, pa.int64())])
 
