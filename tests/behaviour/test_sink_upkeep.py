@@ -108,6 +108,20 @@ def test_a_sink_that_is_closed_in_haste_stops_what_is_under_way(place, monkeypat
     assert ids_in(place) == [1, 2, 3, 4, 5]
 
 
+def test_a_table_in_order_is_kept_in_order(place):
+    with tasks_inline():
+        table = lakehand.open_table(place, engine="local")
+        table.append(batch_of(list(range(1000, 50_000)), 0))
+        table.cluster(by="id", curve="linear")
+        with DeltaSink(place, writer_id="w", **ON) as sink:
+            write_epochs(sink, 5)
+            context = sink._opened_context
+    assert context.metrics.compactions == 1
+    orders = table._handle.stored_orders(table.snapshot())
+    assert orders.to_pylist() == ["linear(id)", "linear(id)"]
+    assert ids_in(place) == [1, 2, 3, 4, 5, *range(1000, 50_000)]
+
+
 def test_a_table_is_vacuumed_at_the_interval_of_all_its_sinks(place):
     vacuums = []
     for writer in ("w", "v"):
