@@ -6,6 +6,7 @@ import json
 
 import bench_cluster
 import bench_deduplicate
+import bench_skipping
 import pytest
 from sections import PAGE
 
@@ -31,7 +32,11 @@ def clustered(results, queries):
     return {**AROUND, "before": content(), "results": results, "queries": queries}
 
 
-@pytest.mark.parametrize("section", [bench_cluster.SECTION, bench_deduplicate.SECTION])
+@pytest.mark.parametrize(
+    "section",
+    [bench_cluster.SECTION, bench_deduplicate.SECTION, bench_skipping.SECTION],
+    ids=lambda section: section.name,
+)
 def test_the_page_shows_the_stored_results(section):
     page = PAGE.read_text()
     found = json.loads(section.results.read_text()) if section.results.exists() else None
@@ -87,3 +92,15 @@ def test_other_rows_after_a_deduplication_are_called_so():
     assert bench_deduplicate.table(found).endswith(
         "| 3.00 | 3.00 | 1.50x | 3.0 | 100 | **not equal** |"
     )
+
+
+def test_hilbert_must_skip_at_least_what_delta_spark_skips_either_way():
+    rates = dict.fromkeys(bench_skipping.LABELS, 0.5)
+    layouts = {name: {"files": 60, "skip_rate": rate} for name, rate in rates.items()}
+    entry = {"columns": 2, "spread": "uniform", **layouts}
+    worse = {**entry, "delta-spark zorder": {"files": 60, "skip_rate": 0.51}}
+    assert bench_skipping.meets_goal(entry)
+    assert not bench_skipping.meets_goal(worse)
+    text = bench_skipping.table({**AROUND, "results": [entry, worse]})
+    assert "| 2, uniform | 50.0% of 60 | 50.0% of 60 | 51.0% of 60 |" in text
+    assert text.endswith("in 1 of 2 cases.")
