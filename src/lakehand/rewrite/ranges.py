@@ -7,6 +7,7 @@ memory waits on local disk.
 
 from __future__ import annotations
 
+from array import array
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import StoreQuotaError
+from lakehand.rewrite.arrow_memory import give_back
 from lakehand.storage.prefetch import fetch_ahead
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ __all__ = ["Arranged", "KeyRanges", "RangeSpool", "arrange", "arranged_before", 
 _KEY = "__lakehand_sort_key"
 #: Parts of a task's memory, and of its disk, for all ranges that wait to be sorted.
 _WAITING_SHARE, _DISK_SHARE = 16, 2
+#: What cannot be counted takes about this much of it, however little there is.
+_UNCOUNTED_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -125,10 +129,11 @@ def _bounds(numbers: np.ndarray, ranges: int) -> list[int]:
 
 
 def _sort_range(
-    waiting: tuple[int, list[pa.RecordBatch]], *, sort_keys: SortKeys
+    waiting: tuple[int, list[pa.RecordBatch]], *, sort_keys: SortKeys, limits: TaskLimits
 ) -> tuple[int, list[pa.RecordBatch]]:
     """Return the rows of one range in their order, without their keys."""
     number, pieces = waiting
+    give_back(limits)
     rows = pa.Table.from_batches(pieces)
     keys = rows.column(rows.num_columns - 1).to_numpy()
     plain = rows.remove_column(rows.num_columns - 1)
@@ -147,15 +152,15 @@ def _take(rows: pa.Table, places: pa.Array) -> pa.RecordBatch:
 
 
 def sorted_rows(
-    spool: RangeSpool, division: Division, *, threads: int
+    spool: RangeSpool, division: Division, *, limits: TaskLimits
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Stream the rows of all ranges in their order, with the number of their file.
 
     The next ranges are sorted meanwhile.
     """
-    sort = partial(_sort_range, sort_keys=division.sort_keys)
+    sort = partial(_sort_range, sort_keys=division.sort_keys, limits=limits)
     file_of = division.ranges.owners(division.files).tolist()
-    for number, batches in fetch_ahead(spool.take(), sort, window=threads):
+    for number, batches in fetch_ahead(spool.take(), sort, window=limits.threads):
         yield from ((file_of[number], batch) for batch in batches)
 
 
@@ -163,8 +168,10 @@ class RangeSpool:
     """Keeps the pieces of all ranges until they are sorted, some in memory and some on disk."""
 
     def __init__(self, ranges: int, *, limits: TaskLimits) -> None:
-        self._pieces: list[list[pa.RecordBatch | tuple[int, int]]] = [[] for _ in range(ranges)]
-        self._memory_left = limits.memory_bytes // _WAITING_SHARE
+        self._kept: list[list[pa.RecordBatch]] = [[] for _ in range(ranges)]
+        #: Where pieces begin on disk, each with its size behind it: there may be very many.
+        self._spilled = [array("Q") for _ in range(ranges)]
+        self._memory_left = limits.memory_bytes // _WAITING_SHARE - _UNCOUNTED_BYTES
         self._disk_bytes = limits.scratch_bytes // _DISK_SHARE
         self._schema: pa.Schema | None = None
         scratch = limits.scratch_directory
@@ -182,7 +189,7 @@ class RangeSpool:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._pieces.clear()
+        self._kept.clear()
         self._reader.close()
         self._file.close()
         self._directory.cleanup()
@@ -193,7 +200,7 @@ class RangeSpool:
         self._memory_left -= piece.nbytes
         # A small piece would keep the memory of all that it was divided from: no more after this.
         if self._memory_left >= 0:
-            self._pieces[number].append(piece)
+            self._kept[number].append(piece)
             return
         self._memory_left = -1
         content = piece.serialize()
@@ -202,7 +209,7 @@ class RangeSpool:
             raise _no_room(self._file.name, f"no more than {self._disk_bytes:,} bytes are allowed")
         with self._within_room():
             self._file.write(content)
-        self._pieces[number].append((start, content.size))
+        self._spilled[number].extend((start, content.size))
 
     @contextmanager
     def _within_room(self) -> Iterator[None]:
@@ -215,15 +222,14 @@ class RangeSpool:
         """Yield each range that has some with its pieces, and forget them."""
         with self._within_room():
             self._file.flush()
-        for number, pieces in enumerate(self._pieces):
-            self._pieces[number] = []
+        for number, spilled in enumerate(self._spilled):
+            pieces, self._kept[number] = self._kept[number], []
+            # Nothing is kept after the first piece that was not: these came later.
+            pieces += map(self._loaded, spilled[::2], spilled[1::2])
             if pieces:
-                yield number, [self._loaded(piece) for piece in pieces]
+                yield number, pieces
 
-    def _loaded(self, piece: pa.RecordBatch | tuple[int, int]) -> pa.RecordBatch:
-        if not isinstance(piece, tuple):
-            return piece
-        start, size = piece
+    def _loaded(self, start: int, size: int) -> pa.RecordBatch:
         self._reader.seek(start)
         return pa.ipc.read_record_batch(self._reader.read_buffer(size), self._schema)
 

@@ -23,6 +23,7 @@ from lakehand.observe import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import total_digest
+from lakehand.rewrite.arrow_memory import frugal_arrow
 from lakehand.rewrite.cuts import Division
 from lakehand.rewrite.proving import DECODINGS, Decoding, check_outputs
 from lakehand.rewrite.ranges import RangeSpool, arrange, arranged_before, sorted_rows
@@ -163,12 +164,13 @@ class _Shuffle:
         directory = worker.output_directory(self.group.inputs)
         stem = self.task.run.reserve(self.group.id, f"p{part}", directory=directory)
         ranges = self.division.ranges
-        with RangeSpool(len(ranges), limits=limits) as spool, watch.measure("write"):
+        spooling = RangeSpool(len(ranges), limits=limits)
+        with frugal_arrow(limits), spooling as spool, watch.measure("write"):
             for piece in pieces:
                 arranged = arranged_before(_unpack(piece), ranges=ranges)
                 for number, rows in arranged.pieces():
                     spool.add(number, rows)
-            ordered = sorted_rows(spool, self.division, threads=limits.threads)
+            ordered = sorted_rows(spool, self.division, limits=limits)
             outputs = write_apart(self.task, self.group, ordered, stem=stem)
         reached(Step.TASK_WRITTEN)
         with Digester(worker.moved_rows) as digester, watch.measure("prove"):

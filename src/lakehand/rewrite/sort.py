@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from lakehand.model.order import order_of
 from lakehand.model.work import Group, GroupResult
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.digest import Digester
+from lakehand.rewrite.arrow_memory import frugal_arrow
 from lakehand.rewrite.cuts import Division
 from lakehand.rewrite.proving import prove_outputs
 from lakehand.rewrite.ranges import RangeSpool, arrange, sorted_rows
@@ -49,6 +50,11 @@ _SLACK = 2.0
 
 def sort_group(task: RewriteTask, group: Group, *, decoding: Decoding) -> GroupResult:
     """Write the rows of `group` in its order and prove them; ProofError if that fails."""
+    with frugal_arrow(task.limits):
+        return _sorted(task, group, decoding=decoding)
+
+
+def _sorted(task: RewriteTask, group: Group, *, decoding: Decoding) -> GroupResult:
     worker, watch = task.worker, Stopwatch(task.run.clock)
     stem = task.run.reserve(group.id, directory=worker.output_directory(group.inputs))
     order = order_of(group.order, group.curve)
@@ -100,7 +106,7 @@ def _in_order(
         for chunk in fetch_ahead(chain([first], chunks), arranged, window=limits.threads):
             for number, piece in chunk.pieces():
                 spool.add(number, piece)
-        yield from sorted_rows(spool, division, threads=limits.threads)
+        yield from sorted_rows(spool, division, limits=limits)
 
 
 def expected_files(group: Group) -> int:
@@ -148,11 +154,18 @@ def gathered(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.
     """Join batches into tables of about so many bytes."""
     held: list[pa.RecordBatch] = []
     size = 0
-    for batch in batches:
-        held.append(batch)
-        size += batch.nbytes
+    for part in (part for batch in batches for part in _parts(batch, most_bytes)):
+        held.append(part)
+        size += part.nbytes
         if size >= most_bytes:
             yield pa.Table.from_batches(held)
             held, size = [], 0
     if held:
         yield pa.Table.from_batches(held)
+
+
+def _parts(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Divide a batch of long rows: those who read it count rows, and never fewer than some."""
+    count = min(batch.num_rows, -(-batch.nbytes // most_bytes))
+    bounds = [number * batch.num_rows // count for number in range(count + 1)] if count else []
+    yield from (batch.slice(start, end - start) for start, end in pairwise(bounds))

@@ -1,0 +1,42 @@
+"""What a sort holds at once: bytes are counted, and Arrow's memory is given back."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from lakehand.formats.worker import TaskLimits
+from lakehand.rewrite.arrow_memory import frugal_arrow
+from lakehand.rewrite.sort import gathered
+
+KIB = 2**10
+LONG = pa.record_batch({"id": range(64), "text": ["x" * KIB] * 64})
+
+
+def test_long_rows_are_divided_by_bytes():
+    tables = list(gathered([LONG, LONG], 16 * KIB))
+
+    assert all(table.nbytes < 2 * 16 * KIB for table in tables)
+    assert [n for table in tables for n in table["id"].to_pylist()] == [*range(64), *range(64)]
+
+
+def test_a_row_longer_than_all_that_is_allowed_comes_alone():
+    tables = list(gathered([LONG.slice(0, 3)], 10))
+
+    assert [table.num_rows for table in tables] == [1, 1, 1]
+
+
+def test_short_rows_and_no_rows_are_joined():
+    [table] = gathered([LONG.slice(0, 1), LONG.slice(0, 0), LONG.slice(1, 2)], KIB**2)
+
+    assert table["id"].to_pylist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("memory", "is_other"), [(256 * KIB**2, True), (2 * KIB**3, False)])
+def test_a_task_with_little_memory_has_another_pool_until_it_ends(memory, is_other):
+    usual = pa.default_memory_pool().backend_name
+    with frugal_arrow(TaskLimits(memory_bytes=memory)):
+        meanwhile = pa.default_memory_pool().backend_name
+
+    assert (meanwhile != usual) == is_other
+    assert pa.default_memory_pool().backend_name == usual
