@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
+from pyroaring import BitMap64
 
 from lakehand.cli.main import run
 from lakehand.errors import LakehandError, RefusedError, ValidationError
+from lakehand.formats.delta.files.deletion_vectors import write_deletion_vectors
 from lakehand.formats.delta.protocol.names import commit_key
 from lakehand.retention.pinning import make_pin
-from lakehand.retention.pins import list_pins
-from support.hand_written_logs import add, remove
+from lakehand.retention.pins import list_pins, unpin
+from support.hand_written_logs import add, protocol, remove
 from support.lakes import Lake
 
 STATE = "_delta_log/_last_vacuum_info"
@@ -93,6 +95,25 @@ def test_a_version_whose_files_are_gone_cannot_be_pinned(lake):
     with pytest.raises(LakehandError):
         make_pin(lake.table, "never", {"version": 99}, clock=lake.clock)
     assert list_pins(lake.store) == []
+
+
+def test_a_version_whose_deletion_vector_is_gone_cannot_be_pinned(lake):
+    lake.commit(protocol("deletionVectors", reader=["deletionVectors"]))
+    [old] = write_deletion_vectors(lake.store, [BitMap64([0])])
+    [new] = write_deletion_vectors(lake.store, [BitMap64([0, 1])])
+    first = add("live.parquet", rows=9, deletionVector=old.to_json())
+    lake.commit(remove("live.parquet", at_ms=0), first)
+    second = add("live.parquet", rows=9, deletionVector=new.to_json())
+    lake.commit(remove("live.parquet", at_ms=0, deletionVector=old.to_json()), second)
+    lake.wait(days=8)
+    make_pin(lake.table, "new", {"version": 4}, clock=lake.clock)
+    make_pin(lake.table, "old", {"version": 3}, clock=lake.clock)
+    unpin(lake.store, "old")
+    lake.vacuum(grace="0")
+    assert not lake.store.exists(old.path)
+    with pytest.raises(RefusedError, match=old.path):
+        make_pin(lake.table, "old", {"version": 3}, clock=lake.clock)
+    assert [pin.name for pin in list_pins(lake.store)] == ["new"]
 
 
 def offsets(lake, batch, version, *, done, starting=False, name="stream"):

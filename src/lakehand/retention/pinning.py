@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow.compute as pc
 
 from lakehand.errors import LakehandError, RefusedError, ValidationError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lakehand.formats.base import FormatTable
+    from lakehand.model.snapshot import Snapshot
     from lakehand.observe.clock import Clock
 
 __all__ = ["make_pin"]
@@ -58,10 +60,8 @@ def _check(table: FormatTable, pin: Pin) -> None:
     hold(table, [pin])
     if pin.version is None:
         return
-    pinned = pc.unique(table.snapshot(version=pin.version).files["path"])
-    live = table.snapshot().files["path"]
-    gone = pinned.filter(pc.invert(pc.is_in(pinned, value_set=live))).to_pylist()
-    missing = [path for path in gone if not _is_there(table, path)]
+    pinned, live = table.snapshot(version=pin.version), table.snapshot()
+    missing = table.missing_files(table.data_files(pinned, _rows_in_doubt(pinned, live)))
     if missing:
         raise RefusedError(
             f"version {pin.version} of {table.store.url} cannot be read any more: {missing[0]} and"
@@ -73,6 +73,13 @@ def _check(table: FormatTable, pin: Pin) -> None:
         )
 
 
-def _is_there(table: FormatTable, path: str) -> bool:
-    store, key = table.store.resolve(path)
-    return store.exists(key)
+def _rows_in_doubt(pinned: Snapshot, live: Snapshot) -> list[int]:
+    """Return which files of `pinned` vacuum may have taken: what the newest version has is there.
+
+    Which rows of a file are deleted may be told elsewhere than the newest version tells it.
+    """
+    is_live = pc.is_in(pinned.files["path"], value_set=pc.unique(live.files["path"]))
+    has_deleted_rows = pc.greater(pc.fill_null(pinned.files["deleted_rows"], 0), 0)
+    in_doubt = pc.or_(pc.invert(is_live), has_deleted_rows)
+    rows: list[int] = np.flatnonzero(in_doubt.to_numpy()).tolist()
+    return rows if pinned.version != live.version else []
