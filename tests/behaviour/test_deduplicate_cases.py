@@ -21,9 +21,9 @@ from lakehand.errors import (
 )
 from lakehand.formats.delta.files import row_deletion
 from lakehand.rows import deduplicate as story
-from lakehand.rows import removal
+from lakehand.rows import labour, removal
 from lakehand.rows.sameness import Sameness
-from support.compactions import compact_inline, open_table
+from support.compactions import InlineRunner, compact_inline, open_table
 from support.deduplications import (
     PROPERTIES,
     SCHEMA,
@@ -123,6 +123,22 @@ def test_hashes_may_be_divided_among_many_tasks(tmp_path, monkeypatch):
     assert contents(tmp_path / "t") == kept(batches, keep="last")
     assert (report.duplicates_removed, report.files_after) == (130, 1)
     assert report.duplicate_distribution == {5: 10, 2: 40}
+
+
+def test_the_driver_compares_nothing_itself(tmp_path, monkeypatch):
+    for value in range(2):
+        append(tmp_path / "t", rows((1, 0, value), (value + 5, 0, 9)))
+    ran = []
+
+    class Recording(InlineRunner):
+        def run(self, function, *arguments, **options):
+            ran.append(type(function).__name__)
+            return super().run(function, *arguments, **options)
+
+    monkeypatch.setattr(labour, "open_runner", lambda *_args, **_options: Recording())
+    lakehand.open_table(tmp_path / "t", engine="local").deduplicate(key=["id"])
+
+    assert ran == ["HashTask", "CompareTask", "ValuesTask", "RankTask", "RemovalTask"]
 
 
 def test_rows_that_are_deleted_already_are_no_duplicates_and_stay_deleted(tmp_path):

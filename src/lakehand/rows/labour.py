@@ -47,7 +47,7 @@ class Labour:
 
         if not payloads:
             return []
-        runner: Runner = HERE if _bytes_of(payloads) <= self.inline_bytes else self.runner
+        runner: Runner = HERE if _are_small(payloads, self.inline_bytes) else self.runner
         outcomes = runner.run(task, payloads, run=self.ledger, on_result=count, cancel=self.cancel)
         for outcome in outcomes:
             if outcome.failure is not None:
@@ -55,8 +55,10 @@ class Labour:
         return [outcome.result or {} for outcome in outcomes]
 
 
-def _bytes_of(payloads: Sequence[Mapping[str, Any]]) -> int:
-    return sum(int(file["bytes"]) for payload in payloads for file in payload.get("files", ()))
+def _are_small(payloads: Sequence[Mapping[str, Any]], most_bytes: int) -> bool:
+    """Say whether tasks read so little; of those that read no files nobody knows."""
+    sizes = [int(file["bytes"]) for payload in payloads for file in payload.get("files", ())]
+    return bool(sizes) and sum(sizes) <= most_bytes
 
 
 @contextmanager
