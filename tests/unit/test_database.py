@@ -7,6 +7,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -15,6 +16,9 @@ import pytest
 
 from lakehand.parquet import database
 from lakehand.parquet.database import connect, lease
+
+#: The threads of this process.
+_TASKS = Path("/proc/self/task")
 
 IN_A_FORK = """
 import os
@@ -94,8 +98,20 @@ def test_a_database_with_limits_is_left_to_the_next_who_has_the_same(tmp_path):
         assert second.sql("SELECT * FROM remains").fetchall() == [(1,)]
         with lease(limits, spill_directory=str(tmp_path)) as at_the_same_time:
             assert not at_the_same_time.sql("SHOW TABLES").fetchall()
-    with lease({**limits, "threads": 2}, spill_directory=str(tmp_path)) as other:
+    with lease({**limits, "memory_limit": "99MB"}, spill_directory=str(tmp_path)) as other:
         assert not other.sql("SHOW TABLES").fetchall()
+
+
+def test_a_database_has_the_threads_that_were_asked_for_only_while_it_is_used():
+    limits = {"async_threads": 0, "memory_limit": "98MB"}
+    with lease({**limits, "threads": 1}):
+        pass
+    alone = len([*_TASKS.iterdir()])
+    for threads in (3, 1, 2):
+        with lease({**limits, "threads": threads}) as connection:
+            assert connection.sql("SELECT current_setting('threads')").fetchall() == [(threads,)]
+            assert len([*_TASKS.iterdir()]) == alone + threads - 1
+        assert len([*_TASKS.iterdir()]) == alone
 
 
 def test_nobody_gets_a_database_that_failed():

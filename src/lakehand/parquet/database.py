@@ -51,10 +51,17 @@ def lease(
 
     What does not fit into its memory goes to `spill_directory`, by default that of the system.
     """
-    purpose = f"{os.getpid()} {spill_directory} {config}"
-    database = _take_idle(purpose) or _open_with(config, spill_directory)
+    limits = {name: value for name, value in config.items() if name != "threads"}
+    purpose = f"{os.getpid()} {spill_directory} {limits}"
+    database = _take_idle(purpose) or _open_with({**limits, "threads": 1}, spill_directory)
     with _connection(database) as connection:
+        connection.execute(
+            f"SET threads = {config['threads']}" if "threads" in config else "RESET threads"
+        )
         yield connection
+        # A thread that stays without work makes malloc give all free memory back, which the next
+        # who need it have cleared again.
+        connection.execute("SET threads = 1")
     # After an error nobody knows whether it still answers.
     with _lock:
         _idle.append((purpose, database))

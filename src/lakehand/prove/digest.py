@@ -20,6 +20,8 @@ from lakehand.prove.row_hash import ALGORITHM, ENGINE, LANES, check_engine, dige
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    import duckdb
+
 __all__ = ["Digester", "digest"]
 
 #: Rows that are hashed in one query; smaller batches wait for others.
@@ -33,7 +35,9 @@ class Digester:
     def __init__(self, schema: pa.Schema, *, threads: int = 1) -> None:
         check_engine()
         self._query = digest_query("SELECT * FROM batch", schema)
-        self._connection = connect(threads=threads)
+        self._threads = threads
+        #: None until rows have to be hashed here: most come with their hashes.
+        self._connection: duckdb.DuckDBPyConnection | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
         self._rows = 0
@@ -43,7 +47,8 @@ class Digester:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the rows of `batch`; its schema must be the digester's, names aside."""
@@ -76,9 +81,10 @@ class Digester:
             return
         table = pa.Table.from_batches(self._waiting)
         self._waiting, self._waiting_rows = [], 0
-        self._connection.register("batch", unsliced(table))
-        [(rows, first, second)] = self._connection.execute(self._query).fetchall()
-        self._connection.unregister("batch")
+        connection = self._connection = self._connection or connect(threads=self._threads)
+        connection.register("batch", unsliced(table))
+        [(rows, first, second)] = connection.execute(self._query).fetchall()
+        connection.unregister("batch")
         self.add_sums(rows, int(first), int(second))
 
 

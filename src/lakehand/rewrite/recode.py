@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakehand.model.work import Group, GroupResult
@@ -11,6 +12,7 @@ from lakehand.rewrite.proving import prove_outputs
 from lakehand.rewrite.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
+    from lakehand.formats.worker import TaskLimits
     from lakehand.rewrite.proving import Decoding
     from lakehand.rewrite.task import RewriteTask
 
@@ -24,7 +26,7 @@ def recode_group(task: RewriteTask, group: Group, *, decoding: Decoding) -> Grou
     """
     worker, watch = task.worker, Stopwatch(task.run.clock)
     stem = task.run.reserve(group.id, directory=worker.output_directory(group.inputs))
-    limits, decoder = task.granted_limits(), decoding.inputs
+    limits, decoder = _limits_beside_encoders(task.granted_limits()), decoding.inputs
     with Digester(worker.moved_rows) as digester, watch.measure("write"):
         rows = worker.read_digested(group.inputs, digester, limits=limits, decoder=decoder)
         spec = task.spec_of(group)
@@ -36,3 +38,12 @@ def recode_group(task: RewriteTask, group: Group, *, decoding: Decoding) -> Grou
     return GroupResult(
         group=group.id, attempt=stem, outputs=outputs, proof=proof, timings=watch.milliseconds()
     )
+
+
+def _limits_beside_encoders(limits: TaskLimits) -> TaskLimits:
+    """Leave half of the threads to those who encode, which costs as much as decoding.
+
+    A thread of DuckDB that has to wait for them makes malloc give all free memory back, and it is
+    cleared anew for the next rows. Of two threads DuckDB gets the one that asks for rows.
+    """
+    return replace(limits, threads=-(-limits.threads // 2))
