@@ -21,7 +21,9 @@ class Budget:
         self.max_bytes = max_bytes
         self._on_full = on_full
         self._used = 0
-        self._freed = threading.Condition()
+        # Entered by itself: who is interrupted on the way out of a condition may keep its lock.
+        self._lock = threading.Lock()
+        self._freed = threading.Condition(self._lock)
         #: How often somebody had to wait, and how many do now.
         self.waits = 0
         self.waiting = 0
@@ -36,7 +38,7 @@ class Budget:
 
         What is larger than all of it is let in when it is alone.
         """
-        with self._freed:
+        with self._lock:
             if not self._fits(size):
                 self._wait(size, wait_seconds)
             self._add(size)
@@ -53,7 +55,7 @@ class Budget:
 
     def force(self, size: int) -> None:
         """Take memory for what is there already."""
-        with self._freed:
+        with self._lock:
             self._add(size)
 
     def _add(self, size: int) -> None:
@@ -61,7 +63,7 @@ class Budget:
         self.peak_bytes = max(self.peak_bytes, self._used)
 
     def release(self, size: int) -> None:
-        with self._freed:
+        with self._lock:
             self._used -= size
             self._freed.notify_all()
 

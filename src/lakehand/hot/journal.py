@@ -2,6 +2,9 @@
 
 Who finds nobody writing writes all that waits, with one sync of the disk, and the others wait for
 it. So the slower the disk is, the more changes share a sync.
+
+Whoever writes may be interrupted, at any place. What the log has taken is then made visible all the
+same, so that memory holds what the log does; and the turn is always given back.
 """
 
 from __future__ import annotations
@@ -11,13 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from lakehand.errors import HotTierError
 from lakehand.hot.records import Entry, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    import pyarrow as pa
 
     from lakehand.hot.log import WriteAheadLog
     from lakehand.hot.records import Kind
@@ -25,12 +28,12 @@ if TYPE_CHECKING:
 __all__ = ["Journal"]
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True, eq=False)
 class _Ticket:
-    """A change that somebody waits for."""
+    """A change that somebody waits for, or a turn to write without one."""
 
-    entry: Entry
     content: pa.Buffer
+    entry: Entry | None = None
     is_done: bool = False
     failure: BaseException | None = None
 
@@ -39,59 +42,111 @@ class Journal:
     """Puts changes in order, has them logged, and hands them on to be seen."""
 
     def __init__(
-        self, log: WriteAheadLog | None, publish: Callable[[Sequence[Entry]], None], *, last: int
+        self,
+        log: WriteAheadLog | None,
+        publish: Callable[[Sequence[Entry]], None],
+        *,
+        last: int,
+        on_refused: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`log` is None where nothing is kept. `last` is the newest sequence that was given."""
+        """`log` is None where nothing is kept. `last` is the newest sequence that was given.
+
+        What was published once may be published again, which is to change nothing. `on_refused` is
+        told the size of each change that was not taken.
+        """
         self._log = log
         self._publish = publish
+        self._on_refused = on_refused
         self._last = last
-        self._turn = threading.Condition()
+        # Entered by itself: who is interrupted on the way out of a condition may keep its lock.
+        self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
         self._waiting: list[_Ticket] = []
-        self._is_busy = False
-        self._is_paused = False
+        #: Whose turn it is to write, and what.
+        self._writer: _Ticket | None = None
+        self._group: list[_Ticket] = []
+        #: Held by those who come in, and by who wants nobody to.
+        self._gate = threading.Lock()
         self._is_closed = False
 
     def commit(self, kind: Kind, content: pa.Buffer) -> int:
         """Log a change, make it visible, and return its sequence.
 
-        What it raises is what the log says: see `WriteAheadLog.write`.
+        What it raises is what the log says: see `WriteAheadLog.write`. Who is interrupted does not
+        know whether the change was taken; it is in the log and visible, or in neither of them.
         """
-        rows = decode(content)
-        with self._turn:
-            self._turn.wait_for(lambda: not self._is_paused)
-            if self._is_closed:
-                raise HotTierError("the hot table was closed; nothing of this change was taken")
-            self._last += 1
-            entry = Entry(sequence=self._last, kind=kind, rows=rows, bytes=content.size)
-            ticket = _Ticket(entry=entry, content=content)
-            self._waiting.append(ticket)
-            self._turn.wait_for(lambda: ticket.is_done or not self._is_busy)
-            group = [] if ticket.is_done else self._take_group()
-        if group:
-            self._write(group)
+        ticket = _Ticket(content=content)
+        try:
+            entry = self._queue(ticket, kind)
+            with self._lock:
+                self._turn.wait_for(lambda: ticket.is_done or self._writer is None)
+                if not ticket.is_done:
+                    self._take_turn(ticket)
+            self._write_as(ticket)
+        except BaseException as error:
+            self._leave(ticket, error)
+            raise
         if ticket.failure is not None:
             raise ticket.failure
         return entry.sequence
 
-    def _take_group(self) -> list[_Ticket]:
-        group, self._waiting = self._waiting, []
-        self._is_busy = True
-        return group
+    def _queue(self, ticket: _Ticket, kind: Kind) -> Entry:
+        rows, size = decode(ticket.content), ticket.content.size
+        with self._gate, self._lock:
+            if self._is_closed:
+                raise HotTierError("the hot table was closed; nothing of this change was taken")
+            self._last += 1
+            ticket.entry = entry = Entry(sequence=self._last, kind=kind, rows=rows, bytes=size)
+            self._waiting.append(ticket)
+        return entry
 
-    def _write(self, group: Sequence[_Ticket]) -> None:
-        failure: BaseException | None = None
+    def _take_turn(self, ticket: _Ticket) -> None:
+        self._group, self._waiting, self._writer = self._waiting, [], ticket
+
+    def _write_as(self, ticket: _Ticket) -> None:
+        """Write the group, if it is the turn of `ticket`, and give the turn back."""
+        if self._writer is not ticket:
+            return
+        entries = [_entry(member) for member in self._group]
+        if self._log is not None:
+            pairs = zip(entries, self._group, strict=True)
+            self._log.write([(entry.kind, entry.sequence, m.content) for entry, m in pairs])
+        self._publish(entries)
+        self._give_back(ticket, None)
+
+    def _leave(self, ticket: _Ticket, error: BaseException) -> None:
+        """End a call that `error` ends, wherever it is: nobody waits for it any more."""
+        with self._lock:
+            if not ticket.is_done and ticket not in self._group:
+                self._waiting = [other for other in self._waiting if other is not ticket]
+                self._on_refused(ticket.content.size)
+            if self._writer is not ticket:
+                return  # it is as it will be told to who writes
+        self._give_back(ticket, self._settle(error))
+
+    def _settle(self, error: BaseException) -> BaseException | None:
+        """Make the group visible if the log has it; else return what its members are told."""
+        entries, log = [_entry(member) for member in self._group], self._log
+        if log is not None and log.sequence < entries[-1].sequence:
+            return error if isinstance(error, Exception) else _interrupted(log, error)
         try:
-            if self._log is not None:
-                self._log.write([(t.entry.kind, t.entry.sequence, t.content) for t in group])
-            self._publish([ticket.entry for ticket in group])
-        except BaseException as error:  # noqa: BLE001  raised for everybody who waits
-            failure = error
-        with self._turn:
-            for ticket in group:
-                ticket.failure = failure
-                ticket.is_done = True
-            self._is_busy = False
+            self._publish(entries)
+        except BaseException as second:  # noqa: BLE001  told to all members
+            if log is not None:
+                # Memory lacks what the log has: a flush would drop it from there.
+                log.give_up(second)
+            return second
+        return None
+
+    def _give_back(self, ticket: _Ticket, failure: BaseException | None) -> None:
+        with self._lock:
+            for member in self._group:
+                if failure is not None and not member.is_done:
+                    self._on_refused(member.content.size)
+                member.failure, member.is_done = failure, True
             self._turn.notify_all()
+            if self._writer is ticket:
+                self._writer, self._group = None, []
 
     def close(self) -> None:
         """Take no more changes. To be called while the journal is paused."""
@@ -100,17 +155,37 @@ class Journal:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let no change be on its way within the block; all before it are visible."""
-        with self._turn:
-            self._turn.wait_for(lambda: not self._is_paused)
-            self._is_paused = True
-            self._turn.wait_for(lambda: not self._is_busy)
-            # Of those who were interrupted while they waited; all others have taken their turn.
-            group = self._take_group() if self._waiting else []
-        try:
-            if group:
-                self._write(group)
+        ticket = _Ticket(content=pa.py_buffer(b""))
+        with self._gate:
+            self._write_waiting(ticket)
             yield
-        finally:
-            with self._turn:
-                self._is_paused = False
-                self._turn.notify_all()
+
+    def _write_waiting(self, ticket: _Ticket) -> None:
+        """Wait until nobody writes, and write what still waits."""
+        try:
+            with self._lock:
+                self._turn.wait_for(lambda: self._writer is None)
+                if self._waiting:
+                    self._take_turn(ticket)
+            self._write_as(ticket)
+        except BaseException as error:
+            is_told = self._writer is ticket and isinstance(error, Exception)
+            self._leave(ticket, error)
+            if not is_told:
+                raise
+
+
+def _entry(ticket: _Ticket) -> Entry:
+    if ticket.entry is None:
+        raise HotTierError("a change was to be written before it had a number")
+    return ticket.entry
+
+
+def _interrupted(log: WriteAheadLog, error: BaseException) -> HotTierError:
+    """Return what is told to those whose change was written by a thread that was interrupted."""
+    failure = log.failure() or HotTierError(
+        "the thread that was writing this change together with its own was interrupted",
+        hint="nothing of the change was taken; try again",
+    )
+    failure.__cause__ = error
+    return failure

@@ -65,16 +65,27 @@ class Layers:
     def active(self) -> Memtable:
         return self.memtables[-1]
 
-    def publish(self, entries: Sequence[Entry], *, now: float) -> None:
-        """Make changes visible, all at once."""
+    def publish(self, entries: Sequence[Entry], *, epoch: int | None, now: float) -> None:
+        """Make changes visible, all at once, and once: it may be called again with the same.
+
+        `epoch` is the one that they are of in the log; None: there is no log.
+        """
         with self._lock:
-            self._memtables[-1].add(entries, now=now)
-            self._sequence = entries[-1].sequence
+            self._reach(epoch)
+            active, newest = self._memtables[-1], entries[-1].sequence
+            if not active.entries or active.entries[-1].sequence < newest:
+                active.add(entries, now=now)
+            self._sequence = newest
 
     def freeze(self, next_epoch: int) -> None:
         """Let changes go to another memtable. Nobody publishes meanwhile."""
         with self._lock:
-            self._memtables.append(Memtable(epoch=next_epoch))
+            self._reach(next_epoch)
+
+    def _reach(self, epoch: int | None) -> None:
+        # Who freezes may be interrupted after the log has gone to the next epoch.
+        if epoch is not None and self._memtables[-1].epoch < epoch:
+            self._memtables.append(Memtable(epoch=epoch))
 
     def settle(self, view: ColdView, *, flushed: Memtable | None = None) -> int:
         """Show a version of the cold table from now on, without what was flushed into it.

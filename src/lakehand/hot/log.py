@@ -136,20 +136,20 @@ class WriteAheadLog:
         pieces = [piece for record in records for piece in framed(*record)]
         tail = self._tail
         length = tail.length + sum(memoryview(piece).nbytes for piece in pieces)
-        # Until it is known where the records end: whatever interrupts us, wherever it does.
-        self._failure = _INTERRUPTED
         try:
+            # Until it is known where the records end: whatever interrupts us, wherever it does.
+            self._failure = _INTERRUPTED
             with translated("put", str(tail.segment.path)):
                 _write_all(tail.descriptor, pieces)
             tail.is_synced = False
             if self._syncs:
                 self.sync()
+            tail.length, self.sequence, self._failure = length, records[-1][1], None
         except HotLogError:
             raise
         except BaseException:
             self._take_back()
             raise
-        tail.length, self.sequence, self._failure = length, records[-1][1], None
         reached(Step.HOT_LOGGED)
         if tail.length >= self._segment_bytes:
             self._go_on_elsewhere()
@@ -195,15 +195,26 @@ class WriteAheadLog:
             self._require_sound()
         tail.is_synced, self._failure = True, None
 
+    def give_up(self, error: BaseException) -> None:
+        """Take no more, because of `error`."""
+        self._failure = error
+
+    def failure(self) -> HotLogError | None:
+        """Return why the log takes no more; None if it does."""
+        if self._failure is None:
+            return None
+        path = str(self._tail.segment.path)
+        return HotLogError(
+            f"the log {path} could not be written: {self._failure}",
+            path=path,
+            hint="changes that were acknowledged are kept; whether the last one is will be seen"
+            " when the table is opened again",
+        )
+
     def _require_sound(self) -> None:
-        if self._failure is not None:
-            path = str(self._tail.segment.path)
-            raise HotLogError(
-                f"the log {path} could not be written: {self._failure}",
-                path=path,
-                hint="changes that were acknowledged are kept; whether the last one is will be seen"
-                " when the table is opened again",
-            ) from self._failure
+        failure = self.failure()
+        if failure is not None:
+            raise failure from self._failure
 
     def begin_epoch(self) -> int:
         """Let records belong to the next epoch from now on, and return it."""

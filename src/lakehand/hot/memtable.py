@@ -33,11 +33,12 @@ class Memtable:
 
     def add(self, entries: Sequence[Entry], *, now: float) -> None:
         """Take entries, which are newer than all others."""
-        self.entries += tuple(entries)
-        self.rows += sum(entry.rows.num_rows for entry in entries)
-        self.bytes += sum(entry.bytes for entry in entries)
-        if self.since is None and self.entries:
-            self.since = now
+        together = (*self.entries, *entries)
+        rows = self.rows + sum(entry.rows.num_rows for entry in entries)
+        size = self.bytes + sum(entry.bytes for entry in entries)
+        since = now if self.since is None and together else self.since
+        # In one step: who interrupts it finds all of them or none.
+        self.entries, self.rows, self.bytes, self.since = together, rows, size, since
 
     @property
     def delta_count(self) -> int:
@@ -46,9 +47,8 @@ class Memtable:
 
     def replace(self, merged: Sequence[Entry], count: int) -> int:
         """Let `merged` stand for the first `count` entries, and return the memory that frees."""
-        before = self.bytes
-        self.entries = (*merged, *self.entries[count:])
-        self.merged_count = len(merged)
-        self.rows = sum(entry.rows.num_rows for entry in self.entries)
-        self.bytes = sum(entry.bytes for entry in self.entries)
-        return before - self.bytes
+        before, together = self.bytes, (*merged, *self.entries[count:])
+        rows = sum(entry.rows.num_rows for entry in together)
+        size = sum(entry.bytes for entry in together)
+        self.entries, self.merged_count, self.rows, self.bytes = together, len(merged), rows, size
+        return before - size

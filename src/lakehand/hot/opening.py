@@ -149,7 +149,11 @@ def _opened(
     for memtable in memtables:
         flusher.budget.force(memtable.bytes)
     layers = Layers(view, memtables, key=key, sequence=last, on_freed=flusher.budget.release)
-    journal = Journal(log, lambda entries: layers.publish(entries, now=now()), last=last)
+
+    def publish(entries: Sequence[Entry]) -> None:
+        layers.publish(entries, epoch=None if log is None else log.epoch, now=now())
+
+    journal = Journal(log, publish, last=last, on_refused=flusher.budget.release)
     return Opened(
         cold=cold,
         layers=layers,

@@ -202,11 +202,8 @@ class HotTable:
             budget.take(content.size, wait_seconds=self._wait_seconds)
         except BackpressureError as error:
             raise error from self.last_error
-        try:
-            sequence = parts.journal.commit(kind, content)
-        except BaseException:
-            budget.release(content.size)
-            raise
+        # Who is interrupted may leave the change to another thread: the journal gives memory back.
+        sequence = parts.journal.commit(kind, content)
         self._flusher.note_change()
         return sequence
 

@@ -1,0 +1,172 @@
+"""Ctrl-C at any line of a hot table: memory is what the log is, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import lakehand.hot
+from lakehand.errors import HotTierError
+from support.hot_tables import hot_table, rows
+
+CODE = str(Path(lakehand.hot.__file__).parent)
+QUIET = {"hot_refresh_interval": "1h", "hot_flush_age": "1h"}
+
+
+@contextmanager
+def interrupt_at(number):
+    """Interrupt the thread at the line of a hot table's code that it comes to as `number`-th.
+
+    Yields a list that is empty as long as it has not come to it.
+    """
+    seen, hit, before = {}, [], sys.gettrace()
+
+    def on_line(frame, event, _argument):
+        # Lines that come again are ends of `with`: no signal comes between a block and these.
+        if event == "line" and (frame, frame.f_lineno) not in seen:
+            seen[frame, frame.f_lineno] = True
+            if len(seen) == number:
+                hit.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
+                raise KeyboardInterrupt
+        return on_line
+
+    sys.settrace(lambda frame, *_: on_line if frame.f_code.co_filename.startswith(CODE) else None)
+    try:
+        yield hit
+    except KeyboardInterrupt:
+        assert hit
+    finally:
+        sys.settrace(before)
+
+
+def in_time(work, hit=()):
+    """Let another thread do some work, which must not wait for ever."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(5)
+    assert not thread.is_alive(), hit
+
+
+def ids(hot):
+    return Counter(hot.read()["id"].to_pylist())
+
+
+@pytest.mark.parametrize("durability", ["full", "none"])
+def test_an_append_may_be_interrupted_at_any_line(tmp_path, durability):
+    hot = hot_table(tmp_path, hot_durability=durability, hot_segment_bytes=4096, **QUIET).open()
+    kept = Counter()
+    for number in range(1, 1000):
+        with interrupt_at(number) as hit:
+            hot.append(rows([-number]))
+            kept[-number] += 1
+        in_time(lambda: hot.append(rows([number])), hit)  # noqa: B023  it is over in this turn
+        kept[number] += 1
+        seen = ids(hot)
+        assert not kept - seen, hit
+        assert not seen - kept - Counter({-number: 1}), hit
+        kept = seen
+        if not hit:
+            break
+    assert number > 40
+    if durability == "full":
+        hot.close(flush=False)
+        hot = hot_table(tmp_path, **QUIET).open()
+        assert ids(hot) == kept
+    hot.flush()
+    assert ids(hot) == kept
+    # Memory that was taken a moment ago may be lost; there is never more of it than there was.
+    assert 0 <= hot.storage_stats().shared_bytes < 10 * 400
+    hot.close()
+
+
+def test_who_shares_a_write_with_a_thread_that_is_interrupted_is_told_so(tmp_path, monkeypatch):
+    """No thread is interrupted because another one is."""
+    hot, told, real = hot_table(tmp_path, **QUIET).open(), [], os.writev
+    journal = hot._parts.journal
+
+    def append():
+        try:
+            hot.append(rows([1]))
+        except HotTierError as error:
+            told.append(error.hint)
+
+    journal._writer = object()  # the next change has to wait
+    thread = threading.Thread(target=append)
+    thread.start()
+    wait_until(lambda: journal._waiting)
+    journal._writer = None
+    monkeypatch.setattr(os, "writev", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        hot.append(rows([2]))
+    thread.join()
+    monkeypatch.setattr(os, "writev", real)
+    hot.append(rows([3]))
+
+    assert told == ["nothing of the change was taken; try again"]
+    assert ids(hot) == {3: 1}
+    hot.close()
+
+
+def test_a_flush_that_is_interrupted_while_it_waits_for_writers_lets_them_go_on(
+    tmp_path, monkeypatch
+):
+    hot, real, go_on = hot_table(tmp_path, **QUIET).open(), os.fdatasync, threading.Event()
+    hot.append(rows([1]))
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: (go_on.wait(20), real(descriptor)))
+    slow = threading.Thread(target=hot.append, args=(rows([2]),))
+    slow.start()
+    wait_until(lambda: hot._parts.journal._writer)
+    press = threading.Thread(target=press_when, args=(hot._parts.journal._gate.locked,))
+    press.start()
+    with pytest.raises(KeyboardInterrupt):
+        hot.flush()
+    go_on.set()
+    press.join()
+    slow.join()
+
+    in_time(lambda: hot.append(rows([3])))
+    hot.flush()
+    assert ids(hot) == {1: 1, 2: 1, 3: 1}
+    hot.close()
+
+
+def press_when(condition):
+    wait_until(condition)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# A file that nobody has a name for any more is closed when it is forgotten.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_epoch_may_be_interrupted_at_any_line_where_it_ends(tmp_path):
+    """Changes are of the epoch in memory that they are of in the log: the two go together."""
+    hot = hot_table(tmp_path, **QUIET).open()
+    for number in range(1, 1000):
+        hot.append(rows([-number]))
+        with interrupt_at(number) as hit:
+            hot._parts.freeze()
+        in_time(lambda: hot.append(rows([number])), hit)  # noqa: B023  it is over in this turn
+        assert hot._parts.log.epoch == hot._parts.layers.active.epoch, hit
+        if not hit:
+            break
+    assert number > 20
+    expected = ids(hot)
+    assert expected == Counter(n * sign for n in range(1, number + 1) for sign in (-1, 1))
+    hot.close(flush=False)
+    hot = hot_table(tmp_path, **QUIET).open()
+    assert ids(hot) == expected
+    hot.close(flush=False)
