@@ -15,8 +15,10 @@ from lakehand import open_table
 from lakehand.assess import verify
 from lakehand.cli.main import run
 from lakehand.errors import AccessDeniedError, VersionNotFoundError
+from lakehand.formats.delta.table import DeltaFormat
 from lakehand.prove.row_hash import ALGORITHM, ENGINE
 from lakehand.rewrite import execute, statistics
+from lakehand.storage import open_store
 from support.small_tables import commit_by_hand, fingerprint, make_table
 from support.stripped_statistics import live_adds, newest_commit
 from support.tasks_here import run_tasks_here
@@ -134,6 +136,27 @@ def test_a_broken_input_is_no_difference(path):
     found = check(path)
 
     assert (found.outcome, found.reason) == ("cannot_compare", "unreadable_input")
+
+
+def test_a_vacuumed_deletion_vector_is_no_difference(tmp_path):
+    place = tmp_path / "table"
+    schema = pa.schema([("id", pa.int64())])
+    properties = {"delta.enableDeletionVectors": "true"}
+    DeltaFormat().create(open_store(place), schema, properties=properties)
+    table = open_table(place, engine="local")
+    table.append(pa.table({"id": range(1_000)}, schema=schema))
+    first, second = (table.delete(where=f"id = {row}").version for row in (3, 7))
+    [old, new] = sorted(place.rglob("*.bin"), key=lambda file: file.stat().st_mtime_ns)
+    old.unlink()
+
+    report = table.verify(every=True)
+    assert report.outcome == "sound"
+    assert {check.version: (check.outcome, check.reason) for check in report.proofs} == {
+        first: ("cannot_compare", "outputs_gone"),
+        second: ("cannot_compare", "inputs_gone"),
+    }
+    new.write_bytes(b"no vector")
+    assert check(place).reason == "unreadable_output"
 
 
 def test_outputs_that_are_gone_cannot_be_compared(path):

@@ -149,7 +149,10 @@ def _check(table: FormatTable, version: int, reading: _Reading) -> ProofCheck:
         worker = table.worker_at(version)
     except VersionNotFoundError as error:
         return replace(blank, reason="log_gone", message=error.message)
-    return _judge(blank, *reading.both_sides(commit, worker))
+    inputs, outputs = reading.both_sides(commit, worker)
+    return _judge(
+        blank, _with_gone(inputs, table, commit.inputs), _with_gone(outputs, table, commit.outputs)
+    )
 
 
 # What the files say now
@@ -225,6 +228,19 @@ def _side(outcomes: Sequence[TaskOutcome], files: int) -> _Side:
     # A commit may leave no file behind, if all rows were deleted.
     nothing = Digest(rows=0, lanes=(0, 0), algorithm=ALGORITHM, engine=ENGINE)
     return _Side(files=files, digest=total_digest(digests) or nothing)
+
+
+def _with_gone(side: _Side, table: FormatTable, files: Sequence[DataFile]) -> _Side:
+    """Tell what is gone from what cannot be trusted: vacuum takes what says which rows are deleted.
+
+    Whoever reads the newest version may not go on without either, so reading makes one error of it.
+    """
+    error = side.failure
+    path = getattr(error, "path", None)
+    if not isinstance(error, _UNREADABLE) or path not in table.missing_files(files):
+        return side
+    gone = ObjectNotFoundError(error.message, path=path, operation="verify", hint=error.hint)
+    return replace(side, failure=gone)
 
 
 # What follows from it
