@@ -284,7 +284,8 @@ class _Maintenance:
 
     def _rewrite_as(self, choice: _Choice) -> MaintenanceStep:
         report = _rewrite(self._table, choice, self._snapshot, **self._common)
-        self._read_again_after(report.outcome, report.version)
+        is_changed = report.outcome == "committed" or bool(report.indices_updated)
+        self._read_again(if_changed=is_changed, version=report.version)
         is_due = bool(report.groups.planned or report.indices_updated)
         return MaintenanceStep(
             step=report.operation,
@@ -303,7 +304,7 @@ class _Maintenance:
             return MaintenanceStep(
                 step="vacuum", outcome="nothing_to_do", is_due=False, reason=reason
             )
-        self._read_again_after(report.outcome, report.version)
+        self._read_again(if_changed=report.outcome == "committed", version=report.version)
         gone = report.files_deleted + report.files_quarantined
         is_due = bool(gone or report.files_swept or report.errors)
         return MaintenanceStep(
@@ -352,9 +353,9 @@ class _Maintenance:
             return "nothing_to_do"
         return "dry_run" if self._dry_run else "committed"
 
-    def _read_again_after(self, outcome: str, version: int) -> None:
-        """Look at the table again, if it may have changed."""
-        if outcome == "committed" or version != self._snapshot.version:
+    def _read_again(self, *, if_changed: bool, version: int) -> None:
+        """Look at the table again, if this call changed it or somebody else made a `version`."""
+        if if_changed or version != self._snapshot.version:
             self._snapshot = self._table.snapshot()
             self.version = self._snapshot.version
 

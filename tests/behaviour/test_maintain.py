@@ -212,6 +212,25 @@ def test_an_order_that_indices_forbid_is_said_and_files_are_compacted(tmp_path):
     assert kit.ids(path) == [*ALL, *range(1000, 1000 + 4 * ROWS)]
 
 
+def test_indices_are_brought_up_to_date_if_that_is_asked_for(tmp_path):
+    kit = KITS["lance"]
+    path = kit.make(tmp_path / "t")
+    lance.dataset(path).create_scalar_index("id", "BTREE")
+    kit.append(path, some_rows(1000))
+    with tasks_inline():
+        table = open_here(path, update_indices=True)
+        report = table.maintain()
+        done = step(report, "compact")
+        again = table.maintain()
+
+    assert (done.outcome, done.reason) == (
+        "committed",
+        "indices that did not know all rows: id_idx",
+    )
+    assert (again.outcome, again.version) == ("nothing_to_do", report.version)
+    assert kit.ids(path) == [*ALL, *range(1000, 1000 + ROWS)]
+
+
 def test_rows_that_come_meanwhile_stay(kit, path):
     race = once_at("rewrite", lambda: kit.append(path, some_rows(1000, 3)))
     report = open_here(path, **EAGER).maintain(on_progress=race)

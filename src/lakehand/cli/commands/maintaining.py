@@ -29,7 +29,14 @@ if TYPE_CHECKING:
 @setting_option("--min-files", "min_files", metavar="N")
 @setting_option("--quiet-period", "quiet_period", metavar="TIME")
 @setting_option("--max-bytes", "max_bytes_per_run", metavar="SIZE")
+@click.option(
+    "--update-indices",
+    is_flag=True,
+    default=None,
+    help="Also add rows that came after them to the indices of a Lance table.",
+)
 @setting_option("--retention", "retention", metavar="TIME")
+@setting_option("--keep-versions", "keep_versions", metavar="N")
 @setting_option("--grace", "grace", metavar="TIME")
 @setting_option("--vacuum-interval", "vacuum_interval", metavar="TIME")
 @engine_options
