@@ -146,6 +146,7 @@ def test_commits_before_a_checkpoint_may_be_gone():
     with pytest.raises(VersionNotFoundError) as caught:
         find_segment(store, version=1)
     assert caught.value.attributes["earliest"] == 3
+    assert "older ones were cleaned away" in caught.value.hint
 
 
 def test_compactions_stand_in_for_the_commits_they_hold():
@@ -161,6 +162,7 @@ def test_a_version_of_the_future_is_not_found():
     with pytest.raises(VersionNotFoundError, match="versions 0 to 2") as caught:
         find_segment(log_of(3), version=7)
     assert caught.value.attributes["latest"] == 2
+    assert caught.value.hint == "ask for one of these"
 
 
 def test_a_folder_without_a_log_is_not_a_table():

@@ -180,11 +180,12 @@ def _raise_version_not_found(store: Store, listing: LogListing, version: int) ->
     # The listing may start at the newest checkpoint; what is before it can be asked for as well.
     earliest, latest = list_log(store).earliest_version, listing.last_version
     known = f"versions {earliest} to {latest} are there"
+    is_older = earliest is not None and version < earliest
     raise VersionNotFoundError(
         f"version {version} of {store.url} is not in the log; {known}",
         table=store.url,
         version=version,
         earliest=earliest,
         latest=latest,
-        hint="ask for one of the versions in the log; older ones were cleaned away",
+        hint="ask for one of these" + ("; older ones were cleaned away" if is_older else ""),
     )
