@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import uuid
@@ -95,11 +96,12 @@ def test_a_property_that_is_set_meanwhile_is_kept(place):
     assert content(place) == {1: {"id": 1, "x": 1}}
 
 
-def set_property(place: Any, name: str, value: str) -> None:
+def set_property(place: Any, name: str, value: str, **others: Any) -> None:
+    """Set a property, and whatever else a table says of itself."""
     table = lakehand.open_table(place)._handle
     state = table.head().native
     configuration = {**state.metadata.configuration, name: value}
-    metadata = replace(state.metadata, configuration=configuration)
+    metadata = replace(state.metadata, configuration=configuration, **others)
     change = Change(
         kind="metadata",
         base_version=state.segment.version,
@@ -209,6 +211,25 @@ def test_an_overwrite_obeys_what_became_of_the_table_meanwhile(place):
         other.append(pa.table({"id": [7], "y": ["theirs"]}), schema_evolution=True)
         sink.commit_epoch()
     assert content(place) == {1: {"id": 1, "y": None}}
+
+
+COLUMN_ID, HIGHEST_ID = "delta.columnMapping.id", "delta.columnMapping.maxColumnId"
+
+
+def test_an_overwrite_that_adds_a_column_takes_nothing_back(place):
+    with DeltaSink(place, writer_id="w", write_mode="overwrite", schema_evolution=True) as sink:
+        sink.begin_epoch(1)
+        sink.write(pa.table({"id": [1], "x": ["ours"]}))
+        sink.pre_commit()
+        # Somebody adds a column and drops it again: its id is used up, also in files.
+        set_property(place, HIGHEST_ID, "2", description="golden")
+        sink.commit_epoch()
+    metadata = lakehand.open_table(place)._handle.head().native.metadata
+    assert metadata.description == "golden"
+    assert content(place) == {1: {"id": 1, "x": "ours"}}
+    if metadata.configuration["delta.columnMapping.mode"] == "name":
+        ids = [c["metadata"][COLUMN_ID] for c in json.loads(metadata.schema_string)["fields"]]
+        assert (ids, metadata.configuration[HIGHEST_ID]) == ([1, 3], "3")
 
 
 def test_upserted_rows_obey_constraints(place):

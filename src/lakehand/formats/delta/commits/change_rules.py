@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING
 
 from lakehand.errors import ProofError, RefusedError, ReplanError, ValidationError
 from lakehand.formats.delta.commits.draft import changes_data
+from lakehand.formats.delta.commits.evolution import evolved_metadata
 from lakehand.formats.delta.commits.row_tracking import assigns_row_ids
 from lakehand.formats.delta.protocol.actions import Metadata, dv_id
 from lakehand.formats.delta.protocol.features import require_write, supported_features
-from lakehand.formats.delta.protocol.schema import mapping_mode, parse_schema, physical_name
+from lakehand.formats.delta.protocol.schema import (
+    mapping_mode,
+    parse_schema,
+    physical_name,
+    to_arrow,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,8 +40,6 @@ _OPERATIONS: dict[ChangeKind, Operation] = {
 }
 
 
-#: Properties that change as a table takes on columns and types.
-_MOVED_BY_EVOLUTION = {"delta.columnMapping.maxColumnId", "delta.enableTypeWidening"}
 _PARTS = ("replacements", "refreshed", "adds", "removes", "changes", "restored", "native")
 _PARTS_OF: dict[ChangeKind, set[str]] = {
     "rewrite": {"replacements"},
@@ -127,19 +131,16 @@ def _partition_keys(head: Head) -> set[str]:
 
 
 def _takes_nothing_from_the_table(change: Change, head: Head) -> None:
-    """Refuse rows that come with columns and properties of an older table than there is."""
+    """Refuse rows that come with columns and properties of an older table than there is.
+
+    What they say of it must be what evolution makes of it as it is, to the letter: ids of columns
+    that are gone are never given away again, and comments and properties stay.
+    """
     said = next((said["metaData"] for said in change.native if "metaData" in said), None)
     if said is None or change.kind not in {"append", "overwrite", "update"}:
         return
-    before, after = head.metadata, Metadata.from_json(said)
-    names = parse_schema(before.schema_string).names
-    is_whole = set(names) <= set(parse_schema(after.schema_string).names)
-    same = all(
-        after.configuration.get(name) == value
-        for name, value in before.configuration.items()
-        if name not in _MOVED_BY_EVOLUTION
-    )
-    if not (is_whole and same and before.id == after.id):
+    columns = parse_schema(Metadata.from_json(said).schema_string)
+    if evolved_metadata(head.metadata, to_arrow(columns)).to_json() != said:
         raise ReplanError(
             f"{head.table} has changed since these rows were written for it",
             table=head.table,

@@ -23,6 +23,7 @@ from lakehand.formats.delta.protocol.schema import (
     StructType,
     arrow_type,
     from_arrow,
+    mapping_mode,
     parse_schema,
 )
 from lakehand.model.head import Evolution
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.schema import DeltaType, StructField
     from lakehand.model.head import TableHead
 
-__all__ = ["evolve"]
+__all__ = ["evolve", "evolved_metadata"]
 
 _WIDENING = "typeWidening"
 _WIDENING_FEATURES = {_WIDENING, "typeWidening-preview"}
@@ -55,11 +56,9 @@ def evolve(head: TableHead, schema: pa.Schema) -> Evolution:
     than wider types.
     """
     state: DeltaState = head.native
-    merged = _merge_structs(state.schema, from_arrow(schema), case_matters=False)
-    if merged == state.schema:
+    metadata = evolved_metadata(state.metadata, schema)
+    if metadata == state.metadata:
         return Evolution(head=head)
-    check_names(merged, state.mapping_mode)
-    metadata = _metadata(state, merged)
     protocol = _protocol(state, metadata)
     evolved = replace(
         state,
@@ -70,6 +69,24 @@ def evolve(head: TableHead, schema: pa.Schema) -> Evolution:
     lifted = ({"protocol": protocol.to_json()},) if protocol != state.protocol else ()
     native: tuple[Mapping[str, Any], ...] = (*lifted, {"metaData": metadata.to_json()})
     return Evolution(head=table_head(evolved), native=native)
+
+
+def evolved_metadata(metadata: Metadata, schema: pa.Schema) -> Metadata:
+    """Return what a table with all columns of `schema` says of itself; the same if it has them."""
+    have = parse_schema(metadata.schema_string)
+    merged = _merge_structs(have, from_arrow(schema), case_matters=False)
+    if merged == have:
+        return metadata
+    configuration = dict(metadata.configuration)
+    mode = mapping_mode(configuration)
+    check_names(merged, mode)
+    if mode is not MappingMode.NONE:
+        highest = highest_column_id(merged, configuration.get(_MAX_COLUMN_ID))
+        merged, highest = assign_column_ids(merged, after=highest, table_id=metadata.id)
+        configuration[_MAX_COLUMN_ID] = str(highest)
+    if _widened(have, merged):
+        configuration[_WIDENING_PROPERTY] = "true"
+    return replace(metadata, schema_string=merged.to_json(), configuration=configuration)
 
 
 def _merge_structs(have: StructType, want: StructType, *, case_matters: bool = True) -> StructType:
@@ -126,17 +143,6 @@ def _merge_types(
 def _stands_for(have: DeltaType, want: DeltaType) -> bool:
     """Say whether two types hold the same values: Arrow does not know all names that Delta has."""
     return bool(arrow_type(have) == arrow_type(want))
-
-
-def _metadata(state: DeltaState, schema: StructType) -> Metadata:
-    configuration = dict(state.metadata.configuration)
-    if state.mapping_mode is not MappingMode.NONE:
-        highest = highest_column_id(schema, configuration.get(_MAX_COLUMN_ID))
-        schema, highest = assign_column_ids(schema, after=highest, table_id=state.metadata.id)
-        configuration[_MAX_COLUMN_ID] = str(highest)
-    if _widened(state.schema, schema):
-        configuration[_WIDENING_PROPERTY] = "true"
-    return replace(state.metadata, schema_string=schema.to_json(), configuration=configuration)
 
 
 def _widened(before: StructType, after: StructType) -> bool:
