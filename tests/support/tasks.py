@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 
 from lakehand.engine.cores import granted_cores
 from lakehand.errors import RefusedError
@@ -21,6 +23,12 @@ from lakehand.storage import open_store
 
 def double(payload: dict[str, Any]) -> dict[str, Any]:
     return {"doubled": payload["number"] * 2, "pid": os.getpid()}
+
+
+def loaded_after_a_list(_payload: dict[str, Any]) -> dict[str, Any]:
+    """Have Arrow make an array of a list, and say what is loaded then."""
+    pa.array([1])
+    return {"modules": [*sys.modules]}
 
 
 def tell_surroundings(payload: dict[str, Any]) -> dict[str, Any]:

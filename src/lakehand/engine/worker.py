@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.engine.attempt import attempt
 from lakehand.engine.base import describe
+from lakehand.engine.lean import leave_pandas_out
 from lakehand.observe.steps import listen
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _PARKED_SECONDS = 20.0
 
 
 def main(descriptor: int) -> None:
+    leave_pandas_out()
     connection = Connection(descriptor)
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
