@@ -67,6 +67,9 @@ class ModelledTable:
         self.pins: dict[str, int] = {}
         #: Files that were written and not committed, or not yet.
         self._unfinished: list[tuple[datetime, str, Ids]] = []
+        #: Objects when readers were asked last, and versions that they have read since.
+        self._seen: dict[str, tuple] = {}
+        self._read: set[int] = set()
         self._written = itertools.count()
         self._ids = itertools.count()
         self._commit(
@@ -137,7 +140,7 @@ class ModelledTable:
         except RefusedError:
             # Without the first commits nobody knows what they removed.
             assert asked.get("mode") == "lite"
-            assert self._oldest_commit() > 0
+            assert self._commits()[0] > 0
         self._note_versions(self.rows[-1])
 
     def undo(self, chance: Random) -> None:
@@ -169,6 +172,22 @@ class ModelledTable:
         young = {version for version, end in enumerate(self.ended) if end >= since}
         return young | {len(self.rows) - 1} | set(self.pins.values())
 
+    def versions_in_doubt(self) -> set[int]:
+        """Return promised versions that may read otherwise than when this was asked before.
+
+        Nothing but new commits and new files changes no older version. If any object is gone or is
+        another one, or there is a new checkpoint, all versions may have changed.
+        """
+        seen = {info.key: (info.bytes, info.modified_at, info.etag) for info in self.store.list()}
+        before, self._seen = self._seen, seen
+        is_new = {key for key in seen if before.get(key) != seen[key]}
+        is_as_before = before.keys() <= seen.keys() and is_new.isdisjoint(before)
+        if not is_as_before or any("checkpoint" in key for key in is_new):
+            self._read.clear()
+        doubtful = self.promised() - self._read
+        self._read |= doubtful
+        return doubtful
+
     def check(self, versions: Collection[int] | None = None) -> None:
         """Read versions, by default all that are promised, and compare their rows."""
         for version in self.promised() if versions is None else versions:
@@ -191,7 +210,7 @@ class ModelledTable:
         self.wait(hours=10 * 24)
         self.clean_logs()
         self.check()
-        assert self._oldest_commit() == len(self.rows) - 1
+        assert self._commits()[0] == len(self.rows) - 1
         assert [info.key for info in self.store.list("_lakehand")] == []
 
     def data_files(self) -> set[str]:
@@ -211,9 +230,9 @@ class ModelledTable:
         vectors = [DvDescriptor.from_json(a["deletionVector"]) for a in adds if _has_vector(a)]
         return {add["path"] for add in adds} | {vector.path for vector in vectors}
 
-    def _oldest_commit(self) -> int:
+    def _commits(self) -> list[int]:
         keys = [info.key for info in self.store.list("_delta_log")]
-        return min(int(key[-25:-5]) for key in keys if key[-25:-5].isdigit())
+        return sorted(int(key[-25:-5]) for key in keys if key[-25:-5].isdigit())
 
     # Doing it
 
@@ -223,7 +242,7 @@ class ModelledTable:
 
     def _note_versions(self, rows: Ids) -> None:
         """Note that every version that is new holds `rows`."""
-        while len(self.rows) <= self.table.snapshot().version:
+        while len(self.rows) <= self._commits()[-1]:
             if self.rows:
                 self.ended.append(self.clock.now())
             self.rows.append(rows)
