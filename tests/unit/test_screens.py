@@ -81,6 +81,17 @@ def test_a_narrow_terminal_loses_no_word():
     assert "partitions" in words
 
 
+def test_on_a_narrow_terminal_the_bars_give_way():
+    report = inspection([{"bytes": MIB}] * 20 + [{"bytes": 100 * MIB}] * 3)
+    lines = show(inspection_screen(report), width=40).splitlines()[-8:]
+    assert [line.split("  ")[0] for line in (line.strip() for line in lines)][:2] == [
+        "file size",
+        "below 2 MiB",
+    ]
+    assert "20   20 MiB  █" in lines[1]
+    assert "64 MiB to 128 MiB      3  300 MiB" in lines[5]
+
+
 def test_history_marks_what_is_proved():
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     plain = HistoryEntry(version=1, at=at, operation=None)

@@ -102,12 +102,14 @@ def _histogram(sizes: Sequence[SizeRange], *, small_bytes: int) -> RenderableTyp
     grid.add_column(style="dim", justify="right", no_wrap=True)
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(justify="right", no_wrap=True)
-    grid.add_column(overflow="crop", no_wrap=True)
+    # On a narrow screen the bars give way, and nothing else: such a column must be free to wrap.
+    grid.add_column()
     grid.add_row("file size", Text("files", style="dim"), Text("bytes", style="dim"), "")
     largest = max((size.file_count for size in sizes), default=0)
     for size in sizes:
         is_small = size.to_bytes is not None and size.to_bytes <= small_bytes
-        bar = Text(_bar(size.file_count, largest), style="yellow" if is_small else "green")
+        style = "yellow" if is_small else "green"
+        bar = Text(_bar(size.file_count, largest), style=style, no_wrap=True, overflow="crop")
         grid.add_row(
             _range_label(size), f"{size.file_count:,}", format_bytes(size.total_bytes), bar
         )
