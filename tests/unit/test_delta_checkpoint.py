@@ -346,6 +346,17 @@ def test_members_that_lakehand_does_not_know_survive_in_a_v2_checkpoint():
     assert of_kind(actions, "metaData")[0]["owner"] == "someone"
 
 
+def test_a_v2_checkpoint_may_name_its_sidecars_with_their_directories():
+    store = new_log([protocol(reader=["v2Checkpoint"]), metadata(properties=V2), add("a")])
+    top, sidecar = write_checkpoint(store, clock=CLOCK).keys
+    name = sidecar.rpartition("/")[2].encode()
+    store.put(top, store.get(top).replace(name, sidecar.encode()))
+
+    check = check_checkpoint(store, find_segment(store).checkpoint)
+
+    assert (check.problem, check.keys) == (None, (top, sidecar))
+
+
 def test_a_v2_checkpoint_whose_sidecar_is_gone_is_not_whole():
     store = new_log([protocol(reader=["v2Checkpoint"]), metadata(properties=V2), add("a")])
     _, sidecar = write_checkpoint(store, clock=CLOCK).keys

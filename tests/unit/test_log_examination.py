@@ -8,6 +8,7 @@ from unittest.mock import ANY
 
 import pytest
 
+from lakehand.formats.delta.checkpoints.checkpoint import write_checkpoint
 from lakehand.formats.delta.protocol.names import commit_key
 from lakehand.formats.delta.upkeep import examination
 from lakehand.formats.delta.upkeep.commits import examine_commit
@@ -89,6 +90,30 @@ def test_a_checkpoint_is_compared_in_all_that_readers_take_from_it(held, differe
     reasons = [checkpoint.reason for checkpoint in examine_log(store, now=NOW).bad]
     assert (difference is None) == (not reasons)
     assert all(difference in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"format": {"provider": "parquet"}},
+        {"format": {"provider": "parquet", "options": None}},
+        {"memberOfTomorrow": "x"},
+    ],
+    ids=["no options", "null options", "unknown"],
+)
+def test_checkpoints_of_metadata_that_engines_spell_in_several_ways_are_sound(changed):
+    store = new_log([START[0], {"metaData": metadata()["metaData"] | changed}, *START[2:]])
+    write_checkpoint(store)
+    assert examine_log(store, now=NOW).bad == ()
+
+
+def test_the_order_of_features_and_unknown_members_of_a_protocol_make_no_difference():
+    features = ["appendOnly", "invariants", "checkConstraints"]
+    held, written = protocol(*features), protocol(*reversed(features))
+    written["protocol"]["memberOfTomorrow"] = 1
+    store = new_log([written, *START[1:]])
+    put_checkpoint(store, 0, [held, *START[1:]])
+    assert examine_log(store, now=NOW).bad == ()
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ def _open_checkpoint(
 
 
 def _bring_sidecars(files: LogFiles, names: Sequence[str]) -> list[Path]:
-    return files.bring([sidecar_key(name.rpartition("/")[2]) for name in names])
+    return files.bring([sidecar_key(name) for name in names])
 
 
 def _sidecars_in_lines(path: Path) -> Iterator[str]:

@@ -75,7 +75,7 @@ class Metadata:
     configuration: Mapping[str, str] = field(default_factory=dict)
     name: str | None = None
     description: str | None = None
-    format: Mapping[str, Any] = field(default_factory=lambda: {"provider": "parquet"})
+    format: Mapping[str, Any] = field(default_factory=lambda: _format(None))
     created_time: int | None = None
     #: Keys that this version of lakehand does not know.
     unknown: Mapping[str, Any] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Metadata:
             configuration=rest.pop("configuration", None) or {},
             name=rest.pop("name", None),
             description=rest.pop("description", None),
-            format=rest.pop("format", None) or {"provider": "parquet"},
+            format=_format(rest.pop("format", None)),
             created_time=rest.pop("createdTime", None),
             unknown=rest,
         )
@@ -105,7 +105,7 @@ class Metadata:
         return {
             "id": self.id,
             **{name: value for name, value in optional.items() if value is not None},
-            "format": {"options": {}, **self.format},
+            "format": dict(self.format),
             "partitionColumns": list(self.partition_columns),
             "configuration": dict(self.configuration),
             **self.unknown,
@@ -114,6 +114,12 @@ class Metadata:
     def lasting_schema(self) -> Any:
         """Return the schema as JSON, without what changes as identity columns count."""
         return json.loads(self.schema_string or "{}", object_hook=_without_identity_mark)
+
+
+def _format(value: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the format of data files; engines may leave its options out, or have them null."""
+    found = {"provider": "parquet", **(value or {})}
+    return {**found, "options": found.get("options") or {}}
 
 
 def _without_identity_mark(value: dict[str, Any]) -> dict[str, Any]:

@@ -99,8 +99,9 @@ def v2_checkpoint_key(version: int, unique: str, extension: str) -> str:
     return f"{version_prefix(version)}.checkpoint.{unique}.{extension}"
 
 
-def sidecar_key(name: str) -> str:
-    return f"{SIDECAR_DIRECTORY}/{name}"
+def sidecar_key(path: str) -> str:
+    """Return the key of a sidecar; its directories may stand in its path, and are always these."""
+    return f"{SIDECAR_DIRECTORY}/{path.rpartition('/')[2]}"
 
 
 def parse_log_name(name: str) -> LogName | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.listing import CheckpointFiles
     from lakehand.formats.delta.log.source import LogSource
     from lakehand.formats.delta.log.state import LogState
+    from lakehand.formats.delta.protocol.actions import Protocol
     from lakehand.storage import Store
 
 __all__ = ["checkpoint_difference"]
@@ -112,9 +114,9 @@ def _state(store: Store, segment: LogSegment) -> LogState:
 
 
 def _other_difference(found: LogState, expected: LogState) -> str | None:
-    if found.protocol != expected.protocol:
+    if _told(found.protocol) != _told(expected.protocol):
         return "it holds another protocol than the commits"
-    if found.metadata != expected.metadata:
+    if replace(found.metadata, unknown={}) != replace(expected.metadata, unknown={}):
         return "it holds other metadata than the commits"
     if found.domains != expected.domains:
         return "it holds other domain metadata than the commits"
@@ -123,6 +125,18 @@ def _other_difference(found: LogState, expected: LogState) -> str | None:
     if _transactions(found) != _transactions(expected):
         return "it holds other transactions than the commits"
     return None
+
+
+def _told(protocol: Protocol) -> Protocol:
+    """Return what every writer keeps of a protocol: features are a set, in whatever order.
+
+    The columns of a checkpoint are fixed, so it holds no members that its writer does not know.
+    """
+    features = [
+        None if names is None else tuple(sorted(names))
+        for names in (protocol.reader_features, protocol.writer_features)
+    ]
+    return replace(protocol, reader_features=features[0], writer_features=features[1], unknown={})
 
 
 def _transactions(state: LogState) -> dict[str, int]:
