@@ -57,7 +57,7 @@ def test_a_server_that_hides_its_settings_is_taken_to_be_a_usual_one():
     ("master", "cores"),
     [
         ("local", [1, 1, 1]),
-        ("local[2]", [1, 1, 1]),
+        ("local[2]", [1, 1, 2]),
         ("local[8, 3]", [3, 3, 2]),
         ("local[5,3]", [2, 2, 1]),
     ],

@@ -30,20 +30,29 @@ class CoreShare:
     Counted where the tasks run, which need not be where they are sent from.
     """
 
-    #: Tasks that run at the same time, at most.
+    #: All tasks, those that wait for others included.
     tasks: int
     #: Cores that the engine was given; None: those of the machine.
     cores: int | None = None
+    #: Tasks that run at the same time, at most; None: one for each core.
+    slots: int | None = None
 
     def of_task(self, index: int) -> int:
         """Return the cores of one task, at least one; the first, which are the largest, get more.
 
+        So do the last ones, when there are no others left to keep all cores busy.
+
         >>> [CoreShare(cores=8, tasks=3).of_task(index) for index in range(3)]
         [3, 3, 2]
+        >>> [CoreShare(cores=2, tasks=5).of_task(index) for index in range(5)]
+        [1, 1, 1, 1, 2]
         """
-        tasks = max(1, self.tasks)
-        each, left = divmod(self.cores or usable_cores(), tasks)
-        return max(1, each + (index < left))
+        cores = self.cores or usable_cores()
+        slots = max(1, self.slots or cores)
+        place = index % slots
+        beside = min(slots, max(1, self.tasks - (index - place)))
+        each, left = divmod(cores, beside)
+        return max(1, each + (place < left))
 
 
 def granted_cores() -> int:

@@ -45,7 +45,7 @@ class LocalRunner:
         cancel: CancelToken | None = None,
     ) -> list[TaskOutcome]:
         """Run `function` on every payload, as `Runner.run` promises."""
-        share = CoreShare(tasks=min(self._parallelism, len(payloads)))
+        share = CoreShare(tasks=len(payloads), slots=self._parallelism)
         job = _Job(function, payloads, share=share, on_result=on_result)
         cancel = cancel or CancelToken()
         try:
