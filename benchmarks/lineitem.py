@@ -32,6 +32,7 @@ def make_lineitem(directory: Path, *, files: int, rows: int) -> Path:
         return table
     table.mkdir(parents=True, exist_ok=True)
     with duckdb.connect() as connection:
+        connection.execute("SET enable_progress_bar = false")
         connection.execute(f"CREATE TABLE made AS SELECT {_columns()} FROM range({rows}) AS t(i)")
         for number in range(files):
             start, end = number * rows // files, (number + 1) * rows // files
