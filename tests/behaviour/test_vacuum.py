@@ -83,6 +83,29 @@ def test_undo_comes_too_late_once_files_are_being_deleted(lake):
         quarantine.undo(lake.store, id_)
 
 
+@pytest.mark.parametrize("moment", ["find_quarantine", "_fate"])
+def test_undo_says_so_if_the_files_went_while_it_was_decided(lake, monkeypatch, moment):
+    id_ = lake.vacuum().quarantine_id
+    (entry,) = quarantine.list_quarantines(lake.store)
+    look = getattr(quarantine, moment)
+
+    def come_between(store, id_):
+        """Have a sweep go on right after the quarantine was seen, or right before its fate is."""
+        monkeypatch.setattr(quarantine, moment, look)
+        found = look(store, id_) if moment == "find_quarantine" else None
+        lake.vacuum(grace="0")
+        return found or look(store, id_)
+
+    if moment == "_fate":
+        quarantine.decide(lake.store, entry, "sweeping")
+        monkeypatch.setattr(quarantine, "find_quarantine", lambda _store, _id: entry)
+    monkeypatch.setattr(quarantine, moment, come_between)
+    with pytest.raises(ValidationError, match="or are gone"):
+        quarantine.undo(lake.store, id_)
+    assert "dead.parquet" not in lake.files
+    assert not list(lake.store.list("_lakehand/quarantine"))
+
+
 def test_a_sweep_that_died_halfway_is_finished_by_the_next_vacuum(lake):
     lake.vacuum()
     (entry,) = quarantine.list_quarantines(lake.store)

@@ -135,7 +135,7 @@ def undo(store: Store, id_: str) -> Quarantine:
         )
     if decide(store, quarantine, "undone") != "undone":
         raise ValidationError(
-            f"the files of quarantine {id_} are being deleted already",
+            f"the files of quarantine {id_} are being deleted already, or are gone",
             field="undo",
             value=id_,
             hint="verify the table; versions that need a deleted file can no longer be read",
@@ -144,12 +144,20 @@ def undo(store: Store, id_: str) -> Quarantine:
     return quarantine
 
 
-def decide(store: Store, quarantine: Quarantine, fate: QuarantineFate) -> QuarantineFate:
-    """Decide over a quarantine, unless that was done before; return what counts."""
+def decide(store: Store, quarantine: Quarantine, fate: QuarantineFate) -> QuarantineFate | None:
+    """Decide over a quarantine, unless that was done before; return what counts.
+
+    None if it is over by now, and nobody can say any more what was decided.
+    """
+    key = _key(quarantine.id, "fate.json")
     try:
-        store.put_if_absent(_key(quarantine.id, "fate.json"), json.dumps({"fate": fate}).encode())
+        store.put_if_absent(key, json.dumps({"fate": fate}).encode())
     except ObjectExistsError:
-        return _fate(store, quarantine.id) or fate
+        return _fate(store, quarantine.id)
+    if not store.exists(_key(quarantine.id, "manifest.json")):
+        # Whoever drops a quarantine drops its fate last: this one took the place of another.
+        store.delete([key])
+        return None
     reached(Step.QUARANTINE_DECIDED)
     return fate
 

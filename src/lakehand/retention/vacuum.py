@@ -154,7 +154,7 @@ class _Vacuum:
             if is_due and self._decide(entry) == "sweeping":
                 self._due.append(entry)
 
-    def _decide(self, entry: Quarantine) -> quarantines.QuarantineFate:
+    def _decide(self, entry: Quarantine) -> quarantines.QuarantineFate | None:
         if self._dry_run:
             return entry.fate or "sweeping"
         fate = quarantines.decide(self._store, entry, "sweeping")
