@@ -30,6 +30,7 @@ from support.lakes import Lake
 from support.later_vacuums import vacuum_later
 from support.small_tables import commit_by_hand
 
+NOTED = "_last_vacuum_info"
 OLD = time.time() - 60 * 24 * 3600
 
 
@@ -213,6 +214,14 @@ def test_a_file_that_was_written_again_since_it_was_set_aside_is_another_file(la
     report = lake.vacuum()
     assert (report.files_deleted, report.files_quarantined) == (0, 1)
     assert "dead.parquet" in lake.files
+
+
+def test_a_checksum_does_not_outlive_what_another_engine_noted_of_its_vacuum(path):
+    noted, checksum = (path / "_delta_log" / n for n in (NOTED, f".{NOTED}.crc"))
+    noted.write_text('{"latestCommitVersionOutsideOfRetentionWindow":0}')
+    checksum.write_bytes(b"crc")
+    vacuum_later(path)
+    assert (noted.read_text(), checksum.exists()) == ("{}", False)
 
 
 def test_a_file_of_another_size_is_another_file_even_if_it_claims_the_same_time(path):

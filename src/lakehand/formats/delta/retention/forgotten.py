@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakehand.errors import ObjectNotFoundError, RefusedError, VersionNotFoundError
+from lakehand.formats.delta.checkpoints.hadoop_sums import delete_hadoop_sum
 from lakehand.formats.delta.log.commit_times import version_at
 from lakehand.formats.delta.log.listing import list_log
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY
@@ -55,6 +56,7 @@ def note_vacuumed(store: Store, version: int | None) -> None:
     if version is None and _last_vacuumed(store) < 0:
         return
     state = {} if version is None else {_STATE_MEMBER: version}
+    delete_hadoop_sum(store, _STATE_KEY)
     store.put(_STATE_KEY, json.dumps(state, separators=(",", ":")).encode())
 
 
