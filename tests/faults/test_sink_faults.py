@@ -117,6 +117,30 @@ def test_a_put_that_lands_late_names_files_that_are_there_whatever_failed_since(
         assert ids_in(place) == [1, 2]
 
 
+UPSERT = {"write_mode": "upsert", "merge_key": "id"}
+
+
+@pytest.mark.parametrize("options", [{}, UPSERT], ids=["append", "upsert"])
+def test_an_epoch_that_lands_after_its_rollback_is_known_when_it_comes_again(place, options):
+    put = Fault(kind=FaultKind.FAIL_BEFORE, operation="put_if_absent", key=LOG, times=None)
+    get = Fault(kind=FaultKind.FAIL_BEFORE, operation="get", key="*1.json", times=None)
+    store = SlowPuts(open_store(place), [put, get])
+    with DeltaSink(store, writer_id="w", **options) as sink:
+        with pytest.raises(CommitUnknownError):
+            write_epoch(sink, 1, [1, 2])
+        put.times = get.times = 0
+        sink.rollback_epoch()
+        sink.begin_epoch(1)
+        sink.write(batch_of([1, 2], 1))
+        [(key, data)] = [(key, data) for key, data in store.late.items() if "_delta_log" in key]
+        (place / key).write_bytes(data)
+
+        assert sink.commit_epoch().version == 1
+        write_epoch(sink, 2, [3])
+
+    assert ids_in(place) == [1, 2, 3]
+
+
 def test_an_overwrite_whose_outcome_is_unknown_is_made_once(place):
     lakehand.open_table(place).append(batch_of([7]))
     put = Fault(kind=FaultKind.LOST_ANSWER, operation="put_if_absent", key=LOG)

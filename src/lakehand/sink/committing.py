@@ -60,6 +60,16 @@ class Commission:
         if self.since_version is None:
             self.since_version = self.base_version
 
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """All under which it may be in the table. An upsert has a new one for each of its runs."""
+        return (self.token, *self.earlier_tokens)
+
+    @property
+    def looked_up_after(self) -> int:
+        """A version that is older than all of them."""
+        return self.base_version if self.since_version is None else self.since_version
+
 
 def commit_files(
     target: Target, commission: Commission, *, max_retries: int, clock: Clock
@@ -100,11 +110,8 @@ def commit_files(
 
 def find_commission(target: Target, commission: Commission) -> Receipt | None:
     """Return the receipt of a try that landed without an answer, or of an earlier commission."""
-    after = (
-        commission.base_version if commission.since_version is None else commission.since_version
-    )
-    for token in (commission.token, *commission.earlier_tokens):
-        version = target.handle.find_commit(token, after=after)
+    for token in commission.tokens:
+        version = target.handle.find_commit(token, after=commission.looked_up_after)
         if version is not None:
             return Receipt(version=version, already_committed=True)
     return None

@@ -240,9 +240,10 @@ class ExactlyOnce:
         commission.transaction = Transaction(application=self._writer_id, version=epoch.number)
         commission.parameters = {"epoch": epoch.number, "writer": self._writer_id}
         doubtful = self._doubtful.get(epoch.number, [])
-        commission.earlier_tokens = tuple(earlier.token for earlier in doubtful)
-        bases = [commission.base_version, *(earlier.base_version for earlier in doubtful)]
-        commission.since_version = min(bases)
+        commission.earlier_tokens = tuple(token for one in doubtful for token in one.tokens)
+        commission.since_version = min(
+            [commission.base_version, *(one.looked_up_after for one in doubtful)]
+        )
         return commission
 
     def rollback(self) -> None:
@@ -271,12 +272,15 @@ class ExactlyOnce:
             return
         if epoch.has_landed():
             self._note_landed(epoch)
-        elif epoch.commission is None or not epoch.commission.is_unknown:
+            return
+        if epoch.commission is None or not epoch.commission.is_unknown:
             epoch.staging.discard()
-        elif find_commission(self._context.target, epoch.commission) is not None:
+            return
+        if find_commission(self._context.target, epoch.commission) is not None:
             self._note_landed(epoch)
         else:
             self._doubtful.setdefault(epoch.number, []).append(epoch.commission)
+        epoch.staging.let_go()
 
     def _note_landed(self, epoch: Epoch) -> None:
         self._epochs.committed(epoch.number)

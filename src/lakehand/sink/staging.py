@@ -130,6 +130,9 @@ class Staging:
             message = "Files of an epoch that was given up are left to vacuum: %s"
             log_event(_logger, _WARNING, "staged_files_left", message, error.message)
 
+    def let_go(self) -> None:
+        """Keep the files, which a version may name, and nothing else of them."""
+
     def _leave(self, error: BaseException | None = None) -> None:
         if self._open is not None:
             files, self._open = self._open, None

@@ -57,6 +57,10 @@ class UpsertStaging(Staging):
         """Forget the changes."""
         self.gathered.close()
 
+    def let_go(self) -> None:
+        """Forget the changes: what a commit may have named was written by its own run."""
+        self.gathered.close()
+
 
 def commit_changes(
     upserting: Upserting, commission: Commission, staging: UpsertStaging, metrics: SinkMetrics
@@ -83,7 +87,9 @@ def commit_changes(
         commission.is_unknown = True
         raise
     except AlreadyThere:
-        return _found(target, commission)
+        found = _found(target, commission)
+        gathered.close()
+        return found
     except CommitConflictError as error:
         if error.retryable:
             raise
