@@ -1,4 +1,4 @@
-"""What a table asks of its rows is computed as Spark computes it, values and types alike."""
+"""What tables ask of their rows, and users of them, is computed as by Spark, types included."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import lakehand
 from lakehand.expressions.computed import Calculator
-from support.spark_expressions import SCHEMA, Expressions, rows
+from support.spark_expressions import SCHEMA, WRITTEN, Expressions, rows
 
 SEED, ROW_COUNT, EXPRESSION_COUNT = 20261116, 300, 150
 KINDS = ("boolean", "integer", "double", "decimal", "text", "date", "time")
@@ -18,7 +18,7 @@ KINDS = ("boolean", "integer", "double", "decimal", "text", "date", "time")
 def expressions() -> list[str]:
     maker = Expressions(SEED)
     made = [maker.make(KINDS[n % len(KINDS)], depth=3) for n in range(EXPRESSION_COUNT)]
-    return list(dict.fromkeys(made))
+    return list(dict.fromkeys([*made, *WRITTEN]))
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,17 @@ SCHEMA = pa.schema(
     ]
 )
 
+#: What random expressions do not hold: conditions as users write them.
+WRITTEN = (
+    "name RLIKE '^a'", "name RLIKE 'b$'", "word RLIKE '^[a-c]+$'", r"name RLIKE '\\\\s'",
+    r"word RLIKE 'x.y|^\\\\w{2}$'", "name ILIKE 'A%'", "name NOT ILIKE '%B'", "upper(name)",
+    "lower(name)", "extract(dow FROM day)", "extract(week FROM day)", "extract(doy FROM at)",
+    "locate('b', word)", "instr(name, 'a')", "floor(number / 4)", "ceil(number / 4)",
+    "floor(number)", "day - INTERVAL 1 MONTH", "day + INTERVAL 2 DAYS", "at - INTERVAL 36 HOURS",
+    "wall + INTERVAL 1 YEAR", "number = '3'", "ratio = '1.5'", "flag = 'true'", "single = 0.1",
+    "single > 0.1", "ratio = 'NaN'", "number IN ('1', '-2')", "day = '2024-02-29'", "number = 3.0",
+    "tiny BETWEEN 0 AND 100", "at >= '2024-02-29'", "date_sub(day, 7)", "dayofweek(day) = 1",
+)  # fmt: skip
 _TEXTS = ["", " ", "a", "A", "ab", "abc", "  pad ", "100%", "a_b", "it's", "Zürich", "日本", "a\tb"]
 _DAYS = [dt.date(1969, 12, 31), dt.date(1970, 1, 1), dt.date(2024, 2, 29), dt.date(2026, 11, 15)]
 _FLOATS = [0.0, -0.0, 0.1, 1.5, -2.25, 1e10, float("nan"), float("inf"), float("-inf")]

@@ -66,7 +66,7 @@ def test_long_values_are_shown_in_part():
 def test_the_rule_that_cannot_be_computed_for_a_row_is_named():
     rules = RowRules(constraints={"fine": "id >= 0", "cased": "upper(name) = name"})
     rows = pa.record_batch({"id": [1], "name": ["straße"]})
-    with pytest.raises(ConstraintError, match=r"'cased'.*not ASCII") as refused:
+    with pytest.raises(ConstraintError, match=r"'cased'.*a letter like ß") as refused:
         conform(rules, rows)
     assert refused.value.constraint == "cased"
 
@@ -115,7 +115,7 @@ def test_defaults_are_constants_or_the_time(column, text, expected):
     ("rules", "named"),
     [
         (RowRules(constraints={"odd": "id & 1 = 1"}), "constraint odd"),
-        (RowRules(constraints={"pattern": "name RLIKE 'a.c'"}), "constraint pattern"),
+        (RowRules(constraints={"pattern": "name RLIKE '(?i)ac'"}), "constraint pattern"),
         (RowRules(constraints={"gone": "nothing > 0"}), "constraint gone"),
         (RowRules(constraints={"number": "id + 1"}), "constraint number"),
         (RowRules(constraints={"broken": "id >"}), "constraint broken"),
@@ -139,8 +139,9 @@ def test_a_table_is_refused_by_the_name_of_the_rule_that_is_not_computed(rules, 
         "name > 5", "day > 'tomorrow'", "round(ratio, 1) = 1", "try_cast(name AS INT) = 1",
         "CAST(ratio AS INT) = 1", "CAST(name AS INT) = 1", "CAST(money AS DOUBLE) > 1",
         "size(tags) > 0", "tags[0] = 'a'", "tags = tags", "exists(tags, t -> t = 'a')",
-        "date_format(at, 'E') = 'Mon'", "name ILIKE 'a%'", "name LIKE name", "rand() > 0.5",
-        "now() > at", "substring(name, -2) = 'a'", "at > '2026-1-1'", "id IN (SELECT 1)",
+        "date_format(at, 'E') = 'Mon'", "name ILIKE 'ä%'", "name LIKE name", "rand() > 0.5",
+        "name RLIKE 'a++'", "now() > at", "substring(name, -2) = 'a'", "at > '2026-1-1'",
+        "id IN (SELECT 1)",
         "max(id) > 0", "id BETWEEN SYMMETRIC 3 AND 1", "trim(BOTH 'x' FROM name) = 'a'",
     ],
 )  # fmt: skip

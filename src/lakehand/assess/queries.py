@@ -11,7 +11,8 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from lakehand.errors import LakehandError
-from lakehand.expressions.predicate import PredicateDialect, parse_predicate
+from lakehand.expressions.names import SparkDialect
+from lakehand.expressions.predicate import parse_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -64,7 +65,7 @@ def read_queries(text: str, *, table_name: str, schema: pa.Schema) -> Workload:
 
 def _split(text: str) -> list[str]:
     try:
-        tokens = PredicateDialect().tokenize(text)
+        tokens = SparkDialect().tokenize(text)
     except SqlglotError:
         return text.splitlines()
     ends = [token.start for token in tokens if token.token_type.name == "SEMICOLON"]
@@ -82,12 +83,12 @@ def _lines(text: str) -> list[str]:
 
 
 def _says_something(text: str) -> bool:
-    return bool(PredicateDialect().tokenize(text))
+    return bool(SparkDialect().tokenize(text))
 
 
 def _parsed(statement: str) -> exp.Expr | None:
     try:
-        return sqlglot.parse_one(statement, dialect=PredicateDialect)
+        return sqlglot.parse_one(statement, dialect=SparkDialect)
     except SqlglotError:
         return None
 
@@ -169,7 +170,7 @@ def _query(block: _Block, own: set[str], schema: pa.Schema) -> Query:
         if len(mine) == len(columns):
             texts.extend(_understood(condition, own, schema))
         elif isinstance(condition, exp.EQ) and {condition.left, condition.right} & set(mine):
-            joined.extend(_own_path(column, own).sql(PredicateDialect) for column in mine)
+            joined.extend(_own_path(column, own).sql(SparkDialect) for column in mine)
     predicate = " AND ".join(f"({text})" for text in sorted(set(texts)))
     return Query(predicate=predicate or None, joined=tuple(dict.fromkeys(joined)))
 
@@ -195,7 +196,7 @@ def _understood(condition: exp.Expr, own: set[str], schema: pa.Schema) -> list[s
     alone = condition.transform(
         lambda node: _own_path(node, own) if isinstance(node, exp.Column) else node
     )
-    text = alone.sql(PredicateDialect)
+    text = alone.sql(SparkDialect)
     return [text] if _predicate(text, schema) else []
 
 

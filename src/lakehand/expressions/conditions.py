@@ -1,12 +1,13 @@
 """Leaves of a predicate as SQL over the facts of a file, which tells what they may be there.
 
 A condition that a missing fact makes null counts as "it may", so that no file is lost for want of a
-fact. Constants stay as they were written and are compared with bounds of the column's own type:
-the engine then converts them exactly as it does when it computes the predicate for rows.
+fact. Columns and constants are converted before they are compared exactly as they are when the
+predicate is computed for rows.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from lakehand.errors import PredicateError
-from lakehand.expressions.facts import Column, Family, Knowledge, family_of
+from lakehand.expressions.facts import VALUE, Column, Family, Knowledge, family_of
 from lakehand.expressions.patterns import fixed_prefix
 from lakehand.expressions.session import compute
 
@@ -30,6 +31,7 @@ _MANY_VALUES = 50
 #: Some writers cut the maximum of longer texts without marking that they did.
 _CUT_TEXT_BYTES = 32
 
+_NUMBERS = {Family.NUMBER, Family.FLOAT}
 _MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
     exp.LT: exp.GT,
     exp.LTE: exp.GTE,
@@ -111,7 +113,7 @@ class _Bounds:
 
 def _judge_comparison(leaf: exp.Expr, columns: Columns) -> Conditions:
     kind, left, right = type(leaf), leaf.this, leaf.expression
-    if not isinstance(left, exp.Column):
+    if left.find(exp.Column) is None:
         kind, left, right = _MIRRORED.get(kind, kind), right, left
     bounds, value = _bounds(left, columns, right), right.sql("duckdb")
     return _UNKNOWN if bounds is None else _compare(kind, bounds, value)
@@ -211,10 +213,29 @@ _JUDGES: Mapping[type[exp.Expr], Callable[[Any, Columns], Conditions]] = {
 
 
 def _known(operand: exp.Expr, columns: Columns) -> Column | None:
-    if not isinstance(operand, exp.Column):
+    """Return a column whose bounds are known, as it is or converted in a way that keeps order."""
+    inner = operand
+    while isinstance(inner, exp.Cast | exp.Paren):
+        inner = inner.this
+    column = columns[inner.name] if isinstance(inner, exp.Column) else None
+    if column is None or column.knowledge is not Knowledge.BOUNDS:
         return None
-    column = columns[operand.name]
-    return column if column.knowledge is Knowledge.BOUNDS else None
+    return column if inner is operand else _converted(column, operand)
+
+
+def _converted(column: Column, operand: exp.Expr) -> Column | None:
+    families = {column.family, _family_of_constant(operand.transform(_as_null).sql("duckdb"))}
+    if not (families <= _NUMBERS or families == {Family.TIME}):
+        return None
+    return replace(column, conversion=operand.transform(_as_placeholder).sql("duckdb"))
+
+
+def _as_null(node: exp.Expr) -> exp.Expr:
+    return exp.null() if isinstance(node, exp.Column) else node
+
+
+def _as_placeholder(node: exp.Expr) -> exp.Expr:
+    return exp.column(VALUE) if isinstance(node, exp.Column) else node
 
 
 def _bounds(operand: exp.Expr, columns: Columns, *values: exp.Expr) -> _Bounds | None:
@@ -230,10 +251,9 @@ def _compares(column: Column, value: exp.Expr) -> bool:
         return False
     if _is_text(value):
         return True  # A bare text takes the type of what it is compared with.
-    numbers = {Family.NUMBER, Family.FLOAT}
     is_number = isinstance(value, exp.Literal)
     family = Family.NUMBER if is_number else _family_of_constant(value.sql("duckdb"))
-    return family is column.family or {family, column.family} <= numbers
+    return family is column.family or {family, column.family} <= _NUMBERS
 
 
 def _is_text(value: exp.Expr) -> bool:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lakehand.errors import PredicateError
 from lakehand.expressions.computed import column_at
-from lakehand.expressions.predicate import reference_name
+from lakehand.expressions.names import reference_name
 from lakehand.expressions.session import compute
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def _truth(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
     }
     if not values:
         values = {"row": pa.nulls(batch.num_rows)}
-    answer = compute(predicate.condition.sql("duckdb"), pa.table(values))
+    answer = compute(predicate.sql, pa.table(values))
     return answer.column(0).combine_chunks()
 
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.expressions.predicate import reference_name
+from lakehand.expressions.names import reference_name
 from lakehand.model.snapshot import column_text
 
 if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
 
 __all__ = [
+    "VALUE",
     "Column",
     "Facts",
     "Family",
@@ -25,6 +26,8 @@ __all__ = [
     "gather_facts",
 ]
 
+#: Stands for a bound in a conversion.
+VALUE = "a_bound"
 #: Bounds of timestamps are cut to milliseconds in logs, so the true maximum may be that much later.
 _TIMESTAMP_SLACK_MICROSECONDS = 1000
 _LATEST_MICROSECONDS = 2**63 - 1 - _TIMESTAMP_SLACK_MICROSECONDS
@@ -57,13 +60,25 @@ class Column:
     name: str
     knowledge: Knowledge
     family: Family | None = None
+    #: What becomes of `VALUE` before it is compared.
+    conversion: str = VALUE
 
     @property
     def min(self) -> str:
-        return f"{self.name}_min"
+        return self.conversion.replace(VALUE, self.low)
 
     @property
     def max(self) -> str:
+        return self.conversion.replace(VALUE, self.high)
+
+    @property
+    def low(self) -> str:
+        """The column of the table that holds the least values."""
+        return f"{self.name}_min"
+
+    @property
+    def high(self) -> str:
+        """The column of the table that holds the greatest values."""
         return f"{self.name}_max"
 
     @property
@@ -124,7 +139,7 @@ def _member(files: pa.Table, struct: str, name: str) -> pa.ChunkedArray | None:
 def _bound_columns(column: Column, bounds: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
     low, high = comparable_bounds(bounds)
     nulls = pc.struct_field(bounds, "nulls")
-    return {column.min: low, column.max: high, f"{column.name}_nulls": nulls}
+    return {column.low: low, column.high: high, f"{column.name}_nulls": nulls}
 
 
 def comparable_bounds(bounds: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:

@@ -12,9 +12,12 @@ from sqlglot import exp
 from lakehand.expressions.typed import (
     BIGINT,
     BOOLEAN,
+    DATE,
     DOUBLE,
     INTEGER,
     TEXT,
+    TIMESTAMP,
+    WALL_TIME,
     Typed,
     Unsupported,
     as_text,
@@ -46,6 +49,8 @@ _COMPARISONS: Mapping[type[exp.Expr], str] = {
     exp.NullSafeNEQ: "IS DISTINCT FROM",
 }
 _ARITHMETIC: Mapping[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
+_INTERVALS_OF_DATES = {"DAY", "WEEK", "MONTH", "YEAR"}
+_INTERVALS = {*_INTERVALS_OF_DATES, "HOUR", "MINUTE", "SECOND"}
 #: A pattern in which every backslash protects something, as Spark demands.
 _SOUND_PATTERN = re.compile(r"(?:[^\\]|\\[\\%_])*", re.DOTALL)
 
@@ -94,6 +99,9 @@ def _is(node: exp.Expr, compile_: Compile) -> Typed:
 def _between(node: exp.Expr, compile_: Compile) -> Typed:
     value, low, high = (compile_(node.args[name]) for name in ("this", "low", "high"))
     above, below = _compare(">=", value, low), _compare("<=", value, high)
+    (of_low, start), (of_high, end) = coerce(value, low), coerce(value, high)
+    if of_low.type == of_high.type:
+        return Typed(f"({of_low.sql} BETWEEN {start.sql} AND {end.sql})", BOOLEAN)
     return Typed(f"({above.sql} AND {below.sql})", BOOLEAN)
 
 
@@ -113,13 +121,27 @@ def _like(node: exp.Expr, compile_: Compile) -> Typed:
 
 
 def _arithmetic(node: exp.Expr, compile_: Compile) -> Typed:
-    left, right = compile_(node.this), compile_(node.expression)
     word = _ARITHMETIC[type(node)]
+    if isinstance(node.expression, exp.Interval) and word != "*":
+        return _shifted(word, compile_(node.this), node.expression)
+    left, right = compile_(node.this), compile_(node.expression)
     _require_numbers(left, right)
     if pat.is_decimal(left.type) or pat.is_decimal(right.type):
         return _decimal_arithmetic(word, left, right)
     left, right = coerce(left, right)
     return Typed(f"({left.sql} {word} {right.sql})", left.type)
+
+
+def _shifted(word: str, moment: Typed, interval: exp.Interval) -> Typed:
+    """Return a date or a time that is a written interval later or earlier."""
+    unit = str(interval.args.get("unit") or "").upper().removesuffix("S")
+    number = interval.this.name if isinstance(interval.this, exp.Literal) else ""
+    is_date = moment.type == DATE and unit in _INTERVALS_OF_DATES
+    is_time = moment.type in {TIMESTAMP, WALL_TIME} and unit in _INTERVALS
+    if not number.isdigit() or not (is_date or is_time):
+        raise Unsupported(f"{interval.sql()} beside {moment.type}")
+    shifted = f"({moment.sql} {word} INTERVAL {quoted(number)} {unit})"
+    return cast(Typed(shifted, WALL_TIME), DATE) if is_date else Typed(shifted, moment.type)
 
 
 def _decimal_arithmetic(word: str, left: Typed, right: Typed) -> Typed:

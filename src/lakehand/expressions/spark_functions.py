@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 from sqlglot import exp
 
+from lakehand.expressions.regular import spelled_for_re2
 from lakehand.expressions.typed import (
     BIGINT,
     BOOLEAN,
@@ -53,11 +54,23 @@ _PARTS_OF_TIMES: Mapping[type[exp.Expr], str] = {
     exp.Minute: "minute",
     exp.Second: "second",
 }
+_EXTRACTED: Mapping[str, type[exp.Expr]] = {
+    "YEAR": exp.Year, "QUARTER": exp.Quarter, "MONTH": exp.Month, "WEEK": exp.WeekOfYear,
+    "DAY": exp.Day, "DAYOFWEEK": exp.DayOfWeek, "DOW": exp.DayOfWeek, "DOY": exp.DayOfYear,
+    "HOUR": exp.Hour, "MINUTE": exp.Minute,
+}  # fmt: skip
 _UNITS = {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"}
 _UNITS_OF_DATES = {
     "YEAR": "year", "YYYY": "year", "YY": "year", "QUARTER": "quarter", "MONTH": "month",
     "MM": "month", "MON": "month", "WEEK": "week",
 }  # fmt: skip
+#: Letters of which each has one counterpart, in every engine: no ß, no İ, and no Σ, whose small
+#: form depends on its place. And scripts without case.
+_ALIKE = (
+    r"[\x00-\x7F\x{A0}-\x{B4}\x{B6}-\x{DE}\x{E0}-\x{12F}\x{132}-\x{148}\x{14A}-\x{17E}"
+    r"\x{391}-\x{3A1}\x{3A4}-\x{3A9}\x{3B1}-\x{3C1}\x{3C4}-\x{3C9}\x{400}-\x{45F}"
+    r"\x{3040}-\x{30FF}\x{4E00}-\x{9FFF}\x{AC00}-\x{D7A3}]*"
+)
 #: Only fields that are padded to their full width, as the parser marks them.
 _DATE_FORMAT = re.compile(r"(?:%Y|%[mdHMS]strict|[-/: ])+")
 _CAST_TYPES: Mapping[exp.DType, pa.DataType] = {
@@ -100,6 +113,13 @@ def _to_date(node: exp.Expr, compile_: Compile) -> Typed:
 def _part_of_date(node: exp.Expr, compile_: Compile) -> Typed:
     date = cast(compile_(node.this), DATE)
     return Typed(f"CAST({_PARTS_OF_DATES[type(node)].format(date.sql)} AS INTEGER)", INTEGER)
+
+
+def _extract(node: exp.Expr, compile_: Compile) -> Typed:
+    unit = node.this.name.upper()
+    if unit not in _EXTRACTED:
+        raise Unsupported(f"the unit {unit}")
+    return compile_(_EXTRACTED[unit](this=node.expression))
 
 
 def _part_of_time(node: exp.Expr, compile_: Compile) -> Typed:
@@ -153,15 +173,56 @@ def _length(node: exp.Expr, compile_: Compile) -> Typed:
 
 
 def _change_case(node: exp.Expr, compile_: Compile) -> Typed:
-    """Change the case of ASCII; beyond it, engines and their versions differ."""
     name = "upper" if isinstance(node, exp.Upper) else "lower"
-    text = as_text(compile_(node.this)).sql
-    complaint = quoted(f"{name} of a text that is not ASCII comes out differently in Spark")
+    return _in_case(name, as_text(compile_(node.this)))
+
+
+def _in_case(name: str, value: Typed) -> Typed:
+    """Change the case of letters that have one counterpart; with others, engines differ."""
+    text = value.sql
+    complaint = quoted(f"{name} of a letter like ß or İ comes out differently in Spark")
+    is_alike = f"strlen({text}) = length({text}) OR regexp_full_match({text}, {quoted(_ALIKE)})"
     return Typed(
-        f"(CASE WHEN {text} IS NULL OR strlen({text}) = length({text}) THEN {name}({text})"
-        f" ELSE error({complaint}) END)",
+        f"(CASE WHEN {text} IS NULL OR {is_alike} THEN {name}({text}) ELSE error({complaint}) END)",
         TEXT,
     )
+
+
+def _like_in_any_case(node: exp.Expr, compile_: Compile) -> Typed:
+    lowered = exp.Like(this=exp.Lower(this=node.this), expression=node.expression)
+    pattern = node.expression
+    if not (isinstance(pattern, exp.Literal) and pattern.is_string and pattern.name.isascii()):
+        raise Unsupported("a pattern of ILIKE that is computed, or not ASCII")
+    lowered.set("expression", exp.Literal.string(pattern.name.lower()))
+    lowered.set("negate", node.args.get("negate"))
+    return compile_(lowered)
+
+
+def _matches(node: exp.Expr, compile_: Compile) -> Typed:
+    pattern = compile_(node.expression)
+    if pattern.literal is None or pattern.type != TEXT:
+        raise Unsupported("a pattern of RLIKE that is computed")
+    text = as_text(compile_(node.this))
+    return Typed(f"regexp_matches({text.sql}, {quoted(spelled_for_re2(pattern.literal))})", BOOLEAN)
+
+
+def _position(node: exp.Expr, compile_: Compile) -> Typed:
+    part = compile_(node.args["substr"])
+    if not part.literal or part.type != TEXT:
+        raise Unsupported("the position of anything but a text that is written down")
+    text = as_text(compile_(node.this))
+    return Typed(f"CAST(instr({text.sql}, {part.sql}) AS INTEGER)", INTEGER)
+
+
+def _whole(node: exp.Expr, compile_: Compile) -> Typed:
+    """Round down or up to a whole number; what is none, or too large, is an error here."""
+    name = "ceil" if isinstance(node, exp.Ceil) else "floor"
+    value = compile_(node.this)
+    if is_integer(value.type):
+        return cast(value, BIGINT)
+    if not pat.is_floating(value.type):
+        raise Unsupported(f"{name} of {value.type}")
+    return Typed(f"CAST({name}({cast(value, DOUBLE).sql}) AS BIGINT)", BIGINT)
 
 
 def _trim(node: exp.Expr, compile_: Compile) -> Typed:
@@ -245,9 +306,15 @@ FUNCTIONS: Mapping[type[exp.Expr], tuple[Callable[[Any, Compile], Typed], set[st
     exp.TimestampTrunc: (_start_of_time, {"unit"}),
     exp.DateTrunc: (_start_of_date, {"unit"}),
     exp.TimeToStr: (_format_time, {"format"}),
+    exp.Extract: (_extract, {"expression"}),
     exp.Length: (_length, set()),
     exp.Upper: (_change_case, set()),
     exp.Lower: (_change_case, set()),
+    exp.ILike: (_like_in_any_case, {"expression", "negate"}),
+    exp.RegexpLike: (_matches, {"expression"}),
+    exp.StrPosition: (_position, {"substr"}),
+    exp.Ceil: (_whole, set()),
+    exp.Floor: (_whole, set()),
     exp.Trim: (_trim, {"position"}),
     exp.Substring: (_substring, {"start", "length"}),
     exp.Left: (_left, {"expression"}),

@@ -59,6 +59,15 @@ _DATE_TEXT = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TIME_TEXT = re.compile(
     r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?"
 )
+#: Whole numbers only: what else a text may stand for depends on where it is compared.
+_NUMBER_TEXT = re.compile(r"-?\d{1,18}")
+_TEXTS = {
+    DATE: _DATE_TEXT,
+    TIMESTAMP: _TIME_TEXT,
+    WALL_TIME: _TIME_TEXT,
+    DOUBLE: re.compile(r"-?\d{1,15}(\.\d{1,15})?|(?i:nan|-?inf(inity)?)"),
+    BOOLEAN: re.compile(r"true|false"),
+}
 
 
 class Unsupported(Exception):  # noqa: N818  never leaves the package
@@ -136,9 +145,10 @@ def cast(value: Typed, wanted: pa.DataType) -> Typed:
     """Return a value in another type, if that cannot come out in two ways."""
     if value.type == wanted:
         return value
-    if not (_is_cast_of_literal(value, wanted) or _is_sure_cast(value.type, wanted)):
-        raise Unsupported(f"{value.type} as {wanted}")
     name = sql_type(wanted)
+    if not (_is_cast_of_literal(value, wanted) or _is_sure_cast(value.type, wanted)):
+        what = f"a value of type {value.type}" if value.literal is None else repr(value.literal)
+        raise Unsupported(f"{what} where one of type {wanted} is expected")
     if value.literal is not None and value.type != TEXT and pat.is_floating(wanted):
         # By its text: a decimal would be rounded once more on its way.
         return Typed(f"CAST({quoted(value.literal)} AS {name})", wanted, value.literal)
@@ -150,7 +160,7 @@ def _is_cast_of_literal(value: Typed, wanted: pa.DataType) -> bool:
     if value.literal is None:
         return False
     if value.type == TEXT:
-        pattern = {DATE: _DATE_TEXT, TIMESTAMP: _TIME_TEXT, WALL_TIME: _TIME_TEXT}.get(wanted)
+        pattern = _NUMBER_TEXT if is_integer(wanted) else _TEXTS.get(wanted)
         is_zoned = value.literal.endswith("Z") or value.literal[-6:-5] in {"+", "-"}
         return bool(
             pattern and pattern.fullmatch(value.literal) and not (is_zoned and wanted == WALL_TIME)

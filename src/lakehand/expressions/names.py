@@ -1,0 +1,80 @@
+"""How expressions are parsed, and which columns of a table they name."""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+
+from lakehand.errors import UnknownColumnError
+
+__all__ = ["Resolver", "SparkDialect", "is_name", "parse_expression", "reference_name"]
+
+_QUOTES_HINT = "text stands in single quotes, as in region = 'eu'"
+
+
+class SparkDialect(Spark):
+    """Spark's SQL, with '' inside a string as one quote, as in Spark 4 and in the standard."""
+
+    class Tokenizer(Spark.Tokenizer):
+        """Knows two ways to put a quote into a string."""
+
+        STRING_ESCAPES = ["\\", "'"]  # noqa: RUF012  the base class asks for a list
+
+
+def parse_expression(text: str) -> exp.Expr:
+    """Return the tree of an expression; SqlglotError if it is none."""
+    return sqlglot.parse_one(text, dialect=SparkDialect)
+
+
+def reference_name(index: int) -> str:
+    """Return the column of the computation that stands for a reference."""
+    return f"v{index}"
+
+
+class Resolver:
+    """Replaces names by references and remembers what each stands for."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.paths: dict[tuple[str, ...], pa.DataType] = {}
+
+    def resolve(self, node: exp.Expr) -> exp.Expr:
+        if not is_name(node):
+            return node
+        path, type_ = self._find([part.name for part in node.parts])
+        self.paths.setdefault(path, type_)
+        return exp.column(reference_name(list(self.paths).index(path)))
+
+    def _find(self, parts: list[str]) -> tuple[tuple[str, ...], pa.DataType]:
+        path: tuple[str, ...] = ()
+        type_ = pa.struct(list(self.schema))
+        for part in parts:
+            field = _field_named(part, type_)
+            if field is None:
+                names = self._names_beside(path, type_)
+                raise UnknownColumnError(".".join(parts), names, hint=_QUOTES_HINT)
+            path, type_ = (*path, field.name), field.type
+        return path, type_
+
+    def _names_beside(self, path: tuple[str, ...], type_: pa.DataType) -> list[str]:
+        if not pa.types.is_struct(type_):
+            return list(self.schema.names)
+        return [".".join((*path, field.name)) for field in type_]
+
+
+def is_name(node: exp.Expr) -> TypeGuard[exp.Column | exp.Dot]:
+    while isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
+        node = node.this
+    return isinstance(node, exp.Column)
+
+
+def _field_named(name: str, struct: pa.DataType) -> pa.Field | None:
+    lower = name.lower()
+    fields = struct if pa.types.is_struct(struct) else ()
+    same = [field for field in fields if field.name.lower() == lower]
+    exact = [field for field in same if field.name == name]
+    return next(iter(exact or same), None)
