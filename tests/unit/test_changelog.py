@@ -136,6 +136,13 @@ def test_bookkeeping_that_says_nothing_definite_is_refused(columns):
         read_changes(pa.record_batch(columns))
 
 
+@pytest.mark.parametrize("weights", [[2], [1, 1], [3, -1]])
+def test_a_row_that_is_left_more_than_once_is_more_than_one_row(weights):
+    table = changes(*[(1, "", 1.0)] * len(weights), signs=weights)
+    with pytest.raises(DuplicateKeyError):
+        collapsed(table, Form.ZSET)
+
+
 CHANGE = st.tuples(st.integers(0, 3), st.integers(0, 2), st.sampled_from([-1, 1]))
 
 
@@ -157,7 +164,7 @@ def test_weights_come_to_what_a_multiset_comes_to(log):
     weights = {}
     for key, value, sign in log:
         weights[key, value] = weights.get((key, value), 0) + sign
-    live = {k: [v for (i, v), w in weights.items() if i == k and w > 0] for k, _ in weights}
+    live = {k: [v for (i, v), w in weights.items() if i == k for _ in range(w)] for k, _ in weights}
     changed = {k for (k, _), w in weights.items() if w}
     rows = [(key, "", float(value)) for key, value, _ in log] or [(0, "", 0.0)]
     table = changes(*rows, signs=[sign for _, _, sign in log] or [1]).slice(0, len(log))

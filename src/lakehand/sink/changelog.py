@@ -179,7 +179,7 @@ def _sum_of_weights(given: _Given) -> str:
     return (
         f"SELECT {grouped}, coalesce(max(coming) FILTER (weight > 0), max(changed)) AS {NUMBER},"
         f" count(*) FILTER (weight > 0) > 0 AS {LIVE},"
-        f" count(*) FILTER (weight > 0) AS candidates FROM ({sums}) GROUP BY {grouped}"
+        f" sum(weight) FILTER (weight > 0) AS candidates FROM ({sums}) GROUP BY {grouped}"
     )
 
 
