@@ -18,6 +18,7 @@ from lakehand.errors import (
 from lakehand.model.head import RowRules
 from lakehand.sink.buffer import Buffer
 from lakehand.sink.conform import Conformer
+from lakehand.sink.evolution import DiffKind
 from lakehand.sink.rows import as_reader, batches_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -121,6 +122,29 @@ def test_nothing_is_inside_a_null_list_or_a_null_element():
     values = pa.array([[{"a": 1}, None], None])
     wanted = pa.list_(pa.field("element", STRICT))
     assert conform(values, wanted).to_pylist() == [[{"a": 1}, None], None]
+
+
+TWICE = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+
+
+@pytest.mark.parametrize(
+    ("values", "table"),
+    [
+        (TWICE, {"c": pa.struct([("a", pa.int64())])}),
+        (
+            pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), TWICE),
+            {"c": pa.list_(pa.struct([("a", pa.int64())]))},
+        ),
+        (TWICE, {"other": pa.int64()}),
+    ],
+    ids=["struct", "list", "new column"],
+)
+def test_a_struct_with_a_member_twice_is_refused(values, table):
+    conformer = Conformer(pa.schema(list(table.items())), table="memory://t")
+    given = pa.record_batch({"c": values})
+    assert conformer.diff(given.schema).kind is DiffKind.INCOMPATIBLE
+    with pytest.raises(SchemaMismatchError, match=r"c(\.element)?\.a' is there twice"):
+        conformer.conform(given)
 
 
 def test_a_column_may_not_be_missing_if_it_may_not_be_null():

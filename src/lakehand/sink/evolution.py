@@ -6,6 +6,7 @@ may be null, a narrower type. Nothing here reads or writes anything.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
@@ -140,6 +141,7 @@ class _Comparison:
         new = []
         for column in columns:
             path = f"{prefix}{column.name}"
+            self._note_repeated(column.type, path)
             if _holds_nulls_only(column.type):
                 problem = "is not in the table, and has no type of its own: it is all null"
                 self._note(path, "incompatible", rows=column.type, problem=problem)
@@ -164,6 +166,7 @@ class _Comparison:
 
     def _merge_structs(self, rows: pa.StructType, table: pa.StructType, path: str) -> pa.DataType:
         offered = {member.name: member for member in rows}
+        self._note_repeated_members(rows, path)
         members = []
         for member in table:
             inner, found = f"{path}.{member.name}", offered.pop(member.name, None)
@@ -171,6 +174,25 @@ class _Comparison:
                 self._check_missing(member, inner)
             members.append(self._merge(found, member, inner))
         return pa.struct([*members, *self._new_columns(offered.values(), f"{path}.")])
+
+    def _note_repeated(self, type_: pa.DataType, path: str) -> None:
+        """Note members of structs that are there twice, at any depth: one would be lost."""
+        if isinstance(type_, pa.DictionaryType):
+            self._note_repeated(type_.value_type, path)
+        elif pat.is_struct(type_):
+            self._note_repeated_members(type_, path)
+            for member in type_:
+                self._note_repeated(member.type, f"{path}.{member.name}")
+        elif is_list(type_):
+            self._note_repeated(type_.value_type, f"{path}.element")
+        elif pat.is_map(type_):
+            self._note_repeated(type_.key_type, f"{path}.key")
+            self._note_repeated(type_.item_type, f"{path}.value")
+
+    def _note_repeated_members(self, struct: pa.StructType, path: str) -> None:
+        for name, count in Counter(member.name for member in struct).items():
+            if count > 1:
+                self._note(f"{path}.{name}", "incompatible", problem="is there twice")
 
     def _merge_maps(self, rows: pa.MapType, table: pa.MapType, path: str) -> pa.DataType:
         key = self._merge_types(rows.key_type, table.key_type, f"{path}.key")
