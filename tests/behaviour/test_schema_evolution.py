@@ -162,6 +162,21 @@ def test_type_widening_needs_a_switch_of_its_own(plain):
     assert set(protocol.writer_features) == {"appendOnly", "invariants", "typeWidening"}
 
 
+def test_widening_a_table_for_the_oldest_writers_lists_what_its_columns_need(tmp_path):
+    """A column that is never null is an invariant, which delta-spark wants to see listed."""
+    lakehand.create_table(tmp_path / "t", pa.schema([pa.field("id", pa.int32(), nullable=False)]))
+    first = tmp_path / "t" / "_delta_log" / f"{0:020}.json"
+    text = first.read_text()
+    assert '"minWriterVersion":2' in text
+    first.write_text(text.replace('"minWriterVersion":2', '"minWriterVersion":1'))
+
+    table = lakehand.open_table(tmp_path / "t")
+    table.append(pa.table({"id": [2**40]}), schema_evolution=True, type_widening=True)
+
+    listed = table._handle.head().native.protocol.writer_features
+    assert set(listed) == {"appendOnly", "invariants", "typeWidening"}
+
+
 def test_types_are_widened_again_and_again_and_every_change_is_kept(place):
     table = lakehand.open_table(place)
     steps = [pa.decimal128(4, 1), pa.decimal128(6, 1), pa.decimal128(8, 3)]

@@ -113,6 +113,14 @@ def test_a_feature_that_was_asked_for_is_no_property():
     assert version_0.metadata.configuration == {}
 
 
+@pytest.mark.parametrize("name", ["rowTracking", "clustering"])
+def test_a_feature_brings_those_along_that_it_needs(name):
+    """delta-spark does not open a table whose protocol lists one without the other."""
+    _, listed = features(created(properties={f"delta.feature.{name}": "supported"}))
+
+    assert {name, "domainMetadata"} <= set(listed)
+
+
 def test_columns_get_ids_and_physical_names_at_every_depth():
     schema = pa.schema([("a b", pa.list_(pa.struct([("x", pa.int32())]))), ("c", pa.int32())])
 

@@ -29,7 +29,7 @@ from lakehand.formats.delta.protocol.schema import (
 from lakehand.model.head import Evolution
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     import pyarrow as pa
 
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["evolve", "evolved_metadata"]
 
 _WIDENING = "typeWidening"
+#: What protocols without lists know from writer version 2 on, and need from 1 on: a column that is
+#: never null is an invariant.
+_OLDEST = ("appendOnly", "invariants")
 _WIDENING_FEATURES = {_WIDENING, "typeWidening-preview"}
 _WIDENING_PROPERTY = "delta.enableTypeWidening"
 _MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
@@ -178,10 +181,10 @@ def _protocol(state: DeltaState, metadata: Metadata) -> Protocol:
         return state.protocol
     if _WIDENING_FEATURES & set(supported):
         return state.protocol
-    return _lifted(state.protocol, (*supported, _WIDENING))
+    return _lifted(state.protocol, {*supported, *_OLDEST, _WIDENING})
 
 
-def _lifted(protocol: Protocol, features: tuple[str, ...]) -> Protocol:
+def _lifted(protocol: Protocol, features: Collection[str]) -> Protocol:
     """Return the protocol that lists features by name, those among them that were implied."""
     for_readers = [name for name in features if FEATURES[name].is_reader_feature]
     return Protocol(

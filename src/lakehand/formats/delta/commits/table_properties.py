@@ -105,6 +105,12 @@ PROPERTIES: Mapping[str, Property] = {
     "delta.universalFormat.enabledFormats": _refused(_FOREIGN),
     "delta.writePartitionColumnsToParquet": _plain(_boolean),
 }
+#: Features that a feature does not come without; readers of the protocol check them.
+_REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "clustering": ("domainMetadata",),
+    "rowTracking": ("domainMetadata",),
+    "variantShredding": ("variantType",),
+}
 
 
 def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
@@ -160,4 +166,5 @@ def features_asked_for(properties: Mapping[str, str]) -> set[str]:
         for name, value in properties.items()
         if name.startswith(_FEATURE_PREFIX) and value in {"supported", "enabled"}
     }
-    return needed | named
+    asked = needed | named
+    return asked | {other for name in asked for other in _REQUIRED.get(name, ())}
