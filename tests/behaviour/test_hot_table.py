@@ -19,8 +19,10 @@ from lakehand.errors import (
     NotATableError,
     RefusedError,
     SchemaMismatchError,
+    TableError,
     UnknownColumnError,
     ValidationError,
+    WriterCollisionError,
 )
 from lakehand.hot import HotTable, HotTier
 from support.hot_tables import SCHEMA, cold_pairs, hot_table, pairs, rows, segments
@@ -366,6 +368,77 @@ def test_a_table_that_was_created_anew_is_another_one(tmp_path):
     lakehand.create_table(tmp_path / "table", SCHEMA)
 
     with pytest.raises(HotLogError, match="was at"):
+        hot_table(tmp_path).open()
+
+
+@pytest.mark.parametrize("key", [(), ("id",)], ids=["appended", "keyed"])
+def test_no_other_table_gets_rows_however_often_it_is_tried(tmp_path, key):
+    hot = hot_table(tmp_path, key=key).open()
+    hot.append(rows([1]))
+    hot.flush()
+    hot.append(rows([2]))
+    shutil.rmtree(tmp_path / "table")
+    lakehand.create_table(tmp_path / "table", SCHEMA).append(pa.Table.from_batches([rows([9])]))
+
+    for _ in range(3):
+        with pytest.raises(TableError, match="another table"):
+            hot.flush()
+    hot.close(flush=False)
+    assert cold_pairs(tmp_path) == [(9, "a")]
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["going on", "ended"])
+def test_two_hot_tables_with_one_name_lose_no_rows(tmp_path, ended):
+    """The second one's epoch is in the table, but not with its rows."""
+    options = {"schema": SCHEMA, "writer_id": "orders", "hot_durability": "none"}
+    first, second = (HotTable(tmp_path / "table", **options).open() for _ in range(2))
+    first.append(rows([1]))
+    second.append(rows([2]))
+    if ended:
+        second._parts.freeze()
+    first.flush()
+    for _ in range(2):
+        with pytest.raises(WriterCollisionError, match="'orders'"):
+            second.flush()
+    assert second.storage_stats().hot_rows == 1
+    assert second._parts.layers.memtables[0].entries[0].rows["id"].to_pylist() == [2]
+    second.close(flush=False)
+    first.close()
+    assert cold_pairs(tmp_path) == [(1, "a")]
+
+
+def test_rows_of_an_epoch_that_another_has_committed_can_be_read(tmp_path):
+    options = {"schema": SCHEMA, "writer_id": "orders", "hot_durability": "none"}
+    hot = HotTable(tmp_path / "table", hot_refresh_interval="0s", **options).open()
+    hot.append(rows([2]))
+    with HotTable(tmp_path / "table", **options) as other:
+        other.append(rows([1]))
+
+    assert pairs(hot.read()) == [(1, "a"), (2, "a")]
+    hot.close(flush=False)
+
+
+def test_a_name_is_that_of_one_log(tmp_path):
+    """Opened again, a log would drop what another one has committed under its name."""
+    options = {"schema": SCHEMA, "writer_id": "orders"}
+    with HotTable(tmp_path / "table", log=tmp_path / "log", **options) as hot:
+        hot.append(rows([1]))
+    for other in ({"log": tmp_path / "log2"}, {"hot_durability": "none"}):
+        with pytest.raises(WriterCollisionError, match="another hot table's log"):
+            HotTable(tmp_path / "table", **other, **options).open()
+    with HotTable(tmp_path / "table", log=tmp_path / "log", **options) as hot:
+        hot.append(rows([2]))
+    assert cold_pairs(tmp_path) == [(1, "a"), (2, "a")]
+
+
+def test_a_log_that_has_lost_its_name_is_refused(tmp_path):
+    """Under another name all that it holds would be committed once more."""
+    with hot_table(tmp_path) as hot:
+        hot.append(rows([1]))
+        hot.close(flush=False)
+    (tmp_path / "log" / "hot.json").unlink()
+
+    with pytest.raises(HotLogError, match="does not say which table"):
         hot_table(tmp_path).open()
 
 

@@ -167,6 +167,17 @@ class ColdTable:
 
     def load(self, writer_id: str) -> ColdView:
         """Read the newest version; the mark of the last epoch is of that same version."""
+        head = self.look()
+        snapshot = self.handle.snapshot(version=head.version)
+        self.handle.require("read", snapshot)
+        epoch = head.transactions.get(writer_id, -1)
+        return ColdView(handle=self.handle, head=head, snapshot=snapshot, epoch=epoch)
+
+    def look(self) -> TableHead:
+        """Return what the table is now, and take rows under its columns from now on.
+
+        TableError if it is another one than it was.
+        """
         head = self.handle.head()
         if head.table_id != self.table_id:
             raise TableError(
@@ -175,11 +186,8 @@ class ColdTable:
                 hint="changes that are not in the table are kept in the log; close the hot table,"
                 " and bring the old table back, or begin with an empty log",
             )
-        snapshot = self.handle.snapshot(version=head.version)
-        self.handle.require("read", snapshot)
         self._follow(head)
-        epoch = head.transactions.get(writer_id, -1)
-        return ColdView(handle=self.handle, head=head, snapshot=snapshot, epoch=epoch)
+        return head
 
     def _follow(self, head: TableHead) -> None:
         """Take rows under the columns that the table has now."""

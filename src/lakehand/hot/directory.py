@@ -57,6 +57,8 @@ class Manifest:
     writer_id: str
     #: Columns by which the newest row wins; empty: all rows count.
     key: tuple[str, ...]
+    #: What tells the log from others of the same name; None where no other has made up the same.
+    log_id: str | None = None
 
     @classmethod
     def of(cls, text: bytes, path: Path) -> Self:
@@ -83,8 +85,14 @@ def claim(
     """
     path = directory / _MANIFEST
     if not path.exists():
-        name = writer_id or new_writer_id()
-        manifest = Manifest(table=table, table_id=table_id, writer_id=name, key=key)
+        _require_no_segments(directory, path)
+        manifest = Manifest(
+            table=table,
+            table_id=table_id,
+            writer_id=writer_id or new_writer_id(),
+            key=key,
+            log_id=uuid.uuid4().hex if writer_id else None,
+        )
         _write(path, manifest)
         return manifest
     with translated("get", str(path)):
@@ -99,6 +107,13 @@ def claim(
     _require("key", manifest.key, key, directory)
     _require("writer_id", manifest.writer_id, writer_id or manifest.writer_id, directory)
     return manifest
+
+
+def _require_no_segments(directory: Path, path: Path) -> None:
+    """Raise HotLogError if there are changes of which nobody knows under which name they went."""
+    with translated("list", str(directory)):
+        if any(directory.glob("*.wal")):
+            raise _unreadable(path)
 
 
 def new_writer_id() -> str:

@@ -8,19 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakehand.errors import LakehandError
+from lakehand.errors import (
+    CommitUnknownError,
+    LakehandError,
+    StoreUnreachableError,
+    TableError,
+    WriterCollisionError,
+)
 from lakehand.hot.records import Kind
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.sink.epochs import EpochState
+from lakehand.sink.fence import Fence
 from lakehand.sink.sink import DeltaSink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakehand.hot.records import Entry
+    from lakehand.model.work import Receipt
     from lakehand.storage import Store
 
-__all__ = ["ColdWriter", "Flushed"]
+__all__ = ["ColdWriter", "Flushed", "claim_name", "collision"]
 
 _logger = get_logger(__name__)
 
@@ -42,11 +50,22 @@ class ColdWriter:
         self,
         store: Store,
         *,
+        table_id: str | None,
         writer_id: str,
         key: tuple[str, ...],
         settings: Mapping[str, Any],
     ) -> None:
-        """With a `key` rows take the place of those with the same one; else they are appended."""
+        """With a `key` rows take the place of those with the same one; else they are appended.
+
+        `table_id` tells the table from others that may come to be in its place.
+        """
+        self._table_id = table_id
+        self._writer_id = writer_id
+        #: Whether the last try to commit may be in the table, or get there yet.
+        self._is_in_doubt = False
+        #: The last epoch that is done with, and whether the table has it.
+        self._ended_epoch = -1
+        self._is_there = False
         mode = {"write_mode": "upsert", "merge_key": key} if key else {"write_mode": "append"}
         self._sink = DeltaSink(
             store,
@@ -66,25 +85,67 @@ class ColdWriter:
 
         What it raises, the same call may be made again, with the same changes.
         """
-        if self._sink.epoch_state is not EpochState.UNKNOWN:
-            self._give_up()
-            if not self._sink.begin_epoch(epoch):
-                self._sink.rollback_epoch()
-                return Flushed(is_in_table=True, rows=0, deleted_keys=0)
-            for entry in entries:
-                self._sink.write(_as_changes(entry))
-        receipt = self._sink.commit_epoch()
+        if epoch != self._ended_epoch:
+            is_there = self._bring_in(epoch, entries)
+            self._ended_epoch, self._is_there, self._is_in_doubt = epoch, is_there, False
         counts = {kind: sum(e.rows.num_rows for e in entries if e.kind is kind) for kind in Kind}
         return Flushed(
-            is_in_table=receipt is not None,
+            is_in_table=self._is_there,
             rows=counts[Kind.ROWS],
             deleted_keys=counts[Kind.DELETED_KEYS],
         )
 
-    def _give_up(self) -> None:
-        """End what an earlier try has left unfinished."""
-        if self._sink.epoch_state is not None:
-            self._sink.rollback_epoch()
+    def _bring_in(self, epoch: int, entries: Sequence[Entry]) -> bool:
+        """Commit an epoch, and say whether the table has it now; else it holds no change."""
+        if self._is_in_doubt and self._sink.epoch_state is None:
+            # It has ended, and who waited for that was interrupted.
+            return self._sink.last_committed_epoch == epoch
+        if not self._is_in_doubt:
+            if self._give_up(epoch):
+                return True
+            self._begin(epoch)
+            for entry in entries:
+                self._sink.write(_as_changes(entry))
+        return self._commit() is not None
+
+    def _give_up(self, epoch: int) -> bool:
+        """End what an earlier try has left unfinished, and say whether it is in the table."""
+        if self._sink.epoch_state is None:
+            return False
+        before = self._sink.last_committed_epoch
+        self._sink.rollback_epoch()
+        return self._sink.last_committed_epoch == epoch != before
+
+    def _begin(self, epoch: int) -> None:
+        """Begin an epoch that no try of ours has brought into the table.
+
+        If it is there it is another's: its changes are not those that are to be written.
+        """
+        is_new = self._sink.begin_epoch(epoch)
+        is_same = self._sink.table_id == self._table_id
+        if is_new and is_same:
+            return
+        self._sink.rollback_epoch()
+        if is_same:
+            raise collision(self._sink.url, self._writer_id, epoch)
+        raise TableError(
+            f"there is another table at {self._sink.url} than when the hot table was opened",
+            table=self._sink.url,
+            hint="nothing was written; the changes are kept in the log",
+        )
+
+    def _commit(self) -> Receipt | None:
+        """Commit the epoch; what was interrupted or got no answer is found out about first."""
+        self._is_in_doubt = True
+        try:
+            receipt = self._sink.commit_epoch()
+        except Exception as error:
+            # The work may go on after it was waited for in vain, but not before all is written.
+            is_written = self._sink.epoch_state is not EpochState.OPEN
+            unclear = CommitUnknownError | StoreUnreachableError
+            self._is_in_doubt = is_written and isinstance(error, unclear)
+            raise
+        return receipt
 
     def close(self) -> None:
         try:
@@ -92,6 +153,42 @@ class ColdWriter:
         except LakehandError as error:
             message = "The sink of a hot table was not closed in order: %s"
             log_event(_logger, logging.WARNING, "hot_sink_close", message, error.message)
+
+
+def claim_name(store: Store, writer_id: str, *, log_id: str | None) -> None:
+    """Let a name be that of one log; WriterCollisionError if it is that of another.
+
+    Two logs under one name have epochs of the same numbers: each takes what the other has committed
+    for its own, and drops changes that nobody has. `log_id` is None where there is no log, which
+    may have no name of one either.
+    """
+    fence = Fence(store=store, writer_id=f"hot/{writer_id}", session=log_id or "")
+    try:
+        if log_id is None:
+            fence.check()
+        else:
+            fence.claim()
+    except WriterCollisionError as error:
+        raise WriterCollisionError(
+            f"{writer_id!r} is the name of another hot table's log on {store.url}",
+            table=store.url,
+            writer_id=writer_id,
+            hint="nothing was changed; give each hot table a name of its own, or none; a new log"
+            " cannot go on under the name of one that was lost",
+        ) from error
+
+
+def collision(table: str, writer_id: str, epoch: int) -> WriterCollisionError:
+    """Return the error for an epoch that is in a table, and not by the hot table whose it is."""
+    return WriterCollisionError(
+        f"another process has committed to {table} under the writer id {writer_id!r}: epoch {epoch}"
+        " is there, and this hot table has not committed it",
+        table=table,
+        writer_id=writer_id,
+        epoch=epoch,
+        hint="nothing was dropped: all changes are in memory and in the log, and can be read; give"
+        " each hot table a name of its own, or none",
+    )
 
 
 def _as_changes(entry: Entry) -> pa.Table:

@@ -104,10 +104,12 @@ class Layers:
 
     def snapshot(self) -> HotSnapshot:
         with self._lock:
+            # An epoch that has not ended is in the table by nobody who was right to.
+            active = self._memtables[-1]
             entries = [
                 entry
                 for memtable in self._memtables
-                if memtable.epoch > self._view.epoch
+                if memtable is active or memtable.epoch > self._view.epoch
                 for entry in memtable.entries
             ]
             return HotSnapshot(self._view, entries, key=self._key, sequence=self._sequence)

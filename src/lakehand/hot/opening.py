@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakehand.errors import UnknownColumnError
 from lakehand.hot.cold import ColdTable
 from lakehand.hot.directory import DirectoryLock, claim, new_writer_id
-from lakehand.hot.flushing import ColdWriter
+from lakehand.hot.flushing import ColdWriter, claim_name, collision
 from lakehand.hot.journal import Journal
 from lakehand.hot.layers import Layers
 from lakehand.hot.log import WriteAheadLog
@@ -58,7 +58,11 @@ class Opened:
         """Return who writes to the cold table; opened with the first flush."""
         if self._writer is None:
             self._writer = ColdWriter(
-                self.cold.handle.store, writer_id=self.writer_id, key=self.key, settings=self.given
+                self.cold.handle.store,
+                table_id=self.cold.table_id,
+                writer_id=self.writer_id,
+                key=self.key,
+                settings=self.given,
             )
         return self._writer
 
@@ -72,6 +76,16 @@ class Opened:
                     raise UnknownColumnError(name, batch.schema.names)
         fitted = [conformer.conform(batch.select(list(self.key))) for batch in batches]
         return pa.Table.from_batches(fitted) if fitted else schema.empty_table()
+
+    def require_own_table(self) -> None:
+        """Raise if the table is another one now, or has an epoch that this hot table has not ended.
+
+        Before anything is written, and before a step of the log into the next epoch: what the table
+        has of an epoch that has ended is taken for that when the log is opened again.
+        """
+        epoch, active = self.cold.look().transactions.get(self.writer_id, -1), self.layers.active
+        if epoch >= active.epoch:
+            raise collision(self.cold.handle.store.url, self.writer_id, active.epoch)
 
     def freeze(self) -> None:
         """Let changes go to the next epoch from now on."""
@@ -142,7 +156,9 @@ def _opened(
     key = check_key(options.key, cold.schema)
     if key:
         cold.require_upserts(key)
-    name = _writer_id(options, cold, key)
+    name, log_id = _identity(options, cold, key)
+    if log_id is not None or options.writer_id is not None:
+        claim_name(store, name, log_id=log_id)
     view, now = cold.load(name), flusher.clock.monotonic
     log, memtables = _take_up(options.directory, settings, view, now=now())
     last = log.sequence if log is not None else 0
@@ -167,16 +183,18 @@ def _opened(
     )
 
 
-def _writer_id(options: HotOptions, cold: ColdTable, key: tuple[str, ...]) -> str:
+def _identity(options: HotOptions, cold: ColdTable, key: tuple[str, ...]) -> tuple[str, str | None]:
+    """Return the name of the hot table in the cold one, and what tells its log from others."""
     if options.directory is None:
-        return options.writer_id or new_writer_id()
-    return claim(
+        return options.writer_id or new_writer_id(), None
+    manifest = claim(
         options.directory,
         table=cold.handle.store.url,
         table_id=cold.table_id,
         key=key,
         writer_id=options.writer_id,
-    ).writer_id
+    )
+    return manifest.writer_id, manifest.log_id
 
 
 def _take_up(

@@ -244,6 +244,8 @@ class HotTable:
         with self._flushing:
             parts = self._parts
             try:
+                if parts.layers.frozen or parts.layers.active.entries:
+                    parts.require_own_table()
                 done = [self._flush_epoch(memtable) for memtable in parts.layers.frozen]
                 if parts.layers.active.entries:
                     parts.freeze()

@@ -235,6 +235,11 @@ class DeltaSink:
         return self._opened_context.target.head.schema
 
     @property
+    def table_id(self) -> str | None:
+        """What tells the table from one that was created later at the same place."""
+        return self._opened_context.target.head.table_id
+
+    @property
     def metrics(self) -> SinkMetrics:
         """What the sink has done so far."""
         return self._opened_context.snapshot_of_metrics()
