@@ -187,10 +187,20 @@ class Conformer:
         """Return rows as a partitioned table keeps them; the same batch if nothing differs."""
         for index in self._partition_texts:
             values = batch.column(index)
+            self._require_text(values, self._target.field(index))
             kept = without_empty_texts(values)
             if kept is not values:
                 batch = batch.set_column(index, self._target.field(index), kept)
         return batch
+
+    def _require_text(self, values: pa.Array, column: pa.Field) -> None:
+        """Refuse bytes that are no text: logs of tables keep values of partitions as such."""
+        if pat.is_binary(values.type):
+            try:
+                values.cast(pa.string())
+            except pa.ArrowInvalid as error:
+                message = f"column {column.name!r} divides the table, and holds bytes that no UTF-8"
+                raise self._mismatch([f"{message} can be read from"]) from error
 
     def _cast(self, values: pa.Array, column: pa.Field) -> pa.Array:
         if values.type == column.type:

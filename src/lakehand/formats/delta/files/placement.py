@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 __all__ = ["partition_directory"]
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+#: What file systems take as one name, and what leaves room for a file's name where object stores
+#: take 1,024 bytes.
+_MOST_NAME_BYTES, _MOST_BYTES = 255, 700
 # What Spark escapes in names and values of partition directories.
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 32)}
 
@@ -29,7 +32,8 @@ def partition_directory(
     """Return the directory, relative to the table's root; empty for the root itself.
 
     `values` are the raw partition values by physical name. Readers take nothing from the
-    directory: with mapped columns, names would lie there, so files go to the root.
+    directory: with mapped columns, names would lie there, so files go to the root. So do those of
+    values that are too long for a name.
     """
     if configuration.get("delta.randomizeFilePrefixes", "false").lower() == "true":
         length = int(configuration.get("delta.randomPrefixLength", "2"))
@@ -40,7 +44,9 @@ def partition_directory(
         f"{_escape(column.name)}={_escape(values.get(physical_name(column, mode=mode)) or _NULL)}"
         for column in columns
     ]
-    return "/".join(parts)
+    directory = "/".join(parts)
+    is_short = all(len(part.encode()) <= _MOST_NAME_BYTES for part in parts)
+    return directory if is_short and len(directory.encode()) <= _MOST_BYTES else ""
 
 
 def _escape(text: str) -> str:
