@@ -15,7 +15,7 @@ from lakehand.errors import CorruptFileError, ProofError, ReplanError
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.worker import WriteSpec
 from lakehand.maintain import compact
-from lakehand.rewrite.prepare import plan_work
+from lakehand.rewrite.prepare import Request, make_plan, prepare
 from lakehand.rewrite.task import RewriteTask
 from lakehand.runs import Run, list_runs
 from lakehand.settings import Settings
@@ -165,7 +165,7 @@ def pair_replaced_by_another(rows):
 
 
 def recode(path, mutate):
-    work = plan_work(delta_table(path), LOCAL)
+    work = prepare(make_plan(delta_table(path), LOCAL, Request()))
     worker = Tampering(work.table.worker(work.snapshot), mutate)
     group = work.groups[0].to_json()
     run = Run.start(work.table.store, {"groups": [group]}, snapshot=work.snapshot)

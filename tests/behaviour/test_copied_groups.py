@@ -24,7 +24,7 @@ from lakehand.model.work import Change, GroupResult, Replacement
 from lakehand.parquet.copy import copy_row_groups
 from lakehand.parquet.copyable import copy_class
 from lakehand.parquet.footer import read_footer
-from lakehand.rewrite.prepare import plan_work
+from lakehand.rewrite.prepare import Request, make_plan, prepare
 from lakehand.rewrite.task import RewriteTask
 from lakehand.runs import Run
 from lakehand.settings import Settings
@@ -57,7 +57,7 @@ def _read(path) -> pa.Table:
 
 
 def _run_first_group(path, method: str = "copy"):
-    work = plan_work(delta_table(path), LOCAL)
+    work = prepare(make_plan(delta_table(path), LOCAL, Request()))
     group = replace(work.groups[0], method=method)
     run = Run.start(work.table.store, {"groups": [group.to_json()]}, snapshot=work.snapshot)
     spec = WriteSpec(target_file_bytes=2**27)

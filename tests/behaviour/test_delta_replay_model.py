@@ -9,12 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakehand.formats.delta.log.discovery import find_segment
-from lakehand.formats.delta.log.replay import live_actions, live_adds, live_removes
+from lakehand.formats.delta.log.replay import live_actions, live_removes
 from lakehand.formats.delta.log.snapshot import load_snapshot
 from lakehand.formats.delta.protocol import names
 from lakehand.formats.delta.protocol.actions import file_key
 from support.checkpoints import KINDS, json_lines, put_checkpoint
-from support.hand_written_logs import add, metadata, new_log, protocol, remove
+from support.hand_written_logs import add, compaction_key, metadata, new_log, protocol, remove
+from support.streamed_adds import streamed_adds
 
 START = (protocol(), metadata())
 
@@ -99,7 +100,7 @@ def test_however_a_log_is_split_the_same_files_are_live(drawn):
         store.delete([names.commit_key(version) for version in range(at[0])])
     for first, last in spans:
         compacted = state_at(log, last, after=first - 1).actions()[2:]
-        store.put(names.compaction_key(first, last), json_lines(compacted))
+        store.put(compaction_key(first, last), json_lines(compacted))
     assert_equal_to_model(store, state_at(log, len(log)))
 
 
@@ -107,8 +108,7 @@ def assert_equal_to_model(store, model: Model) -> None:
     segment = find_segment(store)
     snapshot = load_snapshot(store)
     files = {key[0] for key in model.adds}
-    with live_adds(store, segment) as reader:
-        adds = reader.read_all().to_pylist(maps_as_pydicts="strict")
+    adds = streamed_adds(store, segment)
     with live_removes(store, segment) as reader:
         removes = reader.read_all().to_pylist(maps_as_pydicts="strict")
     assert {file_key(found): found["stats"] for found in adds} == {

@@ -10,7 +10,7 @@ import pytest
 
 from lakehand.errors import LakehandError
 from lakehand.formats.delta.log.history import history
-from lakehand.formats.delta.log.replay import live_actions, live_adds
+from lakehand.formats.delta.log.replay import live_actions
 from lakehand.formats.delta.protocol.features import supported_features
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.scan import scan
@@ -27,6 +27,7 @@ from support.golden import (
     unread_names,
 )
 from support.spark_json import to_json_lines
+from support.streamed_adds import streamed_adds
 
 pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason=ABSENT_REASON)
 
@@ -82,8 +83,7 @@ def test_full_adds_agree_with_the_file_table(name):
     golden = open_golden(name)
     segment, files = golden.snapshot.native.segment, golden.snapshot.files
     adds = live_actions(golden.store, segment, files["path"].to_pylist())
-    with live_adds(golden.store, segment) as reader:
-        streamed = reader.read_all().to_pylist(maps_as_pydicts="strict")
+    streamed = streamed_adds(golden.store, segment)
     assert sorted(add["path"] for add in adds) == sorted(row["path"] for row in streamed)
     assert sorted(add["size"] for add in adds) == sorted(files["bytes"].to_pylist())
     assert {add["path"]: add.get("stats") for add in adds} == {

@@ -22,7 +22,7 @@ from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.scan import scan
 from lakehand.formats.worker import NotCopyable, WriteSpec
 from lakehand.observe.clock import ManualClock
-from lakehand.rewrite.prepare import plan_work
+from lakehand.rewrite.prepare import Request, make_plan, prepare
 from lakehand.runs import Run, sweep
 from lakehand.settings import Settings
 from lakehand.storage import Store, open_store
@@ -199,7 +199,7 @@ def test_a_plan_of_many_groups_looks_into_the_log_as_often_as_a_plan_of_one():
         ]
         store = CountingStore(new_log([protocol(), head], files))
         settings = Settings({"min_files": 2, "max_surveyed_files": 0})
-        work = plan_work(DeltaTable(store), settings)
+        work = prepare(make_plan(DeltaTable(store), settings, Request()))
         assert len(work.groups) == partitions
         return sum(store.requests.values())
 

@@ -6,7 +6,7 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
-from lakehand.formats.delta.protocol.names import commit_key
+from lakehand.formats.delta.protocol.names import commit_key, version_prefix
 from lakehand.storage import MemoryStore
 
 if TYPE_CHECKING:
@@ -92,3 +92,7 @@ def put_commit(store: Store, version: int, *actions: Action) -> None:
     info = {"commitInfo": {"timestamp": 1_700_000_000_000 + version, "operation": "WRITE"}}
     lines = [json.dumps(action) for action in (info, *actions)]
     store.put_if_absent(commit_key(version), "\n".join(lines).encode())
+
+
+def compaction_key(first: int, last: int) -> str:
+    return f"{version_prefix(first)}.{last:020d}.compacted.json"

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.errors import RefusedError, StorageError, VersionNotFoundError
-from lakehand.formats.delta.checkpoints.check import check_checkpoint, list_checkpoints
+from lakehand.formats.delta.checkpoints.check import check_checkpoint
 from lakehand.formats.delta.checkpoints.checkpoint import (
     checkpoint_due,
     checkpoint_if_due,
@@ -19,6 +19,7 @@ from lakehand.formats.delta.checkpoints.checkpoint import (
 )
 from lakehand.formats.delta.checkpoints.last_checkpoint import read_last_checkpoint
 from lakehand.formats.delta.log.discovery import find_segment
+from lakehand.formats.delta.log.listing import list_log
 from lakehand.formats.delta.protocol.names import LAST_CHECKPOINT_KEY, commit_key
 from lakehand.observe.clock import ManualClock
 from lakehand.storage import Fault, FaultKind, FaultStore
@@ -271,7 +272,7 @@ def test_a_damaged_checkpoint_is_replaced():
     receipt = write_checkpoint(store, clock=CLOCK)
 
     assert receipt.is_new
-    assert [check_checkpoint(store, c).problem for c in list_checkpoints(store)] == [None]
+    assert [check_checkpoint(store, c).problem for c in list_log(store).checkpoints] == [None]
 
 
 def test_a_checkpoint_of_an_older_version_leaves_the_pointer_alone():
@@ -282,7 +283,7 @@ def test_a_checkpoint_of_an_older_version_leaves_the_pointer_alone():
 
     assert not receipt.is_pointed_to
     assert read_last_checkpoint(store).version == 2
-    assert [c.version for c in list_checkpoints(store)] == [1, 2]
+    assert [c.version for c in list_log(store).checkpoints] == [1, 2]
 
 
 def test_a_version_that_is_not_there_has_no_checkpoint():
@@ -298,7 +299,7 @@ def test_a_table_with_an_unknown_feature_is_refused_and_nothing_is_written():
     with pytest.raises(RefusedError, match="featureOfTomorrow"):
         write_checkpoint(store, clock=CLOCK)
 
-    assert list_checkpoints(store) == ()
+    assert list_log(store).checkpoints == ()
     assert not store.exists(LAST_CHECKPOINT_KEY)
 
 

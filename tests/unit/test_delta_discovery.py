@@ -17,7 +17,7 @@ from lakehand.formats.delta.log.discovery import (
 from lakehand.formats.delta.protocol import names
 from lakehand.storage import MemoryStore
 from support.checkpoints import KINDS, put_checkpoint
-from support.hand_written_logs import add, metadata, new_log, protocol, put_commit
+from support.hand_written_logs import add, compaction_key, metadata, new_log, protocol, put_commit
 
 START = (protocol(), metadata())
 
@@ -132,7 +132,7 @@ def test_a_listing_that_misses_a_commit_that_is_there_is_repeated(torn, is_found
 
 def test_a_gap_is_an_error_although_a_compaction_covers_it():
     store = log_of(5)
-    store.put(names.compaction_key(1, 3), b'{"add":{"path":"x"}}')
+    store.put(compaction_key(1, 3), b'{"add":{"path":"x"}}')
     store.delete([names.commit_key(2)])
     with pytest.raises(CorruptLogError):
         find_segment(store)
@@ -152,10 +152,10 @@ def test_commits_before_a_checkpoint_may_be_gone():
 def test_compactions_stand_in_for_the_commits_they_hold():
     store = log_of(8)
     for first, last in ((1, 3), (2, 4), (5, 6), (5, 9)):
-        store.put(names.compaction_key(first, last), b"{}")
+        store.put(compaction_key(first, last), b"{}")
     replayed = find_segment(store).replayed
     assert [file.version for file in replayed] == [0, 3, 4, 6, 7]
-    assert replayed[1].key == names.compaction_key(1, 3)
+    assert replayed[1].key == compaction_key(1, 3)
 
 
 def test_a_version_of_the_future_is_not_found():

@@ -10,13 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.errors import AccessDeniedError, RefusedError
-from lakehand.formats.delta.checkpoints.check import list_checkpoints
 from lakehand.formats.delta.checkpoints.checkpoint import write_checkpoint
 from lakehand.formats.delta.checkpoints.last_checkpoint import read_last_checkpoint
+from lakehand.formats.delta.log.listing import list_log
 from lakehand.formats.delta.protocol.names import (
     classic_checkpoint_key,
     commit_key,
-    compaction_key,
     parse_log_name,
     sidecar_key,
     version_prefix,
@@ -29,7 +28,7 @@ from lakehand.retention.log_upkeep import clean_logs
 from lakehand.retention.pins import Pin, put_pin
 from lakehand.storage import MemoryStore
 from support.checkpoints import json_lines, put_checkpoint
-from support.hand_written_logs import add, metadata, protocol, put_commit
+from support.hand_written_logs import add, compaction_key, metadata, protocol, put_commit
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 _names = itertools.count()
@@ -248,7 +247,7 @@ def test_readers_that_know_no_v2_checkpoints_find_one_under_the_old_name(kind):
     [stated] = [row["protocol"] for row in copy if row["protocol"]]
     assert stated["readerFeatures"] == ["v2Checkpoint"]
     # Both checkpoints say the same, whichever a reader takes.
-    top = next(c for c in list_checkpoints(log.store) if c.kind == "v2").keys
+    top = next(c for c in list_log(log.store).checkpoints if c.kind == "v2").keys
     log.store.delete(top)
     assert log.files_at() == names(*range(40))
     assert check_log(log.store, now=datetime.now(UTC)).findings == ()

@@ -59,13 +59,11 @@ def test_names_without_meaning_are_ignored(name):
 def test_keys_that_are_written_are_recognised_when_read():
     keys = [
         names.commit_key(12),
-        names.compaction_key(3, 9),
         names.classic_checkpoint_key(12),
         names.v2_checkpoint_key(12, "u", "json"),
     ]
     assert [type(parse_log_name(key)).__name__ for key in keys] == [
         "CommitName",
-        "CompactionName",
         "CheckpointName",
         "CheckpointName",
     ]

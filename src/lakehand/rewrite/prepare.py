@@ -54,7 +54,6 @@ __all__ = [
     "make_plan",
     "plan_again",
     "plan_request",
-    "plan_work",
     "prepare",
 ]
 
@@ -123,20 +122,6 @@ class Work:
     groups: tuple[Group, ...]
     #: What a run that died has rewritten already; its files are in none of the groups.
     adopted: tuple[Adopted, ...] = ()
-
-
-def plan_work(
-    table: FormatTable,
-    settings: Settings,
-    request: Request | None = None,
-    *,
-    clock: Clock | None = None,
-) -> Work:
-    """Choose what to rewrite in the newest version, ready for the tasks.
-
-    RefusedError if the table forbids it.
-    """
-    return prepare(make_plan(table, settings, request or Request(), clock=clock))
 
 
 def make_plan(

@@ -1,4 +1,4 @@
-"""Which checkpoints a log has, and whether each of them is whole."""
+"""Whether a checkpoint is whole."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 from lakehand.errors import CorruptFileError, ObjectNotFoundError
 from lakehand.formats.delta.checkpoints.files import ActionFile, count_actions, total_counts
 from lakehand.formats.delta.checkpoints.last_checkpoint import LastCheckpoint
-from lakehand.formats.delta.log.listing import CheckpointFiles, list_log
 from lakehand.formats.delta.protocol.names import sidecar_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from lakehand.formats.delta.log.listing import CheckpointFiles
     from lakehand.storage import Store
 
-__all__ = ["CheckpointCheck", "check_checkpoint", "list_checkpoints"]
+__all__ = ["CheckpointCheck", "check_checkpoint"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,11 +47,6 @@ class CheckpointCheck:
             size_bytes=self.bytes,
             add_count=self.counts.get("add", 0),
         )
-
-
-def list_checkpoints(store: Store) -> tuple[CheckpointFiles, ...]:
-    """Return the checkpoints whose files are all there, oldest first; nothing is read."""
-    return tuple(sorted(list_log(store).checkpoints, key=lambda checkpoint: checkpoint.rank))
 
 
 def check_checkpoint(store: Store, checkpoint: CheckpointFiles) -> CheckpointCheck:

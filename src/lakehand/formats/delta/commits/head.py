@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import CorruptLogError
 from lakehand.formats.delta.commits.row_tracking import NO_ROW_IDS, high_water_mark
+from lakehand.formats.delta.protocol.activity import uses_in_commit_timestamps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.actions import Commit, Metadata, Protocol
 
 __all__ = ["Head"]
-
-_TIMESTAMPS_FEATURE = "inCommitTimestamp"
-_TIMESTAMPS_PROPERTY = "delta.enableInCommitTimestamps"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,9 +50,7 @@ class Head:
 
     @property
     def uses_in_commit_timestamps(self) -> bool:
-        listed = _TIMESTAMPS_FEATURE in (self.protocol.writer_features or ())
-        enabled = self.metadata.configuration.get(_TIMESTAMPS_PROPERTY, "false").lower()
-        return listed and enabled == "true"
+        return uses_in_commit_timestamps(self.protocol, self.metadata)
 
     def after(self, commit: Commit) -> Head:
         """Return the head once `commit`, the next version, is in the log."""

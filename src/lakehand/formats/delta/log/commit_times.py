@@ -58,7 +58,7 @@ def version_at(store: Store, timestamp: datetime) -> int:
 
 def first_with_own_time(state: LogState) -> int | None:
     """Return from which version on commits carry their time; None if they do not."""
-    return _boundary(state) if state.keeps_time else None
+    return _boundary(state) if state.uses_in_commit_timestamps else None
 
 
 def _newest_state(store: Store) -> LogState:

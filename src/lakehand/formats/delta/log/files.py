@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from lakehand.storage import Store
 
@@ -59,11 +59,6 @@ class LogFiles:
 def open_log_files(store: Store) -> Iterator[LogFiles]:
     with TemporaryDirectory(prefix="lakehand-log-") as scratch:
         yield LogFiles(store, Path(scratch))
-
-
-def quoted_list(paths: Iterable[Path]) -> str:
-    """Return paths as a SQL list of strings."""
-    return "[" + ", ".join(quoted(str(path)) for path in paths) + "]"
 
 
 def quoted(text: str) -> str:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakehand.errors import CorruptLogError
-from lakehand.formats.delta.log.files import quoted, quoted_list
+from lakehand.formats.delta.log.files import quoted
 from lakehand.formats.delta.protocol.actions import parse_commit
+from lakehand.parquet.duckdb_view import quoted_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

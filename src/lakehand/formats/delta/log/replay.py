@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from lakehand.errors import CorruptLogError
 from lakehand.formats.delta.log.file_members import (
-    ADD_MEMBERS,
     REMOVE_MEMBERS,
     decoded_path,
     line_member,
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.source import CheckpointPart, LogSource
     from lakehand.storage import Store
 
-__all__ = ["live_actions", "live_adds", "live_relation", "live_removes"]
+__all__ = ["live_actions", "live_relation", "live_removes"]
 
 _SAME_KEY = "base.path_key = newest.path_key AND base.vector_key = newest.vector_key"
 
@@ -40,17 +39,6 @@ def _vector_key(vector: str) -> str:
     """Return SQL for the identity of a deletion vector; empty where there is none."""
     offset = f"coalesce('@' || {vector}.\"offset\", '')"
     return f"coalesce({vector}.storageType || {vector}.pathOrInlineDv || {offset}, '')"
-
-
-@contextmanager
-def live_adds(
-    store: Store, segment: LogSegment, *, batch_rows: int = 100_000
-) -> Iterator[pa.RecordBatchReader]:
-    """Stream the adds in force, one column for each member as it is spelled in the log."""
-    with open_log_source(store, segment) as source:
-        relation = live_relation(source, "add", tuple(ADD_MEMBERS))
-        query = f"SELECT * EXCLUDE path_key FROM {relation}"
-        yield source.stream(query, batch_rows=batch_rows)
 
 
 @contextmanager

@@ -151,7 +151,7 @@ def _read_state(source: LogSource, store: Store) -> DeltaState:
 
 
 def _in_commit_timestamp(store: Store, segment: LogSegment, state: LogState) -> int | None:
-    if not state.keeps_time:
+    if not state.uses_in_commit_timestamps:
         return None
     if state.commit_info is None and segment.version in segment.commit_modified_at:
         return read_commit(store, segment.version).in_commit_timestamp

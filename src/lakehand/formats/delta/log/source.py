@@ -17,10 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehand.errors import CorruptFileError, CorruptLogError, ObjectNotFoundError
-from lakehand.formats.delta.log.files import open_log_files, quoted_list
+from lakehand.formats.delta.log.files import open_log_files
 from lakehand.formats.delta.log.lines import gather_lines
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY, sidecar_key
 from lakehand.parquet.database import connect
+from lakehand.parquet.duckdb_view import quoted_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CorruptLogError
 from lakehand.formats.delta.protocol.actions import Metadata, Protocol
+from lakehand.formats.delta.protocol.activity import uses_in_commit_timestamps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,11 +29,8 @@ class LogState:
     commit_info: Mapping[str, Any] | None = None
 
     @property
-    def keeps_time(self) -> bool:
-        """Whether commits carry their own time."""
-        listed = "inCommitTimestamp" in (self.protocol.writer_features or ())
-        enabled = self.metadata.configuration.get("delta.enableInCommitTimestamps", "")
-        return listed and enabled.lower() == "true"
+    def uses_in_commit_timestamps(self) -> bool:
+        return uses_in_commit_timestamps(self.protocol, self.metadata)
 
 
 def fold(actions: Iterable[OtherAction], *, table: str, version: int) -> LogState:

@@ -16,7 +16,7 @@ from lakehand.formats.delta.protocol.schema import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakehand.formats.delta.protocol.actions import Metadata
+    from lakehand.formats.delta.protocol.actions import Metadata, Protocol
     from lakehand.formats.delta.protocol.schema import DeltaType
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "has_type",
     "has_unwritable_void",
     "property_is_true",
+    "uses_in_commit_timestamps",
 ]
 
 _VOID = {"void", "null"}
@@ -39,6 +40,12 @@ def always(metadata: Metadata) -> bool:
 
 def property_is_true(name: str) -> Callable[[Metadata], bool]:
     return lambda metadata: metadata.configuration.get(name, "").lower() == "true"
+
+
+def uses_in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
+    """Say whether every commit carries its own time."""
+    is_listed = "inCommitTimestamp" in (protocol.writer_features or ())
+    return is_listed and property_is_true("delta.enableInCommitTimestamps")(metadata)
 
 
 def has_any_property(*names: str) -> Callable[[Metadata], bool]:

@@ -18,7 +18,6 @@ __all__ = [
     "LogName",
     "classic_checkpoint_key",
     "commit_key",
-    "compaction_key",
     "parse_log_name",
     "sidecar_key",
     "v2_checkpoint_key",
@@ -85,10 +84,6 @@ def version_prefix(version: int) -> str:
 
 def commit_key(version: int) -> str:
     return f"{version_prefix(version)}.json"
-
-
-def compaction_key(first: int, last: int) -> str:
-    return f"{version_prefix(first)}.{last:020d}.compacted.json"
 
 
 def classic_checkpoint_key(version: int) -> str:
