@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,7 @@ from lakehand.expressions.predicate import parse_predicate
 from lakehand.expressions.pruning import may_match
 from lakehand.formats.base import require_capability
 from lakehand.formats.scan import columns_with_bounds
+from lakehand.hot.records import Kind
 from lakehand.sink.target import Target
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
+    from lakehand.hot.records import Entry
     from lakehand.model.head import TableHead
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile
@@ -149,6 +151,24 @@ class ColdTable:
         if is_whole:
             self._require_all_columns(batch.schema)
         return self._target.fit(batch)
+
+    def fit_again(self, entries: Sequence[Entry]) -> tuple[tuple[Entry, ...], pa.Schema]:
+        """Return changes as the table wants them now, and its columns.
+
+        Of those that it got since the changes were taken rows have the default, or nulls.
+        """
+        schema = self.schema
+        return tuple(self._fit_again(entry, schema) for entry in entries), schema
+
+    def _fit_again(self, entry: Entry, schema: pa.Schema) -> Entry:
+        rows = entry.rows
+        if entry.kind is not Kind.ROWS or (rows.schema.names, rows.schema.types) == (
+            schema.names,
+            schema.types,
+        ):
+            return entry
+        fitted = [self._target.fit(batch) for batch in rows.to_batches()]
+        return replace(entry, rows=pa.Table.from_batches(fitted))
 
     def _require_all_columns(self, schema: pa.Schema) -> None:
         given, head = {name.lower() for name in schema.names}, self._target.head

@@ -67,26 +67,27 @@ class ColdWriter:
         self._ended_epoch = -1
         self._is_there = False
         mode = {"write_mode": "upsert", "merge_key": key} if key else {"write_mode": "append"}
-        self._sink = DeltaSink(
-            store,
-            writer_id=writer_id,
-            **{
-                **settings,
-                **mode,
-                "delivery": "exactly-once",
-                "on_backpressure": "wait",
-                "epoch_gaps": "allow",
-                "create_table": False,
-            },
-        ).open()
+        self._store = store
+        self._settings = {
+            **settings,
+            **mode,
+            "delivery": "exactly-once",
+            "on_backpressure": "wait",
+            "epoch_gaps": "allow",
+            "create_table": False,
+        }
+        self._sink = self._new_sink()
 
-    def write(self, epoch: int, entries: Sequence[Entry]) -> Flushed:
-        """Write and commit the changes of an epoch.
+    def _new_sink(self) -> DeltaSink:
+        return DeltaSink(self._store, writer_id=self._writer_id, **self._settings).open()
+
+    def write(self, epoch: int, entries: Sequence[Entry], *, schema: pa.Schema) -> Flushed:
+        """Write and commit the changes of an epoch, which fit a table of this schema.
 
         What it raises, the same call may be made again, with the same changes.
         """
         if epoch != self._ended_epoch:
-            is_there = self._bring_in(epoch, entries)
+            is_there = self._bring_in(epoch, entries, schema)
             self._ended_epoch, self._is_there, self._is_in_doubt = epoch, is_there, False
         counts = {kind: sum(e.rows.num_rows for e in entries if e.kind is kind) for kind in Kind}
         return Flushed(
@@ -95,7 +96,7 @@ class ColdWriter:
             deleted_keys=counts[Kind.DELETED_KEYS],
         )
 
-    def _bring_in(self, epoch: int, entries: Sequence[Entry]) -> bool:
+    def _bring_in(self, epoch: int, entries: Sequence[Entry], schema: pa.Schema) -> bool:
         """Commit an epoch, and say whether the table has it now; else it holds no change."""
         if self._is_in_doubt and self._sink.epoch_state is None:
             # It has ended, and who waited for that was interrupted.
@@ -103,6 +104,10 @@ class ColdWriter:
         if not self._is_in_doubt:
             if self._give_up(epoch):
                 return True
+            if self._sink.schema != schema:
+                # One that upserts learns of new columns when it is opened, and not later.
+                self.close()
+                self._sink = self._new_sink()
             self._begin(epoch)
             for entry in entries:
                 self._sink.write(_as_changes(entry))

@@ -272,7 +272,8 @@ class HotTable:
         """Bring the changes of one memtable into the cold table, and forget them."""
         parts, changes = self._parts, memtable.rows
         entries = parts.layers.merge(memtable) if self._key else memtable.entries
-        flushed = parts.writer().write(memtable.epoch, entries)
+        entries, schema = parts.cold.fit_again(entries)
+        flushed = parts.writer().write(memtable.epoch, entries, schema=schema)
         view = parts.load_view()
         if flushed.is_in_table and view.epoch < memtable.epoch:
             message = f"{self.url} does not show epoch {memtable.epoch}, which it has accepted"
