@@ -138,6 +138,53 @@ def test_a_flush_that_is_interrupted_while_it_waits_for_writers_lets_them_go_on(
     hot.close()
 
 
+def test_a_log_is_free_whatever_fails_when_its_table_is_closed(tmp_path, monkeypatch):
+    hot = hot_table(tmp_path, **QUIET).open()
+    hot.append(rows([1]))
+    hot.flush()
+    hot.append(rows([2]))
+    monkeypatch.setattr(hot._parts.writer(), "close", interrupted)
+    monkeypatch.setattr(hot._flusher, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        hot.close(flush=False)
+
+    with hot_table(tmp_path, **QUIET) as hot:
+        assert ids(hot) == {1: 1, 2: 1}
+
+
+def test_a_log_is_free_when_no_thread_can_be_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(RuntimeError, match="start new thread"):
+        hot_table(tmp_path, **QUIET).open()
+    monkeypatch.undo()
+    hot_table(tmp_path, **QUIET).open().close()
+
+
+def interrupted():
+    raise KeyboardInterrupt
+
+
+def refused(_thread):
+    raise RuntimeError("can't start new thread")
+
+
+def test_the_thread_that_flushes_outlives_whatever_it_hears(tmp_path, monkeypatch):
+    """Libraries that are no Python raise what is no Exception."""
+    hot = hot_table(tmp_path, **{**QUIET, "hot_flush_age": "20ms"}).open()
+    real, seen = hot.flush, []
+
+    def panic():
+        seen.append(1)
+        raise BaseException("panicked")  # noqa: TRY002  as PyO3 has it
+
+    monkeypatch.setattr(hot, "flush", panic)
+    hot.append(rows([1]))
+    wait_until(lambda: seen)
+    monkeypatch.setattr(hot, "flush", real)
+    wait_until(lambda: hot.hot_rows == 0)
+    hot.close()
+
+
 def press_when(condition):
     wait_until(condition)
     os.kill(os.getpid(), signal.SIGINT)

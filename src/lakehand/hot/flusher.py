@@ -48,10 +48,11 @@ class Flusher:
     def add(self, table: HotTable) -> None:
         """Look after a table from now on."""
         with self._lock:
-            self._tables.append(table)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="lakehand-hot", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="lakehand-hot", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._tables.append(table)
 
     def remove(self, table: HotTable) -> None:
         """Look after a table no longer; work on it that is under way is not waited for."""
@@ -130,7 +131,7 @@ class Flusher:
     def _try(self, table: HotTable, work: Callable[[], object]) -> None:
         try:
             work()
-        except Exception as error:  # noqa: BLE001  told, kept for whoever asks, and tried again
+        except BaseException as error:  # noqa: BLE001  told, kept, tried again; the thread goes on
             if table.is_closed:
                 return
             delay = _PATIENCE.delay_seconds(

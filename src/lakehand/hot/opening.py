@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -106,14 +107,19 @@ class Opened:
             self.log.drop(epoch)
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        """End all parts, also those after one that fails: a log must not stay locked."""
+        with ExitStack() as stack:
+            if self.lock is not None:
+                stack.callback(self.lock.release)
+            stack.callback(self._close_log)
+            if self._writer is not None:
+                self._writer.close()
+
+    def _close_log(self) -> None:
         with self.journal.paused():
             self.journal.close()
             if self.log is not None:
                 self.log.close()
-        if self.lock is not None:
-            self.lock.release()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,7 +215,11 @@ def _take_up(
         segment_bytes=settings["hot_segment_bytes"],
         syncs=settings["hot_durability"] == "full",
     )
-    memtables = list(_replayed(records, now=now))
+    try:
+        memtables = list(_replayed(records, now=now))
+    except BaseException:
+        log.close()
+        raise
     if not memtables or memtables[-1].epoch < log.epoch:
         memtables.append(Memtable(epoch=log.epoch))
     return log, memtables

@@ -106,7 +106,11 @@ class HotTable:
             raise self._out_of_order("a hot table is opened once")
         self._opened = open_parts(self._store, self._options, self._settings, flusher=self._flusher)
         self._refreshed_at = self._flusher.clock.monotonic()
-        self._flusher.add(self)
+        try:
+            self._flusher.add(self)
+        except BaseException:
+            self._end(self._opened)
+            raise
         return self
 
     def close(self, *, flush: bool = True) -> None:
@@ -126,8 +130,12 @@ class HotTable:
 
     def _end(self, opened: Opened) -> None:
         self.is_closed = True
-        if self._owns_flusher:
-            self._flusher.close()
+        with ExitStack() as stack:
+            stack.callback(self._end_parts, opened)
+            if self._owns_flusher:
+                self._flusher.close()
+
+    def _end_parts(self, opened: Opened) -> None:
         with self._flushing:
             held = sum(memtable.bytes for memtable in opened.layers.memtables)
             self._flusher.budget.release(held)
