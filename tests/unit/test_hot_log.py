@@ -24,6 +24,7 @@ from lakehand.hot.directory import DirectoryLock, claim
 from lakehand.hot.journal import Journal
 from lakehand.hot.log import WriteAheadLog
 from lakehand.hot.records import Kind, decode, encode
+from lakehand.hot.segments import create_segment
 
 SMALL, LARGE = 4096, 2**20
 
@@ -169,10 +170,50 @@ def test_damage_in_an_earlier_file_is_an_error(tmp_path):
     write(log, 2, 2)
     log.close()
     first = min(tmp_path.glob("*.wal"))
-    first.write_bytes(first.read_bytes()[:-3])
+    first.write_bytes(first.read_bytes() + b"LHR1")
 
     with pytest.raises(HotLogError, match="files after it"):
         open_log(tmp_path)
+
+
+@pytest.mark.parametrize("is_used", [False, True], ids=["empty", "used"])
+def test_changes_that_are_missing_at_the_end_of_an_earlier_file_are_an_error(tmp_path, is_used):
+    """Each file says where the one before it ended, also if nothing was written to it."""
+    log, _ = open_log(tmp_path)
+    write(log, 1, 1)
+    path = log._tail.segment.path
+    size = path.stat().st_size
+    write(log, 2, 2)
+    log.begin_epoch()
+    if is_used:
+        write(log, 3, 3)
+    log.close()
+    whole = path.read_bytes()
+    for kept in (size, size + 5):
+        path.write_bytes(whole[:kept])
+        with pytest.raises(HotLogError, match="changes are missing"):
+            open_log(tmp_path)
+
+
+def test_a_file_that_could_not_be_begun_may_be_back_after_a_loss_of_power(tmp_path, monkeypatch):
+    """The file before it was written to since, and ends where the power went."""
+    log, _ = open_log(tmp_path)
+    write(log, 1, 1)
+    refuse_once(monkeypatch)
+    with pytest.raises(StorageError):
+        log.begin_epoch()
+    write(log, 2, 2)
+    log.close()
+    path = log._tail.segment.path
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + b"LHR1")
+    create_segment(tmp_path, number=2, epoch=1, sequence=1)
+    log, found = open_log(tmp_path)
+    write(log, 3, 3)
+    log.close()
+
+    assert (found, path.stat().st_size) == ([(0, 1, [1]), (0, 2, [2])], size)
+    assert open_log(tmp_path)[1] == [(0, 1, [1]), (0, 2, [2]), (1, 3, [3])]
 
 
 def test_a_file_that_is_missing_in_between_is_an_error(tmp_path):

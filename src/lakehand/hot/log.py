@@ -70,7 +70,7 @@ class WriteAheadLog:
         #: Whether the last try to begin another segment for a full one has failed.
         self._is_stuck = False
         #: The newest change that the log has, or had.
-        self.sequence = segments[-1].sequence
+        self.sequence = segments[0].sequence
 
     @classmethod
     def open(
@@ -98,11 +98,12 @@ class WriteAheadLog:
 
     def _replayed(self, committed_epoch: int) -> Iterator[tuple[int, Scanned]]:
         last = self._tail.segment
-        for segment in [*self._full.values(), last]:
-            self.sequence = segment.sequence
+        segments = [*self._full.values(), last]
+        for segment, following in zip(segments, [*segments[1:], None], strict=True):
+            self.sequence = max(self.sequence, segment.sequence)
             if segment.epoch <= committed_epoch:
                 continue
-            for record in replay(segment, is_last=segment is last):
+            for record in replay(segment, following):
                 if record.sequence <= self.sequence:
                     message = f"records are out of order in {segment.path}"
                     raise HotLogError(message, path=str(segment.path))

@@ -104,28 +104,35 @@ def _opened(path: Path) -> Segment:
     )
 
 
-def replay(segment: Segment, *, is_last: bool) -> Iterator[Scanned]:
+def replay(segment: Segment, following: Segment | None) -> Iterator[Scanned]:
     """Yield the records of a segment. The last one may end in a piece of one: that is cut off.
 
-    HotLogError for any other damage. Nothing is changed before all records were looked at.
+    So may one before a segment that nothing was written to, if it goes on after that was created: a
+    segment whose creation failed may be back after a loss of power. HotLogError for any other
+    damage. Nothing is changed before all records were looked at.
     """
     with translated("get", str(segment.path)):
         data = memoryview(segment.path.read_bytes())
-    good = HEADER_BYTES
+    good, sequence = HEADER_BYTES, segment.sequence
     for record in scan_records(data, start=good, path=str(segment.path)):
-        good = record.end
+        good, sequence = record.end, record.sequence
         yield record
+    if following is not None and sequence < following.sequence:
+        message = f"changes are missing from the log between {segment.path} and {following.path}"
+        raise _damaged(segment, message)
     if good < len(data):
-        _cut(segment, good, len(data), is_last=is_last)
+        if following is not None and following.path.stat().st_size > HEADER_BYTES:
+            message = f"{segment.path} ends within a record, and there are files after it"
+            raise _damaged(segment, message)
+        _cut(segment, good, len(data))
 
 
-def _cut(segment: Segment, good: int, size: int, *, is_last: bool) -> None:
-    if not is_last:
-        raise HotLogError(
-            f"{segment.path} ends within a record, and there are files after it",
-            path=str(segment.path),
-            hint="nothing was dropped; restore it from a copy",
-        )
+def _damaged(segment: Segment, message: str) -> HotLogError:
+    hint = "nothing was dropped; restore it from a copy"
+    return HotLogError(message, path=str(segment.path), hint=hint)
+
+
+def _cut(segment: Segment, good: int, size: int) -> None:
     message = "The log %s ended within a record, which nobody was told is kept: %d bytes cut off"
     log_event(_logger, logging.WARNING, "hot_log_cut", message, segment.path, size - good)
     with translated("put", str(segment.path)), segment.path.open("r+b") as file:
