@@ -7,8 +7,10 @@ import shutil
 import pytest
 
 import lakehand
-from lakehand.errors import ReplanError
-from lakehand.sink import DeltaSink
+from lakehand.errors import CommitUnknownError, ReplanError
+from lakehand.sink import DeltaSink, EpochState
+from lakehand.storage import Fault, FaultKind, FaultStore, open_store
+from lakehand.storage.retry import NO_RETRY
 from support.sinks import SCHEMA, batch_of, ids_in
 
 UPSERT = {"write_mode": "upsert", "merge_key": "id"}
@@ -59,4 +61,26 @@ def test_a_flush_is_refused_as_often_as_it_is_tried(tmp_path):
             sink.flush()
     with pytest.raises(ReplanError, match="created anew"):
         sink.close()
+    assert ids_in(tmp_path) == [1, 2, 3]
+
+
+def test_another_table_is_no_proof_that_a_commit_is_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr("lakehand.formats.delta.commits.publish._READ_BACK", NO_RETRY)
+    make(tmp_path, 1)
+    faults = [
+        Fault(kind=FaultKind.FAIL_BEFORE, operation="put_if_absent", key="*.json", times=None),
+        Fault(kind=FaultKind.FAIL_BEFORE, operation="get", key="_delta_log/*2.json", times=None),
+    ]
+    with DeltaSink(FaultStore(open_store(tmp_path), faults), writer_id="w") as sink:
+        sink.begin_epoch(1)
+        sink.write(batch_of([100]))
+        with pytest.raises(CommitUnknownError):
+            sink.commit_epoch()
+        replace(tmp_path)
+        for fault in faults:
+            fault.times = 0
+        with pytest.raises(ReplanError, match="created anew"):
+            sink.commit_epoch()
+        assert sink.epoch_state is EpochState.UNKNOWN
+        sink.rollback_epoch()
     assert ids_in(tmp_path) == [1, 2, 3]
