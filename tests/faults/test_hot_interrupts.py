@@ -185,6 +185,36 @@ def test_the_thread_that_flushes_outlives_whatever_it_hears(tmp_path, monkeypatc
     hot.close()
 
 
+# A file that nobody has a name for any more is closed when it is forgotten.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("key", "stride"),
+    [
+        pytest.param((), 13, id="appended"),
+        pytest.param((), 1, id="appended, all lines", marks=pytest.mark.soak),
+        pytest.param(("id",), 2, id="keyed", marks=pytest.mark.soak),
+    ],
+)
+def test_a_flush_that_is_interrupted_is_made_again(tmp_path, key, stride):
+    hot = hot_table(tmp_path, key=key, hot_flush_age="1h").open()
+    kept = Counter()
+    for number in range(1, 2000, stride):
+        hot.append(rows([number]))
+        kept[number] += 1
+        with interrupt_at(number) as hit:
+            hot.flush()
+        assert ids(hot) == kept, hit
+        hot.flush()
+        assert ids(hot) == kept, hit
+        assert hot.hot_rows == 0, hit
+        if not hit:
+            break
+    assert number > 150
+    hot.close()
+    with hot_table(tmp_path, key=key) as hot:
+        assert ids(hot) == kept
+
+
 def press_when(condition):
     wait_until(condition)
     os.kill(os.getpid(), signal.SIGINT)
