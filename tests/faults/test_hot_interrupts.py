@@ -192,7 +192,7 @@ def test_the_thread_that_flushes_outlives_whatever_it_hears(tmp_path, monkeypatc
     [
         pytest.param((), 13, id="appended"),
         pytest.param((), 1, id="appended, all lines", marks=pytest.mark.soak),
-        pytest.param(("id",), 2, id="keyed", marks=pytest.mark.soak),
+        pytest.param(("id",), 7, id="keyed", marks=pytest.mark.soak),
     ],
 )
 def test_a_flush_that_is_interrupted_is_made_again(tmp_path, key, stride):
