@@ -19,6 +19,7 @@ from lakehand.formats.delta.protocol.schema import (
     StructType,
     arrow_type,
     field_id,
+    is_void,
     physical_name,
 )
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["FileSchema", "file_schema", "relabel"]
 
 _FIELD_ID = b"PARQUET:field_id"
-_VOID = frozenset({"void", "null"})
 # Spark reads a variant only if both of its parts are required.
 _VARIANT = pa.struct(
     [
@@ -68,7 +68,7 @@ def file_schema(
 
     Columns are optional whatever the table says, as Spark writes them; void ones are left out.
     """
-    written = tuple(column for column in columns if not _is_void(column.type))
+    written = tuple(column for column in columns if not is_void(column.type))
     fields = [_file_field(column, mode) for column in written]
     fields += [pa.field(name, pa.int64()) for _, name in extras]
     return FileSchema(columns=written, extras=tuple(extras), arrow=pa.schema(fields))
@@ -83,7 +83,7 @@ def _file_field(column: StructField, mode: MappingMode) -> pa.Field:
 
 def _file_type(kind: DeltaType, mode: MappingMode) -> pa.DataType:
     if isinstance(kind, StructType):
-        members = [member for member in kind.fields if not _is_void(member.type)]
+        members = [member for member in kind.fields if not is_void(member.type)]
         return pa.struct([_file_field(member, mode) for member in members])
     if isinstance(kind, ArrayType):
         return pa.list_(pa.field("element", _inner_type(kind.element, mode)))
@@ -94,14 +94,10 @@ def _file_type(kind: DeltaType, mode: MappingMode) -> pa.DataType:
 
 
 def _inner_type(kind: DeltaType, mode: MappingMode) -> pa.DataType:
-    if _is_void(kind):
+    if is_void(kind):
         message = "files cannot hold a list or map of a void type"
         raise RefusedError(message, operation="rewrite", feature="void")
     return _file_type(kind, mode)
-
-
-def _is_void(kind: DeltaType) -> bool:
-    return isinstance(kind, PrimitiveType) and kind.name in _VOID
 
 
 def _drop_void(array: pa.Array, kind: DeltaType) -> pa.Array:
@@ -111,7 +107,7 @@ def _drop_void(array: pa.Array, kind: DeltaType) -> pa.Array:
         return pa.StructArray.from_arrays(parts, fields=list(_VARIANT), mask=array.is_null())
     if not isinstance(kind, StructType) or not _needs_rebuilding(kind):
         return array
-    members = [member for member in kind.fields if not _is_void(member.type)]
+    members = [member for member in kind.fields if not is_void(member.type)]
     children = [_drop_void(array.field(member.name), member.type) for member in members]
     names = [member.name for member in members]
     return pa.StructArray.from_arrays(children, names, mask=array.is_null())
@@ -120,7 +116,7 @@ def _drop_void(array: pa.Array, kind: DeltaType) -> pa.Array:
 def _needs_rebuilding(kind: DeltaType) -> bool:
     if isinstance(kind, StructType):
         return any(_needs_rebuilding(member.type) for member in kind.fields)
-    return isinstance(kind, PrimitiveType) and kind.name in {*_VOID, "variant"}
+    return is_void(kind) or (isinstance(kind, PrimitiveType) and kind.name == "variant")
 
 
 def relabel(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

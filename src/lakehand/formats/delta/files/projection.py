@@ -21,6 +21,7 @@ from lakehand.formats.delta.protocol.schema import (
     StructType,
     arrow_type,
     field_id,
+    is_void,
     physical_name,
 )
 from lakehand.parquet.columns import is_any_list
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RowProjection", "find_column", "named", "project_rows"]
 
-_VOID = frozenset({"void", "null"})
 _VARIANT_PARTS = ("metadata", "value")
 
 
@@ -186,7 +186,7 @@ def _project_field(
     column: StructField, columns: Sequence[FileColumn], mode: MappingMode, *, place: str
 ) -> tuple[str | None, Projection]:
     found = find_column(column, columns, mode)
-    if found is None or _is_void(column.type):
+    if found is None or is_void(column.type):
         return None, _Missing(type=arrow_type(column.type))
     return found.name, _project(column.type, found, mode, place=place)
 
@@ -237,10 +237,6 @@ def _project_variant(found: FileColumn, type_: pa.DataType, *, place: str) -> Pr
         (part.name, _Value(type=pa.binary(), leaves=part.leaves)) for part in parts if part
     )
     return _Struct(type=type_, members=members, leaves=found.leaves)
-
-
-def _is_void(kind: DeltaType) -> bool:
-    return isinstance(kind, PrimitiveType) and kind.name in _VOID
 
 
 def _joined(groups: Iterable[tuple[int, ...]]) -> tuple[int, ...]:

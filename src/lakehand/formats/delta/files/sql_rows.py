@@ -21,6 +21,7 @@ from lakehand.formats.delta.protocol.schema import (
     PrimitiveType,
     StructType,
     arrow_type,
+    is_void,
     physical_name,
 )
 from lakehand.parquet.duckdb_view import quoted_list, seen_schema
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.files.file_plan import FilePlan
     from lakehand.formats.delta.files.reader import ReadRequest, SourceFile
-    from lakehand.formats.delta.protocol.schema import DeltaType, StructField
+    from lakehand.formats.delta.protocol.schema import StructField
     from lakehand.parquet.columns import FileColumn
 
 __all__ = ["SqlRows", "sql_rows"]
@@ -197,10 +198,9 @@ def _bits(positions: npt.NDArray[np.int64]) -> bytes | None:
 
 
 def _holds_void(columns: Sequence[StructField]) -> bool:
-    return any(_is_void(column.type) for column in columns)
-
-
-def _is_void(kind: DeltaType) -> bool:
-    if isinstance(kind, StructType):
-        return _holds_void(kind.fields)
-    return isinstance(kind, PrimitiveType) and kind.name in {"void", "null"}
+    return any(
+        _holds_void(column.type.fields)
+        if isinstance(column.type, StructType)
+        else is_void(column.type)
+        for column in columns
+    )

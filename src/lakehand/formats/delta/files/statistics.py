@@ -104,10 +104,6 @@ class StatisticsCollector:
     def close(self) -> None:
         self._connection.close()
 
-    @property
-    def has_rows(self) -> bool:
-        return bool(self._aggregates)
-
     def forget(self) -> None:
         """Begin anew, whatever went by of a file that could not be read to its end."""
         self._aggregates = []

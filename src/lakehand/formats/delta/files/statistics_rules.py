@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakehand.formats.delta.protocol.schema import Leaf, PrimitiveType, StructType, leaves
+from lakehand.formats.delta.protocol.schema import Leaf, PrimitiveType, StructType, is_void, leaves
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -49,7 +49,7 @@ def statistics_rules(
     """Choose the columns as the table's properties say; clustering columns (physical) always."""
     partition = {name.lower() for name in partition_columns}
     data = StructType(tuple(f for f in schema.fields if f.name.lower() not in partition))
-    candidates = [leaf for leaf in leaves(data, mode=mode) if not _is_void(leaf.type)]
+    candidates = [leaf for leaf in leaves(data, mode=mode) if not is_void(leaf.type)]
     listed = configuration.get("delta.dataSkippingStatsColumns")
     if listed is not None:
         chosen = _listed(candidates, listed)
@@ -68,10 +68,6 @@ def statistics_rules(
 def has_bounds(kind: DeltaType) -> bool:
     """Say whether Delta keeps the least and the greatest value of a column of this type."""
     return isinstance(kind, PrimitiveType) and (kind.name in _BOUNDED_TYPES or bool(kind.decimal))
-
-
-def _is_void(kind: DeltaType) -> bool:
-    return isinstance(kind, PrimitiveType) and kind.name in {"void", "null"}
 
 
 def _listed(candidates: Iterable[Leaf], text: str) -> list[Leaf]:

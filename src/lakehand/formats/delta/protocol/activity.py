@@ -10,6 +10,7 @@ from lakehand.formats.delta.protocol.schema import (
     PrimitiveType,
     StructField,
     StructType,
+    is_void,
     parse_schema,
 )
 
@@ -28,8 +29,6 @@ __all__ = [
     "property_is_true",
     "uses_in_commit_timestamps",
 ]
-
-_VOID = {"void", "null"}
 
 
 def always(metadata: Metadata) -> bool:
@@ -77,12 +76,8 @@ def has_unwritable_void(metadata: Metadata) -> bool:
 
 def _is_unwritable(type_: DeltaType) -> bool:
     if isinstance(type_, ArrayType | MapType):
-        return any(map(_is_void, _types(type_)))
-    return isinstance(type_, StructType) and all(_is_void(column.type) for column in type_.fields)
-
-
-def _is_void(type_: DeltaType) -> bool:
-    return isinstance(type_, PrimitiveType) and type_.name in _VOID
+        return any(map(is_void, _types(type_)))
+    return isinstance(type_, StructType) and all(is_void(column.type) for column in type_.fields)
 
 
 def _schema(metadata: Metadata) -> StructType:

@@ -27,6 +27,7 @@ __all__ = [
     "arrow_type",
     "field_id",
     "from_arrow",
+    "is_void",
     "leaves",
     "mapping_mode",
     "parse_schema",
@@ -174,6 +175,11 @@ class Leaf:
     type: DeltaType
     #: Types that the column had before it was widened.
     former_types: tuple[str, ...] = ()
+
+
+def is_void(kind: DeltaType) -> bool:
+    """Say whether a type has no value but null; files hold no column of it."""
+    return isinstance(kind, PrimitiveType) and kind.name in {"void", "null"}
 
 
 def parse_schema(text: str | None) -> StructType:
