@@ -11,8 +11,15 @@ from lakehand.expressions.evaluate import keep_true
 from lakehand.expressions.patterns import Prefix, fixed_prefix
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.expressions.pruning import decide
+from lakehand.formats.delta.protocol.schema import (
+    PrimitiveType,
+    StructField,
+    StructType,
+    to_arrow,
+)
 from lakehand.observe.clock import ManualClock
 
+TEXT = PrimitiveType("string")
 SCHEMA = pa.schema(
     [
         ("id", pa.int32()),
@@ -162,6 +169,19 @@ def test_an_unknown_column_is_named_with_those_there_are():
     assert caught.value.hint == "did you mean Region?"
     with pytest.raises(UnknownColumnError, match=r"'place.town'; the columns are: place.city"):
         parse_predicate("place.town = 'Bern'", SCHEMA)
+
+
+def test_a_column_with_a_collation_is_refused():
+    """Its texts may be equal although their bytes are not."""
+    collation = {"__COLLATIONS": {"name": "spark.UTF8_LCASE"}}
+    plain, collated = StructField("id", TEXT), StructField("name", TEXT, metadata=collation)
+    schema = to_arrow(StructType((plain, collated)))
+
+    assert parse_predicate("id = 'ann'", schema)
+    with pytest.raises(
+        PredicateError, match="column name cannot be used in a condition: a collation"
+    ):
+        parse_predicate("name = 'ann'", schema)
 
 
 def test_a_predicate_means_the_same_when_it_is_parsed_again_later():

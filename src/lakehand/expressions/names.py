@@ -9,7 +9,8 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 
-from lakehand.errors import UnknownColumnError
+from lakehand.errors import PredicateError, UnknownColumnError
+from lakehand.model.snapshot import COLLATED
 
 __all__ = ["Resolver", "SparkDialect", "is_name", "parse_expression", "reference_name"]
 
@@ -51,14 +52,21 @@ class Resolver:
 
     def _find(self, parts: list[str]) -> tuple[tuple[str, ...], pa.DataType]:
         path: tuple[str, ...] = ()
-        type_ = pa.struct(list(self.schema))
+        found = pa.field("", pa.struct(list(self.schema)))
         for part in parts:
-            field = _field_named(part, type_)
-            if field is None:
-                names = self._names_beside(path, type_)
+            member = _field_named(part, found.type)
+            if member is None:
+                names = self._names_beside(path, found.type)
                 raise UnknownColumnError(".".join(parts), names, hint=_QUOTES_HINT)
-            path, type_ = (*path, field.name), field.type
-        return path, type_
+            path, found = (*path, member.name), member
+        if COLLATED in (found.metadata or {}):
+            raise PredicateError(
+                f"column {'.'.join(parts)} cannot be used in a condition: a collation says which of"
+                " its texts are equal",
+                field=".".join(parts),
+                hint="ask an engine that knows the collation",
+            )
+        return path, found.type
 
     def _names_beside(self, path: tuple[str, ...], type_: pa.DataType) -> list[str]:
         if not pa.types.is_struct(type_):

@@ -32,6 +32,8 @@ ROW_VERSION = "__lakehand_row_version"
 FILE_NUMBER = "__lakehand_file"
 POSITION = "__lakehand_position"
 
+#: Marks a column, in the metadata of its field, whose texts are equal or not by a collation.
+COLLATED = b"lakehand.collated"
 # In a path of names, a dot leads into a struct and backticks hold a name together: also one with
 # spaces or commas, because orders are read from texts.
 _SPECIAL = re.compile(r"[\s,.`]")

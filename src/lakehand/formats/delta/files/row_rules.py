@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakehand.errors import RefusedError, UnknownColumnError
 from lakehand.formats.delta.protocol.features import require_write
-from lakehand.formats.delta.protocol.schema import PrimitiveType
+from lakehand.formats.delta.protocol.schema import PrimitiveType, is_collated
 from lakehand.formats.rows import require_no_reserved_names
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["require_deletion"]
 
 _APPEND_ONLY = "delta.appendOnly"
-_COLLATIONS = "__COLLATIONS"
 
 
 def require_deletion(state: DeltaState, *, table: str, keys: Sequence[str]) -> None:
@@ -47,7 +46,7 @@ def _require_plain(state: DeltaState, name: str, *, table: str) -> None:
             operation="deduplicate",
             hint="name columns of numbers, texts, dates or the like",
         )
-    if _COLLATIONS in column.metadata:
+    if is_collated(column):
         raise RefusedError(
             f"rows of {table} cannot be told apart by {name!r}: which of its texts are equal is "
             "said by a collation",

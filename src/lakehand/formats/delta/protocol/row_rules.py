@@ -7,14 +7,13 @@ import re
 from typing import TYPE_CHECKING
 
 from lakehand.errors import CorruptLogError, RefusedError
-from lakehand.formats.delta.protocol.schema import PrimitiveType, StructType
+from lakehand.formats.delta.protocol.schema import StructType, is_collated
 from lakehand.model.head import RowRules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakehand.formats.delta.protocol.actions import Metadata
-    from lakehand.formats.delta.protocol.schema import StructField
 
 __all__ = ["constraints_of", "row_rules"]
 
@@ -23,7 +22,6 @@ _INVARIANT = "delta.invariants"
 _GENERATED = "delta.generationExpression"
 _DEFAULT = "CURRENT_DEFAULT"
 _TEXT_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
-_COLLATIONS = "__COLLATIONS"
 _BOUNDED_TEXT = re.compile(r"(?:var)?char\(\s*(\d+)\s*\)", re.IGNORECASE)
 
 
@@ -38,7 +36,7 @@ def row_rules(metadata: Metadata, schema: StructType, *, table: str) -> RowRules
         generated=_by_column(schema, _GENERATED),
         defaults=_by_column(schema, _DEFAULT),
     )
-    if (rules.constraints or rules.generated) and any(map(_is_collated, schema.fields)):
+    if (rules.constraints or rules.generated) and any(map(is_collated, schema.fields)):
         raise RefusedError(
             f"no rows can be added to {table}: its rules are about texts that compare by a"
             " collation",
@@ -91,11 +89,3 @@ def _bounded_texts(schema: StructType) -> Iterator[tuple[str, str]]:
         if match:
             name = "`" + column.name.replace("`", "``") + "`"
             yield f"{declared} of {column.name}", f"{name} IS NULL OR length({name}) <= {match[1]}"
-
-
-def _is_collated(column: StructField) -> bool:
-    type_ = column.type
-    if isinstance(type_, StructType) and any(map(_is_collated, type_.fields)):
-        return True
-    named = isinstance(type_, PrimitiveType) and " collate " in type_.name.lower()
-    return named or _COLLATIONS in column.metadata

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakehand.errors import CorruptLogError, SchemaMismatchError
+from lakehand.model.snapshot import COLLATED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,6 +28,7 @@ __all__ = [
     "arrow_type",
     "field_id",
     "from_arrow",
+    "is_collated",
     "is_void",
     "leaves",
     "mapping_mode",
@@ -41,6 +43,7 @@ FIELD_ID_KEY = "delta.columnMapping.id"
 TYPE_CHANGES_KEY = "delta.typeChanges"
 MAPPING_MODE_PROPERTY = "delta.columnMapping.mode"
 
+_COLLATIONS = "__COLLATIONS"
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 _TEXT = re.compile(r"(?:char|varchar)\(\s*\d+\s*\)|string(?: collate .+)?", re.IGNORECASE)
 _YEAR_INTERVAL = re.compile(r"interval (?:year|month)(?: to month)?")
@@ -276,7 +279,17 @@ def to_arrow(struct: StructType) -> pa.Schema:
 
 
 def _arrow_field(column: StructField) -> pa.Field:
-    return pa.field(column.name, arrow_type(column.type), nullable=column.nullable)
+    type_, marks = arrow_type(column.type), {COLLATED: b""} if is_collated(column) else None
+    return pa.field(column.name, type_, nullable=column.nullable, metadata=marks)
+
+
+def is_collated(column: StructField) -> bool:
+    """Say whether a collation tells which texts of a column, or of a part of it, are equal."""
+    type_ = column.type
+    if isinstance(type_, StructType) and any(map(is_collated, type_.fields)):
+        return True
+    named = isinstance(type_, PrimitiveType) and " collate " in type_.name.lower()
+    return named or _COLLATIONS in column.metadata
 
 
 def arrow_type(type_: DeltaType) -> pa.DataType:
