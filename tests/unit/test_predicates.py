@@ -124,6 +124,21 @@ def test_what_would_find_other_rows_than_spark_is_refused(text, complaint):
         parse_predicate(text, NUMBERS)
 
 
+def test_elements_of_lists_are_found_as_in_spark():
+    lists = pa.array([[12, 13], [13, None], [1], None], pa.list_(pa.int64()))
+    rows = pa.record_batch({"place": [0, 1, 2, 3], "items": lists})
+
+    def kept(text):
+        return keep_true(parse_predicate(text, rows.schema), rows)["place"].to_pylist()
+
+    assert kept("items[0] = 12") == [0]
+    assert kept("array_contains(items, 13)") == [0, 1]
+    assert kept("NOT array_contains(items, 7)") == [0, 2]
+    assert kept("size(items) = 2") == [0, 1]
+    with pytest.raises(PredicateError, match="no element 1"):
+        kept("items[1] = 13")
+
+
 def test_a_sum_that_is_too_large_is_an_error_and_not_true():
     with pytest.raises(PredicateError, match="Overflow"):
         keep_true(parse_predicate("n + 1 > 0", NUMBERS), SOME)

@@ -26,6 +26,7 @@ from lakehand.expressions.typed import (
     Unsupported,
     as_text,
     cast,
+    coerce,
     is_integer,
     is_number,
     quoted,
@@ -271,6 +272,46 @@ def _test_of_text(name: str) -> Callable[[exp.Expr, Compile], Typed]:
     return compile_test
 
 
+def _element(node: exp.Expr, compile_: Compile) -> Typed:
+    """Return one element of a list; beyond its end there is an error, as in Spark."""
+    values, (place, *others) = _list(compile_(node.this)), node.expressions
+    number = compile_(place)
+    if others or not _is_at_least(number, 0):
+        raise Unsupported("an element of a list by anything but its number")
+    end = quoted(f"a list has no element {number.literal}")
+    found = f"list_extract({values.sql}, {number.sql} + 1)"
+    return Typed(
+        f"(CASE WHEN {values.sql} IS NULL THEN NULL WHEN len({values.sql}) > {number.sql}"
+        f" THEN {found} ELSE error({end}) END)",
+        values.type.value_type,
+    )
+
+
+def _size(node: exp.Expr, compile_: Compile) -> Typed:
+    return Typed(f"CAST(len({_list(compile_(node.this)).sql}) AS INTEGER)", INTEGER)
+
+
+def _holds(node: exp.Expr, compile_: Compile) -> Typed:
+    """Say whether a list holds a value; not to be known if it may be one of its nulls."""
+    values = _list(compile_(node.this))
+    wanted, _ = coerce(compile_(node.expression), Typed("NULL", values.type.value_type))
+    if wanted.type != values.type.value_type or pat.is_nested(wanted.type):
+        raise Unsupported(f"a list of {values.type.value_type} that holds a {wanted.type}")
+    return Typed(
+        f"(CASE WHEN {values.sql} IS NULL OR {wanted.sql} IS NULL THEN NULL"
+        f" WHEN list_contains({values.sql}, {wanted.sql}) THEN TRUE"
+        f" WHEN list_aggregate({values.sql}, 'count') < len({values.sql}) THEN NULL"
+        " ELSE FALSE END)",
+        BOOLEAN,
+    )
+
+
+def _list(value: Typed) -> Typed:
+    if not pat.is_list(value.type):
+        raise Unsupported(f"{value.type} where a list is expected")
+    return value
+
+
 def _absolute(node: exp.Expr, compile_: Compile) -> Typed:
     value = compile_(node.this)
     if not is_number(value.type):
@@ -323,6 +364,9 @@ FUNCTIONS: Mapping[type[exp.Expr], tuple[Callable[[Any, Compile], Typed], set[st
     exp.StartsWith: (_test_of_text("starts_with"), {"expression"}),
     exp.EndsWith: (_test_of_text("ends_with"), {"expression"}),
     exp.Contains: (_test_of_text("contains"), {"expression"}),
+    exp.Bracket: (_element, {"expressions"}),
+    exp.ArraySize: (_size, set()),
+    exp.ArrayContains: (_holds, {"expression"}),
     exp.Abs: (_absolute, set()),
     exp.IsNan: (_is_nan, set()),
 }
