@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("lakehand", deadline=None)
 settings.load_profile("lakehand")
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C, which a shell lets its background jobs ignore, and whatever they start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
