@@ -19,7 +19,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import tpch
-from contender import CONTENDERS
 from contest import Contender, ContenderError, compete
 from outcomes import Report
 from publish import publish, tables
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 CACHE = ROOT / ".cache" / "bench"
+CONTENDERS = ("lakehand-spark", "lakehand-local", "delta-rs", "delta-spark", "duckdb", "bytes")
 PUBLISHED = ROOT / "benchmarks" / "results" / "compact.json"
 #: Of the last run, whole or not, small or not.
 PARTIAL = PUBLISHED.with_name("compact-partial.json")
@@ -55,7 +55,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=MINIMUM_RUNS, help="of each contender")
     parser.add_argument("--spark-runs", type=int, help="of delta-spark, where five take too long")
     parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=WORKLOADS)
-    parser.add_argument("--peers", nargs="+", choices=CONTENDERS, default=tuple(CONTENDERS))
+    parser.add_argument("--peers", nargs="+", choices=CONTENDERS, default=CONTENDERS)
     parser.add_argument("--draw", action="store_true", help="renew the page from stored results")
     return parser.parse_args()
 
