@@ -182,6 +182,8 @@ def test_the_thread_that_flushes_outlives_whatever_it_hears(tmp_path, monkeypatc
     wait_until(lambda: seen)
     monkeypatch.setattr(hot, "flush", real)
     wait_until(lambda: hot.hot_rows == 0)
+
+    assert ids(hot) == {1: 1}
     hot.close()
 
 
