@@ -119,6 +119,23 @@ def test_every_promised_version_keeps_its_rows_and_nothing_else_is_kept():
     assert_promises_are_kept(Retention, examples=6, steps=14)
 
 
+@pytest.mark.parametrize("mode", ["full", "lite"])
+def test_a_pinned_version_outlives_the_retention_and_a_vacuum(mode):
+    """A walk that chance seldom takes: nothing but the pin keeps files of the first rows."""
+    model = ModelledTable()
+    model.append(Random(1))
+    model.append(Random(2))
+    for number in range(20):
+        model.pin(Random(number))
+    assert set(model.pins.values()) == {0, 1, 2}
+    model.compact()
+    model.wait(400)
+    model.vacuum(grace="0", mode=mode)
+
+    model.check([0, 1, 2])
+    model.expire()
+
+
 @pytest.mark.soak
 def test_every_promised_version_keeps_its_rows_for_long():
     assert_promises_are_kept(RetentionForLong, examples=80, steps=40)
