@@ -52,7 +52,6 @@ soak: setup ## the long versions of the concurrency and crash tests
 	$(BIN)/pytest -m soak --timeout=3600
 
 demo: environment ## a real table full of small files: before, after, rows proved equal
-	@scripts/install-java || echo "Going on without Spark, on local processes." >&2
 	@$(BIN)/python scripts/demo.py
 
 docs: environment ## regenerate the reference pages from the code

@@ -35,11 +35,10 @@ sys.path.insert(0, {tests!r})
 import lakehand.formats.delta.worker
 from lakehand import maintain
 from lakehand.engine.cores import usable_cores
-from lakehand.rewrite import execute
 from lakehand.settings import Settings
 from support.compactions import InlineRunner, open_table
 InlineRunner.cores = usable_cores()
-execute.open_runner = lambda *_, **__: InlineRunner()
+maintain.open_runner = lambda *_, **__: InlineRunner()
 settings = Settings({{"engine": "local", "target_file_bytes": "1GiB"}}, environment={{}})
 """
 # Its progress bar would stand between the results.

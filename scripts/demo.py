@@ -1,7 +1,7 @@
 """Show on a real table what lakehand does: before, after, and that the rows are the same.
 
 The table is written by delta-rs, in many small commits as a stream would make them, and is judged
-by delta-rs in the end. Spark runs the tasks if Java is there, else processes of this machine.
+by delta-rs in the end. It is small, so no Spark is started for it, and no Java is needed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from deltalake import DeltaTable, write_deltalake
 from rich.console import Console
 
 import lakehand
-from lakehand.engine.java import find_java
-from lakehand.errors import JavaMissingError
 from lakehand.model.quantities import format_bytes
 from lakehand.prove.digest import digest
 
@@ -54,7 +52,7 @@ def main() -> None:
         forecast = lakehand.open_table(path).plan().forecast
 
         console.rule("Merge the small files, prove the rows equal, commit")
-        lakehand_command("compact", path, *engine_options())
+        lakehand_command("compact", path)
         lakehand_command("checkpoint", path)
 
         console.rule("The same rows, in few files")
@@ -103,14 +101,6 @@ def lakehand_command(*arguments: object) -> None:
     if done.returncode:
         sys.exit(done.returncode)
     console.print()
-
-
-def engine_options() -> list[str]:
-    try:
-        find_java()
-    except JavaMissingError:
-        return ["--engine", "local"]
-    return []
 
 
 def fingerprint(path: Path) -> Digest:

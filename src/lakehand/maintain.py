@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine import CancelToken
+from lakehand.engine import CancelToken, open_runner
 from lakehand.errors import LakehandError
 from lakehand.model.order import order_of
 from lakehand.observe import Progress
@@ -28,7 +28,7 @@ from lakehand.rewrite.takeover import describe_work, take_over
 from lakehand.runs import Heartbeat, Run, sweep
 
 if TYPE_CHECKING:
-    from lakehand.engine import TaskOutcome
+    from lakehand.engine import Runner, TaskOutcome
     from lakehand.formats.base import FormatTable
     from lakehand.model.reports import ClusterReport, OperationReport
     from lakehand.model.snapshot import Snapshot
@@ -171,8 +171,9 @@ def _carry_out(planned: Planned, watch: Stopwatch, *, spark: Any, tell: OnProgre
     try:
         with Heartbeat(run, interval=interval, on_stop=cancel.cancel):
             work = take_over(planned, run)
-            batches = Batches(work, run, watch, tell=tell)
-            _rewrite_and_commit(work, run, batches, spark=spark, cancel=cancel, tell=tell)
+            with open_runner(work.settings, read_bytes=work.read_bytes, spark=spark) as runner:
+                batches = Batches(work, run, watch, ran_on=runner.engine, tell=tell)
+                _rewrite_and_commit(work, run, runner, batches, cancel=cancel, tell=tell)
     finally:
         # What was not committed is deleted here; what may have been is kept.
         run.finish()
@@ -180,7 +181,7 @@ def _carry_out(planned: Planned, watch: Stopwatch, *, spark: Any, tell: OnProgre
 
 
 def _rewrite_and_commit(
-    work: Work, run: Run, batches: Batches, *, spark: Any, cancel: CancelToken, tell: OnProgress
+    work: Work, run: Run, runner: Runner, batches: Batches, *, cancel: CancelToken, tell: OnProgress
 ) -> None:
     """Rewrite and prove all groups, and commit them when the settings say so, at the end at last.
 
@@ -194,7 +195,7 @@ def _rewrite_and_commit(
 
     progress.tell()
     try:
-        rewrite_groups(work, run, spark=spark, cancel=cancel, on_result=take)
+        rewrite_groups(work, run, runner, cancel=cancel, on_result=take)
         batches.commit()
     except LakehandError as error:
         batches.stop(error)

@@ -21,7 +21,7 @@ from lakehand.errors import (
 )
 from lakehand.formats.delta.files import row_deletion
 from lakehand.rows import deduplicate as story
-from lakehand.rows import labour, removal
+from lakehand.rows import removal, workshop
 from lakehand.rows.sameness import Sameness
 from support.compactions import InlineRunner, compact_inline, open_table
 from support.deduplications import (
@@ -135,7 +135,7 @@ def test_the_driver_compares_nothing_itself(tmp_path, monkeypatch):
             ran.append(type(function).__name__)
             return super().run(function, *arguments, **options)
 
-    monkeypatch.setattr(labour, "open_runner", lambda *_args, **_options: Recording())
+    monkeypatch.setattr(workshop, "open_runner", lambda *_args, **_options: Recording())
     lakehand.open_table(tmp_path / "t", engine="local").deduplicate(key=["id"])
 
     assert ran == ["HashTask", "CompareTask", "ValuesTask", "RankTask", "RemovalTask"]

@@ -13,11 +13,11 @@ import pytest
 from deltalake import write_deltalake
 from pyroaring import BitMap64
 
-from lakehand import open_table
+from lakehand import maintain, open_table
 from lakehand.errors import CommitConflictError, CorruptFileError, PredicateError, RefusedError
 from lakehand.formats.delta.files.deletion_vectors import write_deletion_vectors
 from lakehand.formats.delta.table import DeltaTable
-from lakehand.rewrite import execute, statistics
+from lakehand.rewrite import statistics
 from lakehand.storage import open_store
 from support.rows import assert_same_rows, lakehand_rows
 from support.small_tables import commit_by_hand, fingerprint, make_table, rows
@@ -33,7 +33,7 @@ def path(tmp_path):
 @pytest.fixture(autouse=True)
 def inline(monkeypatch):
     """Run tasks in this process; that they run elsewhere is shown once, below."""
-    run_tasks_here(monkeypatch, statistics, execute)
+    run_tasks_here(monkeypatch, statistics, maintain)
 
 
 def refresh(path, **options):

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehand import open_table
+from lakehand import maintain, open_table
 from lakehand.assess import verify
 from lakehand.cli.main import run
 from lakehand.errors import AccessDeniedError, VersionNotFoundError
 from lakehand.formats.delta.table import DeltaFormat
 from lakehand.prove.row_hash import ALGORITHM, ENGINE
-from lakehand.rewrite import execute, statistics
+from lakehand.rewrite import statistics
 from lakehand.storage import open_store
 from support.small_tables import commit_by_hand, fingerprint, make_table
 from support.stripped_statistics import live_adds, newest_commit
@@ -27,7 +27,7 @@ from support.tasks_here import run_tasks_here
 @pytest.fixture(autouse=True)
 def inline(monkeypatch):
     """Run tasks in this process; that they run elsewhere is shown once, below."""
-    run_tasks_here(monkeypatch, verify, execute, statistics)
+    run_tasks_here(monkeypatch, verify, maintain, statistics)
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from lakehand import open_table
+from lakehand import maintain, open_table
 from lakehand.assess import verify
-from lakehand.rewrite import execute, statistics
+from lakehand.rewrite import statistics
 from support.featured_tables import FEATURED_TABLES
 from support.rows import assert_same_rows, delta_rs_rows, spark_rows
 from support.stripped_statistics import live_adds, without_statistics
@@ -22,7 +22,7 @@ FEATURES = ("deletion vectors", "column mapping by id", TRACKED, "type widening"
 
 @pytest.fixture(autouse=True)
 def tasks_here(monkeypatch):
-    run_tasks_here(monkeypatch, statistics, execute, verify)
+    run_tasks_here(monkeypatch, statistics, maintain, verify)
 
 
 @pytest.fixture(params=FEATURES, ids=lambda name: name.replace(" ", "-"))

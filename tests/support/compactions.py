@@ -14,7 +14,7 @@ from lakehand.engine import CancelToken, LocalRunner, TaskOutcome, open_runner
 from lakehand.engine.attempt import attempt
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.observe.steps import Step, listen
-from lakehand.rewrite import execute
+from lakehand.rewrite.execute import rewrite_groups
 from lakehand.rewrite.prepare import Request, make_plan, prepare
 from lakehand.rewrite.takeover import describe_work
 from lakehand.runs import Run
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 class InlineRunner:
     """Runs one task after the other in the calling process."""
+
+    engine = "local"
 
     #: Cores that a task may use.
     cores = 1
@@ -90,10 +92,7 @@ def leave_dead_run(path: Path | str, *, groups: int = 1, **settings: Any) -> Run
     planned = make_plan(open_table(str(path)), chosen, Request())
     run = Run.start(planned.table.store, describe_work(planned), snapshot=planned.snapshot)
     work = replace(prepare(planned), groups=prepare(planned).groups[:groups])
-    with tasks_inline():
-        execute.rewrite_groups(
-            work, run, spark=None, cancel=CancelToken(), on_result=lambda _outcome: None
-        )
+    rewrite_groups(work, run, InlineRunner(), cancel=CancelToken(), on_result=lambda _outcome: None)
     return run
 
 
@@ -142,11 +141,11 @@ def tasks_inline() -> AbstractContextManager[None]:
 
 @contextmanager
 def _runner(make: Callable[[], Any]) -> Iterator[None]:
-    execute.open_runner = lambda _settings, **_: make()
+    maintain.open_runner = lambda _settings, **_: make()
     try:
         yield
     finally:
-        execute.open_runner = open_runner
+        maintain.open_runner = open_runner
 
 
 def cluster_inline(

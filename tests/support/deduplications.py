@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from lakehand.engine import open_runner
-from lakehand.rows import labour
+from lakehand.rows import workshop
 from lakehand.rows.deduplicate import DuplicateRequest, deduplicate
 from lakehand.rows.delete import delete
 from lakehand.settings import Settings
@@ -34,11 +34,11 @@ PROPERTIES = {
 @contextmanager
 def tasks_inline() -> Iterator[None]:
     """Let all tasks run in this process."""
-    labour.open_runner = lambda _settings, **_: InlineRunner()
+    workshop.open_runner = lambda _settings, **_: InlineRunner()
     try:
         yield
     finally:
-        labour.open_runner = open_runner
+        workshop.open_runner = open_runner
 
 
 def deduplicate_inline(

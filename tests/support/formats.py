@@ -125,19 +125,14 @@ def tasks_inline() -> Iterator[None]:
 @contextmanager
 def checks_inline() -> Iterator[None]:
     """Let the tasks of checks run in this process."""
-    known = {module: module.open_runner_by_size for module in (verify, structure, statistics)}
-
-    @contextmanager
-    def open_inline(_settings: Settings, **_: Any) -> Iterator[Any]:
-        yield lambda *_args, **_named: compactions.InlineRunner()
-
+    known = {module: module.open_runner for module in (verify, structure, statistics)}
     for module in known:
-        module.open_runner_by_size = open_inline
+        module.open_runner = lambda _settings, **_: compactions.InlineRunner()
     try:
         yield
     finally:
         for module, opened in known.items():
-            module.open_runner_by_size = opened
+            module.open_runner = opened
 
 
 def open_here(path: str, **settings: Any) -> Table:

@@ -97,7 +97,7 @@ def main(address: str) -> None:
     os.environ["PYTHONPATH"] = worker_path
     if session:
         os.environ["PYSPARK_SUBMIT_ARGS"] = _submit_arguments(session)
-    with open_runner(Settings(settings)) as runner:
+    with open_runner(Settings(settings), read_bytes=0) as runner:
         _serve(connection, runner)
 
 

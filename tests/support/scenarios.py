@@ -124,7 +124,7 @@ def use_a_session_of_the_user(runner: Any) -> tuple[int, int]:
     from support.tasks import double
 
     session = runner._session()
-    with open_runner(Settings({"engine": "local"}), spark=session) as passed:
+    with open_runner(Settings({"engine": "local"}), read_bytes=0, spark=session) as passed:
         first = passed.run(double, [{"number": 21}])[0].result
     assert first is not None
     return first["doubled"], session.range(3).count()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import TaskOutcome
@@ -30,10 +29,5 @@ class TasksHere(InlineRunner):
 
 def run_tasks_here(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
     """Have the verbs of `modules` run their tasks in this process."""
-    openers = {
-        "open_runner": lambda _settings, **_: TasksHere(),
-        "open_runner_by_size": lambda _settings, **_: nullcontext(lambda _bytes: TasksHere()),
-    }
     for module in modules:
-        (name,) = openers.keys() & vars(module).keys()
-        monkeypatch.setattr(module, name, openers[name])
+        monkeypatch.setattr(module, "open_runner", lambda _settings, **_: TasksHere())

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
-from lakehand.engine import CancelToken, LocalRunner, open_runner, open_runner_by_size
+from lakehand.engine import CancelToken, LocalRunner, open_runner
 from lakehand.engine.base import describe, failed_for_good, group_of
 from lakehand.engine.cores import CoreShare, granted_cores, granting, usable_cores
 from lakehand.engine.spark import SparkRunner, _mismatch_in, attempts_of, share_of
@@ -87,20 +88,12 @@ def test_a_task_knows_its_cores_while_it_runs():
     assert (inside, granted_cores()) == (3, 1)
 
 
-def test_settings_choose_the_runner():
-    assert isinstance(open_runner(Settings({"engine": "local"})), LocalRunner)
-    assert isinstance(open_runner(Settings({"engine": "spark"})), SparkRunner)
-
-
-def test_a_session_passed_in_is_used_whatever_the_settings_say():
-    assert isinstance(open_runner(Settings({"engine": "local"}), spark=Session()), SparkRunner)
-
-
 @pytest.mark.parametrize(
     ("asked", "size", "kind"),
     [
         ({}, 10, LocalRunner),
         ({}, 11, SparkRunner),
+        ({"engine": "auto"}, 10, LocalRunner),
         ({"engine": "spark"}, 0, SparkRunner),
         ({"master": "local[1]"}, 0, SparkRunner),
         ({"remote": "sc://host"}, 0, SparkRunner),
@@ -110,14 +103,35 @@ def test_a_session_passed_in_is_used_whatever_the_settings_say():
 )
 def test_for_little_work_spark_is_only_used_if_somebody_asks_for_it(asked, size, kind):
     settings = Settings({**asked, "spark_above_bytes": 10}, environment={})
-    with open_runner_by_size(settings) as runner_for:
-        assert type(runner_for(size)) is kind
+    with open_runner(settings, read_bytes=size) as runner:
+        assert type(runner) is kind
 
 
-def test_a_session_passed_in_runs_little_work_too():
-    settings = Settings({"engine": "local"}, environment={})
-    with open_runner_by_size(settings, spark=Session()) as runner_for:
-        assert type(runner_for(0)) is SparkRunner
+@pytest.mark.parametrize("engine", ["auto", "local"])
+def test_a_session_passed_in_runs_little_work_too(engine):
+    settings = Settings({"engine": engine}, environment={})
+    # Not in `with`: this session cannot be stopped.
+    assert type(open_runner(settings, read_bytes=0, spark=Session())) is SparkRunner
+
+
+def test_an_active_session_runs_little_work_unless_processes_are_asked_for(monkeypatch):
+    monkeypatch.setattr(SparkSession, "getActiveSession", Session)
+
+    kinds = {
+        engine: type(open_runner(Settings({"engine": engine}, environment={}), read_bytes=0))
+        for engine in ("auto", "local")
+    }
+
+    assert kinds == {"auto": SparkRunner, "local": LocalRunner}
+
+
+def test_which_engine_was_chosen_is_logged(caplog):
+    caplog.set_level("INFO", "lakehand")
+    open_runner(Settings(environment={}), read_bytes=2**20)
+
+    [record] = caplog.records
+    assert record.message == "Tasks that read 1 MiB run in processes of this machine"
+    assert (record.event, record.fields["engine"]) == ("engine_chosen", "local")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.assess.lost_pins import find_lost_pins
-from lakehand.engine import CancelToken, open_runner_by_size
+from lakehand.engine import CancelToken, open_runner
 from lakehand.engine.columns import pack_columns, unpack_columns
 from lakehand.errors import error_from_json
 from lakehand.model.verification import Finding
@@ -27,7 +27,7 @@ from lakehand.rewrite.portions import FileProgress, portions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lakehand.engine import TaskOutcome
+    from lakehand.engine import Runner, TaskOutcome
     from lakehand.formats.base import FormatTable
     from lakehand.formats.worker import FormatWorker
     from lakehand.model.snapshot import Snapshot
@@ -133,8 +133,8 @@ class _FileCheck:
     def _files_in_tasks(self, files: pa.Table) -> list[Finding]:
         payloads = [{"files": pack_columns(portion)} for portion in _sliced(files)]
         task = FileTask(worker=self._worker)
-        with open_runner_by_size(self._settings, spark=self._spark) as runner_for:
-            outcomes = runner_for(files.num_rows * _BYTES_READ_A_FILE).run(
+        with self._runner(files.num_rows * _BYTES_READ_A_FILE) as runner:
+            outcomes = runner.run(
                 task,
                 payloads,
                 on_result=lambda _: self._count(_FILES_A_TASK),
@@ -147,8 +147,7 @@ class _FileCheck:
         damaged = pc.is_in(self._snapshot.files["path"], pa.array(sorted(skip), pa.string()))
         chosen = np.flatnonzero(~damaged.to_numpy(zero_copy_only=False))
         found: list[Finding] = []
-        with open_runner_by_size(self._settings, spark=self._spark) as runner_for:
-            runner = runner_for(pc.sum(self._snapshot.files["bytes"]).as_py() or 0)
+        with self._runner(self._snapshot.total_bytes) as runner:
             for start in range(0, len(chosen), _FILES_A_ROUND):
                 rows = chosen[start : start + _FILES_A_ROUND].tolist()
                 divided = list(portions(self._table.data_files(self._snapshot, rows)))
@@ -162,6 +161,9 @@ class _FileCheck:
                 )
                 found += _gathered(outcomes)
         return found
+
+    def _runner(self, read_bytes: int) -> Runner:
+        return open_runner(self._settings, read_bytes=read_bytes, spark=self._spark)
 
     def _count(self, files: int) -> None:
         total = self._snapshot.file_count

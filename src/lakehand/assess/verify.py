@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lakehand.assess.structure import check_structure
-from lakehand.engine import CancelToken, open_runner_by_size
+from lakehand.engine import CancelToken, open_runner
 from lakehand.engine.cores import granted_cores
 from lakehand.errors import (
     CorruptFileError,
@@ -31,9 +31,9 @@ from lakehand.prove.row_hash import ALGORITHM, ENGINE
 from lakehand.rewrite.portions import FileProgress, portions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from lakehand.engine import Runner, TaskOutcome
+    from lakehand.engine import TaskOutcome
     from lakehand.errors import LakehandError
     from lakehand.formats.base import FormatTable, ProvedCommit
     from lakehand.formats.worker import Decoder, FormatWorker
@@ -117,11 +117,8 @@ def _check_proofs(
     versions = [request.version]
     if request.version is None:
         versions = [*_proved_versions(table, every=request.every)]
-    with open_runner_by_size(settings, spark=spark) as runner_for:
-        reading = _Reading(
-            runner_for=runner_for, limits=TaskLimits.of(settings), on_progress=on_progress
-        )
-        return tuple(_check(table, number, reading) for number in versions if number is not None)
+    reading = _Reading(settings=settings, spark=spark, on_progress=on_progress)
+    return tuple(_check(table, number, reading) for number in versions if number is not None)
 
 
 def _proved_versions(table: FormatTable, *, every: bool) -> list[int]:
@@ -199,8 +196,8 @@ class _Side:
 class _Reading:
     """Reads files in tasks."""
 
-    runner_for: Callable[[int], Runner]
-    limits: TaskLimits
+    settings: Settings
+    spark: Any
     on_progress: OnProgress | None
 
     def both_sides(self, commit: ProvedCommit, worker: FormatWorker) -> tuple[_Side, _Side]:
@@ -209,9 +206,10 @@ class _Reading:
         divided = inputs + outputs
         payloads = [{"files": [asdict(file) for file in portion]} for portion in divided]
         progress = FileProgress(divided, self.on_progress, phase="verify")
-        task = DigestTask(worker=worker, limits=self.limits)
-        runner = self.runner_for(sum(file.bytes for portion in divided for file in portion))
-        outcomes = runner.run(task, payloads, on_result=progress.count, cancel=CancelToken())
+        task = DigestTask(worker=worker, limits=TaskLimits.of(self.settings))
+        read_bytes = sum(file.bytes for portion in divided for file in portion)
+        with open_runner(self.settings, read_bytes=read_bytes, spark=self.spark) as runner:
+            outcomes = runner.run(task, payloads, on_result=progress.count, cancel=CancelToken())
         before, after = outcomes[: len(inputs)], outcomes[len(inputs) :]
         return _side(before, len(commit.inputs)), _side(after, len(commit.outputs))
 

@@ -103,7 +103,7 @@ def table_options(command: FC) -> FC:
 
 def engine_options(command: FC) -> FC:
     """Add what says where tasks run."""
-    engine = setting_option("--engine", "engine", metavar="[spark|local]")
+    engine = setting_option("--engine", "engine", metavar="[auto|spark|local]")
     master = setting_option("--master", "master", metavar="URL")
     remote = setting_option("--remote", "remote", metavar="URL")
     return engine(master(remote(command)))

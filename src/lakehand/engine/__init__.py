@@ -5,16 +5,17 @@ Importing this package starts nothing and imports no PySpark.
 
 from __future__ import annotations
 
+import logging
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine.base import CancelToken, Runner, TaskOutcome
 from lakehand.engine.local import LocalRunner
+from lakehand.model.quantities import format_bytes
+from lakehand.observe import get_logger, log_event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
+    from lakehand.model.reports import EngineName
     from lakehand.settings import Settings
 
 __all__ = [
@@ -24,45 +25,48 @@ __all__ = [
     "TaskOutcome",
     "is_spark_asked_for",
     "open_runner",
-    "open_runner_by_size",
 ]
 
+_logger = get_logger(__name__)
 
-def open_runner(settings: Settings, *, spark: Any = None) -> Runner:
-    """Return the runner that `settings` ask for, to be used in `with`.
 
-    A Spark session passed in is used as it is and never stopped. One that the runner has to start
-    is started for its first tasks and closed at the end.
+def open_runner(settings: Settings, *, read_bytes: int, spark: Any = None) -> Runner:
+    """Return the runner for tasks that read so much, to be used in `with`.
+
+    For little work no Spark is started, unless somebody asked for it. A session passed in is used
+    as it is and never stopped. One that the runner has to start is started for its first tasks and
+    closed at the end.
     """
-    if spark is None and settings["engine"] == "local":
+    engine = _choose(settings, read_bytes=read_bytes, spark=spark)
+    where = "on Spark" if engine == "spark" else "in processes of this machine"
+    message, size = "Tasks that read %s run %s", format_bytes(read_bytes)
+    fields = {"engine": engine, "read_bytes": read_bytes}
+    log_event(_logger, logging.INFO, "engine_chosen", message, size, where, **fields)
+    if engine == "local":
         return LocalRunner()
     from lakehand.engine.spark import SparkRunner
 
     return SparkRunner(settings, spark=spark)
 
 
-@contextmanager
-def open_runner_by_size(
-    settings: Settings, *, spark: Any = None
-) -> Iterator[Callable[[int], Runner]]:
-    """Give a function from the bytes that tasks will read to the runner for them.
-
-    For little work no Spark is started, unless somebody asked for it.
-    """
-    most = -1 if is_spark_asked_for(settings, spark=spark) else settings["spark_above_bytes"]
-    with open_runner(settings, spark=spark) as runner, LocalRunner() as here:
-        yield lambda size: here if size <= most else runner
+def _choose(settings: Settings, *, read_bytes: int, spark: Any) -> EngineName:
+    if is_spark_asked_for(settings, spark=spark):
+        return "spark"
+    is_much = read_bytes > settings["spark_above_bytes"]
+    return "spark" if is_much and settings["engine"] != "local" else "local"
 
 
 def is_spark_asked_for(settings: Settings, *, spark: Any = None) -> bool:
-    """Say whether tasks run on Spark because somebody wants it, and not only by default.
+    """Say whether somebody wants Spark for any work, however little.
 
-    That is where there is a session already, or where a setting says which Spark.
+    That is where there is a session already, or where a setting says so, or says which Spark.
     """
-    if spark is None and settings["engine"] == "local":
+    if spark is not None or settings["engine"] == "spark":
+        return True
+    if settings["engine"] == "local":
         return False
-    is_set = any(settings.sources[name] != "default" for name in ("engine", "master", "remote"))
-    return spark is not None or is_set or _has_active_session()
+    is_named = settings["master"] is not None or settings["remote"] is not None
+    return is_named or _has_active_session()
 
 
 def _has_active_session() -> bool:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
+    from lakehand.model.reports import EngineName
     from lakehand.runs import Run
 
 #: A function of a module, or a `functools.partial` of one, from plain JSON to plain JSON. Whatever
@@ -59,6 +60,9 @@ class CancelToken:
 
 class Runner(Protocol):
     """Runs a function over payloads, each in a task of its own."""
+
+    @property
+    def engine(self) -> EngineName: ...
 
     def run(
         self,

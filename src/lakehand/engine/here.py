@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakehand.engine.base import OnResult, Task
+    from lakehand.model.reports import EngineName
     from lakehand.runs import Run
 
 __all__ = ["HERE", "InlineRunner"]
@@ -20,6 +21,8 @@ __all__ = ["HERE", "InlineRunner"]
 
 class InlineRunner:
     """Runs one task after the other, each on all cores."""
+
+    engine: EngineName = "local"
 
     def run(
         self,

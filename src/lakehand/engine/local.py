@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
+    from lakehand.model.reports import EngineName
     from lakehand.runs import Run
 
 _POLL_SECONDS = 0.1
@@ -30,6 +31,8 @@ _POLL_SECONDS = 0.1
 
 class LocalRunner:
     """Keeps up to `parallelism` worker processes and reuses them."""
+
+    engine: EngineName = "local"
 
     def __init__(self, *, parallelism: int | None = None) -> None:
         self._parallelism = parallelism or usable_cores()

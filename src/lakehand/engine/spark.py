@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from lakehand.engine.exchange import Exchanged, Join, Split
+    from lakehand.model.reports import EngineName
     from lakehand.runs import Run
     from lakehand.settings import Settings
 
@@ -52,6 +53,8 @@ _LOCAL_MASTER = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,\s*(\d+)\s*)?\])?")
 
 class SparkRunner:
     """One Spark task per payload; the session is started when it is first needed."""
+
+    engine: EngineName = "spark"
 
     def __init__(self, settings: Settings, *, spark: Any = None) -> None:
         self._settings = settings

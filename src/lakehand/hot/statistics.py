@@ -31,7 +31,7 @@ def storage_stats(table: HotTable, parts: Opened, flusher: Flusher) -> StorageSt
         log_segments=parts.log.segment_count if parts.log is not None else 0,
         cold_version=snapshot.version,
         cold_files=snapshot.file_count,
-        cold_bytes=int(pc.sum(snapshot.files["bytes"]).as_py() or 0),
+        cold_bytes=snapshot.total_bytes,
         cold_rows=_rows(snapshot),
         flushes=table.flushes,
         flush_failures=table.flush_failures,

@@ -15,6 +15,7 @@ __all__ = [
     "ChangeReport",
     "CheckpointReport",
     "ClusterReport",
+    "EngineName",
     "Forecast",
     "GroupCounts",
     "Measured",
@@ -27,6 +28,8 @@ __all__ = [
 ]
 
 Outcome = Literal["committed", "nothing_to_do", "dry_run"]
+#: Where tasks run.
+EngineName = Literal["spark", "local"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,6 +179,8 @@ class StatisticsReport:
     retries: int = 0
     #: Files that could not be read, each with its error; the others were committed.
     errors: tuple[Mapping[str, Any], ...] = ()
+    #: Where tasks ran: `spark`, or `local` for processes of this machine; null if there were none.
+    ran_on: EngineName | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that `lakehand statistics --json` prints."""
@@ -232,6 +237,8 @@ class ChangeReport:
     retries: int = 0
     #: Groups that failed, each with its error; the others were committed.
     errors: tuple[Mapping[str, Any], ...] = ()
+    #: Where tasks ran: `spark`, or `local` for processes of this machine; null if there were none.
+    ran_on: EngineName | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that the command prints with `--json`."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,3 +84,7 @@ class Snapshot:
     @property
     def file_count(self) -> int:
         return int(self.files.num_rows)
+
+    @property
+    def total_bytes(self) -> int:
+        return int(pc.sum(self.files["bytes"]).as_py() or 0)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lakehand.engine import is_spark_asked_for, open_runner
 from lakehand.engine.columns import pack_columns, unpack_columns
+from lakehand.engine.here import HERE
 from lakehand.errors import StoreUnreachableError, error_from_json
 from lakehand.retention.deleting import Deleted, delete_keys, failures_of
 from lakehand.storage.scanning import SCAN_SCHEMA
@@ -109,8 +110,10 @@ class Crew:
 
     def __init__(self, store: Store, settings: Settings, *, spark: Any = None) -> None:
         self._store = store
-        self._runner: Runner = open_runner(settings, spark=spark)
         is_wanted = is_spark_asked_for(settings, spark=spark)
+        self._runner: Runner = HERE
+        if is_wanted:
+            self._runner = open_runner(settings, read_bytes=0, spark=spark)
         #: Up to so many files are listed and deleted without tasks; None: all are.
         self.files_without: int | None = settings["vacuum_tasks_above"] if is_wanted else None
 

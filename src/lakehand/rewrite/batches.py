@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from lakehand.engine import TaskOutcome
     from lakehand.errors import LakehandError
+    from lakehand.model.reports import EngineName
     from lakehand.model.work import Group
     from lakehand.observe import OnProgress
     from lakehand.rewrite.prepare import Work
@@ -32,8 +33,11 @@ class Batches:
     among that and never in its way: no file belongs to two groups.
     """
 
-    def __init__(self, work: Work, run: Run, watch: Stopwatch, *, tell: OnProgress) -> None:
+    def __init__(
+        self, work: Work, run: Run, watch: Stopwatch, *, ran_on: EngineName, tell: OnProgress
+    ) -> None:
         self._work = work
+        self._ran_on = ran_on
         self._run = run
         self._watch = watch
         self._tell = tell
@@ -147,6 +151,7 @@ class Batches:
             receipt=_total(self._receipts, self._dropped),
             versions=self.versions,
             adopted={item.group.id for item in self._work.adopted},
+            ran_on=self._ran_on if self._work.groups else None,
         )
 
 

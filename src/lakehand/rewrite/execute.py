@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lakehand.engine import TaskOutcome, open_runner
+from lakehand.engine import TaskOutcome
 from lakehand.engine.attempt import attempt_call
 from lakehand.formats.worker import TaskLimits, WriteSpec
 from lakehand.observe import Progress
@@ -31,9 +31,9 @@ _MAX_ROW_GROUP_BYTES = 64 * 2**20
 
 
 def rewrite_groups(
-    work: Work, run: Run, *, spark: Any, cancel: CancelToken, on_result: OnResult
-) -> list[TaskOutcome]:
-    """Rewrite and prove every group of `work`, and return what came of each."""
+    work: Work, run: Run, runner: Runner, *, cancel: CancelToken, on_result: OnResult
+) -> None:
+    """Rewrite and prove every group of `work`; `on_result` is told what came of each."""
     task = RewriteTask(
         worker=work.table.worker(work.snapshot),
         run=run,
@@ -43,18 +43,15 @@ def rewrite_groups(
     )
     most_bytes = work.settings["sort_task_bytes"]
     alone, shuffled = _by_way(work.groups, most_bytes=most_bytes)
-    with open_runner(work.settings, spark=spark) as runner:
-        outcomes = runner.run(
-            task,
-            [{"group": work.groups[index].to_json()} for index in alone],
-            run=run,
-            on_result=lambda outcome: on_result(replace(outcome, index=alone[outcome.index])),
-            cancel=cancel,
-        )
-        for index in shuffled:
-            outcomes.append(_shuffle(task, work.groups[index], index, runner, cancel=cancel))
-            on_result(outcomes[-1])
-    return outcomes
+    runner.run(
+        task,
+        [{"group": work.groups[index].to_json()} for index in alone],
+        run=run,
+        on_result=lambda outcome: on_result(replace(outcome, index=alone[outcome.index])),
+        cancel=cancel,
+    )
+    for index in shuffled:
+        on_result(_shuffle(task, work.groups[index], index, runner, cancel=cancel))
 
 
 def _by_way(groups: Sequence[Group], *, most_bytes: int) -> tuple[list[int], list[int]]:

@@ -123,6 +123,10 @@ class Work:
     #: What a run that died has rewritten already; its files are in none of the groups.
     adopted: tuple[Adopted, ...] = ()
 
+    @property
+    def read_bytes(self) -> int:
+        return sum(group.input_bytes for group in self.groups)
+
 
 def make_plan(
     table: FormatTable,

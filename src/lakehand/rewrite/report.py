@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.compute as pc
-
 from lakehand.model.reports import BeforeAfter, GroupCounts, MethodCounts, OperationReport
 from lakehand.planning.reasons import Reason
 from lakehand.prove.evidence import total_proof
@@ -14,7 +12,7 @@ from lakehand.prove.evidence import total_proof
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from lakehand.model.reports import Outcome
+    from lakehand.model.reports import EngineName, Outcome
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Group, GroupResult, Receipt, StagedFile
     from lakehand.planning.plan import Plan
@@ -46,6 +44,8 @@ class Done:
     versions: tuple[int, ...] = ()
     #: Groups that an earlier run has rewritten.
     adopted: Collection[int] = ()
+    #: None if an earlier run has rewritten all of them.
+    ran_on: EngineName | None = None
 
     @property
     def committed(self) -> tuple[GroupResult, ...]:
@@ -93,13 +93,12 @@ def report_of(
 
 
 def _unchanged(snapshot: Snapshot, plan: Plan) -> dict[str, Any]:
-    total_bytes = pc.sum(snapshot.files["bytes"]).as_py() or 0
     return {
         "version": snapshot.version,
         "files_before": snapshot.file_count,
         "files_after": snapshot.file_count,
-        "bytes_before": total_bytes,
-        "bytes_after": total_bytes,
+        "bytes_before": snapshot.total_bytes,
+        "bytes_after": snapshot.total_bytes,
         "groups": GroupCounts(planned=len(plan.groups)),
     }
 
@@ -157,6 +156,7 @@ def _differences(before: Mapping[str, Any], done: Done) -> dict[str, Any]:
         "proof": proof,
         "retries": done.receipt.attempts - 1,
         "errors": done.failures,
+        "ran_on": done.ran_on,
         **_task_times([result for result in done.results if result.group not in done.adopted]),
     }
 

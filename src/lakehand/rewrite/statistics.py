@@ -11,9 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow.compute as pc
 
-from lakehand.engine import CancelToken, open_runner_by_size
+from lakehand.engine import CancelToken, open_runner
 from lakehand.errors import LakehandError, error_from_json
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.base import require_capability
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from lakehand.engine import TaskOutcome
     from lakehand.formats.base import FormatTable
     from lakehand.formats.worker import FormatWorker
-    from lakehand.model.reports import Outcome
+    from lakehand.model.reports import EngineName, Outcome
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Receipt
     from lakehand.observe import OnProgress
@@ -168,6 +167,7 @@ class _Done:
     rows_read: int
     failures: tuple[Mapping[str, Any], ...]
     read_ms: float
+    ran_on: EngineName
 
 
 def _compute(chosen: _Chosen, clock: Clock, *, spark: Any, on_progress: OnProgress | None) -> _Done:
@@ -175,13 +175,13 @@ def _compute(chosen: _Chosen, clock: Clock, *, spark: Any, on_progress: OnProgre
     divided = list(portions(chosen.files))
     payloads = [{"files": [asdict(file) for file in portion]} for portion in divided]
     progress = FileProgress(divided, on_progress, phase="read")
-    with open_runner_by_size(chosen.settings, spark=spark) as runner_for:
-        runner = runner_for(sum(file.bytes for file in chosen.files))
+    read_bytes = sum(file.bytes for file in chosen.files)
+    with open_runner(chosen.settings, read_bytes=read_bytes, spark=spark) as runner:
         outcomes = runner.run(task, payloads, on_result=progress.count, cancel=CancelToken())
-    return _gather(chosen, outcomes)
+    return _gather(chosen, outcomes, ran_on=runner.engine)
 
 
-def _gather(chosen: _Chosen, outcomes: Sequence[TaskOutcome]) -> _Done:
+def _gather(chosen: _Chosen, outcomes: Sequence[TaskOutcome], *, ran_on: EngineName) -> _Done:
     results = [outcome.result for outcome in outcomes if outcome.result is not None]
     failures = [dict(outcome.failure) for outcome in outcomes if outcome.failure is not None]
     failures += [failure for result in results for failure in result["failures"]]
@@ -198,6 +198,7 @@ def _gather(chosen: _Chosen, outcomes: Sequence[TaskOutcome]) -> _Done:
         rows_read=sum(item.rows for item in found),
         failures=tuple(failures),
         read_ms=sum(result["timings"].get("read", 0.0) for result in results),
+        ran_on=ran_on,
     )
 
 
@@ -221,7 +222,6 @@ def _report(
     receipt: Receipt | None = None,
 ) -> StatisticsReport:
     snapshot = chosen.snapshot
-    total_bytes = pc.sum(snapshot.files["bytes"]).as_py() or 0
     timings = watch.milliseconds()
     committed = receipt.files_added if receipt else 0
     return StatisticsReport(
@@ -236,12 +236,13 @@ def _report(
         files_dropped=len(done.refreshed) - committed if done else 0,
         files_remaining=chosen.remaining,
         rows_read=done.rows_read if done else 0,
-        bytes_before=total_bytes,
-        bytes_after=total_bytes,
+        bytes_before=snapshot.total_bytes,
+        bytes_after=snapshot.total_bytes,
         duration_ms=watch.total_milliseconds(),
         plan_ms=timings.get("plan", 0.0),
         read_ms=done.read_ms if done else 0.0,
         commit_ms=timings.get("commit", 0.0),
         retries=receipt.attempts - 1 if receipt else 0,
         errors=done.failures if done else (),
+        ran_on=done.ran_on if done else None,
     )

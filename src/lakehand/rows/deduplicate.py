@@ -67,13 +67,13 @@ def deduplicate(
         dry_run=dry_run,
         on_progress=on_progress,
     )
-    with open_workshop(table, snapshot, call) as shop:
+    with open_workshop(table, snapshot, call, read_bytes=snapshot.total_bytes) as shop:
         search = _search(shop, snapshot, sameness)
         if dry_run:
-            return deduplication_report(search.find(snapshot), sameness, call)
+            return deduplication_report(search.find(snapshot), sameness, shop)
         parameters = _parameters(sameness)
         done = Withdrawal(shop, parameters).commit(snapshot, lambda s: search.find(s).places)
-    return deduplication_report(search.found, sameness, call, done=done)
+    return deduplication_report(search.found, sameness, shop, done=done)
 
 
 def _sameness(table: FormatTable, snapshot: Snapshot, request: DuplicateRequest) -> Sameness:

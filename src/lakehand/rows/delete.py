@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakehand.expressions.predicate import parse_predicate
+from lakehand.expressions.pruning import UNKNOWN
 from lakehand.observe.clock import SystemClock
 from lakehand.rewrite.stopwatch import Stopwatch
-from lakehand.rows.matching import Matching
+from lakehand.rows.matching import Matching, file_verdicts
+from lakehand.rows.read_once import bytes_of
 from lakehand.rows.report import deletion_report
 from lakehand.rows.withdrawal import Withdrawal
 from lakehand.rows.workshop import Call, open_workshop
@@ -49,10 +51,12 @@ def delete(
         dry_run=dry_run,
         on_progress=on_progress,
     )
-    with open_workshop(table, snapshot, call) as shop:
-        matching = Matching(shop, predicate)
+    verdicts = file_verdicts(table, predicate)
+    read_bytes = bytes_of(snapshot, verdicts.of(snapshot) == UNKNOWN)
+    with open_workshop(table, snapshot, call, read_bytes=read_bytes) as shop:
+        matching = Matching(shop, predicate, verdicts)
         if dry_run:
             matching.find(snapshot)
-            return deletion_report(matching, call)
+            return deletion_report(matching, shop)
         done = Withdrawal(shop, {"where": predicate.text}).commit(snapshot, matching.find)
-    return deletion_report(matching, call, done=done)
+    return deletion_report(matching, shop, done=done)

@@ -16,7 +16,6 @@ from lakehand.formats.worker import NotDecodable
 from lakehand.model.snapshot import FILE_NUMBER, POSITION
 from lakehand.model.work import DataFile
 from lakehand.rows.incoming import LIVE, NUMBER
-from lakehand.rows.key_files import files_with_keys
 from lakehand.rows.places import REPLACED, Places, check_count
 from lakehand.rows.read_once import ReadOnce
 from lakehand.rows.session import open_session
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.rows.exchange import Exchange
     from lakehand.rows.incoming import Incoming, KeyColumns
+    from lakehand.rows.read_once import ChosenFiles
     from lakehand.rows.workshop import Workshop
 
     Numbers = npt.NDArray[np.int64]
@@ -154,9 +154,11 @@ class KeyMatching:
     places: Places
     matched: Matched
 
-    def __init__(self, shop: Workshop, incoming: Incoming) -> None:
+    def __init__(self, shop: Workshop, incoming: Incoming, files: ChosenFiles) -> None:
+        """`files` says which files may hold one of the keys."""
         self._shop = shop
         self._incoming = incoming
+        self._files = files
         self._once = ReadOnce(shop)
         self._round = 0
         pieces = range(0, incoming.winners.num_rows, _KEYS_AN_OBJECT)
@@ -186,8 +188,7 @@ class KeyMatching:
     def _find(self, snapshot: Snapshot) -> Places:
         self._round += 1
         once = self._once
-        chosen = files_with_keys(self._shop.table, snapshot, self._incoming)
-        numbers = once.numbers_of(snapshot, chosen)
+        numbers = once.numbers_of(snapshot, self._files.of(snapshot))
         once.read(numbers, self._task())
         alive = set(numbers)
         divided, counts = once.divided(alive), once.counts(numbers)

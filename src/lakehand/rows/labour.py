@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine import open_runner
 from lakehand.engine.here import HERE
 from lakehand.errors import error_from_json
 from lakehand.observe import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lakehand.engine import CancelToken, Runner
+    from lakehand.model.reports import EngineName
     from lakehand.observe import OnProgress
-    from lakehand.rows.workshop import Call
     from lakehand.runs import Run
 
-__all__ = ["Labour", "open_labour"]
+__all__ = ["Labour"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Labour:
     """Who runs tasks, and who is told how far they are."""
 
@@ -33,6 +31,8 @@ class Labour:
     ledger: Run | None
     #: Tasks on files of no more than this together need no runner.
     inline_bytes: int = 0
+    #: Where tasks ran; None if there were none so far.
+    ran_on: EngineName | None = None
 
     def run(
         self, phase: str, task: Callable[..., Any], payloads: Sequence[Mapping[str, Any]]
@@ -48,6 +48,8 @@ class Labour:
         if not payloads:
             return []
         runner: Runner = HERE if _are_small(payloads, self.inline_bytes) else self.runner
+        if self.ran_on != "spark":
+            self.ran_on = runner.engine
         outcomes = runner.run(task, payloads, run=self.ledger, on_result=count, cancel=self.cancel)
         for outcome in outcomes:
             if outcome.failure is not None:
@@ -59,16 +61,3 @@ def _are_small(payloads: Sequence[Mapping[str, Any]], most_bytes: int) -> bool:
     """Say whether tasks read so little; of those that read no files nobody knows."""
     sizes = [int(file["bytes"]) for payload in payloads for file in payload.get("files", ())]
     return bool(sizes) and sum(sizes) <= most_bytes
-
-
-@contextmanager
-def open_labour(call: Call, *, ledger: Run | None, cancel: CancelToken) -> Iterator[Labour]:
-    """Start a runner as `call` asks, and stop it at the end."""
-    with open_runner(call.settings, spark=call.spark) as runner:
-        yield Labour(
-            runner=runner,
-            cancel=cancel,
-            tell=call.tell,
-            ledger=ledger,
-            inline_bytes=call.inline_bytes,
-        )

@@ -15,18 +15,19 @@ from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.snapshot import FILE_NUMBER, POSITION
 from lakehand.model.work import DataFile
 from lakehand.rows.places import Places, visible_rows
-from lakehand.rows.read_once import ReadOnce
+from lakehand.rows.read_once import ChosenFiles, ReadOnce
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakehand.expressions.predicate import Predicate
+    from lakehand.formats.base import FormatTable
     from lakehand.formats.worker import FormatWorker, TaskLimits
     from lakehand.model.snapshot import Snapshot
     from lakehand.rows.exchange import Exchange
     from lakehand.rows.workshop import Workshop
 
-__all__ = ["MatchTask", "Matching"]
+__all__ = ["MatchTask", "Matching", "file_verdicts"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +57,19 @@ class MatchTask:
         return {"key": key, "rows": counts.tolist()}
 
 
+def file_verdicts(table: FormatTable, predicate: Predicate) -> ChosenFiles:
+    """Return what metadata says of files: whether rows in them fulfil a condition."""
+
+    def decide_all(snapshot: Snapshot) -> np.ndarray:
+        names = columns_with_bounds(predicate, snapshot)
+        if names:
+            snapshot = table.snapshot(version=snapshot.version, statistics=names)
+        verdicts: np.ndarray = decide(predicate, snapshot.files).to_numpy(zero_copy_only=False)
+        return verdicts
+
+    return ChosenFiles(decide_all)
+
+
 class Matching:
     """Finds rows that fulfil a condition. Files that were read once are not read again."""
 
@@ -63,8 +77,10 @@ class Matching:
     snapshot: Snapshot
     places: Places
 
-    def __init__(self, shop: Workshop, predicate: Predicate) -> None:
+    def __init__(self, shop: Workshop, predicate: Predicate, verdicts: ChosenFiles) -> None:
+        """`verdicts` are those of `file_verdicts`."""
         self._shop = shop
+        self._verdicts = verdicts
         self._predicate = predicate
         self._once = ReadOnce(shop)
 
@@ -80,7 +96,7 @@ class Matching:
         return self.places
 
     def _find(self, snapshot: Snapshot) -> Places:
-        once, verdicts = self._once, self._verdicts(snapshot)
+        once, verdicts = self._once, self._verdicts.of(snapshot)
         whole = once.numbers_of(snapshot, verdicts == ALL)
         unclear = once.numbers_of(snapshot, verdicts == UNKNOWN)
         once.read(unclear, self._task())
@@ -106,15 +122,6 @@ class Matching:
     def _must_read_all(self) -> bool:
         """Whether readers of changes hear of nothing but rows that are written down for them."""
         return self._shop.worker.feeds_changes and not self._shop.worker.hides_rows
-
-    def _verdicts(self, snapshot: Snapshot) -> np.ndarray:
-        names = columns_with_bounds(self._predicate, snapshot)
-        if names:
-            snapshot = self._shop.table.snapshot(version=snapshot.version, statistics=names)
-        verdicts: np.ndarray = decide(self._predicate, snapshot.files).to_numpy(
-            zero_copy_only=False
-        )
-        return verdicts
 
     def _count(self, number: int) -> int:
         return visible_rows(self._once.files[number], self._shop.worker)

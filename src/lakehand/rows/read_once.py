@@ -16,7 +16,26 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.rows.workshop import Workshop
 
-__all__ = ["ReadOnce"]
+__all__ = ["ChosenFiles", "ReadOnce", "bytes_of"]
+
+
+class ChosenFiles:
+    """Which files of a version there is something to look for in, worked out once a version."""
+
+    def __init__(self, choose: Callable[[Snapshot], np.ndarray]) -> None:
+        self._choose = choose
+        self._of: tuple[Snapshot, np.ndarray] | None = None
+
+    def of(self, snapshot: Snapshot) -> np.ndarray:
+        """Return what is said of each row of `snapshot.files`."""
+        if self._of is None or self._of[0] is not snapshot:
+            self._of = snapshot, self._choose(snapshot)
+        return self._of[1]
+
+
+def bytes_of(snapshot: Snapshot, chosen: np.ndarray) -> int:
+    """Return the size of chosen files together."""
+    return int(snapshot.files["bytes"].to_numpy()[chosen].sum())
 
 
 class ReadOnce:

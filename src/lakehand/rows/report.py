@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from lakehand.rows.sameness import Sameness
     from lakehand.rows.search import Found
     from lakehand.rows.withdrawal import Withdrawn
-    from lakehand.rows.workshop import Call
+    from lakehand.rows.workshop import Workshop
 
 __all__ = ["deduplication_report", "deletion_report", "upsert_report"]
 
 
 def deduplication_report(
-    found: Found, sameness: Sameness, call: Call, *, done: Withdrawn | None = None
+    found: Found, sameness: Sameness, shop: Workshop, *, done: Withdrawn | None = None
 ) -> DeduplicationReport:
     """Return the report of a deduplication; without `done` the table is as it was."""
     removed = found.places.rows
     return DeduplicationReport(
-        **_figures(found.snapshot, call, done=done),
+        **_figures(found.snapshot, shop, done=done),
         rows_before=found.rows,
         rows_after=found.rows - removed,
         rows_removed=removed,
@@ -49,13 +49,13 @@ def deduplication_report(
 
 
 def deletion_report(
-    matching: Matching, call: Call, *, done: Withdrawn | None = None
+    matching: Matching, shop: Workshop, *, done: Withdrawn | None = None
 ) -> DeletionReport:
     """Return the report of a deletion; without `done` the table is as it was."""
     snapshot, removed = matching.snapshot, matching.places.rows
     before = _visible_rows(snapshot)
     return DeletionReport(
-        **_figures(snapshot, call, done=done),
+        **_figures(snapshot, shop, done=done),
         rows_before=before,
         rows_after=None if before is None else before - removed,
         rows_removed=removed,
@@ -64,7 +64,7 @@ def deletion_report(
 
 
 def upsert_report(
-    matching: KeyMatching, incoming: Incoming, call: Call, *, done: Withdrawn | None = None
+    matching: KeyMatching, incoming: Incoming, shop: Workshop, *, done: Withdrawn | None = None
 ) -> UpsertReport:
     """Return the report of an upsert; without `done` the table is as it was."""
     snapshot, matched = matching.snapshot, matching.matched
@@ -72,7 +72,7 @@ def upsert_report(
     updated, live = len(matched.numbers), len(incoming.live_numbers)
     after = None if before is None else before - matched.deleted + live - updated
     return UpsertReport(
-        **_figures(snapshot, call, done=done),
+        **_figures(snapshot, shop, done=done),
         rows_before=before,
         rows_after=after,
         rows_read=matching.rows_read,
@@ -92,10 +92,9 @@ def _visible_rows(snapshot: Snapshot) -> int | None:
     return (pc.sum(rows).as_py() or 0) - (pc.sum(snapshot.files["deleted_rows"]).as_py() or 0)
 
 
-def _figures(snapshot: Snapshot, call: Call, *, done: Withdrawn | None) -> dict[str, Any]:
+def _figures(snapshot: Snapshot, shop: Workshop, *, done: Withdrawn | None) -> dict[str, Any]:
     """Return what every deletion reports of files and time."""
-    watch = call.watch
-    total_bytes = pc.sum(snapshot.files["bytes"]).as_py() or 0
+    call, watch = shop.call, shop.call.watch
     timings = watch.milliseconds()
     outcome: Outcome = "committed" if done else "nothing_to_do"
     figures = {
@@ -105,10 +104,11 @@ def _figures(snapshot: Snapshot, call: Call, *, done: Withdrawn | None) -> dict[
         "version": snapshot.version,
         "files_before": snapshot.file_count,
         "files_after": snapshot.file_count,
-        "bytes_before": total_bytes,
-        "bytes_after": total_bytes,
+        "bytes_before": snapshot.total_bytes,
+        "bytes_after": snapshot.total_bytes,
         "duration_ms": watch.total_milliseconds(),
         "plan_ms": timings.get("plan", 0.0),
+        "ran_on": shop.labour.ran_on,
     }
     return figures if done is None else figures | _differences(figures, done, timings)
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from lakehand.errors import CommitUnknownError, ReplanError
 from lakehand.formats.base import require_capability
 from lakehand.rows.arrivals import Arrivals
+from lakehand.rows.key_files import files_with_keys
 from lakehand.rows.key_matching import KeyMatching
+from lakehand.rows.read_once import ChosenFiles, bytes_of
 from lakehand.rows.report import upsert_report
 from lakehand.rows.withdrawal import Withdrawal
 from lakehand.rows.workshop import open_workshop
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from lakehand.rows.incoming import Incoming
     from lakehand.rows.places import Places
     from lakehand.rows.withdrawal import Withdrawn
-    from lakehand.rows.workshop import Call
+    from lakehand.rows.workshop import Call, Workshop
     from lakehand.runs.fate import Fate
 
 __all__ = ["AlreadyThere", "Mark", "Upserted", "upsert"]
@@ -76,11 +78,13 @@ def upsert(
     _require_same_table(snapshot, head)
     table.require("append", snapshot)
     table.require_deletion(snapshot, keys=incoming.key.names)
-    with open_workshop(table, snapshot, call) as shop:
-        matching = KeyMatching(shop, incoming)
+    files = ChosenFiles(lambda newest: files_with_keys(table, newest, incoming))
+    read_bytes = bytes_of(snapshot, files.of(snapshot))
+    with open_workshop(table, snapshot, call, read_bytes=read_bytes) as shop:
+        matching = KeyMatching(shop, incoming, files)
         if call.dry_run:
             matching.find(snapshot)
-            return Upserted(report=upsert_report(matching, incoming, call), receipt=None)
+            return Upserted(report=upsert_report(matching, incoming, shop), receipt=None)
         withdrawal = Withdrawal(
             shop,
             {"key": list(incoming.key.names), **(parameters or {})},
@@ -98,13 +102,13 @@ def upsert(
             if mark is not None and shop.run is not None:
                 mark.doubtful += shop.run.unsettled()
             raise
-    return _upserted(matching, incoming, call, done)
+    return _upserted(matching, incoming, shop, done)
 
 
 def _upserted(
-    matching: KeyMatching, incoming: Incoming, call: Call, done: Withdrawn | None
+    matching: KeyMatching, incoming: Incoming, shop: Workshop, done: Withdrawn | None
 ) -> Upserted:
-    report = upsert_report(matching, incoming, call, done=done)
+    report = upsert_report(matching, incoming, shop, done=done)
     if done is None or done.arrived is None:
         return Upserted(report=report, receipt=None)
     if done.receipt.already_committed:

@@ -6,10 +6,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine import CancelToken
+from lakehand.engine import CancelToken, open_runner
 from lakehand.formats.worker import TaskLimits
 from lakehand.rows.exchange import open_exchange
-from lakehand.rows.labour import open_labour
+from lakehand.rows.labour import Labour
 from lakehand.runs import Heartbeat, Run, sweep
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lakehand.observe import OnProgress, Progress
     from lakehand.rewrite.stopwatch import Stopwatch
     from lakehand.rows.exchange import Exchange
-    from lakehand.rows.labour import Labour
     from lakehand.settings import Settings
 
 __all__ = ["Call", "Workshop", "open_workshop"]
@@ -39,11 +38,6 @@ class Call:
     on_progress: OnProgress | None = None
     #: Tasks on files of no more than this together run in this process, whatever the engine.
     inline_bytes: int = 0
-
-    @property
-    def is_here(self) -> bool:
-        """Whether all tasks run on this machine."""
-        return self.spark is None and self.settings["engine"] == "local"
 
     def tell(self, progress: Progress) -> None:
         if self.on_progress is not None:
@@ -69,29 +63,39 @@ class Workshop:
 
 
 @contextmanager
-def open_workshop(table: FormatTable, snapshot: Snapshot, call: Call) -> Iterator[Workshop]:
-    """Start what has to run, and end it with the block.
+def open_workshop(
+    table: FormatTable, snapshot: Snapshot, call: Call, *, read_bytes: int
+) -> Iterator[Workshop]:
+    """Start what has to run for tasks that read so much, and end it with the block.
 
     What a run wrote and did not commit is deleted at its end. A dry run whose tasks are all here
     writes nothing into the table, not even a ledger.
     """
     settings, cancel = call.settings, CancelToken()
+    runner = open_runner(settings, read_bytes=read_bytes, spark=call.spark)
+    is_here = runner.engine == "local"
     with ExitStack() as stack:
         run = None
-        if not (call.dry_run and call.is_here):
+        if not (call.dry_run and is_here):
             run = _start(table, snapshot, call)
             stack.callback(run.finish)
             interval = settings["heartbeat_interval"]
             stack.enter_context(Heartbeat(run, interval=interval, on_stop=cancel.cancel))
-        place = stack.enter_context(open_exchange(None if call.is_here else run, settings))
-        labour = stack.enter_context(open_labour(call, ledger=run, cancel=cancel))
+        place = stack.enter_context(open_exchange(None if is_here else run, settings))
+        stack.enter_context(runner)
         yield Workshop(
             table=table,
             worker=table.worker(snapshot),
             call=call,
             run=run,
             exchange=place,
-            labour=labour,
+            labour=Labour(
+                runner=runner,
+                cancel=cancel,
+                tell=call.tell,
+                ledger=run,
+                inline_bytes=call.inline_bytes,
+            ),
         )
 
 

@@ -78,9 +78,11 @@ RUNNING: tuple[Setting, ...] = (
     ),
     Setting(
         name="engine",
-        parse=one_of("spark", "local"),
-        default="spark",
-        help="Where tasks run: on Spark, or in processes of this machine without Java.",
+        parse=one_of("auto", "spark", "local"),
+        default="auto",
+        help="Where tasks run: on Spark, or in processes of this machine without Java; auto: on"
+        " Spark where there is a session, master or remote, or more to read than"
+        " spark_above_bytes.",
     ),
     Setting(
         name="master",
@@ -98,8 +100,8 @@ RUNNING: tuple[Setting, ...] = (
         name="spark_above_bytes",
         parse=parse_bytes,
         default=_GIB,
-        help="Verbs that only read files start Spark by themselves for more than this; below it"
-        " they use processes of this machine, unless Spark was asked for.",
+        help="Spark is started by itself for work that reads more than this; up to it, processes"
+        " of this machine do the work, unless Spark was asked for.",
         minimum=0,
     ),
     Setting(

@@ -145,7 +145,6 @@ def _nothing(
 ) -> UpsertReport:
     """Report that the table has the epoch."""
     snapshot = target.handle.snapshot()
-    total_bytes = pa.compute.sum(snapshot.files["bytes"]).as_py() or 0
     return UpsertReport(
         operation=operation,
         outcome="nothing_to_do",
@@ -153,8 +152,8 @@ def _nothing(
         version=snapshot.version,
         files_before=snapshot.file_count,
         files_after=snapshot.file_count,
-        bytes_before=total_bytes,
-        bytes_after=total_bytes,
+        bytes_before=snapshot.total_bytes,
+        bytes_after=snapshot.total_bytes,
         duration_ms=watch.total_milliseconds(),
         key=tuple(request.key),
     )

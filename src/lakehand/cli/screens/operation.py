@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from lakehand.cli.screens.reasons import effect_rows, figures_grid, left_rows
+from lakehand.cli.screens.words import effect_rows, figures_grid, left_rows, time_words
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -111,6 +111,6 @@ def _evidence(report: OperationReport) -> Iterable[tuple[str, str]]:
 
 
 def _pace(report: OperationReport) -> str:
-    time = format_duration(timedelta(milliseconds=report.duration_ms))
+    time = time_words(report.duration_ms, report.ran_on)
     speed = f"{format_bytes(report.bytes_per_second)}/s, {report.rows_per_second:,.0f} rows/s"
     return f"{time}; {speed}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.padding import Padding
 from rich.text import Text
 
-from lakehand.cli.screens.reasons import effect_rows, figures_grid, left_rows
+from lakehand.cli.screens.words import effect_rows, figures_grid, left_rows
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from lakehand.cli.screens.reasons import figures_grid
+from lakehand.cli.screens.words import figures_grid, time_words
 from lakehand.model.quantities import format_count, format_duration
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _figures(report: StatisticsReport) -> Iterator[tuple[str, str]]:
         if count:
             yield "", f"{count:,} {what}"
     if report.rows_read:
-        took = format_duration(timedelta(milliseconds=report.duration_ms))
+        took = time_words(report.duration_ms, report.ran_on)
         yield "took", f"{took}, {report.rows_read:,} rows read"
 
 

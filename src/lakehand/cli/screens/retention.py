@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from lakehand.cli.screens.reasons import figures_grid
+from lakehand.cli.screens.words import figures_grid
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from lakehand.cli.screens.reasons import figures_grid
-from lakehand.model.quantities import format_bytes, format_count, format_duration
+from lakehand.cli.screens.words import figures_grid, time_words
+from lakehand.model.quantities import format_bytes, format_count
 from lakehand.model.row_reports import DeduplicationReport
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def _figures(report: DeletionReport) -> Iterable[tuple[str, str]]:
         before, after = format_bytes(report.bytes_before), format_bytes(report.bytes_after)
         yield "size", f"{before} → {after}"
         yield from _evidence(report)
-    yield "took", format_duration(timedelta(milliseconds=report.duration_ms))
+    yield "took", time_words(report.duration_ms, report.ran_on)
 
 
 def _files(report: DeletionReport) -> Iterable[str]:

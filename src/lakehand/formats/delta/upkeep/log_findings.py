@@ -6,8 +6,6 @@ import json
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.compute as pc
-
 from lakehand.formats.delta.log.commit_times import first_with_own_time
 from lakehand.formats.delta.log.state import LogState
 from lakehand.formats.delta.protocol.actions import Metadata, Protocol
@@ -253,8 +251,7 @@ def _checksum_differences(
     if not stated:
         yield "everything", "a JSON object", "no JSON object"
         return
-    total_bytes = pc.sum(snapshot.files["bytes"]).as_py() or 0
-    known = {"numFiles": snapshot.file_count, "tableSizeBytes": total_bytes}
+    known = {"numFiles": snapshot.file_count, "tableSizeBytes": snapshot.total_bytes}
     for name, expected in known.items():
         if name in stated and stated[name] != expected:
             yield name, expected, stated[name]

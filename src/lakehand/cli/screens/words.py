@@ -1,13 +1,14 @@
-"""Why files are left alone, and what an order is good for, in words that need no glossary."""
+"""What several screens say in the same words, which need no glossary."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rich.table import Table as Grid
 from rich.text import Text
 
-from lakehand.model.quantities import format_bytes, format_count
+from lakehand.model.quantities import format_bytes, format_count, format_duration
 from lakehand.planning.reasons import LEFT_WORDS, Reason
 
 if TYPE_CHECKING:
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lakehand.model.reports import Measured, Remaining
+    from lakehand.model.reports import EngineName, Measured, Remaining
 
-__all__ = ["effect_rows", "figures_grid", "left_rows"]
+__all__ = ["effect_rows", "figures_grid", "left_rows", "time_words"]
+
+_PLACES = {"spark": " on Spark", "local": " in processes of this machine", None: ""}
 
 
 def left_rows(left: Mapping[str, int], remaining: Remaining) -> Iterable[tuple[str, str]]:
@@ -44,6 +47,11 @@ def effect_rows(
 
 def _change(before: str, after: str, about: str) -> str:
     return before if before == after else f"{before} → {about}{after}"
+
+
+def time_words(duration_ms: float, ran_on: EngineName | None) -> str:
+    """Say how long it took, and where tasks ran."""
+    return format_duration(timedelta(milliseconds=duration_ms)) + _PLACES[ran_on]
 
 
 def figures_grid(rows: Iterable[tuple[str, str]]) -> RenderableType:
