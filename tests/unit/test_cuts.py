@@ -10,6 +10,7 @@ import pytest
 
 from lakehand.model.order import order_of
 from lakehand.rewrite.cuts import Division, narrow_starts
+from lakehand.rewrite.ranges import KeyRanges
 from lakehand.rewrite.sort_keys import SortKeys
 
 NAMES = "abcd"
@@ -99,3 +100,12 @@ def test_neighbouring_files_are_joined_to_no_more_parts_than_allowed(most):
     assert set(parts.starts) <= set(files.starts)
     sizes = np.bincount(files.owners(parts))
     assert sizes[:-1].size == 0 or set(sizes[:-1]) == {sizes[0]}
+
+
+@pytest.mark.parametrize("count", [1, 255, 256, 65_535, 65_536, 65_537, 200_000])
+def test_however_many_ranges_there_are_they_are_told_apart(count):
+    ranges = KeyRanges.at(np.arange(1, count, dtype=np.uint64))
+
+    numbers = ranges.number(np.arange(count, dtype=np.uint64))
+
+    assert (numbers == np.arange(count)).all()

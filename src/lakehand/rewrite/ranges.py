@@ -81,8 +81,9 @@ class KeyRanges:
 
     def number(self, keys: Keys) -> np.ndarray:
         """Return the range of each key."""
-        found: np.ndarray = np.searchsorted(self.starts, keys, side="right").astype(np.uint16)
-        return found
+        found: np.ndarray = np.searchsorted(self.starts, keys, side="right")
+        # Short numbers are sorted in a fraction of the time, but must tell all ranges apart.
+        return found.astype(np.min_scalar_type(len(self.starts)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
