@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakehand
-from lakehand.errors import RefusedError, UnknownColumnError
+from lakehand.errors import RefusedError, UnknownColumnError, ValidationError
 from lakehand.observe.steps import Step
 from support.compactions import tasks_inline
 from support.crash import run_and_kill
@@ -92,6 +92,34 @@ def test_what_is_in_order_already_is_left_alone_and_new_rows_are_not(path):
         lance.write_dataset(some_rows(5000), path, mode="append")
         assert table.cluster(by=["id"]).outcome == "committed"
     assert rows_of(path)["id"].to_pylist()[-ROWS:] == list(range(5000, 5000 + ROWS))
+
+
+@pytest.mark.parametrize("curve", ["hilbert", "linear"])
+@pytest.mark.parametrize("sort_task_bytes", [1, 2**30])
+def test_many_fragments_that_were_put_in_order_together_are_left_alone(
+    tmp_path, curve, sort_task_bytes
+):
+    path = str(tmp_path / "t")
+    columns = np.random.default_rng(1).integers(0, 2**62, (2, 12_000))
+    lance.write_dataset(pa.table(list(columns), ["a", "b"]), path, max_rows_per_file=1_000)
+    sizes = {"target_file_bytes": 16_000, "sort_task_bytes": sort_task_bytes}
+    with tasks_inline():
+        table = lakehand.open_table(path, **sizes)
+        assert table.cluster(by=["a", "b"], curve=curve).outcome == "committed"
+        assert fragment_count(path) > 8
+        assert table.cluster(by=["a", "b"], curve=curve).outcome == "nothing_to_do"
+
+
+def test_columns_whose_names_differ_by_case_are_not_taken_for_one_another(tmp_path):
+    path = str(tmp_path / "t")
+    rows = pa.table({"key": [3, 1, 2, 4], "Key": [1, 2, 3, 4]})
+    lance.write_dataset(rows, path, max_rows_per_file=2)
+    with tasks_inline():
+        table = lakehand.open_table(path)
+        assert table.cluster(by="key", curve="linear").columns == ("key",)
+        assert lance.dataset(path).to_table()["key"].to_pylist() == [1, 2, 3, 4]
+        with pytest.raises(ValidationError, match="any of these columns: key, Key"):
+            table.cluster(by="KEY")
 
 
 def test_columns_of_every_kind_move_with_their_rows(tmp_path):

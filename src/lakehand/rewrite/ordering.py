@@ -12,7 +12,7 @@ from lakehand.model.snapshot import column_text
 from lakehand.rewrite.curves import MOST_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -48,7 +48,7 @@ def resolve_order(
     if curve not in get_args(Curve):
         known = ", ".join(get_args(Curve))
         raise ValidationError(f"no curve named {curve!r}; there are: {known}", field="curve")
-    known_columns = {column_text(path).lower(): (path, kind) for path, kind in _leaves(schema)}
+    known_columns = {column_text(path): (path, kind) for path, kind in _leaves(schema)}
     found = tuple(_resolved(term, known_columns, partition_columns) for term in terms)
     _check_together(found, curve)
     return Order(terms=found, curve=curve)
@@ -59,15 +59,16 @@ def _resolved(
     known: dict[str, tuple[tuple[str, ...], pa.DataType]],
     partition_columns: Sequence[str],
 ) -> Term:
-    path, kind = known.get(term.column.lower(), ((), None))
     orderable = [
-        column_text(path)
-        for path, kind in known.values()
+        name
+        for name, (path, kind) in known.items()
         if _is_orderable(kind) and path[0] not in partition_columns
     ]
-    if not path:
+    name = _spelled(term.column, known)
+    if name is None:
         raise UnknownColumnError(term.column, orderable)
-    if column_text(path) in orderable:
+    path, kind = known[name]
+    if name in orderable:
         return Term(path=path, descending=term.descending, nulls_first=term.nulls_first)
     why = "is a partition column, so every file has one value of it"
     if path[0] not in partition_columns:
@@ -77,6 +78,17 @@ def _resolved(
         f" {', '.join(orderable)}",
         field=term.column,
     )
+
+
+def _spelled(name: str, known: Collection[str]) -> str | None:
+    """Return the column that is meant; spelled otherwise it must be the only one of that name."""
+    if name in known:
+        return name
+    found = [column for column in known if column.lower() == name.lower()]
+    if len(found) > 1:
+        message = f"{name!r} may be any of these columns: {', '.join(found)}"
+        raise ValidationError(message, field=name, hint="spell it as the table does")
+    return found[0] if found else None
 
 
 def _check_together(terms: Sequence[Term], curve: Curve) -> None:

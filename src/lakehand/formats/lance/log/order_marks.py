@@ -47,8 +47,11 @@ def stored_orders(store: Store, files: pa.Table) -> pa.Array:
 
 
 def _unit(path: str) -> str:
-    """Files of one task have one stem."""
-    return path.rpartition("-")[0]
+    """Return how names of files begin that were put in order together: by the run and the group.
+
+    Behind it are the task, what tells its attempts apart, and two numbers of the file.
+    """
+    return path.rsplit("-", 4)[0]
 
 
 def _is_asked(parameters: Mapping[str, Any], order: Order) -> bool:
