@@ -8,6 +8,7 @@ import pytest
 from deltalake import WriterProperties, write_deltalake
 
 import lakehand
+from lakehand.rewrite import rehearsal
 from support.copyable_tables import append_file, create, delete_rows
 from support.small_tables import fingerprint
 
@@ -101,6 +102,19 @@ def test_a_part_of_the_work_tells_what_comes_of_all(tmp_path, target_file_bytes)
     total = table.inspect().total_bytes
 
     assert_as_forecast(table, table.plan(rehearsed_bytes=total // 3))
+
+
+def test_of_many_small_files_only_some_are_looked_into(tmp_path, monkeypatch):
+    path = make(tmp_path / "table", events, [2_000] * 20)
+    table = lakehand.open_table(path, engine="local")
+    of_all = table.plan().forecast.bytes_written
+
+    monkeypatch.setattr(rehearsal, "_MOST_FILES", 14)
+    plan = table.plan()
+    (path / plan.groups[0].paths[-1]).write_bytes(b"unreadable")
+
+    assert plan.forecast.bytes_written == pytest.approx(of_all, rel=0.1)
+    assert table.plan().forecast == plan.forecast != table.plan(rehearsed_bytes=0).forecast
 
 
 def test_nothing_is_tried_out_where_that_is_not_wanted(tmp_path):

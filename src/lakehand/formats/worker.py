@@ -228,10 +228,11 @@ class FormatWorker(FormatRowWorker, Protocol):
         """Note on files that their rows were put into `order` together; `unit` names them all."""
         ...
 
-    def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec) -> int:
+    def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec, *, limits: TaskLimits) -> int:
         """Return the size that the rows of `inputs` have when they are written anew.
 
-        They are written to a temporary directory, which is gone afterwards.
+        They are written to a temporary directory, which is gone afterwards. Raises NotDecodable
+        where the fast decoder gives up on a file.
         """
         ...
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakehand.errors import LakehandError
-from lakehand.formats.worker import NotDecodable
+from lakehand.formats.worker import NotDecodable, TaskLimits
 from lakehand.planning.plan import locate_inputs
 from lakehand.rewrite.execute import write_spec
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from lakehand.rewrite.prepare import Planned
 
 __all__ = ["rehearse"]
+
+#: A file takes a millisecond or more, however small it is.
+_MOST_FILES = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,13 +80,13 @@ def _trials(planned: Planned, *, budget: int) -> Iterator[_Trial]:
     rows = [int(row) for _, rows in samples for row in rows]
     files = iter(planned.table.data_files(planned.snapshot, rows) if rows else ())
     worker = planned.table.worker(planned.snapshot)
-    spec = write_spec(planned.settings)
+    spec, limits = write_spec(planned.settings), TaskLimits.of(planned.settings)
     for group, chosen in samples:
         inputs = tuple(islice(files, len(chosen)))
         share = sum(file.bytes for file in inputs) / group.input_bytes
         aimed = replace(spec, target_file_bytes=group.target_file_bytes)
         try:
-            found = worker.rehearse(inputs, aimed)
+            found = worker.rehearse(inputs, aimed, limits=limits)
         except (LakehandError, NotDecodable):
             # The task that has to read these files will say what is wrong with them.
             continue
@@ -94,17 +97,21 @@ def _trials(planned: Planned, *, budget: int) -> Iterator[_Trial]:
 def _samples(planned: Planned, *, budget: int) -> Iterator[tuple[PlannedGroup, Integers]]:
     """Yield groups with the rows of their files: whole ones that fit, the largest first.
 
-    If none fits, the largest comes with as many files as do, and one at least.
+    If the largest does not fit, it comes with as many files as do, and one at least: beside others
+    that fit, within half of the budget.
     """
     groups = [g for g in planned.plan.groups if g.method == "recode" and g.expected_bytes]
     if not groups or not budget:
         return
-    rows = locate_inputs(planned.plan, planned.snapshot.files)
-    if groups[-1].input_bytes > budget:
+    rows, files = locate_inputs(planned.plan, planned.snapshot.files), _MOST_FILES
+    fitting = [g for g in groups if g.input_bytes <= budget and len(rows[g.id]) <= files]
+    if groups[0] not in fitting[:1]:
+        budget, files = (budget // 2, files // 2) if fitting else (budget, files)
         sizes = planned.snapshot.files["bytes"].take(rows[groups[0].id]).to_numpy()
-        count = np.searchsorted(np.cumsum(sizes), budget, "right")
-        yield groups[0], rows[groups[0].id][: max(1, int(count))]
-    for group in groups:
-        if group.input_bytes <= budget:
+        count = min(files, int(np.searchsorted(np.cumsum(sizes), budget, "right")))
+        yield groups[0], rows[groups[0].id][: max(1, count)]
+    for group in fitting:
+        if group.input_bytes <= budget and len(rows[group.id]) <= files:
             budget -= group.input_bytes
+            files -= len(rows[group.id])
             yield group, rows[group.id]

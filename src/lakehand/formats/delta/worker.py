@@ -307,12 +307,15 @@ class DeltaWorker:
         )
         return tuple(replace(file, native={**file.native, **mark}) for file in files)
 
-    def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec) -> int:
+    def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec, *, limits: TaskLimits) -> int:
         """Return the size that the rows of `inputs` have when they are written anew."""
-        batches = self.read(inputs, row_identity=self.tracks_rows)
-        with TemporaryDirectory(prefix="lakehand-rehearsal-") as directory:
-            into = open_store(directory)
-            staged = write_files(self.context, batches, spec, like=inputs, stem="r", into=into)
+        request = self._request(row_identity=self.tracks_rows)
+        with (
+            TemporaryDirectory(prefix="lakehand-rehearsal-") as directory,
+            open_scanner(request, limits=limits, decoder="duckdb") as scanner,
+        ):
+            rows, into = scanner.read_uncounted(_live(inputs)), open_store(directory)
+            staged = write_files(self.context, rows, spec, like=inputs, stem="r", into=into)
         return sum(file.bytes for file in staged)
 
     def copy(

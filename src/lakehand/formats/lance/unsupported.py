@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lakehand.errors import LakehandError
     from lakehand.formats.rows import RowChange
-    from lakehand.formats.worker import CopiedFile, NewFiles, WriteSpec
+    from lakehand.formats.worker import CopiedFile, NewFiles, TaskLimits, WriteSpec
     from lakehand.model.work import DataFile, Refreshed, StagedFile
     from lakehand.storage import Store
 
@@ -52,7 +52,13 @@ class Unsupported:
     def refresh(self, files: Sequence[DataFile]) -> Iterator[Refreshed | LakehandError]:  # noqa: ARG002
         self._refuse("statistics")
 
-    def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec) -> int:  # noqa: ARG002
+    def rehearse(
+        self,
+        inputs: Sequence[DataFile],  # noqa: ARG002
+        spec: WriteSpec,  # noqa: ARG002
+        *,
+        limits: TaskLimits,  # noqa: ARG002
+    ) -> int:
         """Refuse: Lance writes new fragments nowhere but into the table."""
         self._refuse("rehearse")
 
