@@ -11,9 +11,10 @@ import pytest
 
 import lakehand
 from lakehand.cli.main import run as run_command
-from lakehand.errors import RefusedError, ValidationError
+from lakehand.errors import CommitConflictError, RefusedError, ValidationError
 from lakehand.formats.lance.table import LanceTable
 from lakehand.observe.clock import ManualClock
+from lakehand.observe.steps import Step, listen
 from lakehand.retention.vacuum import vacuum
 from lakehand.runs import Run
 from lakehand.runs.leftovers import note_written
@@ -190,6 +191,25 @@ def test_restore_gives_back_rows_and_columns(path):
     assert lance.dataset(path).to_table() == wanted
     again = lakehand.open_table(path).restore(version=2)
     assert (again.outcome, again.version) == ("nothing_to_do", report.version)
+
+
+def test_rows_that_come_while_a_version_is_restored_are_not_lost(path):
+    def append_once(step):
+        if step is Step.COMMIT_PREPARED:
+            listen(None)
+            lance.write_dataset(some_rows(9000), path, mode="append")
+
+    listen(append_once)
+    try:
+        with pytest.raises(CommitConflictError, match="has changed since"):
+            lakehand.open_table(path).restore(version=1)
+    finally:
+        listen(None)
+
+    assert set(range(9000, 9000 + ROWS)) <= set(rows_of(path)["id"].to_pylist())
+    lance.dataset(path).validate()
+    assert lakehand.open_table(path).restore(version=1).outcome == "committed"
+    assert rows_of(path) == lance.dataset(path, version=1).to_table()
 
 
 def test_restore_is_refused_when_files_are_gone(path):

@@ -213,30 +213,43 @@ def _landed(store: Store, record: Record) -> int | None:
 
 def _restore(store: Store, change: Change, *, token: str) -> Receipt:
     """Make an earlier version the newest one; any commit since the base fails it."""
-    lance = load_lance()
     dataset = open_dataset(store)
     if dataset.version != change.base_version:
         raise _outrun(store, change)
-    wanted = change.parameters["version"]
-    operation = lance.LanceOperation.Restore(wanted)
-    try:
-        restored = lance.LanceDataset.commit(
-            dataset, operation, read_version=change.base_version, max_retries=0
-        )
-    except OSError as error:
-        raise _outrun(store, change) from error
+    reached(Step.COMMIT_PREPARED)
+    version = _put_restored(store, dataset, change.parameters["version"])
+    if version != change.base_version + 1:
+        # Lance lets a restore pass over whatever landed before it: that is in force again.
+        _put_restored(store, open_dataset(store), version - 1)
+        raise _outrun(store, change)
     record = Record(
         token=token,
         operation="restore",
         base_version=change.base_version,
         parameters=change.parameters,
     )
-    note_landed(store, record, version=restored.version)
+    note_landed(store, record, version=version)
     return Receipt(
-        version=restored.version,
+        version=version,
         files_added=len(change.restored),
         files_removed=len(change.removes),
     )
+
+
+def _put_restored(store: Store, dataset: Any, wanted: int) -> int:
+    """Let Lance make a version with the content of `wanted`; return its number."""
+    lance = load_lance()
+    operation = lance.LanceOperation.Restore(wanted)
+    try:
+        restored = lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
+    except OSError as error:
+        raise CommitUnknownError(
+            f"nobody can say whether version {wanted} of {store.url} was restored:"
+            f" {said(error, store)}",
+            table=store.url,
+            hint="look at the history before you restore again",
+        ) from error
+    return int(restored.version)
 
 
 def _outrun(store: Store, change: Change) -> CommitConflictError:
