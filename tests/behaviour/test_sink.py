@@ -22,7 +22,7 @@ from lakehand.errors import (
     ValidationError,
     WriterCollisionError,
 )
-from lakehand.formats.delta.protocol.schema import from_arrow
+from lakehand.formats.delta.protocol.arrow_types import from_arrow
 from lakehand.model.work import Change
 from lakehand.sink import DeltaCommitter, DeltaSink, Descriptor
 from support.sinks import SCHEMA, batch_of, ids_in

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from lakehand.formats.delta.protocol.schema import from_arrow
+from lakehand.formats.delta.protocol.arrow_types import from_arrow
 from support.hand_written_logs import add, metadata, protocol
 from support.small_tables import commit_by_hand
 

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakehand.errors import CorruptLogError, SchemaMismatchError
+from lakehand.formats.delta.protocol.arrow_types import from_arrow, to_arrow
 from lakehand.formats.delta.protocol.schema import (
     ArrayType,
     MappingMode,
@@ -14,12 +15,10 @@ from lakehand.formats.delta.protocol.schema import (
     StructField,
     StructType,
     field_id,
-    from_arrow,
     leaves,
     mapping_mode,
     parse_schema,
     physical_name,
-    to_arrow,
 )
 
 MAPPED = {"delta.columnMapping.id": 4, "delta.columnMapping.physicalName": "col-1", "own": [1]}

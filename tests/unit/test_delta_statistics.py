@@ -18,7 +18,8 @@ from lakehand.formats.delta.files.statistics import (
     minimum_text,
 )
 from lakehand.formats.delta.files.statistics_rules import statistics_rules
-from lakehand.formats.delta.protocol.schema import MappingMode, StructField, StructType, from_arrow
+from lakehand.formats.delta.protocol.arrow_types import from_arrow
+from lakehand.formats.delta.protocol.schema import MappingMode, StructField, StructType
 
 NTZ = pa.timestamp("us")
 UTC_TIME = pa.timestamp("us", tz="UTC")

@@ -11,12 +11,8 @@ from lakehand.expressions.evaluate import keep_true
 from lakehand.expressions.patterns import Prefix, fixed_prefix
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.expressions.pruning import decide
-from lakehand.formats.delta.protocol.schema import (
-    PrimitiveType,
-    StructField,
-    StructType,
-    to_arrow,
-)
+from lakehand.formats.delta.protocol.arrow_types import to_arrow
+from lakehand.formats.delta.protocol.schema import PrimitiveType, StructField, StructType
 from lakehand.observe.clock import ManualClock
 
 TEXT = PrimitiveType("string")

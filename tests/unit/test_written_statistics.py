@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from lakehand.formats.delta.files.statistics import StatisticsCollector
 from lakehand.formats.delta.files.statistics_rules import statistics_rules
 from lakehand.formats.delta.files.written_statistics import WrittenStatistics
-from lakehand.formats.delta.protocol.schema import MappingMode, from_arrow
+from lakehand.formats.delta.protocol.arrow_types import from_arrow
+from lakehand.formats.delta.protocol.schema import MappingMode
 from lakehand.parquet.encoding import ParquetLayout
 from lakehand.parquet.writer import RollingWriter
 from support.reading import fresh_store

@@ -27,8 +27,8 @@ from lakehand.formats.delta.files.refresh import Refresher
 from lakehand.formats.delta.files.scanner import open_scanner
 from lakehand.formats.delta.files.staged_footers import staged_difference
 from lakehand.formats.delta.files.writer import WriteContext, output_directory, write_files
+from lakehand.formats.delta.protocol.arrow_types import to_arrow
 from lakehand.formats.delta.protocol.clustering import order_mark
-from lakehand.formats.delta.protocol.schema import to_arrow
 from lakehand.formats.delta.protocol.type_changes import check_type_changes
 from lakehand.formats.delta.upkeep.file_check import check_files
 from lakehand.formats.delta.upkeep.row_check import RowChecker

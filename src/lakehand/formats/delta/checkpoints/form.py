@@ -10,14 +10,10 @@ import pyarrow as pa
 
 from lakehand.formats.delta.checkpoints.schema import checkpoint_schema, statistics_type
 from lakehand.formats.delta.files.statistics_rules import statistics_rules
+from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.clustering import clustering_columns
 from lakehand.formats.delta.protocol.features import supported_features
-from lakehand.formats.delta.protocol.schema import (
-    arrow_type,
-    mapping_mode,
-    parse_schema,
-    physical_name,
-)
+from lakehand.formats.delta.protocol.schema import mapping_mode, parse_schema, physical_name
 from lakehand.observe import get_logger, log_event
 
 if TYPE_CHECKING:

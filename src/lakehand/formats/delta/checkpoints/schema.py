@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakehand.formats.delta.files.statistics_rules import has_bounds
-from lakehand.formats.delta.protocol.schema import PrimitiveType, arrow_type
+from lakehand.formats.delta.protocol.arrow_types import arrow_type
+from lakehand.formats.delta.protocol.schema import PrimitiveType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

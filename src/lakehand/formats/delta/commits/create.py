@@ -22,13 +22,13 @@ from lakehand.formats.delta.commits.table_properties import check_properties, fe
 from lakehand.formats.delta.log.listing import list_log
 from lakehand.formats.delta.protocol.actions import Metadata, Protocol
 from lakehand.formats.delta.protocol.activity import has_type
+from lakehand.formats.delta.protocol.arrow_types import from_arrow
 from lakehand.formats.delta.protocol.features import FEATURES, Verdict
 from lakehand.formats.delta.protocol.schema import (
     ArrayType,
     MappingMode,
     MapType,
     StructType,
-    from_arrow,
     mapping_mode,
 )
 from lakehand.observe.clock import SystemClock

@@ -14,6 +14,7 @@ from lakehand.formats.delta.commits.column_ids import assign_column_ids, highest
 from lakehand.formats.delta.commits.create import check_names, features_of_columns
 from lakehand.formats.delta.log.snapshot import table_head
 from lakehand.formats.delta.protocol.actions import Protocol
+from lakehand.formats.delta.protocol.arrow_types import arrow_type, from_arrow
 from lakehand.formats.delta.protocol.features import FEATURES, supported_features
 from lakehand.formats.delta.protocol.schema import (
     TYPE_CHANGES_KEY,
@@ -21,8 +22,6 @@ from lakehand.formats.delta.protocol.schema import (
     MappingMode,
     MapType,
     StructType,
-    arrow_type,
-    from_arrow,
     mapping_mode,
     parse_schema,
 )

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lakehand.errors import RefusedError, SchemaMismatchError
+from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.schema import (
     ArrayType,
     MappingMode,
@@ -17,7 +18,6 @@ from lakehand.formats.delta.protocol.schema import (
     PrimitiveType,
     StructField,
     StructType,
-    arrow_type,
     field_id,
     is_void,
     physical_name,

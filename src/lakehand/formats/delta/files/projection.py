@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from lakehand.errors import RefusedError, SchemaMismatchError
 from lakehand.formats.delta.files.casts import can_cast, cast_values
+from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.schema import (
     ArrayType,
     MappingMode,
     MapType,
     PrimitiveType,
     StructType,
-    arrow_type,
     field_id,
     is_void,
     physical_name,

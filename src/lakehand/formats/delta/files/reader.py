@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from lakehand.formats.delta.files.file_plan import FilePlan, plan_file
 from lakehand.formats.delta.files.row_identity import IDENTITY_FIELDS, PLACE_FIELDS
-from lakehand.formats.delta.protocol.schema import StructType, to_arrow
+from lakehand.formats.delta.protocol.arrow_types import to_arrow
+from lakehand.formats.delta.protocol.schema import StructType
 from lakehand.storage.prefetch import fetch_ahead
 
 if TYPE_CHECKING:

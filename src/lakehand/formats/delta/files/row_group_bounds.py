@@ -10,7 +10,8 @@ import pyarrow.types as pat
 
 from lakehand.formats.delta.files.casts import can_cast, cast_values
 from lakehand.formats.delta.files.projection import find_column
-from lakehand.formats.delta.protocol.schema import StructType, arrow_type
+from lakehand.formats.delta.protocol.arrow_types import arrow_type
+from lakehand.formats.delta.protocol.schema import StructType
 from lakehand.model.snapshot import column_text
 
 if TYPE_CHECKING:

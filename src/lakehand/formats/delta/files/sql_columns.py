@@ -8,13 +8,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lakehand.formats.delta.files.projection import find_column
-from lakehand.formats.delta.protocol.schema import (
-    ArrayType,
-    MapType,
-    PrimitiveType,
-    StructType,
-    arrow_type,
-)
+from lakehand.formats.delta.protocol.arrow_types import arrow_type
+from lakehand.formats.delta.protocol.schema import ArrayType, MapType, PrimitiveType, StructType
 from lakehand.parquet.columns import is_any_list, plain_type
 from lakehand.parquet.duckdb_view import reads_alike
 

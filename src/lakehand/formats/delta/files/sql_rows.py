@@ -16,14 +16,9 @@ import pyarrow as pa
 from lakehand.formats.delta.files.file_plan import deleted_rows, plan_file
 from lakehand.formats.delta.files.projection import find_column
 from lakehand.formats.delta.files.sql_columns import stored_value
+from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
-from lakehand.formats.delta.protocol.schema import (
-    PrimitiveType,
-    StructType,
-    arrow_type,
-    is_void,
-    physical_name,
-)
+from lakehand.formats.delta.protocol.schema import PrimitiveType, StructType, is_void, physical_name
 from lakehand.parquet.duckdb_view import quoted_list, seen_schema
 from lakehand.storage.prefetch import fetch_ahead
 

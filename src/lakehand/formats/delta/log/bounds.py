@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from lakehand.errors import UnknownColumnError
 from lakehand.formats.delta.log.files import quoted
-from lakehand.formats.delta.protocol.schema import Leaf, PrimitiveType, arrow_type, leaves
+from lakehand.formats.delta.protocol.arrow_types import arrow_type
+from lakehand.formats.delta.protocol.schema import Leaf, PrimitiveType, leaves
 from lakehand.model.snapshot import column_text
 
 if TYPE_CHECKING:

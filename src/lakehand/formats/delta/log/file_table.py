@@ -13,8 +13,9 @@ from lakehand.formats.delta.log.file_members import ROW_COUNT
 from lakehand.formats.delta.log.files import quoted
 from lakehand.formats.delta.log.replay import live_relation
 from lakehand.formats.delta.protocol.actions import dv_id
+from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
-from lakehand.formats.delta.protocol.schema import arrow_type, mapping_mode, physical_name
+from lakehand.formats.delta.protocol.schema import mapping_mode, physical_name
 from lakehand.model.snapshot import FILE_COLUMNS
 
 if TYPE_CHECKING:

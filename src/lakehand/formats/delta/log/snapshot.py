@@ -13,9 +13,10 @@ from lakehand.formats.delta.log.loading import load_soundly
 from lakehand.formats.delta.log.replay import live_removes
 from lakehand.formats.delta.log.source import open_log_source
 from lakehand.formats.delta.log.state import fold
+from lakehand.formats.delta.protocol.arrow_types import to_arrow
 from lakehand.formats.delta.protocol.features import require_read
 from lakehand.formats.delta.protocol.row_rules import constraints_of, row_rules
-from lakehand.formats.delta.protocol.schema import mapping_mode, parse_schema, to_arrow
+from lakehand.formats.delta.protocol.schema import mapping_mode, parse_schema
 from lakehand.model.head import TableHead
 from lakehand.model.snapshot import Snapshot
 

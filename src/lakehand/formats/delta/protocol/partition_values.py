@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import CorruptLogError, SchemaMismatchError
-from lakehand.formats.delta.protocol.schema import PrimitiveType, arrow_type
+from lakehand.formats.delta.protocol.arrow_types import arrow_type
+from lakehand.formats.delta.protocol.schema import PrimitiveType
 from lakehand.observe import get_logger, log_event
 
 if TYPE_CHECKING:
