@@ -147,6 +147,48 @@ def test_a_struct_with_a_member_twice_is_refused(values, table):
         conformer.conform(given)
 
 
+def maps(*values, key=None):
+    return pa.array(values, pa.map_(key or pa.string(), pa.int64()))
+
+
+ONE, TWO, TWICE = [("a", 1)], [("a", 1), ("b", 1)], [("a", 1), ("b", 2), ("a", 3)]
+
+
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [
+        (maps(TWO, None, TWICE), "c"),
+        (maps([(1.5, 1), (0.0, 1), (-0.0, 2)], key=pa.float64()), "c"),
+        (maps([({"x": 1}, 1), ({"x": 1}, 2)], key=pa.struct([("x", pa.int64())])), "c"),
+        (pa.array([[None, TWO], [TWICE]], pa.list_(maps().type)), "c.item"),
+        (pa.array([{"m": TWICE}], pa.struct([("m", maps().type)])), "c.m"),
+        (maps(TWICE, TWO).slice(0, 1), "c"),
+    ],
+)
+def test_a_map_with_a_key_twice_is_refused(values, path):
+    with pytest.raises(SchemaMismatchError, match=f"'{path}' holds a map that has a key twice"):
+        conform(values, values.type)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        maps(TWO, ONE, None, [], TWO),
+        maps(TWICE, TWO, ONE).slice(1),
+        maps([({"x": 1}, 1), ({"x": None}, 2)], key=pa.struct([("x", pa.int64())])),
+        # What a null hides is there, and is no entry.
+        pa.MapArray.from_arrays(
+            [0, 1, 3, 4],
+            pa.array(["a", "a", "a", "b"]),
+            pa.array([0] * 4),
+            mask=pa.array([False, True, False]),
+        ),
+    ],
+)
+def test_maps_may_have_the_keys_of_others(values):
+    assert conform(values, values.type).equals(values)
+
+
 def test_a_column_may_not_be_missing_if_it_may_not_be_null():
     schema = pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.int64(), nullable=False)])
     with pytest.raises(SchemaMismatchError, match="'b' is missing, and may not be null"):

@@ -22,6 +22,7 @@ from lakehand.errors import ConstraintError, SchemaMismatchError
 from lakehand.expressions.constraints import RowChecker
 from lakehand.model.head import RowRules
 from lakehand.sink.evolution import SchemaDiff, diff_schemas
+from lakehand.sink.map_keys import holds_maps, repeated_key
 from lakehand.sink.nulls import forbidden_null, is_text, may_forbid_nulls, without_empty_texts
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Conformer:
         ]
         self._diffs: dict[pa.Schema, SchemaDiff] = {}
         self._fittings: dict[pa.Schema, _Fitting] = {}
+        self._maps = [index for index, column in enumerate(schema) if holds_maps(column.type)]
         self._guarded = [index for index, column in enumerate(schema) if may_forbid_nulls(column)]
 
     @classmethod
@@ -109,6 +111,7 @@ class Conformer:
         fitting = self._fitting(batch.schema)
         self._check_values(batch)
         fitted = batch if fitting.is_identity else self._fit(batch, fitting)
+        self._check_maps(fitted)
         completed = self._checker.complete(self._settle(fitted), fitting.missing)
         settled = self._settle(completed)
         # What was computed is what the table says, unless it could not stay as it was.
@@ -148,6 +151,12 @@ class Conformer:
             batch.validate(full=True)
         except pa.ArrowInvalid as error:
             raise self._mismatch([str(error).partition("\n")[0]]) from error
+
+    def _check_maps(self, batch: pa.RecordBatch) -> None:
+        for index in self._maps:
+            path = repeated_key(batch.column(index), self.schema.field(index))
+            if path is not None:
+                raise self._mismatch([f"column {path!r} holds a map that has a key twice"])
 
     def _fitting(self, schema: pa.Schema) -> _Fitting:
         if schema not in self._fittings:
