@@ -191,6 +191,17 @@ def test_nulls_that_the_table_forbids_are_refused(tmp_path):
     assert ids_in(tmp_path) == [1]
 
 
+@pytest.mark.parametrize("properties", [{}, {"delta.enableRowTracking": "true"}])
+def test_a_column_of_the_name_that_row_ids_have_here_is_refused_by_it(tmp_path, properties):
+    rows = pa.table({"id": [1], "__lakehand_row_id": [7]})
+    table = new_table(tmp_path, rows.schema, properties=properties)
+
+    with pytest.raises(RefusedError, match="column '__lakehand_row_id', a name under which"):
+        table.append(rows)
+
+    assert not list(tmp_path.glob("*.parquet"))
+
+
 def test_mapped_columns_are_written_under_their_physical_names(tmp_path):
     table = new_table(tmp_path, properties={"delta.columnMapping.mode": "name"}, **PARTS)
     table.append(batch_of([1, 2]))

@@ -62,15 +62,15 @@ class HiddenRows:
     objects: tuple[StagedFile, ...]
 
 
-def require_no_reserved_names(names: Iterable[str], *, table: str) -> None:
+def require_no_reserved_names(names: Iterable[str], *, table: str, operation: str) -> None:
     """Raise RefusedError if a column has a name under which rows are told where they lie."""
     for name in names:
         if name.lower() in _RESERVED:
             raise RefusedError(
-                f"rows of {table} cannot be found: it has a column {name!r}, a name under which"
+                f"{operation} is refused on {table}: it has a column {name!r}, a name under which"
                 " lakehand keeps where a row lies",
                 table=table,
-                operation="delete",
+                operation=operation,
                 hint="nothing was written; rename the column",
             )
 

@@ -86,7 +86,7 @@ def _is_blob(field: pa.Field) -> bool:
 def require_deletion(store: Store, snapshot: Snapshot, *, keys: Sequence[str]) -> None:
     """Raise RefusedError if rows may not be deleted, or `keys` do not tell rows apart."""
     require(store, "rewrite", snapshot)
-    require_no_reserved_names(snapshot.schema.names, table=store.url)
+    require_no_reserved_names(snapshot.schema.names, table=store.url, operation="delete")
     for name in keys:
         if name not in snapshot.schema.names:
             raise UnknownColumnError(name, snapshot.schema.names)

@@ -30,7 +30,7 @@ def require_deletion(state: DeltaState, *, table: str, keys: Sequence[str]) -> N
             feature="appendOnly",
             hint="nothing was written",
         )
-    require_no_reserved_names(state.schema.names, table=table)
+    require_no_reserved_names(state.schema.names, table=table, operation="delete")
     for name in keys:
         _require_plain(state, name, table=table)
 

@@ -23,6 +23,7 @@ from lakehand.formats.delta.protocol.schema import (
     physical_name,
 )
 from lakehand.formats.delta.protocol.type_changes import has_dates_made_timestamps
+from lakehand.formats.rows import require_no_reserved_names
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.work import StagedFile
 from lakehand.parquet.calendar import calendar_class
@@ -366,6 +367,10 @@ def _identity_columns(context: WriteContext, names: Sequence[str]) -> list[tuple
     """Return under which names the file keeps the identity of rows, where batches have one."""
     properties = {ROW_ID: _ROW_ID_COLUMN, ROW_VERSION: _ROW_VERSION_COLUMN}
     present = {name: key for name, key in properties.items() if name in names}
+    if present:
+        # A column of the table's own would be written in the place of what rows are known by.
+        table = context.store.url
+        require_no_reserved_names(context.schema.names, table=table, operation="write")
     missing = [key for key in present.values() if key not in context.configuration]
     if missing:
         raise SchemaMismatchError(f"the table has no property {missing[0]} to keep row ids by")
