@@ -15,13 +15,12 @@ if TYPE_CHECKING:
 
     from lakehand.storage.store import Store
 
-__all__ = ["Portion", "local_portions"]
+__all__ = ["Portion", "holds_wildcards", "local_portions"]
 
 _PARALLEL_DOWNLOADS = 8
 #: Portions that are there at most: one in use, one on its way.
 _PORTIONS = 2
 _PORTION_BYTES = 256 * 2**20
-# DuckDB reads these as wildcards, so a path that holds one is reached through a link.
 _WILDCARDS = frozenset("*?[]{}")
 
 
@@ -76,10 +75,15 @@ def _divided(sizes: Sequence[int], *, max_bytes: int) -> Iterator[range]:
         yield range(start, len(sizes))
 
 
+def holds_wildcards(path: Path) -> bool:
+    """Say whether DuckDB would look for other files than this one; it is given a link then."""
+    return not _WILDCARDS.isdisjoint(str(path))
+
+
 def _local_file(object_: tuple[Store, str, int], scratch: Path, number: int) -> Path:
     store, key, _ = object_
     local = store.local_path(key)
-    if local is not None and not _WILDCARDS & set(str(local)):
+    if local is not None and not holds_wildcards(local):
         return local.absolute()
     scratch.mkdir(parents=True, exist_ok=True)
     copy = scratch / f"{number}.parquet"

@@ -8,6 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from lakehand.storage.scratch import holds_wildcards
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["LogFiles", "open_log_files"]
 
 _PARALLEL_DOWNLOADS = 8
-# DuckDB reads these as wildcards, so a path that holds one is reached through a link.
-_WILDCARDS = frozenset("*?[]{}")
 
 
 class LogFiles:
@@ -45,7 +45,7 @@ class LogFiles:
         if local is not None:
             # The errors of the store say more than those of DuckDB.
             self._store.get_range(key, start=0, length=1)
-        if local is not None and not _WILDCARDS & set(str(local)):
+        if local is not None and not holds_wildcards(local):
             return local
         copy = self._scratch / Path(key).name
         if local is not None:
