@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehand.errors import CommitConflictError
-from lakehand.formats.delta.log.discovery import latest_version
+from lakehand.formats.delta.log.discovery import find_segment
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.model.work import Change, StagedFile
 from lakehand.storage import open_store
@@ -90,7 +90,7 @@ class Writer:
             size = sink.tell()
         native = {"partitionValues": {}, "stats": '{"numRecords":1}'}
         file = StagedFile(path=path, bytes=size, rows=1, native=native)
-        base = latest_version(self.table.store)
+        base = find_segment(self.table.store).version
         return self.commit(path, kind="append", base_version=base, operation="WRITE", adds=(file,))
 
     def remove(self) -> Attempt | None:

@@ -22,7 +22,6 @@ __all__ = [
     "LogSegment",
     "ReplayedFile",
     "find_segment",
-    "latest_version",
     "list_commits",
     "read_commit",
 ]
@@ -84,17 +83,6 @@ def find_segment(
             return _segment(store, listing, version)
     # No hint, or one that names a checkpoint that is not there: only the whole list can tell.
     return _segment(store, list_log(store, distrusted=distrusted), version)
-
-
-def latest_version(store: Store) -> int:
-    """Return the newest version of the table."""
-    hint = read_last_checkpoint(store)
-    listing = list_log(store, start=hint.version if hint else 0)
-    if listing.last_version is None:
-        listing = list_log(store)
-    if listing.last_version is None:
-        _raise_no_log(store)
-    return listing.last_version
 
 
 def list_commits(store: Store, after: int) -> tuple[int, ...]:
