@@ -7,6 +7,7 @@ import pytest
 
 from lakehand.formats.worker import TaskLimits
 from lakehand.rewrite.arrow_memory import frugal_arrow
+from lakehand.rewrite.ranges import RangeSpool
 from lakehand.rewrite.sort import gathered
 
 KIB = 2**10
@@ -40,3 +41,13 @@ def test_a_task_with_little_memory_has_another_pool_until_it_ends(memory, is_oth
 
     assert (meanwhile != usual) == is_other
     assert pa.default_memory_pool().backend_name == usual
+
+
+def test_what_waits_on_disk_is_gone_with_its_process(tmp_path):
+    limits = TaskLimits(memory_bytes=0, scratch_directory=str(tmp_path))
+    with RangeSpool(1, limits=limits) as spool:
+        spool.add(0, LONG)
+
+        # A killed process cannot delete anything, but a file without a name needs no deleting.
+        assert list(tmp_path.iterdir()) == []
+        assert list(spool.take()) == [(0, [LONG])]

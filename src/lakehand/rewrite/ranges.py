@@ -7,13 +7,14 @@ memory waits on local disk.
 
 from __future__ import annotations
 
+import os
 from array import array
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkstemp
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -175,11 +176,12 @@ class RangeSpool:
         self._memory_left = limits.memory_bytes // _WAITING_SHARE - _UNCOUNTED_BYTES
         self._disk_bytes = limits.scratch_bytes // _DISK_SHARE
         self._schema: pa.Schema | None = None
-        scratch = limits.scratch_directory
-        self._directory = TemporaryDirectory(prefix="lakehand-sort-", dir=scratch)
-        self._file = (Path(self._directory.name) / "ranges").open("wb")
+        file, self._path = mkstemp(prefix="lakehand-sort-", dir=limits.scratch_directory)
+        self._file = os.fdopen(file, "wb")
         # Reads into Arrow's memory, which is given back, and not into Python's, which is kept.
-        self._reader = pa.OSFile(self._file.name)
+        self._reader = pa.OSFile(self._path)
+        # Without a name it goes with this process, whichever way that ends.
+        Path(self._path).unlink()
 
     def __enter__(self) -> Self:
         return self
@@ -193,7 +195,6 @@ class RangeSpool:
         self._kept.clear()
         self._reader.close()
         self._file.close()
-        self._directory.cleanup()
 
     def add(self, number: int, piece: pa.RecordBatch) -> None:
         """Keep some rows of a range."""
@@ -207,7 +208,7 @@ class RangeSpool:
         content = piece.serialize()
         start = self._file.tell()
         if start + content.size > self._disk_bytes:
-            raise _no_room(self._file.name, f"no more than {self._disk_bytes:,} bytes are allowed")
+            raise _no_room(self._path, f"no more than {self._disk_bytes:,} bytes are allowed")
         with self._within_room():
             self._file.write(content)
         self._spilled[number].extend((start, content.size))
@@ -217,7 +218,7 @@ class RangeSpool:
         try:
             yield
         except OSError as error:
-            raise _no_room(self._file.name, str(error.strerror)) from error
+            raise _no_room(self._path, str(error.strerror)) from error
 
     def take(self) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
         """Yield each range that has some with its pieces, and forget them."""
