@@ -16,8 +16,8 @@ from deltalake import WriterProperties, write_deltalake
 
 from lakehand.errors import CorruptFileError, ProofError
 from lakehand.formats.delta.files import copier
+from lakehand.formats.delta.files.context import WriteContext
 from lakehand.formats.delta.files.copier import why_not_of_class
-from lakehand.formats.delta.files.writer import WriteContext
 from lakehand.formats.worker import WriteSpec
 from lakehand.maintain import compact
 from lakehand.model.work import Change, GroupResult, Replacement

@@ -14,8 +14,8 @@ from pyroaring import BitMap64
 
 from lakehand.errors import CorruptFileError
 from lakehand.formats.delta.files import scanner
+from lakehand.formats.delta.files.context import WriteContext
 from lakehand.formats.delta.files.deletion_vectors import write_deletion_vectors
-from lakehand.formats.delta.files.writer import WriteContext
 from lakehand.formats.delta.protocol.arrow_types import from_arrow
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.delta.worker import DeltaWorker

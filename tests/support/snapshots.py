@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from lakehand.model.snapshot import FILE_COLUMNS, Snapshot
+from lakehand.model.file_columns import FILE_COLUMNS
+from lakehand.model.snapshot import Snapshot
 
 MIB = 2**20
 

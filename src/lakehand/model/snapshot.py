@@ -6,23 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-#: Columns that the `files` table of every snapshot has. `partition` and `native` are structs whose
-#: members depend on the table and on its format; `bounds` is there only if it
-#: was asked for.
-FILE_COLUMNS: Mapping[str, pa.DataType] = {
-    "path": pa.string(),
-    "bytes": pa.int64(),
-    "rows": pa.int64(),
-    "deleted_rows": pa.int64(),
-    "modified_at": pa.timestamp("ms", tz="UTC"),
-}
+    import pyarrow as pa
 
 #: Names under which a reader hands out the identity of a row, where the table tracks it.
 ROW_ID = "__lakehand_row_id"
@@ -87,4 +75,6 @@ class Snapshot:
 
     @property
     def total_bytes(self) -> int:
+        import pyarrow.compute as pc  # takes long, and tasks need it only where they decode
+
         return int(pc.sum(self.files["bytes"]).as_py() or 0)

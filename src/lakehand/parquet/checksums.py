@@ -6,8 +6,6 @@ import mmap
 from typing import TYPE_CHECKING, NoReturn
 from zlib import crc32
 
-import pyarrow.parquet as pq
-
 from lakehand.errors import CorruptFileError
 from lakehand.parquet.footer import field
 from lakehand.parquet.thrift import ThriftError, decode
@@ -15,6 +13,8 @@ from lakehand.parquet.thrift import ThriftError, decode
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import pyarrow.parquet as pq
 
 __all__ = ["PageChecker", "pages_are_intact"]
 
@@ -100,6 +100,8 @@ def pages_are_intact(path: Path) -> bool:
 
     A file whose first page has none was written without them, and passes.
     """
+    import pyarrow.parquet as pq
+
     spans = list(_chunk_spans(pq.read_metadata(path)))
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         try:

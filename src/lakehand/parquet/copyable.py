@@ -10,9 +10,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from lakehand.parquet.ancient import may_hold_ancient_values
 from lakehand.parquet.calendar import MARKER_KEYS, VERSION_KEY, CalendarClass, calendar_class
 from lakehand.parquet.footer import (
@@ -32,6 +29,8 @@ from lakehand.parquet.thrift import encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
 
     from lakehand.parquet.thrift import Struct
 
@@ -99,6 +98,9 @@ def copy_class(footer: Footer) -> CopyClass:
 
 def empty_file_footer(schema: pa.Schema) -> Footer:
     """Return the footer of a file that Arrow would write, to compare those of others with."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     sink = pa.BufferOutputStream()
     # What decides how leaves are stored; the rest is as the writer of the table's files has it.
     pq.ParquetWriter(

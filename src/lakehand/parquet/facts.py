@@ -8,14 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from lakehand.errors import CorruptFileError
 from lakehand.parquet.footer import MAGIC, TAIL_BYTES, TRAILER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    import pyarrow.parquet as pq
 
     from lakehand.storage import Store
 
@@ -48,6 +47,9 @@ def read_facts(store: Store, key: str) -> FileFacts:
 
 def read_facts_and_size(store: Store, key: str) -> tuple[FileFacts | CorruptFileError, int]:
     """Read the footer of one file, or why it cannot be read, and the size of the file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     tail, size = store.get_tail(key, TAIL_BYTES)
     footer_bytes = (
         struct.unpack("<I", tail[-TRAILER_BYTES:-4])[0] if len(tail) > TRAILER_BYTES else 0

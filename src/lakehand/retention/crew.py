@@ -13,7 +13,7 @@ from lakehand.engine.columns import pack_columns, unpack_columns
 from lakehand.engine.here import HERE
 from lakehand.errors import StoreUnreachableError, error_from_json
 from lakehand.retention.deleting import Deleted, delete_keys, failures_of
-from lakehand.storage.scanning import SCAN_SCHEMA
+from lakehand.storage.scan_columns import SCAN_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -26,7 +26,7 @@ from lakehand.retention.promise import hold, protect, read_promise
 from lakehand.runs import Run, list_runs, sweep
 from lakehand.runs.leftovers import noted_files
 from lakehand.runs.state import is_idle
-from lakehand.storage.scanning import batch_of_objects
+from lakehand.storage.scan_columns import batch_of_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

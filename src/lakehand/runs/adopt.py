@@ -6,9 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from lakehand.errors import ObjectNotFoundError
 from lakehand.runs.records import table_state
 
@@ -103,6 +100,9 @@ class Adopter:
         )
 
     def _live_files(self, groups: Iterable[Group]) -> dict[str, DataFile]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         paths = pa.array({file.path for group in groups for file in group.inputs}, pa.string())
         chosen = pc.indices_nonzero(pc.is_in(self._snapshot.files["path"], value_set=paths))
         files = self._table.data_files(self._snapshot, chosen.to_pylist())

@@ -26,7 +26,7 @@ from lakehand.storage.local_files import (
     sync_directory,
     translated,
 )
-from lakehand.storage.local_trees import remove_empty_directories, scanned, unlink_all
+from lakehand.storage.local_trees import remove_empty_directories, unlink_all
 from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
 from lakehand.storage.scanning import Scanner
 from lakehand.storage.tree_processes import TreeProcesses
@@ -208,6 +208,8 @@ class LocalBackend:
             yield Scanner(scan=scan, width=_DIRECTORIES_AT_ONCE, parallel=_SCANS_AT_ONCE)
 
     def _scan(self, processes: TreeProcesses, directories: Sequence[str]) -> Iterator[Scanned]:
+        from lakehand.storage.scan_columns import scanned
+
         with translated("list", self.root):
             found = processes.list(directories)
         yield scanned(self.root, found, is_unfinished=is_temporary)

@@ -7,60 +7,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-
-from lakehand.errors import StorageError, UnsafePathError
-from lakehand.storage.scanning import SCAN_SCHEMA, Scanned
+from lakehand.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from lakehand.storage.tree_listing import Listing
 
-__all__ = ["Refusal", "remove_empty_directories", "scanned", "unlink_all"]
+__all__ = ["Refusal", "remove_empty_directories", "unlink_all"]
 
 #: A file that would not go, and why.
 Refusal = tuple[str, OSError | StorageError]
-
-
-def scanned(root: str, found: Listing, *, is_unfinished: Callable[[str], bool]) -> Scanned:
-    """Return a listing as columns of Arrow.
-
-    Links that leave the root are no part of it. One that stays inside gives a file two names, of
-    which others may know the other: UnsafePathError.
-    """
-    for link in found.links:
-        _refuse_inside(root, link)
-    count = len(found)
-    ends, keys = pa.py_buffer(found.ends.tobytes()), pa.py_buffer(bytes(found.keys))
-    modified_at = SCAN_SCHEMA.field("modified_at").type
-    columns = [
-        pa.StringArray.from_buffers(count, ends, keys),
-        pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(found.sizes.tobytes())]),
-        pa.Array.from_buffers(modified_at, count, [None, pa.py_buffer(found.modified.tobytes())]),
-        _unfinished(found, is_unfinished),
-    ]
-    objects = pa.RecordBatch.from_arrays(columns, schema=SCAN_SCHEMA)
-    return Scanned(objects=objects, directories=tuple(found.directories))
-
-
-def _unfinished(found: Listing, is_unfinished: Callable[[str], bool]) -> pa.Array:
-    flags = np.zeros(len(found), bool)
-    for place in found.hidden:
-        key = found.keys[found.ends[place] : found.ends[place + 1]].decode()
-        flags[place] = is_unfinished(key.rpartition("/")[2])
-    return pa.array(flags)
-
-
-def _refuse_inside(root: str, link: str) -> None:
-    target = os.path.realpath(link)
-    if target == root or target.startswith(root.rstrip("/") + "/"):
-        raise UnsafePathError(
-            f"{link} is a symbolic link to {target}, so a file of {root} has two names",
-            path=link,
-            hint="put the file itself in place of the link: nobody can tell who uses which name",
-        )
 
 
 def unlink_all(keys: Sequence[str], open_directory: Callable[[str], int]) -> list[Refusal]:

@@ -13,7 +13,7 @@ from lakehand.observe.clock import Clock, SystemClock
 from lakehand.storage.keys import join_key
 from lakehand.storage.location import parse_location
 from lakehand.storage.objects import ObjectInfo, ObjectWriter
-from lakehand.storage.scanning import Scanned, Scanner, batch_of_objects
+from lakehand.storage.scanning import Scanned, Scanner
 from lakehand.storage.store import Store
 
 if TYPE_CHECKING:
@@ -163,6 +163,8 @@ class MemoryBackend:
         return nullcontext(Scanner(scan=self._scan, parallel=1))
 
     def _scan(self, directories: Sequence[str]) -> Iterator[Scanned]:
+        from lakehand.storage.scan_columns import batch_of_objects
+
         (directory,) = directories
         yield Scanned(objects=batch_of_objects(self.walk(directory, None)))
 

@@ -24,7 +24,8 @@ from lakehand.storage.clients import open_client, require_own_process
 from lakehand.storage.conditional import require_conditional_put
 from lakehand.storage.keys import join_key
 from lakehand.storage.objects import DeleteFailure, ObjectInfo
-from lakehand.storage.scanning import SCAN_SCHEMA, Scanned, Scanner, batch_of_objects
+from lakehand.storage.scan_columns import SCAN_SCHEMA, batch_of_objects
+from lakehand.storage.scanning import Scanned, Scanner
 from lakehand.storage.streaming import StreamingWriter
 from lakehand.storage.translate import Failure, translated
 

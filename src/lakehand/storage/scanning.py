@@ -8,25 +8,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from lakehand.storage.objects import ObjectInfo
+    import pyarrow as pa
 
-__all__ = ["SCAN_SCHEMA", "Scanned", "Scanner", "TreeScan", "batch_of_objects"]
+__all__ = ["Scanned", "Scanner", "TreeScan"]
 
-SCAN_SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("bytes", pa.int64(), nullable=False),
-        pa.field("modified_at", pa.timestamp("us", "UTC"), nullable=False),
-        #: What a writer that died left half written, where a store has such a thing.
-        pa.field("unfinished", pa.bool_(), nullable=False),
-    ]
-)
 #: Pieces that are asked for ahead of the one that is looked at.
 _AHEAD = 16
 
@@ -35,7 +24,7 @@ _AHEAD = 16
 class Scanned:
     """What one answer told of a tree."""
 
-    #: Rows of `SCAN_SCHEMA`.
+    #: Rows of `SCAN_SCHEMA` in `scan_columns`.
     objects: pa.RecordBatch
     #: Directories that were not looked into.
     directories: tuple[str, ...] = ()
@@ -113,15 +102,3 @@ _Piece = tuple["Iterator[Scanned]", Scanned | None]
 
 def _next_of(pieces: Iterator[Scanned]) -> _Piece:
     return pieces, next(pieces, None)
-
-
-def batch_of_objects(objects: Iterable[ObjectInfo]) -> pa.RecordBatch:
-    """Make a batch of a few objects."""
-    found = list(objects)
-    columns = [
-        pa.array([info.key for info in found], pa.string()),
-        pa.array([info.bytes for info in found], pa.int64()),
-        pa.array([info.modified_at for info in found], SCAN_SCHEMA.field("modified_at").type),
-        pa.array([False] * len(found), pa.bool_()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCAN_SCHEMA)

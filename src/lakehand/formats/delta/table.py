@@ -16,11 +16,11 @@ from lakehand.formats.delta.commits import commit, create
 from lakehand.formats.delta.commits.evolution import evolve
 from lakehand.formats.delta.commits.head import Head
 from lakehand.formats.delta.commits.heads import Heads
+from lakehand.formats.delta.files.context import WriteContext
 from lakehand.formats.delta.files.dropped_columns import hold_dropped_columns
 from lakehand.formats.delta.files.grouping import partition_keys
 from lakehand.formats.delta.files.row_rules import require_deletion
 from lakehand.formats.delta.files.survey import survey_files
-from lakehand.formats.delta.files.writer import WriteContext
 from lakehand.formats.delta.log import history
 from lakehand.formats.delta.log.file_table import file_keys
 from lakehand.formats.delta.log.file_versions import file_versions

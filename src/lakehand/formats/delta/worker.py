@@ -20,13 +20,14 @@ from lakehand.formats.delta.files.change_data import (
     feeds_changes,
     write_changes,
 )
+from lakehand.formats.delta.files.context import WriteContext, output_directory
 from lakehand.formats.delta.files.copier import copy_files
 from lakehand.formats.delta.files.new_rows import NewFiles
 from lakehand.formats.delta.files.reader import ReadRequest, SourceFile, read_rows
 from lakehand.formats.delta.files.refresh import Refresher
 from lakehand.formats.delta.files.scanner import open_scanner
 from lakehand.formats.delta.files.staged_footers import staged_difference
-from lakehand.formats.delta.files.writer import WriteContext, output_directory, write_files
+from lakehand.formats.delta.files.writer import write_files
 from lakehand.formats.delta.protocol.arrow_types import to_arrow
 from lakehand.formats.delta.protocol.clustering import order_mark
 from lakehand.formats.delta.protocol.type_changes import check_type_changes

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakehand.formats.delta.files.new_rows import NewFiles
-from lakehand.formats.delta.files.writer import WriteContext, write_files
+from lakehand.formats.delta.files.writer import write_files
 from lakehand.formats.delta.protocol.schema import PrimitiveType, StructField, StructType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lakehand.formats.delta.files.context import WriteContext
     from lakehand.formats.rows import RowChange
     from lakehand.formats.worker import WriteSpec
     from lakehand.model.work import DataFile, StagedFile

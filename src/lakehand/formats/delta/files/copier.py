@@ -6,10 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import lakehand
+from lakehand.formats.delta.files.context import (
+    CODEC_PROPERTY,
+    ROW_ID_PROPERTY,
+    ROW_VERSION_PROPERTY,
+    output_directory,
+    partition_values_of,
+)
 from lakehand.formats.delta.files.merged_statistics import merge_statistics
-from lakehand.formats.delta.files.row_identity import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
-from lakehand.formats.delta.files.slice_statistics import slice_statistics
-from lakehand.formats.delta.files.writer import output_directory, partition_values_of
 from lakehand.formats.worker import CopiedFile, NotCopyable
 from lakehand.model.work import StagedFile
 from lakehand.parquet.bounds import leaf_bounds
@@ -28,8 +32,8 @@ from lakehand.parquet.leaves import leaves
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakehand.formats.delta.files.context import WriteContext
     from lakehand.formats.delta.files.statistics_rules import StatisticsRules
-    from lakehand.formats.delta.files.writer import WriteContext
     from lakehand.model.work import DataFile
     from lakehand.parquet.copyable import CopyClass
     from lakehand.parquet.footer import Footer
@@ -37,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["copy_files", "why_not_copyable", "why_not_of_class", "why_not_of_file"]
 
 _PARALLEL_READS = 16
-_CODEC_PROPERTY = "delta.parquet.compression.codec"
 #: A file of several codecs, or of none, is no pattern for new ones.
 _KEPT_CODECS = frozenset(CODECS) - {"uncompressed"}
 
@@ -90,7 +93,7 @@ def why_not_of_class(context: WriteContext, found: CopyClass) -> str | None:
         return "new files must hold partition columns, and old ones need not have them"
     if found.codec not in _KEPT_CODECS:
         return f"the files are {found.codec}, and new ones are not"
-    wanted = context.configuration.get(_CODEC_PROPERTY, found.codec).lower()
+    wanted = context.configuration.get(CODEC_PROPERTY, found.codec).lower()
     if found.codec != wanted:
         return f"the files are {found.codec}, and new ones are to be {wanted}"
     return None
@@ -163,4 +166,6 @@ def _statistics(file: DataFile, source: Source, rules: StatisticsRules) -> str |
     text: str | None = file.native["add"].get("stats")
     if source.rows == source.footer.rows:
         return text
+    from lakehand.formats.delta.files.slice_statistics import slice_statistics  # loads Arrow
+
     return slice_statistics(text, source.footer, source.chosen, rules, rows=source.rows)

@@ -16,7 +16,7 @@ from lakehand.parquet.reading import open_file
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakehand.formats.delta.files.writer import WriteContext
+    from lakehand.formats.delta.files.context import WriteContext
 
 __all__ = ["hold_dropped_columns"]
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import SchemaMismatchError
-from lakehand.formats.delta.files.writer import FileSeries, layout_of, output_directory
+from lakehand.formats.delta.files.context import output_directory
+from lakehand.formats.delta.files.writer import FileSeries, layout_of
 from lakehand.formats.delta.protocol.partition_values import format_partition_value
 from lakehand.formats.delta.protocol.schema import PrimitiveType, physical_name
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
-    from lakehand.formats.delta.files.writer import WriteContext
+    from lakehand.formats.delta.files.context import WriteContext
     from lakehand.formats.delta.protocol.schema import StructField
     from lakehand.formats.worker import WriteSpec
     from lakehand.model.work import StagedFile

@@ -20,7 +20,7 @@ from lakehand.parquet.facts import read_facts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakehand.formats.delta.files.writer import WriteContext
+    from lakehand.formats.delta.files.context import WriteContext
     from lakehand.model.work import DataFile
     from lakehand.parquet.facts import FileFacts
 

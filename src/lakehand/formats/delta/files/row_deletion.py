@@ -21,7 +21,7 @@ from lakehand.model.work import StagedFile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakehand.formats.delta.files.writer import WriteContext
+    from lakehand.formats.delta.files.context import WriteContext
     from lakehand.formats.rows import Positions
     from lakehand.model.work import DataFile
 

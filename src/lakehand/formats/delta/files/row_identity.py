@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehand.formats.delta.files.context import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.files.projection import named
 from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
 
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from lakehand.parquet.columns import FileColumn
 
 __all__ = ["IDENTITY_FIELDS", "PLACE_FIELDS", "RowIdentity", "places"]
-
-ROW_ID_PROPERTY = "delta.rowTracking.materializedRowIdColumnName"
-ROW_VERSION_PROPERTY = "delta.rowTracking.materializedRowCommitVersionColumnName"
 
 IDENTITY_FIELDS = (pa.field(ROW_ID, pa.int64()), pa.field(ROW_VERSION, pa.int64()))
 PLACE_FIELDS = (pa.field(FILE_NUMBER, pa.int32()), pa.field(POSITION, pa.int64()))

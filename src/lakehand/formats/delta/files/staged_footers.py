@@ -18,7 +18,7 @@ from lakehand.parquet.recoded_calendar import RecodedCalendar
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakehand.formats.delta.files.writer import WriteContext
+    from lakehand.formats.delta.files.context import WriteContext
     from lakehand.model.work import DataFile, StagedFile
     from lakehand.parquet.columns import FileColumn
     from lakehand.storage import Store

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakehand.errors import LakehandError
+from lakehand.formats.delta.files.context import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.files.copier import why_not_of_file
 from lakehand.formats.delta.files.file_schema import file_schema
-from lakehand.formats.delta.files.row_identity import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.survey import SURVEY_SCHEMA
 from lakehand.parquet.ancient import may_hold_ancient_values
@@ -29,7 +29,7 @@ from lakehand.parquet.recoded_calendar import recoded_calendar_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakehand.formats.delta.files.writer import WriteContext
+    from lakehand.formats.delta.files.context import WriteContext
     from lakehand.parquet.copyable import CopyClass
     from lakehand.parquet.footer import Footer
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import SchemaMismatchError, UnknownColumnError, ValidationError
+from lakehand.formats.delta.files.context import (
+    CODEC_PROPERTY,
+    ROW_ID_PROPERTY,
+    ROW_VERSION_PROPERTY,
+    output_directory,
+    partition_values_of,
+)
 from lakehand.formats.delta.files.file_schema import file_schema
-from lakehand.formats.delta.files.known_facts import KnownFacts
-from lakehand.formats.delta.files.placement import partition_directory
-from lakehand.formats.delta.files.statistics_rules import statistics_rules
 from lakehand.formats.delta.files.written_statistics import WrittenStatistics
-from lakehand.formats.delta.protocol.clustering import clustering_columns
 from lakehand.formats.delta.protocol.schema import (
-    MappingMode,
     PrimitiveType,
-    StructType,
     leaves,
-    mapping_mode,
     physical_name,
 )
 from lakehand.formats.delta.protocol.type_changes import has_dates_made_timestamps
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakehand.formats.delta.files.statistics_rules import StatisticsRules
-    from lakehand.formats.delta.log.snapshot import DeltaState
-    from lakehand.formats.delta.protocol.schema import StructField
+    from lakehand.formats.delta.files.context import WriteContext
     from lakehand.formats.worker import WriteSpec
     from lakehand.model.order import Term
     from lakehand.model.work import DataFile
@@ -48,81 +46,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FileSeries",
-    "WriteContext",
     "layout_of",
-    "output_directory",
-    "partition_values_of",
     "write_files",
 ]
 
-_ROW_TRACKING = "delta.enableRowTracking"
-_ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
-_ROW_VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
-_CODEC_PROPERTY = "delta.parquet.compression.codec"
 _FORMAT_PROPERTY = "delta.parquet.format.version"
-_MATERIALIZE_FEATURE = "materializePartitionColumns"
 _DEFAULT_CODEC, _ZSTD_LEVEL = "zstd", 1
 _CODEC_NAMES = {"uncompressed": "none", "lz4_raw": "lz4", "lz4raw": "lz4"}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WriteContext:
-    """What a task must know of a table to write files for it. Picklable."""
-
-    store: Store
-    schema: StructType
-    partition_columns: tuple[str, ...]
-    configuration: Mapping[str, str]
-    writer_features: frozenset[str]
-    #: Physical paths.
-    clustering_columns: tuple[tuple[str, ...], ...] = ()
-    footers: KnownFacts = field(default_factory=KnownFacts, compare=False, repr=False)
-
-    @classmethod
-    def of(cls, state: DeltaState) -> Self:
-        return cls(
-            store=state.store,
-            schema=state.schema,
-            partition_columns=tuple(state.metadata.partition_columns),
-            configuration=dict(state.metadata.configuration),
-            writer_features=frozenset(state.protocol.writer_features or ()),
-            clustering_columns=clustering_columns(state.domains),
-        )
-
-    @property
-    def mode(self) -> MappingMode:
-        return mapping_mode(self.configuration)
-
-    @property
-    def tracks_rows(self) -> bool:
-        """Whether rows have an identity that must survive when they move to another file."""
-        return self.configuration.get(_ROW_TRACKING, "false").lower() == "true"
-
-    def statistics_rules(self) -> StatisticsRules:
-        return statistics_rules(
-            self.schema,
-            self.configuration,
-            mode=self.mode,
-            partition_columns=self.partition_columns,
-            clustering_columns=self.clustering_columns,
-            writer_features=self.writer_features,
-        )
-
-    def partition_fields(self) -> list[StructField]:
-        found = [self.schema.find(name) for name in self.partition_columns]
-        return [column for column in found if column is not None]
-
-    @property
-    def holds_partition_columns(self) -> bool:
-        """Whether new files must hold partition columns beside the others."""
-        return _MATERIALIZE_FEATURE in self.writer_features
-
-    def data_fields(self) -> list[StructField]:
-        """Return the columns that files hold."""
-        if self.holds_partition_columns:
-            return list(self.schema.fields)
-        names = {name.lower() for name in self.partition_columns}
-        return [column for column in self.schema.fields if column.name.lower() not in names]
 
 
 def write_files(
@@ -163,44 +93,6 @@ def _with_one_calendar(
     if not (calendar.modern_values_only or with_clocks):
         return batches
     return refuse_ancient_values(batches, with_clocks=with_clocks)
-
-
-def output_directory(
-    context: WriteContext,
-    like: Sequence[DataFile],
-    partition_values: Mapping[str, str | None] | None = None,
-) -> str:
-    """Return the directory that `write_files` writes into."""
-    return partition_directory(
-        context.partition_fields(),
-        partition_values_of(context, like, partition_values),
-        mode=context.mode,
-        configuration=context.configuration,
-    )
-
-
-def partition_values_of(
-    context: WriteContext,
-    like: Sequence[DataFile],
-    given: Mapping[str, str | None] | None = None,
-) -> dict[str, str | None]:
-    """Return the raw partition values, exactly as the files before spelled them.
-
-    A value that is left out is null, and is spelled out from now on.
-    """
-    names = {physical_name(column, mode=context.mode) for column in context.partition_fields()}
-    spelled: list[dict[str, Any]] = [
-        dict.fromkeys(sorted(names)) | (file.native["add"].get("partitionValues") or {})
-        for file in like
-    ]
-    values = spelled[0] if spelled else dict(given or {})
-    if any(other != values for other in spelled):
-        raise SchemaMismatchError("files of different partitions cannot become one file")
-    if set(values) != names:
-        raise SchemaMismatchError(
-            f"partition values are given for {sorted(values)}, and needed for {sorted(names)}"
-        )
-    return values
 
 
 def layout_of(
@@ -254,7 +146,7 @@ def _bloom_columns(context: WriteContext, names: Sequence[str]) -> tuple[str, ..
 
 
 def _codec(context: WriteContext, spec: WriteSpec, facts: Sequence[FileFacts]) -> str:
-    asked = spec.codec or context.configuration.get(_CODEC_PROPERTY)
+    asked = spec.codec or context.configuration.get(CODEC_PROPERTY)
     if asked is None:
         return dominant_codec(facts) or _DEFAULT_CODEC
     return _CODEC_NAMES.get(asked.lower(), asked.lower())
@@ -365,7 +257,7 @@ class FileSeries:
 
 def _identity_columns(context: WriteContext, names: Sequence[str]) -> list[tuple[str, str]]:
     """Return under which names the file keeps the identity of rows, where batches have one."""
-    properties = {ROW_ID: _ROW_ID_COLUMN, ROW_VERSION: _ROW_VERSION_COLUMN}
+    properties = {ROW_ID: ROW_ID_PROPERTY, ROW_VERSION: ROW_VERSION_PROPERTY}
     present = {name: key for name, key in properties.items() if name in names}
     if present:
         # A column of the table's own would be written in the place of what rows are known by.

@@ -16,7 +16,7 @@ from lakehand.formats.delta.protocol.actions import dv_id
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
 from lakehand.formats.delta.protocol.schema import mapping_mode, physical_name
-from lakehand.model.snapshot import FILE_COLUMNS
+from lakehand.model.file_columns import FILE_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

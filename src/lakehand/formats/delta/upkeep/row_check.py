@@ -20,8 +20,8 @@ from lakehand.formats.delta.upkeep.stated_statistics import wrong_statistics
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from lakehand.formats.delta.files.context import WriteContext
     from lakehand.formats.delta.files.statistics_rules import StatisticsRules
-    from lakehand.formats.delta.files.writer import WriteContext
     from lakehand.model.verification import Finding
     from lakehand.model.work import DataFile
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakehand.errors import CorruptLogError
-from lakehand.model.snapshot import FILE_COLUMNS
+from lakehand.model.file_columns import FILE_COLUMNS
 from lakehand.model.work import DataFile
 
 if TYPE_CHECKING:

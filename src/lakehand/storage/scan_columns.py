@@ -1,0 +1,81 @@
+"""Listings as columns of Arrow, apart from those who only read and write objects."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from lakehand.errors import UnsafePathError
+from lakehand.storage.scanning import Scanned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lakehand.storage.objects import ObjectInfo
+    from lakehand.storage.tree_listing import Listing
+
+__all__ = ["SCAN_SCHEMA", "batch_of_objects", "scanned"]
+
+SCAN_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("modified_at", pa.timestamp("us", "UTC"), nullable=False),
+        #: What a writer that died left half written, where a store has such a thing.
+        pa.field("unfinished", pa.bool_(), nullable=False),
+    ]
+)
+
+
+def batch_of_objects(objects: Iterable[ObjectInfo]) -> pa.RecordBatch:
+    """Make a batch of a few objects."""
+    found = list(objects)
+    columns = [
+        pa.array([info.key for info in found], pa.string()),
+        pa.array([info.bytes for info in found], pa.int64()),
+        pa.array([info.modified_at for info in found], SCAN_SCHEMA.field("modified_at").type),
+        pa.array([False] * len(found), pa.bool_()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCAN_SCHEMA)
+
+
+def scanned(root: str, found: Listing, *, is_unfinished: Callable[[str], bool]) -> Scanned:
+    """Return a listing as columns of Arrow.
+
+    Links that leave the root are no part of it. One that stays inside gives a file two names, of
+    which others may know the other: UnsafePathError.
+    """
+    for link in found.links:
+        _refuse_inside(root, link)
+    count = len(found)
+    ends, keys = pa.py_buffer(found.ends.tobytes()), pa.py_buffer(bytes(found.keys))
+    modified_at = SCAN_SCHEMA.field("modified_at").type
+    columns = [
+        pa.StringArray.from_buffers(count, ends, keys),
+        pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(found.sizes.tobytes())]),
+        pa.Array.from_buffers(modified_at, count, [None, pa.py_buffer(found.modified.tobytes())]),
+        _unfinished(found, is_unfinished),
+    ]
+    objects = pa.RecordBatch.from_arrays(columns, schema=SCAN_SCHEMA)
+    return Scanned(objects=objects, directories=tuple(found.directories))
+
+
+def _unfinished(found: Listing, is_unfinished: Callable[[str], bool]) -> pa.Array:
+    flags = np.zeros(len(found), bool)
+    for place in found.hidden:
+        key = found.keys[found.ends[place] : found.ends[place + 1]].decode()
+        flags[place] = is_unfinished(key.rpartition("/")[2])
+    return pa.array(flags)
+
+
+def _refuse_inside(root: str, link: str) -> None:
+    target = os.path.realpath(link)
+    if target == root or target.startswith(root.rstrip("/") + "/"):
+        raise UnsafePathError(
+            f"{link} is a symbolic link to {target}, so a file of {root} has two names",
+            path=link,
+            hint="put the file itself in place of the link: nobody can tell who uses which name",
+        )
