@@ -68,6 +68,14 @@ def note_start(payload: dict[str, Any]) -> dict[str, Any]:
     return {"number": payload["number"]}
 
 
+def wait_with_files(payload: dict[str, Any]) -> dict[str, Any]:
+    """Wait with a file on local disk that goes when the task ends."""
+    with tempfile.TemporaryDirectory(dir=payload["folder"]) as directory:
+        (Path(directory) / "file").write_text("rows")
+        time.sleep(600)
+    return {}
+
+
 def refuse_odd_numbers(payload: dict[str, Any]) -> dict[str, Any]:
     if payload["number"] % 2:
         message = f"{payload['number']} is odd"

@@ -113,3 +113,32 @@ def test_a_worker_that_waits_in_vain_ends(monkeypatch):
     first = run_one()["pid"]
     assert ends_soon(first)
     assert run_one()["pid"] != first
+
+
+WAITING = """
+import sys
+from lakehand.engine import LocalRunner
+from support import tasks
+LocalRunner(parallelism=1).run(tasks.wait_with_files, [{"folder": sys.argv[1]}])
+"""
+
+
+@pytest.mark.parametrize("killed_by", [signal.SIGINT, signal.SIGKILL])
+def test_a_worker_that_nobody_waits_for_leaves_no_files(tmp_path, killed_by):
+    driver = subprocess.Popen(
+        [sys.executable, "-c", WAITING, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stderr=subprocess.DEVNULL,
+    )
+    wait_until(lambda: list(tmp_path.rglob("file")))
+    driver.send_signal(killed_by)
+    driver.wait()
+
+    wait_until(lambda: not list(tmp_path.iterdir()))
+
+
+def wait_until(happened) -> None:
+    deadline = time.monotonic() + 20
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -12,8 +12,10 @@ import json
 import os
 import pickle
 import queue
+import signal
 import tempfile
 import threading
+import time
 from functools import lru_cache
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
@@ -31,10 +33,13 @@ FUNCTION, PAYLOAD, STOP = b"f", b"p", b"s"
 #: What a worker is told after a run, and before another one; the latter it answers.
 PARK, TAKE = b"w", b"t"
 _PARKED_SECONDS = 20.0
+#: How long it may take to delete what lies on local disk when nobody waits for it any more.
+_LAST_SECONDS = 1.0
 
 
 def main(descriptor: int) -> None:
     leave_pandas_out()
+    signal.signal(signal.SIGTERM, _leave)
     connection = Connection(descriptor)
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
@@ -74,7 +79,14 @@ def _receive(connection: Connection, inbox: queue.SimpleQueue[bytes]) -> None:
         while True:
             inbox.put(connection.recv_bytes())
     except (EOFError, OSError):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_LAST_SECONDS)
         os._exit(1)
+
+
+def _leave(*_: object) -> None:
+    """End as by an exception: whoever has files on local disk deletes them on the way out."""
+    raise SystemExit(1)
 
 
 def _answer(function: bytes, payload: str, *, cores: int) -> dict[str, Any]:
