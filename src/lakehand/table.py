@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.assess.advice_verbs import AdviceVerbs
 from lakehand.assess.inspect import Inspection, inspect_snapshot
 from lakehand.assess.verbs import SoundnessVerbs
-from lakehand.clustering import OrderingVerbs
+from lakehand.due.verbs import MaintenanceVerbs
 from lakehand.errors import ValidationError
 from lakehand.formats.registry import detect_format, load_format
 from lakehand.model.moments import one_moment
@@ -15,13 +15,13 @@ from lakehand.model.order import column_names
 from lakehand.observe.clock import SystemClock
 from lakehand.retention.upkeep_verbs import UpkeepVerbs
 from lakehand.retention.verbs import RetentionVerbs
+from lakehand.rewriting_verbs import RewritingVerbs
 from lakehand.rows.verbs import RowVerbs
 from lakehand.settings import Settings
 from lakehand.sink.spark_verbs import SparkVerbs
 from lakehand.sink.verbs import WriteVerbs
 from lakehand.storage import open_store
 from lakehand.storage.location import path_to_url
-from lakehand.upkeep import MaintenanceVerbs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,14 +33,8 @@ if TYPE_CHECKING:
     from lakehand.assess.checkup import HealthReport
     from lakehand.formats.base import FormatTable
     from lakehand.model.history import Difference, HistoryEntry
-    from lakehand.model.order import Curve
-    from lakehand.model.purging import PurgeReport
-    from lakehand.model.reports import CheckpointReport, OperationReport, StatisticsReport
+    from lakehand.model.reports import CheckpointReport
     from lakehand.model.snapshot import Snapshot
-    from lakehand.observe import OnProgress
-    from lakehand.planning.plan import Plan
-    from lakehand.planning.restriction import FileFilter
-    from lakehand.rewrite.prepare import Planned, Request, RewriteOperation
 
 __all__ = ["Table", "check_health", "create_table", "open_table"]
 
@@ -111,8 +105,8 @@ def check_health(
 class Table(
     AdviceVerbs,
     MaintenanceVerbs,
-    OrderingVerbs,
     RetentionVerbs,
+    RewritingVerbs,
     RowVerbs,
     UpkeepVerbs,
     SoundnessVerbs,
@@ -236,135 +230,6 @@ class Table(
         from lakehand.retention.log_upkeep import checkpoint
 
         return checkpoint(self._handle, version=version)
-
-    def plan(
-        self,
-        *,
-        operation: RewriteOperation | None = None,
-        by: str | Sequence[str] = (),
-        curve: Curve = "hilbert",
-        full: bool = False,
-        where: str | None = None,
-        file_filter: FileFilter | None = None,
-        automatic: bool = False,
-        **settings: Any,
-    ) -> Plan:
-        """Say what `compact` would rewrite, why, and what it would cost. Writes nothing.
-
-        With `by`, `full` or `operation="cluster"` it says that of `cluster`, and what queries would
-        have of it. The arguments are those of the verb, which takes the plan as `plan=`, at once or
-        later.
-        """
-        from lakehand.rewrite.prepare import plan_request
-
-        request = plan_request(
-            operation,
-            by=by,
-            curve=curve,
-            full=full,
-            where=where,
-            file_filter=file_filter,
-            automatic=automatic,
-        )
-        return self.planned(request, **settings).plan
-
-    def planned(self, request: Request, **settings: Any) -> Planned:
-        """Return a plan with the snapshot it was made from and the reason of every file."""
-        from lakehand.rewrite.layout_forecast import forecast_layout
-        from lakehand.rewrite.prepare import make_plan
-        from lakehand.rewrite.rehearsal import rehearse
-
-        planned = make_plan(self._handle, self._settings.with_call(settings), request)
-        return forecast_layout(rehearse(planned))
-
-    def compact(
-        self,
-        *,
-        where: str | None = None,
-        file_filter: FileFilter | None = None,
-        plan: Plan | None = None,
-        automatic: bool = False,
-        sort_by: str | Sequence[str] = (),
-        recompute_statistics: bool = False,
-        dry_run: bool = False,
-        on_progress: OnProgress | None = None,
-        **settings: Any,
-    ) -> OperationReport:
-        """Rewrite small files, and files with deleted rows, into files of the target size.
-
-        Every group of files is proved to hold the same rows before anything is committed.
-
-        `where` is a condition in SQL that metadata can decide for every file; `file_filter` is a
-        function from the table of files to one boolean a file; `plan` is what `plan` returned,
-        to be carried out as it is. `automatic` is for schedules: partitions that are being written
-        to are left alone. `sort_by` puts the rows of every group in order, for example
-        "a DESC, b". `recompute_statistics` then does what `statistics` does, in a commit of
-        its own. Raising from `on_progress` stops the work; the table is then as it was. Further
-        keywords are settings, for this call only.
-        """
-        from lakehand.maintain import compact, compact_and_refresh
-        from lakehand.rewrite.prepare import Request
-
-        verb = compact_and_refresh if recompute_statistics else compact
-        return verb(
-            self._handle,
-            settings=self._settings.with_call(settings),
-            request=Request(
-                where=where,
-                file_filter=file_filter,
-                plan=plan,
-                automatic=automatic,
-                by=sort_by,
-            ),
-            spark=self._spark,
-            dry_run=dry_run,
-            on_progress=on_progress,
-        )
-
-    def purge(
-        self, *, dry_run: bool = False, on_progress: OnProgress | None = None, **settings: Any
-    ) -> PurgeReport:
-        """Take rows that were deleted out of the files, then vacuum; for requests to erase.
-
-        The report says where those rows still are and when the last file with them can be gone.
-        Further keywords are settings, for this call only.
-        """
-        from lakehand.purge import purge
-
-        return purge(
-            self._handle,
-            settings=self._settings.with_call(settings),
-            spark=self._spark,
-            dry_run=dry_run,
-            on_progress=on_progress,
-        )
-
-    def statistics(
-        self,
-        *,
-        where: str | None = None,
-        full: bool = False,
-        dry_run: bool = False,
-        on_progress: OnProgress | None = None,
-        **settings: Any,
-    ) -> StatisticsReport:
-        """Compute the statistics of files anew where they are missing or incomplete.
-
-        No file is written: the table gets another entry for the same files, with which readers skip
-        those that cannot hold what they look for. `full` does it for all files; `where` is a
-        condition in SQL that metadata can decide for every file. Further keywords are settings, for
-        this call only.
-        """
-        from lakehand.rewrite.statistics import StatisticsRequest, recompute_statistics
-
-        return recompute_statistics(
-            self._handle,
-            settings=self._settings.with_call(settings),
-            request=StatisticsRequest(where=where, full=full),
-            spark=self._spark,
-            dry_run=dry_run,
-            on_progress=on_progress,
-        )
 
     def transactions(self) -> Mapping[str, int]:
         """Return the newest version of every application that writes exactly once."""

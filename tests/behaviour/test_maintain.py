@@ -11,7 +11,7 @@ import pytest
 
 import lakehand
 from lakehand.cli.main import run
-from lakehand.due import STEPS, maintain
+from lakehand.due.maintain import STEPS, maintain
 from lakehand.errors import ValidationError
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.registry import load_format

@@ -82,7 +82,7 @@ def test_upkeep_that_fails_fails_no_commit(place, monkeypatch):
     def fail(*_arguments, **_options):
         raise RuntimeError("no room for a compaction")
 
-    monkeypatch.setattr("lakehand.due.compact", fail)
+    monkeypatch.setattr("lakehand.due.steps.compact", fail)
     with DeltaSink(place, writer_id="w", **ON) as sink:
         write_epochs(sink, 6)
         context = sink._opened_context
@@ -99,7 +99,7 @@ def test_a_sink_that_is_closed_in_haste_stops_what_is_under_way(place, monkeypat
         while True:
             on_progress(None)
 
-    monkeypatch.setattr("lakehand.due.compact", endless)
+    monkeypatch.setattr("lakehand.due.steps.compact", endless)
     sink = DeltaSink(place, writer_id="w", **ON).open()
     write_epochs(sink, 5)
     assert begun.wait(20)

@@ -99,7 +99,7 @@ class Upkeep:
         return bool(is_late or self._commits >= settings["maintenance_commits"])
 
     def _compact(self) -> None:
-        from lakehand.due import rewrite_if_due
+        from lakehand.due.steps import rewrite_if_due
 
         report = rewrite_if_due(
             self._target.handle,
@@ -125,7 +125,7 @@ class Upkeep:
         return wishes
 
     def _vacuum(self) -> None:
-        from lakehand.due import vacuum_if_due
+        from lakehand.due.steps import vacuum_if_due
 
         report = vacuum_if_due(
             self._target.handle,

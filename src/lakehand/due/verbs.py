@@ -38,7 +38,7 @@ class MaintenanceVerbs:
         reported, and the others are taken all the same. Further keywords are settings, for this
         call only.
         """
-        from lakehand.due import maintain
+        from lakehand.due.maintain import maintain
 
         return maintain(
             self._handle,
