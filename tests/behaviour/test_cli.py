@@ -161,14 +161,15 @@ OPERATION_FIELDS = {
     "plan_ms", "read_ms", "write_ms", "prove_ms", "commit_ms", "methods", "groups", "proof",
     "retries", "files_skipped_large_enough", "average_file_bytes", "rows_per_second",
     "bytes_per_second", "strategy", "bin_packing_efficiency", "partitions_compacted", "skip_reason",
-    "remaining", "forecast",
+    "remaining", "forecast", "ran_on",
 }  # fmt: skip
 
 
 def test_compact_json_has_the_promised_fields_and_the_rows_stay(lakehand, table):
     before = read_sorted(table)
-    report = document(lakehand("compact", table, "--engine", "local", "--json"))
+    report = document(lakehand("compact", table, "--json"))
     assert report.keys() >= OPERATION_FIELDS
+    assert report["ran_on"] == "local"
     assert (report["outcome"], report["version"]) == ("committed", 6)
     assert (report["files_before"], report["files_after"]) == (12, 2)
     assert report["rows_read"] == report["rows_written"] == report["proof"]["rows"] == 60
@@ -246,9 +247,11 @@ NO_SPARK = """
 import sys
 from lakehand.cli.main import run
 for command, *options in (
-    ["compact", "--engine", "local"],
+    ["compact"],
     ["verify", "--deep", "--all"],
     ["statistics", "--full"],
+    ["cluster", "--by", "id", "--full"],
+    ["deduplicate", "--key", "id"],
     ["vacuum", "--engine", "spark"],
 ):
     assert run([command, sys.argv[1], *options, "--json"]) == 0, command
@@ -256,7 +259,7 @@ assert "pyspark" not in sys.modules
 """
 
 
-def test_small_tables_are_verified_and_vacuumed_without_spark(table):
+def test_no_spark_is_started_for_a_small_table(table):
     command = [sys.executable, "-c", NO_SPARK, str(table)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
