@@ -15,6 +15,7 @@ from lakehand.errors import CommitConflictError, RefusedError, ValidationError
 from lakehand.formats.lance.table import LanceTable
 from lakehand.observe.clock import ManualClock
 from lakehand.observe.steps import Step, listen
+from lakehand.retention import garbage
 from lakehand.retention.vacuum import vacuum
 from lakehand.runs import Run
 from lakehand.runs.leftovers import note_written
@@ -132,6 +133,78 @@ def test_a_tag_keeps_its_version_and_is_named_as_what_holds_bytes_back(path):
     ]
     assert report.kept.pinned > 0
     assert lance.dataset(path, version="golden").count_rows() == 3 * ROWS
+
+
+@pytest.mark.parametrize("batches", [0, 2])
+def test_a_tag_that_is_made_while_files_go_is_heard(path, monkeypatch, batches):
+    """Two go at a time, the manifests of the newest versions first."""
+    monkeypatch.setattr(garbage, "FILES_AT_A_TIME", 2)
+    before = lance.dataset(path)
+    for number in range(5):
+        lance.write_dataset(some_rows(9000 + number, 1), path, mode="append")
+    compact_lance(path)
+    rows, needed, seen = before.to_table(), needed_by(path, before.version), []
+    assert any(key.startswith("_deletions/") for key in needed)
+
+    def tag(step):
+        if step is (Step.VACUUM_DELETING if batches else Step.VACUUM_ANNOUNCED):
+            seen.append(step)
+            if len(seen) == max(1, batches):
+                lance.dataset(path).tags.create("late", before.version)
+
+    listen(tag)
+    try:
+        report = vacuum_later(path)
+    finally:
+        listen(None)
+
+    assert report.files_deleted > 2 * batches
+    assert needed <= stored(path)
+    assert lance.dataset(path, version="late").to_table() == rows
+
+
+@pytest.mark.parametrize("files_at_a_time", [2, 1000])
+def test_every_version_that_can_be_opened_has_all_of_its_files_while_others_go(
+    path, monkeypatch, files_at_a_time
+):
+    monkeypatch.setattr(garbage, "FILES_AT_A_TIME", files_at_a_time)
+    compact_lance(path)
+    seen = []
+
+    def look(step):
+        if step is Step.VACUUM_DELETING:
+            known = lance.dataset(path).tracked_files().read_all()["path"].to_pylist()
+            seen.append(set(known) <= stored(path))
+
+    listen(look)
+    try:
+        vacuum_later(path)
+    finally:
+        listen(None)
+
+    assert len(seen) > 1
+    assert all(seen)
+
+
+def test_what_killed_writers_of_lance_had_begun_goes_when_it_is_old(path):
+    newest = max(lance.dataset(path).versions(), key=lambda entry: entry["version"])["version"]
+    begun = (
+        "data/.tmpNm8zrW",
+        "data/1001.lance#1",
+        "_transactions/7-a.txn#2",
+        f"_versions/{newest + 1}.manifest#1",
+    )
+    for key in begun:
+        (Path(path) / key).write_bytes(b"begun")
+    others = ("data/.tmpfile.txt", "data/#1", "_versions/notes#1")
+    for key in others:
+        (Path(path) / key).write_bytes(b"somebody's")
+
+    vacuum_later(path, days=0)
+    assert {*begun, *others} <= stored(path)
+    vacuum_later(path)
+    assert not stored(path) & {*begun}
+    assert stored(path) >= {*others}
 
 
 def test_the_screen_names_the_tag(path, capsys):

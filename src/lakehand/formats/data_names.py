@@ -13,6 +13,11 @@ __all__ = ["DataNames"]
 class DataNames(Protocol):
     """Tells files of rows from everything else in a table's root."""
 
+    @property
+    def first_to_go(self) -> str | None:
+        """Directory of files that name others: without these nobody looks for those any more."""
+        ...
+
     def is_data(self, keys: pa.Array) -> pa.BooleanArray:
         """Say of each key whether it can be a file of rows, or belongs to one."""
         ...

@@ -45,8 +45,11 @@ class Garbage:
     part of it that goes now.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, *, first_to_go: str | None = None
+    ) -> None:
         self._connection = connection
+        self._first_to_go = first_to_go
         for name in ("listed", "doomed", "checksums"):
             connection.execute(
                 f"CREATE TEMP TABLE {name} (key VARCHAR, bytes BIGINT, modified_at TIMESTAMPTZ)"
@@ -55,6 +58,8 @@ class Garbage:
         connection.execute("CREATE TEMP TABLE going (key VARCHAR, bytes BIGINT, place BIGINT)")
         self._ordered: int | None = None
         self._place = 0
+        #: Where those end that go before all others.
+        self._firsts = 0
         self._has_checksums = False
         self.files_scanned = 0
         self.files_ignored = 0
@@ -177,13 +182,16 @@ class Garbage:
     def next_doomed(self) -> pa.Table:
         """Take some files out of what is doomed, by their keys; no rows when there are no more.
 
-        They are put in order once: what is kept later leaves gaps.
+        They are put in order once: what is kept later leaves gaps. None goes together with those
+        that go first, because the files of one call go in any order.
         """
         if self._ordered is None:
             self._ordered = self._put_in_order()
         while self._place < self._ordered:
-            span = [self._place, self._place + FILES_AT_A_TIME]
-            self._place += FILES_AT_A_TIME
+            end = self._place + FILES_AT_A_TIME
+            end = min(end, self._firsts) if self._place < self._firsts else end
+            span = [self._place, end]
+            self._place = end
             chosen = self._connection.sql(
                 "SELECT key, bytes FROM going WHERE place >= ? AND place < ? ORDER BY place",
                 params=span,
@@ -200,8 +208,15 @@ class Garbage:
             ).to_arrow_table()
 
     def _put_in_order(self) -> int:
+        first = f"{self._first_to_go}/" if self._first_to_go else ""
+        is_first = "($first <> '' AND starts_with(key, $first))"
+        ((self._firsts,),) = self._connection.execute(
+            f"SELECT count(*) FROM doomed WHERE {is_first}", {"first": first}
+        ).fetchall()
         self._connection.execute(
-            "INSERT INTO going SELECT key, bytes, row_number() OVER (ORDER BY key) - 1 FROM doomed"
+            "INSERT INTO going SELECT key, bytes,"
+            f" row_number() OVER (ORDER BY {is_first} DESC, key) - 1 FROM doomed",
+            {"first": first},
         )
         self._connection.execute("DELETE FROM doomed")
         ((count,),) = self._connection.execute("SELECT count(*) FROM going").fetchall()
@@ -230,10 +245,10 @@ class Garbage:
 
 
 @contextmanager
-def open_garbage() -> Iterator[Garbage]:
-    """Open an empty list of files."""
+def open_garbage(*, first_to_go: str | None = None) -> Iterator[Garbage]:
+    """Open an empty list of files; those in the directory `first_to_go` go before all others."""
     with lease({"memory_limit": _MEMORY_LIMIT}) as connection:
-        yield Garbage(connection)
+        yield Garbage(connection, first_to_go=first_to_go)
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -83,7 +83,10 @@ def vacuum(
     asked, clock = request or VacuumRequest(), clock or SystemClock()
     started = clock.monotonic()
     promise = read_promise(table, settings, clock)
-    with open_garbage() as garbage, Crew(table.store, promise.settings, spark=spark) as crew:
+    with (
+        open_garbage(first_to_go=promise.names.first_to_go) as garbage,
+        Crew(table.store, promise.settings, spark=spark) as crew,
+    ):
         tell = on_progress or _tell_nobody
         work = _Vacuum(promise, asked, garbage, crew, dry_run=dry_run, tell=tell)
         undone = None

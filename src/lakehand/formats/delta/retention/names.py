@@ -28,6 +28,11 @@ class DataNames:
     #: As directories spell them: by logical and by physical name.
     partition_columns: tuple[str, ...] = ()
 
+    @property
+    def first_to_go(self) -> str | None:
+        """None: what names files is the log, which is not deleted with them."""
+        return None
+
     def is_data(self, keys: pa.Array) -> pa.BooleanArray:
         """Say of each key whether it can be a file of rows, or belongs to one."""
         is_change = pc.starts_with(keys, pattern=f"{_CHANGE_DATA}/")
