@@ -19,12 +19,14 @@ from lakehand.formats.rows import PlacedColumns
 from lakehand.formats.worker import NotDecodable
 from lakehand.model.work import DataFile
 from lakehand.rows.exchange import Partitions
-from lakehand.rows.session import gathered, open_session, runs_of
+from lakehand.rows.place_set import PlaceSet
+from lakehand.rows.session import gathered, open_session
+from lakehand.rows.twins import BYTES_A_ROW, has_turn, with_twins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import duckdb
+    import numpy.typing as npt
 
     from lakehand.formats.worker import Decoder, FormatWorker, TaskLimits
     from lakehand.rows.exchange import Exchange, Piece
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CompareTask", "HashTask", "RankTask", "Searching", "ValuesTask"]
 
-_LANE = "lane_1"
+_HASH = "hash"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +52,7 @@ class Searching:
         return replace(self.limits, threads=granted_cores())
 
     def partition(self, name: str) -> Partitions:
-        return Partitions(self.exchange, name, column=_LANE, count=self.partitions)
+        return Partitions(self.exchange, name, column=_HASH, count=self.partitions)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +79,7 @@ class HashTask:
             ):
                 session.register("batch", table)
                 hashed = session.sql(query).to_arrow_table()
-                rows += np.bincount(hashed["number"].to_numpy(), minlength=len(files))
+                rows += np.bincount(hashed["number"], minlength=len(files))
                 hashes.add(_with_files(hashed, payload["numbers"]))
         return {"pieces": hashes.close(), "rows": rows.tolist()}
 
@@ -89,23 +91,26 @@ class CompareTask:
     search: Searching
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        with open_session(self.search.granted_limits()) as session:
-            _load_live(session, payload["portions"])
-            session.execute(
-                "CREATE TEMP TABLE hashes"
-                "(lane_1 UBIGINT, lane_2 UBIGINT, position BIGINT, file INTEGER)"
-            )
-            for piece in self.search.exchange.get(payload["keys"]):
-                session.register("piece", piece)
-                of_live = "SELECT piece.* FROM piece SEMI JOIN live USING (file)"
-                session.execute(f"INSERT INTO hashes BY NAME {of_live}")
-            reader = session.sql(
-                "SELECT portion, lane_1, lane_2, position, file FROM hashes JOIN live USING (file)"
-                " WHERE (lane_1, lane_2) IN"
-                " (SELECT (lane_1, lane_2) FROM hashes GROUP BY lane_1, lane_2 HAVING count(*) > 1)"
-                " ORDER BY portion, file, position"
-            ).to_arrow_reader()
-            return {"pieces": _leave(self.search.exchange, f"twins-{payload['name']}", reader)}
+        portion_of = _portions_of(payload)
+        turns = max(1, -(-payload["rows"] * BYTES_A_ROW // self.search.limits.memory_bytes))
+        twins = pa.concat_tables(
+            self._twins(payload["keys"], portion_of, turn, turns) for turn in range(turns)
+        )
+        name = f"twins-{payload['name']}"
+        return {"pieces": _leave(self.search.exchange, name, twins, portion_of)}
+
+    def _twins(
+        self, keys: Sequence[str], portion_of: npt.NDArray[np.int32], turn: int, turns: int
+    ) -> pa.Table:
+        """Return rows of live files, those whose turn it is, that share their hash with others."""
+        pieces = []
+        for piece in self.search.exchange.get(keys):
+            chosen = portion_of[piece["file"].to_numpy()] >= 0
+            if turns > 1:
+                chosen &= has_turn(piece[_HASH].to_numpy(), turn, turns=turns)
+            pieces.append(piece if chosen.all() else piece.filter(pa.array(chosen)))
+        rows = pa.concat_tables(pieces)
+        return rows.take(pa.array(with_twins(rows[_HASH].to_numpy())))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,9 +138,8 @@ class ValuesTask:
             session.register("listed", twins)
             session.register("known", known)
             session.execute("CREATE TEMP TABLE twins AS FROM listed JOIN known USING (file)")
-            for table in gathered(
-                search.worker.read_placed(files, wanted, limits=limits, decoder=decoder)
-            ):
+            placed = search.worker.read_placed(files, wanted, limits=limits, decoder=decoder)
+            for table in gathered(PlaceSet(_positions(twins, known)).filter(placed)):
                 session.register("batch", table)
                 values = session.sql(query).to_arrow_table()
                 found.add(values)
@@ -153,29 +157,27 @@ class RankTask:
     search: Searching
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        search = self.search
+        search, portion_of = self.search, _portions_of(payload)
         with open_session(search.granted_limits()) as session:
-            _load_live(session, payload["portions"])
             for number, piece in enumerate(search.exchange.get(payload["keys"])):
                 session.register("piece", piece)
                 verb = "INSERT INTO twins" if number else "CREATE TEMP TABLE twins AS"
                 session.execute(f"{verb} SELECT * FROM piece")
             ranked = search.sameness.rank_query("twins")
             session.execute(f"CREATE TEMP TABLE ranked AS {ranked}")
-            reader = session.sql(
-                "SELECT portion, file, position FROM ranked JOIN live USING (file) WHERE place > 1"
-                " ORDER BY portion, file, position"
-            ).to_arrow_reader()
-            return {
-                "pieces": _leave(search.exchange, f"losers-{payload['name']}", reader),
-                "by_file": session.sql(
-                    "SELECT file, count(*) FROM ranked WHERE place > 1 GROUP BY file ORDER BY file"
-                ).fetchall(),
-                "distribution": session.sql(
-                    "SELECT copies - 1, count(*) FROM ranked WHERE place = 1 AND copies > 1"
-                    " GROUP BY ALL ORDER BY ALL"
-                ).fetchall(),
-            }
+            losers = session.sql(
+                "SELECT file, position FROM ranked WHERE place > 1"
+            ).to_arrow_table()
+            distribution = session.sql(
+                "SELECT copies - 1, count(*) FROM ranked WHERE place = 1 AND copies > 1"
+                " GROUP BY ALL ORDER BY ALL"
+            ).fetchall()
+        counts = np.bincount(losers["file"].to_numpy())
+        return {
+            "pieces": _leave(search.exchange, f"losers-{payload['name']}", losers, portion_of),
+            "by_file": [(int(file), int(counts[file])) for file in np.flatnonzero(counts)],
+            "distribution": distribution,
+        }
 
 
 def _decoding(read: Callable[[Decoder], dict[str, Any]]) -> dict[str, Any]:
@@ -205,19 +207,31 @@ def _files_with(twins: pa.Table, payload: Mapping[str, Any]) -> pa.Table:
     return chosen.append_column("number", pa.array(range(len(chosen)), pa.int32()))
 
 
-def _load_live(session: duckdb.DuckDBPyConnection, portions: Sequence[Sequence[int]]) -> None:
-    """Make a table of the files that count, with the portion that each is in."""
-    pairs = [(file, number) for number, files in enumerate(portions) for file in files]
-    live = {
-        "file": pa.array([file for file, _ in pairs], pa.int32()),
-        "portion": pa.array([portion for _, portion in pairs], pa.int32()),
-    }
-    session.register("live", pa.table(live))
+def _positions(twins: pa.Table, known: pa.Table) -> list[npt.NDArray[np.int64]]:
+    """Return where the suspects of each file lie."""
+    files, positions = twins["file"].to_numpy(), twins["position"].to_numpy()
+    order = np.argsort(files, kind="stable")
+    files, positions = files[order], positions[order]
+    numbers = known["file"].to_numpy()
+    starts, ends = np.searchsorted(files, numbers), np.searchsorted(files, numbers, side="right")
+    return [positions[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
-def _leave(exchange: Exchange, name: str, reader: pa.RecordBatchReader) -> list[Piece]:
-    """Leave rows, ordered by portion, for the tasks of their portions."""
-    return [
-        (portion, exchange.put(f"{name}-{portion:06d}", rows), rows.num_rows)
-        for portion, rows in runs_of(reader, "portion")
-    ]
+def _portions_of(payload: Mapping[str, Any]) -> npt.NDArray[np.int32]:
+    """Return the portion of each file, by number; -1 for those that do not count any more."""
+    found = np.full(payload["file_count"], -1, np.int32)
+    for portion, files in enumerate(payload["portions"]):
+        found[files] = portion
+    return found
+
+
+def _leave(
+    exchange: Exchange, name: str, rows: pa.Table, portion_of: npt.NDArray[np.int32]
+) -> list[Piece]:
+    """Leave rows for the tasks of the portions that their files are in."""
+    portions = portion_of[rows["file"].to_numpy()]
+    pieces = []
+    for portion in np.unique(portions).tolist():
+        chosen = rows.filter(pa.array(portions == portion))
+        pieces.append((portion, exchange.put(f"{name}-{portion:06d}", chosen), chosen.num_rows))
+    return pieces

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-
-from lakehand.storage import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,19 +27,30 @@ __all__ = ["Exchange", "Partitions", "Piece", "by_target", "open_exchange"]
 #: What became of rows for one target: the target, the key of the object, the number of rows.
 Piece = tuple[int, str, int]
 
-#: Rows that wait to be divided; a piece is at most as large.
-_ROWS_AT_A_TIME = 2 * 2**20
+#: What waits to be divided; a piece is hardly larger.
+_ROWS_AT_A_TIME, _BYTES_AT_A_TIME = 2 * 2**20, 64 * 2**20
+
+
+class Exchange(Protocol):
+    """A place for tables. Picklable."""
+
+    def put(self, name: str, table: pa.Table) -> str:
+        """Leave `table` under a name and return its key."""
+        ...
+
+    def get(self, keys: Iterable[str]) -> Iterator[pa.Table]:
+        """Return tables one by one."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Exchange:
-    """A place in a store. Picklable."""
+class _StoreExchange:
+    """A place that all machines reach."""
 
     store: Store
     prefix: str
 
     def put(self, name: str, table: pa.Table) -> str:
-        """Leave `table` under a name and return its key."""
         key = f"{self.prefix}{name}.arrow"
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -49,9 +59,26 @@ class Exchange:
         return key
 
     def get(self, keys: Iterable[str]) -> Iterator[pa.Table]:
-        """Return tables one by one."""
         for key in keys:
             with pa.ipc.open_stream(self.store.get(key)) as reader:
+                yield reader.read_all()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _DirectoryExchange:
+    """A directory of this machine: what lies there need not outlive a crash, so nobody waits."""
+
+    directory: str
+
+    def put(self, name: str, table: pa.Table) -> str:
+        path = str(Path(self.directory, f"{name}.arrow"))
+        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        return path
+
+    def get(self, keys: Iterable[str]) -> Iterator[pa.Table]:
+        for key in keys:
+            with pa.memory_map(key) as source, pa.ipc.open_file(source) as reader:
                 yield reader.read_all()
 
 
@@ -59,10 +86,10 @@ class Exchange:
 def open_exchange(run: Run | None, settings: Settings) -> Iterator[Exchange]:
     """Return an empty exchange: in the ledger of `run`, or on this machine, where all tasks are."""
     if run is not None:
-        yield Exchange(store=run.store, prefix=run.key("exchange", ""))
+        yield _StoreExchange(store=run.store, prefix=run.key("exchange", ""))
         return
     with TemporaryDirectory(prefix="lakehand-rows-", dir=settings["scratch_directory"]) as place:
-        yield Exchange(store=open_store(place), prefix="")
+        yield _DirectoryExchange(directory=str(Path(place).absolute()))
 
 
 class Partitions:
@@ -74,13 +101,14 @@ class Partitions:
         self._column = column
         self._count = count
         self._waiting: list[pa.Table] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
         self._pieces: list[Piece] = []
 
     def add(self, table: pa.Table) -> None:
         self._waiting.append(table)
         self._rows += table.num_rows
-        if self._rows >= _ROWS_AT_A_TIME:
+        self._bytes += table.nbytes
+        if self._rows >= _ROWS_AT_A_TIME or self._bytes >= _BYTES_AT_A_TIME:
             self._divide()
 
     def close(self) -> list[Piece]:
@@ -92,12 +120,21 @@ class Partitions:
         if not self._rows:
             return
         table = pa.concat_tables(self._waiting)
-        self._waiting, self._rows = [], 0
+        self._waiting, self._rows, self._bytes = [], 0, 0
+        if self._count == 1:
+            self._put(0, table)
+            return
         targets = table[self._column].to_numpy() % np.uint64(self._count)
-        for target in np.unique(targets).tolist():
-            rows = table if self._count == 1 else table.filter(pa.array(targets == target))
-            name = f"{self._name}-{target:05d}-{len(self._pieces):05d}"
-            self._pieces.append((target, self._exchange.put(name, rows), rows.num_rows))
+        order = np.argsort(targets, kind="stable")
+        ends = np.cumsum(np.bincount(targets.astype(np.int64), minlength=self._count)).tolist()
+        sorted_table = table.take(pa.array(order))
+        for target, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+            if end > start:
+                self._put(target, sorted_table.slice(start, end - start))
+
+    def _put(self, target: int, rows: pa.Table) -> None:
+        name = f"{self._name}-{target:05d}-{len(self._pieces):05d}"
+        self._pieces.append((target, self._exchange.put(name, rows), rows.num_rows))
 
 
 def by_target(results: Iterable[Sequence[Any]]) -> dict[int, list[str]]:

@@ -36,8 +36,9 @@ class Sameness:
     #: Whole rows are compared, down to the sign of a zero.
     exact: bool
     keep: Keep
-    #: Whose greatest value is kept by `latest`.
+    #: Whose greatest value is kept by `latest`, and whether its values are texts.
     order_by: str | None = None
+    orders_texts: bool = False
 
     @classmethod
     def of(
@@ -64,7 +65,13 @@ class Sameness:
         names = schema.names if exact else _once(key or ())
         _require_known([*names, *([order_by] if order_by else [])], schema)
         chosen: Keep = next(known for known in _KEEPS if known == keep)
-        return cls(schema=_part(schema, names), exact=exact, keep=chosen, order_by=order_by)
+        return cls(
+            schema=_part(schema, names),
+            exact=exact,
+            keep=chosen,
+            order_by=order_by,
+            orders_texts=order_by is not None and _is_text(schema.field(order_by).type),
+        )
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -78,17 +85,13 @@ class Sameness:
         return (*self.columns, *extra)
 
     def hash_query(self, source: str) -> str:
-        """Return SQL for two hashes of each row of `source`, and where the row lies.
+        """Return SQL for a hash of each row of `source`, and where the row lies.
 
-        `source` has the columns that are compared, and then the row's place.
+        `source` has the columns that are compared, and then the row's place. Rows that count as
+        one have the same hash, and so may others.
         """
-        first, second = self._lanes()
-        names = [f"u{n}" for n in range(len(self.schema))]
-        values = ", ".join(f"{value} AS c{n}" for n, value in enumerate(self._values()))
-        return (
-            f"SELECT {first} AS lane_1, {second} AS lane_2, number, position FROM (SELECT {values},"
-            f" number, position FROM {_renamed(source, names)})"
-        )
+        names = [f"c{n}" for n in range(len(self.schema))]
+        return f"SELECT {self._hash()} AS hash, number, position FROM {_renamed(source, names)}"
 
     def values_query(self, source: str, twins: str, *, is_tracked: bool) -> str:
         """Return SQL for all that decides over the rows of `source` that are in `twins`.
@@ -96,7 +99,7 @@ class Sameness:
         `source` has the columns that are compared, the one to order by if it is not among them,
         the identity of the row if it `is_tracked`, and its place.
         """
-        names = [f"u{n}" for n in range(len(self.columns_and_order))]
+        names = [f"c{n}" for n in range(len(self.columns_and_order))]
         identity = ["row_id", "row_version"] if is_tracked else []
         versions = (
             "row_version, row_id"
@@ -106,17 +109,17 @@ class Sameness:
         order = "NULL::INTEGER"
         if self.order_by is not None:
             order = names[self.columns_and_order.index(self.order_by)]
-        values = ", ".join(f"{value} AS k{n}" for n, value in enumerate(self._values()))
+            order = f"encode({order})" if self.orders_texts else order
+        values = ", ".join(f"{value} AS k{n}" for n, value in enumerate(self._compared()))
         return (
-            f"SELECT lane_1, lane_2, file, position, file_rank, {versions}, "
-            f"{order} AS order_value, {values} "
+            f"SELECT hash, file, position, file_rank, {versions}, {order} AS order_value, {values} "
             f"FROM {_renamed(source, [*names, *identity])} JOIN {twins} USING (number, position)"
         )
 
     def rank_query(self, source: str) -> str:
         """Return SQL that numbers the rows of `source` that are equal, the one to keep first."""
-        keys = ", ".join(f"k{n}" for n in range(len(self.schema)))
-        group = f"PARTITION BY lane_1, lane_2, {keys}"
+        keys = ", ".join(f"k{n}" for n in range(len(self._compared())))
+        group = f"PARTITION BY hash, {keys}"
         return (
             f"SELECT file, position, row_number() OVER ({group} ORDER BY {self._order()}) AS place,"
             f" count(*) OVER ({group}) AS copies FROM {source}"
@@ -128,16 +131,23 @@ class Sameness:
         newest_first = ", ".join(f"{name} DESC NULLS LAST" for name in _AGE)
         return f"order_value DESC NULLS LAST, {newest_first}"
 
-    def _lanes(self) -> tuple[str, str]:
+    def _hash(self) -> str:
         if self.exact:
-            return lane_expressions(self.schema)
-        names = [f"c{n}" for n in range(len(self.schema))]
-        forward, backward = ", ".join(names), ", ".join(reversed(names))
-        return f"hash(hash({forward}))", f"hash(hash({backward}), 42)"
+            return lane_expressions(self.schema)[0]
+        # The outer one mixes once more: tasks share hashes by what is left of a division.
+        return f"hash(hash({', '.join(self._values())}))"
+
+    def _compared(self) -> list[str]:
+        """Return SQL for all that equal rows have in common."""
+        # Signs of zeros are in no comparison of values, but in both hashes of whole rows.
+        signs = [lane_expressions(self.schema)[1]] if self.exact else []
+        types = zip(self._values(), self.schema.types, strict=True)
+        # Texts of some engines are no UTF-8, of which DuckDB makes no table; bytes are all alike.
+        return [*(f"encode({name})" if _is_text(kind) else name for name, kind in types), *signs]
 
     def _values(self) -> list[str]:
         types = enumerate(self.schema.types)
-        names = ((f"u{n}", kind) for n, kind in types)
+        names = ((f"c{n}", kind) for n, kind in types)
         return [name if self.exact else key_value(name, kind) for name, kind in names]
 
 
@@ -174,6 +184,10 @@ def _require_known(names: Sequence[str], schema: pa.Schema) -> None:
     for name in names:
         if name not in schema.names:
             raise UnknownColumnError(name, schema.names)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pat.is_string(kind) or pat.is_large_string(kind) or pat.is_string_view(kind))
 
 
 def _part(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

@@ -120,10 +120,7 @@ class Search:
                 self._rows[number] = rows
 
     def _compare(self, divided: Sequence[Sequence[int]]) -> list[Piece]:
-        payloads = [
-            {"name": f"{self._round}-{partition}", "keys": keys, "portions": divided}
-            for partition, keys in sorted(by_target(self._hashes).items())
-        ]
+        payloads = self._of_partitions(divided, self._hashes)
         results = self._shop.labour.run("compare", CompareTask(search=self._searching), payloads)
         return [piece for result in results for piece in result["pieces"]]
 
@@ -149,11 +146,24 @@ class Search:
     def _rank(
         self, divided: Sequence[Sequence[int]], values: Sequence[Piece]
     ) -> list[Mapping[str, Any]]:
-        payloads = [
-            {"name": f"{self._round}-{partition}", "keys": keys, "portions": divided}
-            for partition, keys in sorted(by_target(values).items())
-        ]
+        payloads = self._of_partitions(divided, values)
         return self._shop.labour.run("compare", RankTask(search=self._searching), payloads)
+
+    def _of_partitions(
+        self, divided: Sequence[Sequence[int]], pieces: Sequence[Piece]
+    ) -> list[dict[str, Any]]:
+        """Return a payload for each partition that has pieces."""
+        rows = _total([(partition, rows)] for partition, _, rows in pieces)
+        return [
+            {
+                "name": f"{self._round}-{partition}",
+                "keys": keys,
+                "rows": rows[partition],
+                "portions": divided,
+                "file_count": len(self._files),
+            }
+            for partition, keys in sorted(by_target(pieces).items())
+        ]
 
 
 def _total(parts: Iterable[Sequence[tuple[int, int]]]) -> dict[int, int]:
