@@ -121,6 +121,22 @@ class FormatRowWorker(Protocol):
         """
         ...
 
+    def hash_placed(
+        self, inputs: Sequence[DataFile], *, limits: TaskLimits, decoder: Decoder = "duckdb"
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream both hashes by which a digest counts each visible row, and the row's place.
+
+        The place is as `read_placed` tells it. Raises NotDecodable where only Arrow can read a
+        file.
+        """
+        ...
+
+    def deleted_positions(
+        self, files: Sequence[DataFile], *, limits: TaskLimits
+    ) -> list[Positions]:
+        """Return the rows of each file that readers do not see, as storage says."""
+        ...
+
     def without_rows(self, file: DataFile, positions: Positions) -> DataFile:
         """Return `file` as a reader should see it without some of its rows. Writes nothing."""
         ...

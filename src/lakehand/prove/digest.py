@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import duckdb
+    import numpy.typing as npt
 
-__all__ = ["Digester", "digest"]
+__all__ = ["Digester", "SplitDigester", "digest"]
 
 #: Rows that are hashed in one query; smaller batches wait for others.
 _ROWS_A_QUERY = 128 * 1024
@@ -86,6 +87,39 @@ class Digester:
         [(rows, first, second)] = connection.execute(self._query).fetchall()
         connection.unregister("batch")
         self.add_sums(rows, int(first), int(second))
+
+
+class SplitDigester(Digester):
+    """Takes the rows of one file in their order, and counts some of them once more."""
+
+    def __init__(self, schema: pa.Schema, *, chosen: npt.NDArray[np.int64]) -> None:
+        """`chosen` are the rows to be counted twice, ascending: the first that comes is row 0."""
+        super().__init__(schema)
+        #: Those that are chosen.
+        self.part = Digester(schema)
+        self._chosen = chosen
+        self._seen = 0
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self.part.__exit__(*error)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        places = self._places(batch.num_rows)
+        if len(places):
+            self.part.add(batch.take(pa.array(places)))
+        super().add(batch)
+
+    def add_hashed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        places = self._places(batch.num_rows)
+        if len(places):
+            self.part.add_hashed(batch.take(pa.array(places)))
+        return super().add_hashed(batch)
+
+    def _places(self, rows: int) -> npt.NDArray[np.int64]:
+        start, self._seen = self._seen, self._seen + rows
+        first, last = np.searchsorted(self._chosen, (start, self._seen))
+        return self._chosen[first:last] - start
 
 
 def _add(lanes: tuple[int, int], first: int, second: int) -> tuple[int, int]:

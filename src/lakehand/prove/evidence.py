@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_footers",
+    "check_hidden",
     "check_same_reading",
     "digest_text",
     "prove_arrived",
@@ -74,6 +75,15 @@ def check_footers(difference: str | None, *, subject: str) -> None:
     """Raise ProofError if readers would take the new files otherwise, however equal the rows."""
     if difference is not None:
         raise _failure(subject, difference)
+
+
+def check_hidden(expected_rows: int, *, hidden_rows: int, subject: str) -> None:
+    """Raise ProofError unless storage hides as many rows as were to be hidden, old ones included.
+
+    Rows that were hidden before are in no digest, and must not come back.
+    """
+    if hidden_rows != expected_rows:
+        raise _failure(subject, f"{expected_rows} rows were to be hidden, and {hidden_rows} are")
 
 
 def _shown(digest: Digest) -> str:

@@ -23,6 +23,7 @@ __all__ = [
     "check_engine",
     "digest_query",
     "lane_expressions",
+    "placed_lanes_query",
     "query_with_lanes",
 ]
 
@@ -47,6 +48,16 @@ def query_with_lanes(query: str, schema: pa.Schema) -> str:
     lanes = zip(lane_expressions(schema), LANES, strict=True)
     columns += [f"{expression} AS {name}" for expression, name in lanes]
     return f"SELECT {', '.join(columns)} FROM {_positional(query, schema)}"
+
+
+def placed_lanes_query(query: str, schema: pa.Schema) -> str:
+    """Return SQL for the hashes of the rows of `query`, of `schema` and then two more columns.
+
+    These two, which say where a row lies, are handed on.
+    """
+    first, second = lane_expressions(schema)
+    named = f"({query}) AS hashed({', '.join([*_names(schema), 'number', 'position'])})"
+    return f"SELECT {first}, {second}, number, position FROM {named}"
 
 
 def _names(schema: pa.Schema) -> list[str]:

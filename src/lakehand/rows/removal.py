@@ -17,9 +17,16 @@ from lakehand.engine.cores import granted_cores
 from lakehand.formats.worker import NotDecodable
 from lakehand.model.work import DataFile, Proof, StagedFile
 from lakehand.observe.steps import Step, reached
-from lakehand.prove.digest import Digester
-from lakehand.prove.evidence import check_footers, prove_remaining, prove_removed, total_digest
+from lakehand.prove.digest import Digester, SplitDigester
+from lakehand.prove.evidence import (
+    check_footers,
+    check_hidden,
+    prove_remaining,
+    prove_removed,
+    total_digest,
+)
 from lakehand.rewrite.stopwatch import Stopwatch
+from lakehand.rows.in_place import digest_in_place
 from lakehand.rows.places import REPLACED
 from lakehand.runs.leftovers import note_written
 
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
     from lakehand.formats.worker import Decoder, FormatWorker, TaskLimits, WriteSpec
     from lakehand.model.work import Digest, ProveMode
     from lakehand.rows.exchange import Exchange
+    from lakehand.rows.in_place import InPlace
     from lakehand.runs import Run
 
 __all__ = ["Loss", "RemovalTask", "Removed", "Way"]
@@ -90,8 +98,8 @@ class _Outcome:
     adds: tuple[StagedFile, ...] = ()
     #: The same file as readers will see it; None if it was written anew, or went.
     live: DataFile | None = None
-    #: All rows of the file, where they were read to be written anew.
-    before: Digest | None = None
+    #: All rows of the file, and those that go, where they were read to be written anew.
+    read: tuple[Digest, Digest] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,19 +183,18 @@ class RemovalTask:
         stem = self.run.reserve(group, directory=self.worker.output_directory([rest]))
         # One file stays one file, be it larger than new ones are.
         target = max(self.spec.target_file_bytes, 2 * loss.file.bytes)
-        # All rows are read where their places can be counted, and so are told from those that go.
-        is_whole = not loss.file.deleted_rows
-        with Digester(self.worker.moved_rows) as digester:
-            source = loss.file if is_whole else rest
+        [deleted] = self.worker.deleted_positions([loss.file], limits=self.limits)
+        # As they are counted when the file is read, which leaves out what is deleted already.
+        gone = loss.positions - np.searchsorted(deleted, loss.positions)
+        with SplitDigester(self.worker.moved_rows, chosen=gone) as digester:
             rows = self.worker.read_digested(
-                [source], digester, limits=self._granted(), decoder=decoder
+                [loss.file], digester, limits=self._granted(), decoder=decoder
             )
-            kept = _without(rows, loss.positions) if is_whole else rows
             spec = replace(self.spec, target_file_bytes=target)
-            outputs = self.worker.write(kept, spec, like=[rest], stem=stem)
-            before = digester.result() if is_whole else None
+            outputs = self.worker.write(_without(rows, gone), spec, like=[rest], stem=stem)
+            read = digester.result(), digester.part.result()
         check_footers(self.worker.staged_difference([rest], outputs), subject=loss.file.path)
-        return _Outcome(adds=outputs, before=before)
+        return _Outcome(adds=outputs, read=read)
 
     def _changes(self, group: int, losses: Sequence[Loss]) -> tuple[StagedFile, ...]:
         found: list[StagedFile] = []
@@ -214,45 +221,60 @@ class RemovalTask:
                 removed_rows=removed_rows,
                 subject=subject,
             )
-        gone = [self.worker.only_rows(loss.file, loss.positions) for loss in losses]
         after_decoder: Decoder = "arrow" if self.prove == "independent" else decoder
+        written = [file for o in outcomes if o.read is not None for file in o.adds]
+        stays = self._stays(losses, outcomes, decoder, after_decoder)
+        read = [outcome.read for outcome in outcomes if outcome.read is not None]
         return prove_removed(
-            before=self._digest_before(losses, outcomes, decoder),
-            removed=self._digest(gone, decoder),
-            after=self._digest_after(outcomes, after_decoder),
+            before=_sum([stays.before, *(before for before, _ in read)]),
+            removed=_sum([stays.removed, *(removed for _, removed in read)]),
+            after=_sum([stays.after, self._digest_staged(written, after_decoder)]),
             expected_rows=expected,
             proved_bytes=sum(file.bytes for file in adds),
             subject=subject,
         )
 
-    def _digest_before(
-        self, losses: Sequence[Loss], outcomes: Sequence[_Outcome], decoder: Decoder
-    ) -> Digest:
-        """Return the digest of all rows that the files had; some were read already."""
-        pairs = list(zip(losses, outcomes, strict=True))
-        unread = [loss.file for loss, outcome in pairs if outcome.before is None]
-        read = [outcome.before for outcome in outcomes if outcome.before is not None]
-        total = total_digest([self._digest(unread, decoder), *read])
-        assert total is not None  # noqa: S101  of one digest at least
-        return total
+    def _stays(
+        self,
+        losses: Sequence[Loss],
+        outcomes: Sequence[_Outcome],
+        decoder: Decoder,
+        after_decoder: Decoder,
+    ) -> InPlace:
+        """Return what is to be said of the rows of files that are not written anew."""
+        pairs = [(x, y) for x, y in zip(losses, outcomes, strict=True) if y.read is None]
+        live = [outcome.live for _, outcome in pairs if outcome.live is not None]
+        hidden = self.worker.deleted_positions(live, limits=self.limits) if live else []
+        check_hidden(
+            sum(len(loss.positions) + loss.file.deleted_rows for loss, y in pairs if y.live),
+            hidden_rows=sum(map(len, hidden)),
+            subject=f"{len(live)} files",
+        )
+        found = iter(hidden)
+        return digest_in_place(
+            self.worker,
+            [loss.file for loss, _ in pairs],
+            gone=[loss.positions for loss, _ in pairs],
+            hidden=[None if outcome.live is None else next(found) for _, outcome in pairs],
+            limits=self._granted(),
+            decoder=decoder,
+            after_decoder=after_decoder,
+        )
 
-    def _digest_after(self, outcomes: Sequence[_Outcome], decoder: Decoder) -> Digest:
-        """Return the digest of what storage gives back for the files from now on."""
-        marked = [outcome.live for outcome in outcomes if outcome.live is not None]
-        written = [file for o in outcomes if o.live is None for file in o.adds]
-        limits = self._granted()
+    def _digest_staged(self, files: Sequence[StagedFile], decoder: Decoder) -> Digest:
+        """Return the digest of what storage gives back of new files."""
         with Digester(self.worker.moved_rows) as digester:
-            self.worker.digest_rows(marked, digester, limits=limits, decoder=decoder)
-            self.worker.digest_staged(written, digester, limits=limits, decoder=decoder)
-            return digester.result()
-
-    def _digest(self, files: Sequence[DataFile], decoder: Decoder) -> Digest:
-        with Digester(self.worker.moved_rows) as digester:
-            self.worker.digest_rows(files, digester, limits=self._granted(), decoder=decoder)
+            self.worker.digest_staged(files, digester, limits=self._granted(), decoder=decoder)
             return digester.result()
 
     def _granted(self) -> TaskLimits:
         return replace(self.limits, threads=granted_cores())
+
+
+def _sum(digests: Sequence[Digest]) -> Digest:
+    total = total_digest(digests)
+    assert total is not None  # noqa: S101  of one digest at least
+    return total
 
 
 def _without(rows: Iterable[pa.RecordBatch], positions: Positions) -> Iterator[pa.RecordBatch]:

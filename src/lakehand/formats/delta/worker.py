@@ -218,6 +218,24 @@ class DeltaWorker:
         with open_scanner(replace(request, places=True), limits=limits, decoder=chosen) as scanner:
             yield from scanner.read_uncounted(files)
 
+    def hash_placed(
+        self, inputs: Sequence[DataFile], *, limits: TaskLimits, decoder: Decoder = "duckdb"
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream the hashes of visible rows, as a digest counts them, and where they lie."""
+        request = replace(self._request(row_identity=self.tracks_rows), places=True)
+        files = [replace(file, number=number) for number, file in enumerate(_live(inputs))]
+        with open_scanner(request, limits=limits, decoder=decoder) as scanner:
+            yield from scanner.hash_placed(files)
+
+    def deleted_positions(
+        self,
+        files: Sequence[DataFile],
+        *,
+        limits: TaskLimits,  # noqa: ARG002  vectors are small
+    ) -> list[Positions]:
+        """Return the rows of each file that readers do not see, as its vector in storage says."""
+        return [row_deletion.deleted_positions(self.context, file) for file in files]
+
     def without_rows(self, file: DataFile, positions: Positions) -> DataFile:
         """Return `file` as a reader should see it without some of its rows."""
         return row_deletion.without_rows(self.context, file, positions)

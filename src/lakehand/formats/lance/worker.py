@@ -22,6 +22,8 @@ from lakehand.formats.lance.files.rows import (
     counted,
     digested_rows,
     digested_schema,
+    hashed_places,
+    hidden_positions,
     placed_rows,
     read_rows,
 )
@@ -230,6 +232,37 @@ class LanceWorker(Unsupported):
                 predicate=predicate,
                 numbers=numbers,
             )
+
+    def hash_placed(
+        self,
+        inputs: Sequence[DataFile],
+        *,
+        limits: TaskLimits,  # noqa: ARG002  Lance bounds its own memory
+        decoder: Decoder = "duckdb",
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream the hashes of visible rows, as a digest counts them, and where they lie."""
+        _require_any(decoder)
+        dataset = self._at(inputs)
+        numbers = {file.native["id"]: number for number, file in enumerate(inputs)}
+        with translated(self.store, "to read fragments"):
+            yield from hashed_places(dataset, self._find(dataset, inputs), numbers=numbers)
+
+    def deleted_positions(
+        self, files: Sequence[DataFile], *, limits: TaskLimits
+    ) -> list[Positions]:
+        """Return the rows of fragments that Lance does not show.
+
+        Of files that no version has so yet, storage is asked as if one had; all are such, or none.
+        """
+        marked = [found for file in files if (found := staged_fragment(file)) is not None]
+        with translated(self.store, "to read which rows are deleted"):
+            if not marked:
+                dataset = self._at(files)
+                return hidden_positions(dataset, self._find(dataset, files))
+            (version,) = {file.native["version"] for file in files}
+            base = self._open(version)
+            seen = open_marked(self.store, base, marked, scratch=limits.scratch_directory)
+            return hidden_positions(seen, [seen.get_fragment(one["id"]) for one in marked])
 
     def without_rows(self, file: DataFile, positions: Positions) -> DataFile:
         """Return `file` as a reader should see it without some of its rows."""

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     from lakehand.formats.rows import Positions
     from lakehand.model.work import DataFile
 
-__all__ = ["HIDDEN", "hide_rows", "marks_rows", "only_rows", "without_rows"]
+__all__ = [
+    "HIDDEN",
+    "deleted_positions",
+    "hide_rows",
+    "marks_rows",
+    "only_rows",
+    "without_rows",
+]
 
 #: Where a view of a file, which never leaves its process, says which rows it leaves out.
 HIDDEN = "hidden"
@@ -38,6 +45,13 @@ def marks_rows(context: WriteContext) -> bool:
     """Say whether the table wants rows to be deleted by vectors: it may only be able to."""
     is_on = context.configuration.get(_ENABLED, "false").lower() == "true"
     return is_on and _FEATURE in context.writer_features
+
+
+def deleted_positions(context: WriteContext, file: DataFile) -> Positions:
+    """Return the rows of a file that are deleted, as storage says, ascending."""
+    if not file.native["add"].get("deletionVector"):
+        return np.empty(0, dtype=np.int64)
+    return _deleted(context, file, rows=_rows(context, file))
 
 
 def without_rows(context: WriteContext, file: DataFile, positions: Positions) -> DataFile:

@@ -18,12 +18,14 @@ import pyarrow as pa
 
 from lakehand.formats.delta.files.file_schema import relabel
 from lakehand.formats.delta.files.reader import read_rows
+from lakehand.formats.delta.files.row_identity import PLACE_FIELDS
 from lakehand.formats.delta.files.sql_rows import sql_rows
 from lakehand.formats.worker import NotDecodable
 from lakehand.parquet.checksums import pages_are_intact
 from lakehand.parquet.database import lease
 from lakehand.parquet.schema_groups import by_schema
-from lakehand.prove.row_hash import digest_query, query_with_lanes
+from lakehand.parquet.unsliced import unsliced
+from lakehand.prove.row_hash import digest_query, placed_lanes_query, query_with_lanes
 from lakehand.storage.scratch import local_portions
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Scanner", "open_scanner"]
 
+#: Hashes and places are small, so many of them are handed out at once.
+_HASHES_A_BATCH = 128 * 1024
 #: Bytes of rows that are decoded ahead of the one who takes them.
 _AHEAD_BYTES = 64 * 2**20
 
@@ -97,6 +101,21 @@ class Scanner:
                     text = digest_query(query.rows.text, self.request.output)
                     [(count, first, second)] = connection.execute(text).fetchall()
                     digester.add_sums(count, int(first or 0), int(second or 0))
+
+    def hash_placed(self, files: Sequence[SourceFile]) -> Iterator[pa.RecordBatch]:
+        """Stream both hashes of visible rows, and where they lie; the request is for places."""
+        schema = self.request.output
+        counted = pa.schema(list(schema)[: -len(PLACE_FIELDS)])
+        with self._connect() as connection:
+            for query in self._queries(connection, files):
+                if query.rows is not None:
+                    text = placed_lanes_query(query.rows.text, counted)
+                    yield from _fetch(connection.sql(text).to_arrow_reader(_HASHES_A_BATCH))
+                    continue
+                for batch in self._by_arrow(query.files):
+                    connection.register("batch", unsliced(pa.Table.from_batches([batch])))
+                    text = placed_lanes_query("SELECT * FROM batch", counted)
+                    yield from connection.sql(text).to_arrow_table().to_batches()
 
     @contextmanager
     def _connect(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -160,11 +179,14 @@ class Scanner:
     def _read_by_arrow(
         self, files: Sequence[SourceFile], digester: Digester
     ) -> Iterator[pa.RecordBatch]:
-        if files and self.decoder == "only-duckdb":
-            raise NotDecodable(f"DuckDB is not trusted to read {files[0].path} as it is meant")
-        for batch in read_rows(self.request, files):
+        for batch in self._by_arrow(files):
             digester.add(batch)
             yield batch
+
+    def _by_arrow(self, files: Sequence[SourceFile]) -> pa.RecordBatchReader:
+        if files and self.decoder == "only-duckdb":
+            raise NotDecodable(f"DuckDB is not trusted to read {files[0].path} as it is meant")
+        return read_rows(self.request, files)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

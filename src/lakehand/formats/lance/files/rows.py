@@ -13,6 +13,9 @@ from lakehand.expressions.evaluate import keep_true
 from lakehand.formats.lance.files.plain import plain_batch, plain_schema
 from lakehand.formats.lance.files.shown import ROW_ADDRESS, Shown, places_of
 from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
+from lakehand.parquet.database import connect
+from lakehand.parquet.unsliced import unsliced
+from lakehand.prove.row_hash import placed_lanes_query
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +24,15 @@ if TYPE_CHECKING:
     from lakehand.formats.rows import PlacedColumns
     from lakehand.prove.digest import Digester
 
-__all__ = ["counted", "digested_rows", "digested_schema", "placed_rows", "read_rows"]
+__all__ = [
+    "counted",
+    "digested_rows",
+    "digested_schema",
+    "hashed_places",
+    "hidden_positions",
+    "placed_rows",
+    "read_rows",
+]
 
 _LANCE_ROW_ID = "_rowid"
 _LANCE_ROW_VERSION = "_row_last_updated_at_version"
@@ -88,6 +99,35 @@ def digested_rows(
         yield plain_batch(batch)
 
 
+def hashed_places(
+    dataset: Any, fragments: Sequence[Any], *, numbers: Mapping[int, int]
+) -> Iterator[pa.RecordBatch]:
+    """Stream the hashes of rows as they are counted, and their places."""
+    if not fragments:
+        return
+    number_of = _numbers_of(numbers)
+    query = placed_lanes_query("SELECT * FROM batch", digested_schema(dataset))
+    scanner = _counting_scanner(dataset, fragments, with_row_address=True)
+    with connect(threads=1) as connection:
+        for batch in _gathered(scanner.to_batches()):
+            found, positions = places_of(batch.column(ROW_ADDRESS))
+            rows = pa.Table.from_batches([plain_batch(batch.drop_columns([ROW_ADDRESS]))])
+            rows = rows.append_column(FILE_NUMBER, [number_of[found]])
+            connection.register("batch", unsliced(rows.append_column(POSITION, [positions])))
+            yield from connection.sql(query).to_arrow_table().to_batches()
+
+
+def hidden_positions(dataset: Any, fragments: Sequence[Any]) -> list[np.ndarray]:
+    """Return the rows of each fragment that Lance leaves out when it reads it."""
+    is_hidden = {one.fragment_id: np.ones(one.physical_rows, np.bool_) for one in fragments}
+    scanner = dataset.scanner(columns=[], fragments=list(fragments), with_row_address=True)
+    for batch in scanner.to_batches() if fragments else ():
+        found, positions = places_of(batch.column(ROW_ADDRESS))
+        for fragment in np.unique(found).tolist():
+            is_hidden[fragment][positions[found == fragment]] = False
+    return [np.flatnonzero(is_hidden[one.fragment_id]) for one in fragments]
+
+
 def counted(batches: Iterable[pa.RecordBatch], digester: Digester) -> Iterator[pa.RecordBatch]:
     """Pass rows on, and count them in plain types beside whoever takes them."""
     held: list[pa.RecordBatch] = []
@@ -132,12 +172,17 @@ def placed_rows(
         with_row_address=True,
         blob_handling=_WITH_PAYLOADS,
     )
-    number_of = np.full(max(numbers, default=0) + 1, -1, np.int32)
-    number_of[list(numbers)] = list(numbers.values())
+    number_of = _numbers_of(numbers)
     for batch in scanner.to_batches() if fragments else ():
         chosen = batch if predicate is None else keep_true(predicate, batch)
         if chosen.num_rows:
             yield _placed(chosen, wanted, number_of)
+
+
+def _numbers_of(numbers: Mapping[int, int]) -> np.ndarray:
+    found = np.full(max(numbers, default=0) + 1, -1, np.int32)
+    found[list(numbers)] = list(numbers.values())
+    return found
 
 
 def _placed(batch: pa.RecordBatch, wanted: PlacedColumns, number_of: np.ndarray) -> pa.RecordBatch:
