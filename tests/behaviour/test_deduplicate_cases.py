@@ -11,6 +11,7 @@ from pyroaring import BitMap64
 
 import lakehand
 from lakehand.cli.main import run
+from lakehand.engine import local
 from lakehand.errors import (
     CommitConflictError,
     ProofError,
@@ -101,7 +102,7 @@ def test_a_key_of_several_columns_counts_nulls_as_equal(tmp_path):
 
 
 def test_rows_whose_hashes_collide_are_no_duplicates(tmp_path, monkeypatch):
-    monkeypatch.setattr(Sameness, "_lanes", lambda _self: ("7::UBIGINT", "8::UBIGINT"))
+    monkeypatch.setattr(Sameness, "_hash", lambda _self: "7::UBIGINT")
     path = tmp_path / "t"
     append(path, rows((1, 0, 0), (2, 0, 1), (3, 0, 2)))
     append(path, rows((2, 0, 3), (4, 0, 4)))
@@ -125,7 +126,8 @@ def test_hashes_may_be_divided_among_many_tasks(tmp_path, monkeypatch):
     assert report.duplicate_distribution == {5: 10, 2: 40}
 
 
-def test_the_driver_compares_nothing_itself(tmp_path, monkeypatch):
+def test_the_driver_compares_nothing_of_a_large_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(workshop, "INLINE_BYTES", -1)
     for value in range(2):
         append(tmp_path / "t", rows((1, 0, value), (value + 5, 0, 9)))
     ran = []
@@ -139,6 +141,28 @@ def test_the_driver_compares_nothing_itself(tmp_path, monkeypatch):
     lakehand.open_table(tmp_path / "t", engine="local").deduplicate(key=["id"])
 
     assert ran == ["HashTask", "CompareTask", "ValuesTask", "RankTask", "RemovalTask"]
+
+
+def test_little_work_is_done_without_another_process(tmp_path, monkeypatch):
+    for value in range(2):
+        append(tmp_path / "t", rows((1, 0, value), (value + 5, 0, 9)))
+    monkeypatch.delattr(local, "take_worker")
+
+    report = lakehand.open_table(tmp_path / "t", engine="local").deduplicate(key=["id"])
+
+    assert (report.outcome, report.duplicates_removed) == ("committed", 1)
+
+
+def test_texts_that_are_no_utf_8_are_compared_by_their_bytes(tmp_path):
+    texts = pa.array([b"\xff\xfe", b"\xff\xfd", b"ok", None], pa.binary())
+    broken = pa.Array.from_buffers(pa.string(), len(texts), texts.buffers())
+    path = make_by_hand(tmp_path / "t", field("k", "string"), field("n", "long"))
+    for first in (0, 10):
+        add_by_hand(path, {"k": broken, "n": pa.array(range(first, first + 4), pa.int64())})
+
+    deduplicate_inline(path, key=["k"], keep="latest", order_by="k")
+
+    assert column(path, "n") == [10, 11, 12, 13]
 
 
 def test_rows_that_are_deleted_already_are_no_duplicates_and_stay_deleted(tmp_path):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import CancelToken, open_runner
+from lakehand.engine.here import HERE
 from lakehand.formats.worker import TaskLimits
 from lakehand.rows.exchange import open_exchange
 from lakehand.rows.labour import Labour
@@ -15,6 +16,7 @@ from lakehand.runs import Heartbeat, Run, sweep
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lakehand.engine import Runner
     from lakehand.formats.base import FormatTable
     from lakehand.formats.worker import FormatWorker
     from lakehand.model.snapshot import Snapshot
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
     from lakehand.rows.exchange import Exchange
     from lakehand.settings import Settings
 
-__all__ = ["Call", "Workshop", "open_workshop"]
+__all__ = ["INLINE_BYTES", "Call", "Workshop", "open_workshop"]
+
+#: Tasks that read no more than this together run in this process, unless Spark runs them.
+INLINE_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +77,7 @@ def open_workshop(
     writes nothing into the table, not even a ledger.
     """
     settings, cancel = call.settings, CancelToken()
-    runner = open_runner(settings, read_bytes=read_bytes, spark=call.spark)
+    runner = _runner(call, read_bytes)
     is_here = runner.engine == "local"
     with ExitStack() as stack:
         run = None
@@ -97,6 +102,12 @@ def open_workshop(
                 inline_bytes=call.inline_bytes,
             ),
         )
+
+
+def _runner(call: Call, read_bytes: int) -> Runner:
+    """Return who runs the tasks: little work is done before another process has started."""
+    runner = open_runner(call.settings, read_bytes=read_bytes, spark=call.spark)
+    return HERE if runner.engine == "local" and read_bytes <= INLINE_BYTES else runner
 
 
 def _start(table: FormatTable, snapshot: Snapshot, call: Call) -> Run:
