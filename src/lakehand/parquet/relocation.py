@@ -13,11 +13,11 @@ from lakehand.parquet.footer import (
     StatisticsField,
     chunks,
     dictionary_offset,
-    elements,
     field,
 )
 from lakehand.parquet.leaves import BYTE_ARRAY, FIXED_BYTES, INT96
-from lakehand.parquet.thrift import I32, I64, STRUCT, Struct, decode, encode
+from lakehand.parquet.offset_index import shift_offset_index
+from lakehand.parquet.thrift import I32, I64, STRUCT, Struct, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -119,13 +119,6 @@ def _places(chunk: Struct) -> Iterator[tuple[int, int]]:
         yield field(chunk, ChunkField.OFFSET_INDEX), field(chunk, ChunkField.OFFSET_INDEX_BYTES)
         if ChunkField.COLUMN_INDEX in chunk:
             yield field(chunk, ChunkField.COLUMN_INDEX), field(chunk, ChunkField.COLUMN_INDEX_BYTES)
-
-
-def shift_offset_index(data: bytes, delta: int) -> bytes:
-    index, _ = decode(data)
-    for location in elements(index, 1):
-        location[1] = (I64, field(location, 1) + delta)
-    return encode(index)
 
 
 def _drop_old_bounds(column: Struct) -> None:

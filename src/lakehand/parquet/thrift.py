@@ -49,7 +49,7 @@ def encode(struct: Struct) -> bytes:
 # takes where its value begins, and returns it with where it ends.
 
 
-def _read_varint(data: Any, at: int) -> tuple[int, int]:
+def read_varint(data: Any, at: int) -> tuple[int, int]:
     byte = data[at]
     if byte < _MORE:
         return byte, at + 1
@@ -66,7 +66,7 @@ def _read_integer(data: Any, at: int, _depth: int = 0) -> tuple[int, int]:
     byte = data[at]
     if byte < _MORE:
         return (byte >> 1) ^ -(byte & 1), at + 1
-    number, at = _read_varint(data, at)
+    number, at = read_varint(data, at)
     return (number >> 1) ^ -(number & 1), at
 
 
@@ -94,7 +94,7 @@ def _read_list(data: Any, at: int, depth: int) -> tuple[tuple[int, list[Any]], i
     length, kind = data[at] >> 4, data[at] & 0x0F
     at += 1
     if length == _LONG_LIST:
-        length, at = _read_varint(data, at)
+        length, at = read_varint(data, at)
     if kind in _BOOLEANS:
         flags, at = _take(data, at, length)
         return (kind, list(flags)), at
@@ -109,7 +109,7 @@ def _read_list(data: Any, at: int, depth: int) -> tuple[tuple[int, list[Any]], i
 
 
 def _read_binary(data: Any, at: int, _depth: int) -> tuple[bytes, int]:
-    length, at = _read_varint(data, at)
+    length, at = read_varint(data, at)
     return _take(data, at, length)
 
 

@@ -13,11 +13,10 @@ from lakehand.parquet.footer import (
     ColumnField,
     chunk_range,
     chunks,
-    elements,
     field,
     read_footer,
 )
-from lakehand.parquet.thrift import decode
+from lakehand.parquet.offset_index import page_places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,10 +113,10 @@ def _check_page_locations(store: Store, key: str, footer: Footer) -> None:
 def _check_tiling(key: str, chunk: Struct, offset_index: bytes) -> None:
     start, length = chunk_range(chunk)
     position = field(field(chunk, ChunkField.METADATA), ColumnField.DATA_PAGE)
-    for location in elements(decode(offset_index)[0], 1):
-        if field(location, 1) != position:
-            _fail(key, f"its page index places a page at {field(location, 1)}, not at {position}")
-        position += field(location, 2)
+    for offset, size in page_places(offset_index):
+        if offset != position:
+            _fail(key, f"its page index places a page at {offset}, not at {position}")
+        position += size
     if position != start + length:
         _fail(key, f"its page index ends at {position}, its chunk at {start + length}")
 
