@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import deltalake
 import numpy as np
@@ -14,19 +16,20 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import WriterProperties, write_deltalake
 
-from lakehand.errors import CorruptFileError, ProofError
+from lakehand.errors import CorruptFileError, ProofError, StorageError
 from lakehand.formats.delta.files import copier
 from lakehand.formats.delta.files.context import WriteContext
 from lakehand.formats.delta.files.copier import why_not_of_class
 from lakehand.formats.worker import WriteSpec
 from lakehand.maintain import compact
 from lakehand.model.work import Change, GroupResult, Replacement
+from lakehand.observe.steps import Step, listen
 from lakehand.parquet.copy import copy_row_groups
 from lakehand.parquet.copyable import copy_class
 from lakehand.parquet.footer import read_footer
 from lakehand.rewrite.prepare import Request, make_plan, prepare
 from lakehand.rewrite.task import RewriteTask
-from lakehand.runs import Run
+from lakehand.runs import Run, list_runs
 from lakehand.settings import Settings
 from support.rows import delta_table
 
@@ -150,6 +153,36 @@ def test_a_copy_that_leaves_a_row_group_out_is_caught(path, monkeypatch):
     monkeypatch.setattr(copier, "copy_row_groups", without_the_last)
     with pytest.raises(ProofError, match="inputs hold 3000 rows"):
         _run_first_group(path)
+
+
+def test_copies_are_proved_while_they_go_to_the_disk_and_recorded_when_they_are_there(
+    path, monkeypatch
+):
+    seen, real = [], os.fsync
+
+    def note(descriptor):
+        real(descriptor)
+        seen.append(Path(f"/proc/self/fd/{descriptor}").readlink().name[:8])
+
+    monkeypatch.setattr(os, "fsync", note)
+    listen(lambda step: seen.append(step) if step.startswith("task-") else None)
+    _run_first_group(path)
+    listen(None)
+
+    steps = [Step.TASK_RESERVED, Step.TASK_WRITTEN, "lakehand", "t", Step.TASK_PROVED]
+    assert seen[seen.index(Step.TASK_RESERVED) :][:5] == steps
+
+
+def test_copies_that_do_not_reach_the_disk_are_not_recorded(path, monkeypatch):
+    def fail(_descriptor):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(StorageError, match="Input/output error"):
+        _run_first_group(path)
+
+    [run] = list_runs(delta_table(path).store)
+    assert Run.open(delta_table(path).store, run).results() == []
 
 
 def test_an_input_cut_off_during_the_copy_is_an_error(path, monkeypatch):

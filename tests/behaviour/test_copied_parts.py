@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -14,6 +15,7 @@ import pytest
 from deltalake import write_deltalake
 
 from lakehand.errors import ProofError
+from lakehand.formats.delta.files.copier import DeltaCopier
 from lakehand.formats.delta.worker import DeltaWorker
 from lakehand.maintain import compact
 from lakehand.settings import Settings
@@ -196,17 +198,19 @@ def test_crumbs_that_cannot_join_the_copy_have_all_recoded(tmp_path):
 
 @pytest.mark.parametrize("place", ["copied", "recoded"])
 def test_a_byte_that_changed_on_its_way_is_caught(mixed, tmp_path, monkeypatch, place):
-    real = DeltaWorker.copy
+    real = DeltaCopier.copy
 
+    @contextmanager
     def damaged(self, *args, **options):
-        [file] = real(self, *args, **options)
-        target, ranges = tmp_path / file.staged.path, file.copied.ranges
-        data = bytearray(target.read_bytes())
-        data[ranges[0 if place == "copied" else -1].start + 9] ^= 1
-        target.write_bytes(data)
-        return (file,)
+        with real(self, *args, **options) as copies:
+            [file] = copies.files
+            target, ranges = tmp_path / file.staged.path, file.copied.ranges
+            data = bytearray(target.read_bytes())
+            data[ranges[0 if place == "copied" else -1].start + 9] ^= 1
+            target.write_bytes(data)
+            yield copies
 
-    monkeypatch.setattr(DeltaWorker, "copy", damaged)
+    monkeypatch.setattr(DeltaCopier, "copy", damaged)
     with pytest.raises(ProofError, match="differ from their source"):
         copy_files(mixed, recoded=(2, 3, 4))
 

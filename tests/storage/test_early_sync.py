@@ -42,3 +42,15 @@ def test_a_failure_on_the_way_is_told_and_leaves_no_file(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="Input/output error"):
         _write(store, 3)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_after_a_file_was_published_is_told_when_it_is_closed(tmp_path, monkeypatch):
+    def fail(_file: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    writer = open_store(tmp_path).open_writer("short")
+    writer.write(b"abc")
+    writer.publish()
+    with pytest.raises(StorageError, match="Input/output error"):
+        writer.close()

@@ -85,6 +85,15 @@ def test_a_writer_is_durable_when_it_is_closed(store, calls):
     assert calls == ["fsync temporary", "replace table/x", "fsync table"]
 
 
+def test_a_published_file_is_durable_when_its_writer_is_closed(store, calls):
+    with store.open_writer("x") as writer:
+        writer.write(b"1")
+        writer.publish()
+        assert calls == ["replace table/x"]
+
+    assert calls == ["replace table/x", "fsync table/x", "fsync table"]
+
+
 def test_new_directories_are_made_durable_from_the_top_before_the_file(store, calls):
     store.put_if_absent("a/b/0.json", b"{}")
 

@@ -290,6 +290,29 @@ def test_a_writer_shows_its_object_only_when_closed(store):
     assert store.get("x") == b"abc"
 
 
+def test_a_published_object_is_there_before_its_writer_is_closed(store):
+    store.put("x", b"old")
+    with store.open_writer("x") as writer:
+        writer.write(b"abc")
+        writer.publish()
+        assert store.get("x") == b"abc"
+        with pytest.raises(ValueError, match="closed"):
+            writer.write(b"more")
+        writer.publish()
+
+    assert writer.closed
+    assert (store.get("x"), writer.tell(), keys(store)) == (b"abc", 3, ["x"])
+
+
+def test_an_abort_leaves_a_published_object_where_it_is(store):
+    with pytest.raises(RuntimeError, match="stop"), store.open_writer("x") as writer:  # noqa: PT012
+        writer.write(b"abc")
+        writer.publish()
+        raise RuntimeError("stop")
+
+    assert store.get("x") == b"abc"
+
+
 def test_a_writer_of_nothing_makes_an_empty_object(store):
     store.open_writer("x").close()
 

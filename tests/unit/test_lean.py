@@ -1,7 +1,8 @@
-"""Processes of our own do without pandas, which Arrow would load for the first list it is given."""
+"""Processes of our own load no more than they need: pandas never, Arrow only to decode rows."""
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 
@@ -10,6 +11,13 @@ from deltalake import write_deltalake
 
 from lakehand.engine import LocalRunner
 from lakehand.engine.local_worker import end_idle_workers
+from lakehand.rewrite.execute import write_spec
+from lakehand.rewrite.group_task import GroupTask
+from lakehand.rewrite.prepare import Request, make_plan, prepare
+from lakehand.rewrite.task import RewriteTask
+from lakehand.runs import Run
+from lakehand.settings import Settings
+from support.rows import delta_table
 from support.tasks import loaded_after_a_list
 
 LATER = """
@@ -22,6 +30,27 @@ assert "pandas" not in sys.modules
 frame = rows.to_pandas()
 assert pa.Table.from_pandas(frame)["a"].to_pylist() == [1, None]
 assert pa.array(frame["a"]).null_count == 1
+"""
+BEFORE = """
+import sys
+from lakehand.engine.lean import leave_pandas_out
+leave_pandas_out()
+assert "pyarrow" not in sys.modules
+import pyarrow as pa
+assert pa.array([1, None]).null_count == 1 and "pandas" not in sys.modules
+assert pa.__spec__.loader is pa.__loader__ and pa.__loader__.get_source("pyarrow")
+assert pa.table({"a": [1]}).to_pandas()["a"].to_list() == [1]
+"""
+MOVING = """
+import pickle
+import sys
+from pathlib import Path
+import lakehand.engine.worker
+task, payloads = pickle.loads(Path(sys.argv[1]).read_bytes())
+results = [task(payload) for payload in payloads]
+assert [result["method"] for result in results] == ["copy"], results
+loaded = {"pyarrow", "numpy", "duckdb", "pandas", "obstore"} & set(sys.modules)
+assert not loaded, loaded
 """
 COMMAND = """
 import sys
@@ -39,6 +68,27 @@ def ended_well(script, *arguments):
 
 def test_conversions_find_pandas_when_they_need_it():
     assert ended_well(LATER)
+
+
+def test_arrow_finds_no_pandas_whenever_it_is_loaded():
+    assert ended_well(BEFORE)
+
+
+def test_a_task_that_moves_row_groups_loads_neither_arrow_nor_duckdb(tmp_path):
+    for number in range(5):
+        rows = pa.table({"a": range(number * 110_000, (number + 1) * 110_000)})
+        write_deltalake(tmp_path / "table", rows, mode="append")
+    work = prepare(
+        make_plan(delta_table(tmp_path / "table"), Settings({}, environment={}), Request())
+    )
+    run = Run.start(work.table.store, {}, snapshot=work.snapshot)
+    spec = write_spec(work.settings)
+    task = GroupTask.of(RewriteTask(worker=work.table.worker(work.snapshot), run=run, spec=spec))
+    payloads = [{"group": group.to_json()} for group in work.groups]
+    (tmp_path / "task").write_bytes(pickle.dumps((task, payloads)))
+
+    assert ended_well(MOVING, tmp_path / "task")
+    assert [result.proof.rows for result in run.results()] == [550_000]
 
 
 def test_a_command_loads_no_pandas(tmp_path):

@@ -9,6 +9,7 @@ from lakehand.formats.rows import FormatRowWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     import pyarrow as pa
@@ -73,6 +74,38 @@ class CopiedFile:
 
     staged: StagedFile
     copied: Copied
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Copies:
+    """What came of files whose row groups were moved."""
+
+    files: tuple[CopiedFile, ...]
+    #: What the footers of the inputs count, whichever of their row groups were moved.
+    input_rows: int
+
+
+class FormatCopier(Protocol):
+    """Moves row groups. Picklable, and light: what decodes rows takes half a second to load."""
+
+    def output_directory(self, like: Sequence[DataFile]) -> str | None:
+        """Return the directory that `copy` writes into; None: it may be any."""
+        ...
+
+    def copy(
+        self,
+        inputs: Sequence[DataFile],
+        *,
+        target_file_bytes: int,
+        stem: str,
+        beside: Sequence[StagedFile] = (),
+    ) -> AbstractContextManager[Copies]:
+        """Move row groups of `inputs`, and of staged files, into new files byte for byte.
+
+        Inside of the block the files can be read; behind it they are durable. Raises NotCopyable,
+        before anything is written, if their bytes would not mean the same.
+        """
+        ...
 
 
 class NotCopyable(Exception):  # noqa: N818  no failure: the group is recoded instead
@@ -236,18 +269,8 @@ class FormatWorker(FormatRowWorker, Protocol):
         """
         ...
 
-    def copy(
-        self,
-        inputs: Sequence[DataFile],
-        spec: WriteSpec,
-        *,
-        stem: str,
-        beside: Sequence[StagedFile] = (),
-    ) -> tuple[CopiedFile, ...]:
-        """Move row groups of `inputs`, and of staged files, into new files byte for byte.
-
-        Raises NotCopyable, before anything is written, if their bytes would not mean the same.
-        """
+    def copier(self) -> FormatCopier:
+        """Return what moves row groups from file to file."""
         ...
 
     def codec_of(self, inputs: Sequence[DataFile]) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,67 +14,68 @@ from lakehand.prove.ranges import prove_copied
 from lakehand.rewrite.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from lakehand.formats.worker import CopiedFile
+    from lakehand.formats.worker import CopiedFile, FormatCopier
     from lakehand.model.work import DataFile, Proof
-    from lakehand.rewrite.task import RewriteTask
+    from lakehand.runs import Run
+    from lakehand.storage import Store
 
-__all__ = ["copy_group"]
+__all__ = ["copy_group", "is_only_moved", "moved_inputs"]
 
 
-def copy_group(task: RewriteTask, group: Group) -> GroupResult:
+def is_only_moved(group: Group) -> bool:
+    """Say whether all that the plan wants of a group is to move its row groups."""
+    return group.method == "copy" and not group.recoded and not group.native
+
+
+def moved_inputs(group: Group) -> list[DataFile]:
+    """Return the files of a group whose row groups are moved; others are recoded first."""
+    recoded = set(group.recoded)
+    return [file for number, file in enumerate(group.inputs) if number not in recoded]
+
+
+def copy_group(
+    copier: FormatCopier,
+    run: Run,
+    group: Group,
+    *,
+    crumbs: GroupResult | None = None,
+    expected_rows: int | None = None,
+) -> GroupResult:
     """Move the row groups of `group` and prove that storage holds them.
 
-    Inputs whose row groups are not worth moving are recoded first, and moved as what came of them.
-    Raises NotCopyable before a byte is moved, ProofError if one arrived changed.
+    `crumbs` is what came of inputs that were recoded first: it is moved, too. `expected_rows` is
+    how many rows there must be then; without it, as many as the footers of the inputs count. Files
+    are proved while they become durable, which all are on return. Raises NotCopyable before a byte
+    is moved, ProofError if one arrived changed.
     """
-    worker, watch = task.worker, Stopwatch(task.run.clock)
-    stem = task.run.reserve(group.id, directory=worker.output_directory(group.inputs))
-    with _recoded(task, group) as crumbs:
-        with watch.measure("write"):
-            beside = crumbs.outputs if crumbs else ()
-            copies = worker.copy(_moved(group), task.spec_of(group), stem=stem, beside=beside)
+    watch = Stopwatch(run.clock)
+    stem = run.reserve(group.id, directory=copier.output_directory(group.inputs))
+    copying = copier.copy(
+        moved_inputs(group),
+        target_file_bytes=group.target_file_bytes,
+        stem=stem,
+        beside=crumbs.outputs if crumbs else (),
+    )
+    with watch.measure("write"), copying as copies:
         reached(Step.TASK_WRITTEN)
         with watch.measure("prove"):
-            _check_row_count(group, copies, expected=worker.count_rows(group.inputs))
-            proof = _prove(task, copies, crumbs)
+            expected = copies.input_rows if expected_rows is None else expected_rows
+            _check_row_count(group, copies.files, expected=expected)
+            proof = _prove(run.store, copies.files, crumbs)
     return GroupResult(
         group=group.id,
         method="copy",
         attempt=stem,
-        outputs=tuple(copy.staged for copy in copies),
+        outputs=tuple(copy.staged for copy in copies.files),
         proof=proof,
         timings=_add(watch.milliseconds(), crumbs.timings if crumbs else {}),
     )
 
 
-@contextmanager
-def _recoded(task: RewriteTask, group: Group) -> Iterator[GroupResult | None]:
-    """Recode what the plan does not want moved, into files that vanish behind the block."""
-    if not group.recoded:
-        yield None
-        return
-    codec = task.worker.codec_of(_moved(group))
-    inputs = tuple(group.inputs[number] for number in group.recoded)
-    part = replace(group, inputs=inputs, method="recode", recoded=())
-    result = replace(task, spec=replace(task.spec, codec=codec)).recode(part)
-    try:
-        yield result
-    finally:
-        task.run.discard([file.path for file in result.outputs])
-
-
-def _moved(group: Group) -> list[DataFile]:
-    recoded = set(group.recoded)
-    return [file for number, file in enumerate(group.inputs) if number not in recoded]
-
-
-def _prove(
-    task: RewriteTask, copies: Sequence[CopiedFile], crumbs: GroupResult | None
-) -> Proof | None:
+def _prove(store: Store, copies: Sequence[CopiedFile], crumbs: GroupResult | None) -> Proof | None:
     """Prove that all bytes arrived; those of recoded rows were proved to hold them before."""
-    store = task.run.store
     ranges = total_proof(
         [
             prove_copied(store, copy.staged.path, copy.copied, expected_rows=copy.staged.rows)

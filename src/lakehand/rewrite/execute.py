@@ -9,6 +9,8 @@ from lakehand.engine import TaskOutcome
 from lakehand.engine.attempt import attempt_call
 from lakehand.formats.worker import TaskLimits, WriteSpec
 from lakehand.observe import Progress
+from lakehand.rewrite.copy import is_only_moved
+from lakehand.rewrite.group_task import GroupTask
 from lakehand.rewrite.shuffle import shuffle_group
 from lakehand.rewrite.task import RewriteTask
 
@@ -43,8 +45,9 @@ def rewrite_groups(
     )
     most_bytes = work.settings["sort_task_bytes"]
     alone, shuffled = _by_way(work.groups, most_bytes=most_bytes)
+    is_light = any(is_only_moved(work.groups[index]) for index in alone)
     runner.run(
-        task,
+        GroupTask.of(task) if is_light else task,
         [{"group": work.groups[index].to_json()} for index in alone],
         run=run,
         on_result=lambda outcome: on_result(replace(outcome, index=alone[outcome.index])),

@@ -12,8 +12,8 @@ from lakehand.formats.worker import NotCopyable, NotDecodable, TaskLimits
 from lakehand.model.order import parse_terms
 from lakehand.model.work import Group
 from lakehand.observe import get_logger, log_event
-from lakehand.observe.steps import Step, reached
-from lakehand.rewrite.copy import copy_group
+from lakehand.rewrite.copy import copy_group, is_only_moved, moved_inputs
+from lakehand.rewrite.group_task import record_proved, tell_declined
 from lakehand.rewrite.native import rewrite_natively
 from lakehand.rewrite.proving import DECODINGS
 from lakehand.rewrite.recode import recode_group
@@ -46,13 +46,15 @@ class RewriteTask:
     prove: ProveMode = "digest"
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        group = Group.from_json(payload["group"])
+        return self.rewrite(Group.from_json(payload["group"]))
+
+    def rewrite(self, group: Group) -> dict[str, Any]:
+        """Rewrite a group as the plan says, and prove and record what came of it."""
         return self.record(self._rewrite(group), group)
 
     def record(self, result: GroupResult, group: Group) -> dict[str, Any]:
         """Put a proved result into the ledger, and return the one that counts."""
-        reached(Step.TASK_PROVED)
-        return self.run.record(result, group=group).to_json()
+        return record_proved(self.run, result, group)
 
     def granted_limits(self) -> TaskLimits:
         """Return the limits with the threads that the engine grants where this is called."""
@@ -75,13 +77,25 @@ class RewriteTask:
         if group.method != "copy" or group.native:
             return self.recode(group)
         try:
-            return copy_group(self, group)
+            return self._copy(group)
         except NotCopyable as reason:
-            # The plan saw footers of some files, the task sees all of them: it has the last word.
-            log_event(
-                _logger, logging.INFO, "copy_declined", "Group %d is recoded: %s", group.id, reason
-            )
+            tell_declined(group, reason)
             return self.recode(group)
+
+    def _copy(self, group: Group) -> GroupResult:
+        """Move row groups; inputs that are not worth moving are recoded before."""
+        copier = self.worker.copier()
+        if is_only_moved(group):
+            return copy_group(copier, self.run, group)
+        codec = self.worker.codec_of(moved_inputs(group))
+        inputs = tuple(group.inputs[number] for number in group.recoded)
+        part = replace(group, inputs=inputs, method="recode", recoded=())
+        crumbs = replace(self, spec=replace(self.spec, codec=codec)).recode(part)
+        rows = self.worker.count_rows(group.inputs)
+        try:
+            return copy_group(copier, self.run, group, crumbs=crumbs, expected_rows=rows)
+        finally:
+            self.run.discard([file.path for file in crumbs.outputs])
 
     def recode(self, group: Group) -> GroupResult:
         """Decode and encode the rows of `group`, in its order if it has one, and prove them."""

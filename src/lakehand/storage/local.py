@@ -65,6 +65,10 @@ class _LocalWriter(ObjectWriter):
         with translated("put", self._file.target):
             self._file.write(view)
 
+    def _publish(self) -> None:
+        with translated("put", self._file.target):
+            self._file.show()
+
     def _commit(self) -> None:
         with translated("put", self._file.target):
             self._file.replace_target()

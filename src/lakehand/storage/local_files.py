@@ -90,26 +90,33 @@ class _EarlySync:
         self._descriptor = descriptor
         self._unsynced_bytes = 0
         self._thread: ThreadPoolExecutor | None = None
-        self._running: Future[None] | None = None
+        self._running: list[Future[None]] = []
 
     def count(self, written_bytes: int) -> None:
         """Say that so much was written."""
         self._unsynced_bytes += written_bytes
         if self._unsynced_bytes < _SYNCED_BYTES:
             return
-        if self._running is not None:
-            if not self._running.done():
-                return
-            self._running.result()
+        if self._running and not self._running[-1].done():
+            return
+        self._hear()
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin to send what is written so far."""
         self._thread = self._thread or ThreadPoolExecutor(1)
-        self._running = self._thread.submit(os.fdatasync, self._descriptor)
+        self._running.append(self._thread.submit(os.fdatasync, self._descriptor))
         self._unsynced_bytes = 0
 
     def finish(self) -> None:
-        """Wait for the last one. A failure is told once only, so it must not be overheard."""
-        if self._running is not None:
-            self._running.result()
+        """Wait for all that was begun."""
+        self._hear()
         self.give_up()
+
+    def _hear(self) -> None:
+        """Raise what went wrong: a failure is told once only, so it must not be overheard."""
+        while self._running:
+            self._running.pop(0).result()
 
     def give_up(self) -> None:
         if self._thread is not None:
@@ -124,6 +131,7 @@ class TemporaryFile:
         self.directory = os.path.dirname(target)
         self.path = os.path.join(self.directory, _temporary_name(os.path.basename(target)))
         self._file = self._create()
+        self._is_shown = False
         self._syncing = _EarlySync(self._file.fileno())
 
     def _create(self) -> FileIO:
@@ -147,9 +155,17 @@ class TemporaryFile:
         os.fsync(self._file.fileno())
         self._file.close()
 
-    def replace_target(self) -> None:
-        self.seal()
+    def show(self) -> None:
+        """Give the file its target's name, and begin to make its bytes durable."""
+        self._syncing.begin()
         os.replace(self.path, self.target)
+        self._is_shown = True
+
+    def replace_target(self) -> None:
+        """Return when the target is this file, whatever happens to the machine."""
+        self.seal()
+        if not self._is_shown:
+            os.replace(self.path, self.target)
         sync_directory(self.directory)
 
     def remove(self) -> None:

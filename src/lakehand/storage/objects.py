@@ -43,16 +43,18 @@ class DeleteFailure:
 class ObjectWriter(ABC):
     """Writes one object. It becomes visible, whole and durable, when `close` returns.
 
-    An exception inside `with` aborts: nothing becomes visible. So does forgetting to close.
+    An exception inside `with` aborts: nothing becomes visible. So does forgetting to close. Whoever
+    wants to read the object while it becomes durable calls `publish` before.
     """
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.closed = False
+        self._is_published = False
         self._position = 0
 
     def write(self, buffer: Buffer) -> int:
-        if self.closed:
+        if self.closed or self._is_published:
             raise ValueError(f"the writer of {self.key} is closed")
         view = memoryview(buffer).cast("B")
         self._write(view)
@@ -74,8 +76,26 @@ class ObjectWriter(ABC):
     def seekable(self) -> bool:
         return False
 
+    def publish(self) -> None:
+        """Make the object visible, whole; that it is durable is known when `close` returns.
+
+        Nothing can be written any more. To abort from here on leaves the object where it is.
+        """
+        if self.closed or self._is_published:
+            return
+        self._is_published = True
+        try:
+            self._publish()
+        except BaseException:
+            self.abort()
+            raise
+
+    def _publish(self) -> None:
+        """Do what can be done before `close`; where a store knows no difference, all of it."""
+        self.close()
+
     def close(self) -> None:
-        """Make the object visible."""
+        """Make the object visible and durable."""
         if self.closed:
             return
         self.closed = True

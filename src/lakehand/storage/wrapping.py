@@ -110,6 +110,9 @@ class _WrappingWriter(ObjectWriter):
     def _write(self, view: memoryview) -> None:
         self._inner.write(view)
 
+    def _publish(self) -> None:
+        self._inner.publish()
+
     def _commit(self) -> None:
         written = self._inner.tell()
         self._backend.request("close_writer", self.key, self._inner.close, written_bytes=written)

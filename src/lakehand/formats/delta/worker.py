@@ -21,7 +21,7 @@ from lakehand.formats.delta.files.change_data import (
     write_changes,
 )
 from lakehand.formats.delta.files.context import WriteContext, output_directory
-from lakehand.formats.delta.files.copier import copy_files
+from lakehand.formats.delta.files.copier import DeltaCopier
 from lakehand.formats.delta.files.new_rows import NewFiles
 from lakehand.formats.delta.files.reader import ReadRequest, SourceFile, read_rows
 from lakehand.formats.delta.files.refresh import Refresher
@@ -33,7 +33,6 @@ from lakehand.formats.delta.protocol.clustering import order_mark
 from lakehand.formats.delta.protocol.type_changes import check_type_changes
 from lakehand.formats.delta.upkeep.file_check import check_files
 from lakehand.formats.delta.upkeep.row_check import RowChecker
-from lakehand.model.work import DataFile, Refreshed
 from lakehand.parquet.facts import dominant_codec
 from lakehand.storage import open_store
 
@@ -45,12 +44,12 @@ if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.delta.protocol.schema import StructField
     from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions, RowChange
-    from lakehand.formats.worker import CopiedFile, Decoder, TaskLimits, WriteSpec
+    from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec
     from lakehand.model.head import TableHead
     from lakehand.model.order import Order
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.verification import Finding
-    from lakehand.model.work import Group, StagedFile
+    from lakehand.model.work import DataFile, Group, Refreshed, StagedFile
     from lakehand.prove.digest import Digester
     from lakehand.storage import Store
 
@@ -337,18 +336,9 @@ class DeltaWorker:
             staged = write_files(self.context, rows, spec, like=inputs, stem="r", into=into)
         return sum(file.bytes for file in staged)
 
-    def copy(
-        self,
-        inputs: Sequence[DataFile],
-        spec: WriteSpec,
-        *,
-        stem: str,
-        beside: Sequence[StagedFile] = (),
-    ) -> tuple[CopiedFile, ...]:
-        """Move row groups of all files into new ones byte for byte; NotCopyable if they cannot."""
-        files = [*inputs, *map(_as_data_file, beside)]
-        target = spec.target_file_bytes
-        return copy_files(self.context, files, target_file_bytes=target, stem=stem)
+    def copier(self) -> DeltaCopier:
+        """Return what moves row groups from file to file."""
+        return DeltaCopier(context=self.context)
 
     def codec_of(self, inputs: Sequence[DataFile]) -> str | None:
         """Return the codec of most bytes of `inputs`; None if nothing is compressed."""
@@ -365,11 +355,6 @@ class DeltaWorker:
 
     def make_durable(self, files: Sequence[StagedFile]) -> None:
         """Do nothing: files are durable as soon as they are written."""
-
-
-def _as_data_file(staged: StagedFile) -> DataFile:
-    native = {"add": dict(staged.native)}
-    return DataFile(path=staged.path, bytes=staged.bytes, rows=staged.rows, native=native)
 
 
 def _live(files: Sequence[DataFile]) -> list[SourceFile]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lakehand.errors import LakehandError
     from lakehand.formats.rows import RowChange
-    from lakehand.formats.worker import CopiedFile, NewFiles, TaskLimits, WriteSpec
+    from lakehand.formats.worker import FormatCopier, NewFiles, TaskLimits, WriteSpec
     from lakehand.model.work import DataFile, Refreshed, StagedFile
     from lakehand.storage import Store
 
@@ -62,14 +62,7 @@ class Unsupported:
         """Refuse: Lance writes new fragments nowhere but into the table."""
         self._refuse("rehearse")
 
-    def copy(
-        self,
-        inputs: Sequence[DataFile],  # noqa: ARG002
-        spec: WriteSpec,  # noqa: ARG002
-        *,
-        stem: str,  # noqa: ARG002
-        beside: Sequence[StagedFile] = (),  # noqa: ARG002
-    ) -> tuple[CopiedFile, ...]:
+    def copier(self) -> FormatCopier:
         self._refuse("copy")
 
     def codec_of(self, inputs: Sequence[DataFile]) -> str | None:  # noqa: ARG002

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import lakehand
@@ -14,8 +16,8 @@ from lakehand.formats.delta.files.context import (
     partition_values_of,
 )
 from lakehand.formats.delta.files.merged_statistics import merge_statistics
-from lakehand.formats.worker import CopiedFile, NotCopyable
-from lakehand.model.work import StagedFile
+from lakehand.formats.worker import CopiedFile, Copies, NotCopyable
+from lakehand.model.work import DataFile, StagedFile
 from lakehand.parquet.bounds import leaf_bounds
 from lakehand.parquet.copy import Source, copy_row_groups
 from lakehand.parquet.copyable import (
@@ -30,38 +32,61 @@ from lakehand.parquet.footer import fetch_footer, parse_footer, row_group_bytes
 from lakehand.parquet.leaves import leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from lakehand.formats.delta.files.context import WriteContext
     from lakehand.formats.delta.files.statistics_rules import StatisticsRules
-    from lakehand.model.work import DataFile
     from lakehand.parquet.copyable import CopyClass
     from lakehand.parquet.footer import Footer
 
-__all__ = ["copy_files", "why_not_copyable", "why_not_of_class", "why_not_of_file"]
+__all__ = ["DeltaCopier", "why_not_copyable", "why_not_of_class", "why_not_of_file"]
 
 _PARALLEL_READS = 16
 #: A file of several codecs, or of none, is no pattern for new ones.
 _KEPT_CODECS = frozenset(CODECS) - {"uncompressed"}
 
 
-def copy_files(
-    context: WriteContext, inputs: Sequence[DataFile], *, target_file_bytes: int, stem: str
-) -> tuple[CopiedFile, ...]:
-    """Write the row groups of `inputs` into new files of about the target size, undecoded.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeltaCopier:
+    """Moves row groups between files of a table. Picklable."""
 
-    Raises NotCopyable, before anything is written, if their bytes would not mean the same there.
-    """
-    sources = _sources(context, inputs)
-    reason = why_not_copyable(context, inputs, sources)
-    if reason is not None:
-        raise NotCopyable(reason)
-    directory = output_directory(context, inputs)
-    prefix = f"{directory}/{stem}" if directory else stem
-    return tuple(
-        _copy(context, part, key=f"{prefix}-{number:05d}.parquet")
-        for number, part in enumerate(_parts(inputs, sources, target_file_bytes))
-    )
+    context: WriteContext
+
+    def output_directory(self, like: Sequence[DataFile]) -> str:
+        return output_directory(self.context, like)
+
+    @contextmanager
+    def copy(
+        self,
+        inputs: Sequence[DataFile],
+        *,
+        target_file_bytes: int,
+        stem: str,
+        beside: Sequence[StagedFile] = (),
+    ) -> Iterator[Copies]:
+        """Write the row groups of all files into new ones of about the target size, undecoded.
+
+        Raises NotCopyable, before anything is written, if their bytes would not mean the same
+        there. While one file is on its way to the disk, the next is written, and all can be read.
+        """
+        files = [*inputs, *map(_as_data_file, beside)]
+        sources = _sources(self.context, files)
+        reason = why_not_copyable(self.context, files, sources)
+        if reason is not None:
+            raise NotCopyable(reason)
+        directory = self.output_directory(files)
+        prefix = f"{directory}/{stem}" if directory else stem
+        with ExitStack() as until_durable:
+            copied = tuple(
+                _copy(self.context, part, f"{prefix}-{number:05d}.parquet", until_durable)
+                for number, part in enumerate(_parts(files, sources, target_file_bytes))
+            )
+            yield Copies(files=copied, input_rows=sum(source.footer.rows for source in sources))
+
+
+def _as_data_file(staged: StagedFile) -> DataFile:
+    native = {"add": dict(staged.native)}
+    return DataFile(path=staged.path, bytes=staged.bytes, rows=staged.rows, native=native)
 
 
 def why_not_copyable(
@@ -136,25 +161,25 @@ def _parts(
     ]
 
 
-def _copy(context: WriteContext, part: _Part, *, key: str) -> CopiedFile:
+def _copy(context: WriteContext, part: _Part, key: str, until_durable: ExitStack) -> CopiedFile:
     inputs, sources = [file for file, _ in part], [source for _, source in part]
     footers = [source.footer for source in sources]
     writer = f"lakehand version {lakehand.__version__}"
-    with context.store.open_writer(key) as sink:
-        copied = copy_row_groups(
-            sources,
-            sink,
-            created_by=merged_created_by(footers, writer=writer),
-            key_values=merged_key_values(footers),
-        )
-        size = sink.tell()
+    sink = until_durable.enter_context(context.store.open_writer(key))
+    copied = copy_row_groups(
+        sources,
+        sink,
+        created_by=merged_created_by(footers, writer=writer),
+        key_values=merged_key_values(footers),
+    )
+    sink.publish()
     rules = context.statistics_rules()
     texts = [_statistics(file, source, rules) for file, source in part]
     stats = merge_statistics(texts, [source.rows for source in sources], rules)
     values = partition_values_of(context, inputs)
     staged = StagedFile(
         path=key,
-        bytes=size,
+        bytes=sink.tell(),
         rows=copied.rows,
         native={"partitionValues": values, "stats": stats},
     )
