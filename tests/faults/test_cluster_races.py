@@ -11,12 +11,13 @@ from deltalake import DeltaTable, write_deltalake
 from lakehand.errors import ProofError, ReplanError
 from lakehand.observe.steps import Step, listen
 from lakehand.rewrite import shuffle
-from support.compactions import cluster_inline, open_table
+from support.compactions import CLUSTER, CLUSTER_BY_MANY_TASKS, open_table
 from support.small_tables import commit_by_hand, make_table, read_sorted, rows
 from support.unharmed import assert_clean, assert_unharmed
 
-#: By one task a partition, and by many.
-WAYS = pytest.mark.parametrize("sort_task_bytes", [2**30, 0], ids=["one-task", "many-tasks"])
+BOTH_WAYS = pytest.mark.parametrize(
+    "cluster", [CLUSTER, CLUSTER_BY_MANY_TASKS], ids=lambda way: way.name
+)
 
 
 @pytest.fixture
@@ -42,25 +43,23 @@ def once_proved(act):
     listen(listener)
 
 
-@WAYS
-def test_rows_appended_meanwhile_stay(place, sort_task_bytes):
+@BOTH_WAYS
+def test_rows_appended_meanwhile_stay(place, cluster):
     before = read_sorted(place)
     once_proved(lambda: write_deltalake(str(place), rows(60, 10), mode="append"))
 
-    cluster_inline(str(place), "2m", sort_task_bytes)
+    cluster(place)
 
     assert_unharmed(place, pa.concat_tables([before, rows(60, 10)]))
     assert open_table(str(place)).snapshot().file_count == 4
 
 
-@WAYS
-def test_a_partition_that_was_deleted_from_is_left_out_and_the_other_committed(
-    place, sort_task_bytes
-):
+@BOTH_WAYS
+def test_a_partition_that_was_deleted_from_is_left_out_and_the_other_committed(place, cluster):
     once_proved(lambda: DeltaTable(str(place)).delete("region = 'eu' AND id < 20"))
     left = read_sorted(place).to_pandas().query("region != 'eu' or id >= 20")
 
-    cluster_inline(str(place), "2m", sort_task_bytes)
+    cluster(place)
 
     assert read_sorted(place)["id"].to_pylist() == left["id"].to_list()
     partitions = open_table(str(place)).snapshot().files["partition"].to_pylist()
@@ -77,7 +76,7 @@ def test_other_columns_declared_meanwhile_stop_it(place):
     once_proved(lambda: commit_by_hand(place, {"domainMetadata": domain}))
 
     with pytest.raises(ReplanError, match="changed the columns"):
-        cluster_inline(str(place))
+        CLUSTER(place)
 
     assert open_table(str(place)).snapshot().version == version + 1
 
@@ -87,7 +86,7 @@ def test_a_piece_that_is_lost_on_its_way_is_noticed(place, monkeypatch):
     pack, calls = shuffle._pack, itertools.count()
     monkeypatch.setattr(shuffle, "_pack", lambda piece: pack(piece) if next(calls) else ())
 
-    report = cluster_inline(str(place), "2m", 0)
+    report = CLUSTER_BY_MANY_TASKS(place)
 
     assert [error["code"] for error in report.errors] == [ProofError.code]
     assert (report.groups.planned, report.groups.committed) == (2, 1)

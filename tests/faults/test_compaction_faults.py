@@ -14,7 +14,15 @@ from deltalake import write_deltalake
 from lakehand.errors import CorruptFileError, LakehandError
 from lakehand.observe.steps import Step, listen
 from lakehand.runs import list_runs
-from support.compactions import compact_inline, leave_dead_run, open_table
+from support.compactions import (
+    CLUSTER,
+    CLUSTER_BY_MANY_TASKS,
+    COMPACT,
+    EVERY_REWRITE,
+    compact_inline,
+    leave_dead_run,
+    open_table,
+)
 from support.golden import GOLDEN
 from support.rows import assert_same_rows, lakehand_rows
 from support.small_tables import make_table, read_sorted
@@ -55,8 +63,8 @@ def assert_other_group_is_done(place, report, *, codes):
     assert_clean(place)
 
 
-def assert_next_call_ends_the_job(place, rows):
-    report = compact_inline(place, "0s")
+def assert_next_call_ends_the_job(place, rows, rewrite):
+    report = rewrite(place, "0s")
 
     assert (report.errors, len(live_files(place))) == ((), 2)
     assert_clean(place)
@@ -66,30 +74,32 @@ def assert_next_call_ends_the_job(place, rows):
 # Inputs
 
 
-def test_an_input_deleted_before_planning_fails_its_group(place, rows):
+@EVERY_REWRITE
+def test_an_input_deleted_before_planning_fails_its_group(place, rows, rewrite):
     lost = one_input(place)
     lost.rename(place / "lost")
 
-    report = compact_inline(place)
+    report = rewrite(place)
 
     assert_other_group_is_done(place, report, codes=["FILE_NOT_FOUND"])
     assert lost.name in report.errors[0]["message"]
     (place / "lost").rename(lost)
-    assert_next_call_ends_the_job(place, rows)
+    assert_next_call_ends_the_job(place, rows, rewrite)
 
 
-def test_an_input_deleted_after_planning_fails_its_group(place, rows):
+@EVERY_REWRITE
+def test_an_input_deleted_after_planning_fails_its_group(place, rows, rewrite):
     lost = one_input(place)
 
     def delete(event):
         if event.phase == "rewrite" and event.done == 0:
             lost.rename(place / "lost")
 
-    report = compact_inline(place, on_progress=delete)
+    report = rewrite(place, on_progress=delete)
 
     assert_other_group_is_done(place, report, codes=["FILE_NOT_FOUND"])
     (place / "lost").rename(lost)
-    assert_next_call_ends_the_job(place, rows)
+    assert_next_call_ends_the_job(place, rows, rewrite)
 
 
 def write_with_arrow(place, **options):
@@ -124,42 +134,47 @@ def values_in(path):
     return [path.read_bytes().index(value) for value in stored]
 
 
+@EVERY_REWRITE
 @pytest.mark.parametrize("part", range(4))
-def test_a_flipped_bit_of_a_value_in_a_page_with_a_checksum_is_always_found(place, rows, part):
+def test_a_flipped_bit_of_a_value_in_a_page_with_a_checksum_is_always_found(
+    place, rows, part, rewrite
+):
     write_with_arrow(place, write_page_checksum=True, compression="none", use_dictionary=False)
     damaged = one_input(place)
     position = values_in(damaged)[part] + 2 * part
     flip_bit(damaged, position, bit=part)
 
-    report = compact_inline(place)
+    report = rewrite(place)
 
     assert_other_group_is_done(place, report, codes=["CORRUPT_FILE"])
     flip_bit(damaged, position, bit=part)
-    assert_next_call_ends_the_job(place, rows)
+    assert_next_call_ends_the_job(place, rows, rewrite)
 
 
+@EVERY_REWRITE
 @pytest.mark.parametrize("part", range(6))
-def test_without_checksums_readers_see_after_a_flip_what_they_saw_before(place, part):
+def test_without_checksums_readers_see_after_a_flip_what_they_saw_before(place, part, rewrite):
     """What no decoder notices is a value like any other: it is moved as it is."""
     write_with_arrow(place, write_page_checksum=False, compression="snappy")
     damaged = one_input(place)
     flip_bit(damaged, data_positions(damaged, 6)[part], bit=part)
-    assert_readers_see_the_same(place)
+    assert_readers_see_the_same(place, rewrite)
 
 
+@EVERY_REWRITE
 @pytest.mark.parametrize("part", range(8))
-def test_a_flipped_bit_in_a_footer_is_found_or_changes_nothing(place, part):
+def test_a_flipped_bit_in_a_footer_is_found_or_changes_nothing(place, part, rewrite):
     damaged = one_input(place)
     size = damaged.stat().st_size
     footer = int.from_bytes(damaged.read_bytes()[-8:-4], "little")
     flip_bit(damaged, size - 8 - footer + part * footer // 8, bit=part)
 
-    assert_readers_see_the_same(place)
+    assert_readers_see_the_same(place, rewrite)
 
 
-def assert_readers_see_the_same(place):
+def assert_readers_see_the_same(place, rewrite):
     seen = rows_or_error(place)
-    report = compact_inline(place)
+    report = rewrite(place)
 
     if isinstance(seen, str):
         assert report.groups.committed == 1
@@ -211,19 +226,29 @@ def delete(path):
     path.unlink()
 
 
-@pytest.fixture(params=["recode", "copy"])
+#: The method, the verb that chooses it, and how many rows a file has, so that it is chosen.
+METHODS = {
+    "recode": ("recode", COMPACT, 100),
+    "copy": ("copy", COMPACT, 120_000),
+    "sort": ("sort", CLUSTER, 100),
+    "shuffle": ("sort", CLUSTER_BY_MANY_TASKS, 100),
+}
+
+
+@pytest.fixture(params=METHODS)
 def table_by_method(request, tmp_path):
     """Return a table whose one group is rewritten by the method."""
-    rows_a_file = 120_000 if request.param == "copy" else 100
+    method, rewrite, rows_a_file = METHODS[request.param]
     for start in range(4):
         ids = pa.array(range(start * rows_a_file, (start + 1) * rows_a_file), pa.int64())
-        write_deltalake(str(tmp_path / "t"), pa.table({"id": ids}), mode="append")
-    return tmp_path / "t", request.param
+        data = pa.table({"id": ids, "amount": ids.cast(pa.float64())})
+        write_deltalake(str(tmp_path / "t"), data, mode="append")
+    return tmp_path / "t", rewrite, method
 
 
 @pytest.mark.parametrize("damage", [flip_middle, truncate, delete])
 def test_an_output_damaged_before_its_proof_is_never_committed(table_by_method, damage):
-    place, method = table_by_method
+    place, rewrite, method = table_by_method
     rows = read_sorted(place)
 
     def act(step):
@@ -233,13 +258,13 @@ def test_an_output_damaged_before_its_proof_is_never_committed(table_by_method, 
 
     listen(act)
     with pytest.raises(LakehandError) as error:
-        compact_inline(place)
+        rewrite(place)
     listen(None)
 
     assert error.value.code in {"PROOF_FAILED", "CORRUPT_FILE", "FILE_NOT_FOUND"}
     assert_clean(place)
     assert lakehand_rows(place).sort_by("id").equals(rows)
-    report = compact_inline(place)
+    report = rewrite(place)
     assert (getattr(report.methods, method), len(live_files(place))) == (1, 1)
     assert lakehand_rows(place).sort_by("id").equals(rows)
     assert read_sorted(place).equals(rows)

@@ -13,10 +13,14 @@ from deltalake import write_deltalake
 
 from lakehand.errors import LakehandError
 from lakehand.formats.delta.table import DeltaTable
-from lakehand.maintain import compact
-from lakehand.settings import Settings
 from lakehand.storage import Fault, FaultKind, FaultStore, open_store
-from support.compactions import compact_inline, compact_with_tasks, open_table, tasks_inline
+from support.compactions import (
+    EVERY_REWRITE,
+    compact_inline,
+    compact_with_tasks,
+    open_table,
+    tasks_inline,
+)
 from support.rows import lakehand_rows
 from support.small_disk import grow, small_disk, write_noise
 from support.small_tables import make_table, read_sorted
@@ -124,18 +128,19 @@ WRITES = {
 }
 
 
+@EVERY_REWRITE
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", WRITES)
-def test_a_write_that_fails_or_is_not_answered_harms_nothing(place, rows, target, kind):
+def test_a_write_that_fails_or_is_not_answered_harms_nothing(place, rows, target, kind, rewrite):
     operation, key = WRITES[target]
     fault = Fault(kind=kind, operation=operation, key=key)
 
-    outcome = try_to_compact(FailingTable(place, fault))
+    outcome = try_to(rewrite, FailingTable(place, fault))
 
     assert fault.hits == 1
     assert outcome is None or isinstance(outcome, LakehandError)
     assert_unharmed(place, rows)
-    compact_inline(place, "0s")
+    rewrite(place, "0s")
     assert len(live_files(place)) == 2
     assert staged_files(place) <= files_in_ledgers(place)
     assert_unharmed(place, rows)
@@ -144,27 +149,28 @@ def test_a_write_that_fails_or_is_not_answered_harms_nothing(place, rows, target
 LISTINGS = {"results": "*/results", "fates": "*/fates", "runs": "_lakehand/runs*", "log": "_delta*"}
 
 
+@EVERY_REWRITE
 @pytest.mark.parametrize("target", LISTINGS)
-def test_a_listing_that_breaks_off_harms_nothing(place, rows, target):
+def test_a_listing_that_breaks_off_harms_nothing(place, rows, target, rewrite):
     fault = Fault(
         kind=FaultKind.PARTIAL_LIST, operation="list", key=LISTINGS[target], times=None, objects=1
     )
 
-    try_to_compact(FailingTable(place, fault))
+    try_to(rewrite, FailingTable(place, fault))
 
     assert fault.hits
     assert_unharmed(place, rows)
-    compact_inline(place, "0s")
+    rewrite(place, "0s")
     assert len(live_files(place)) == 2
     assert staged_files(place) <= files_in_ledgers(place)
     assert_unharmed(place, rows)
 
 
-def try_to_compact(table):
-    """Return the error that ended the compaction; None if there was none."""
+def try_to(rewrite, table):
+    """Return the error that ended the rewrite; None if there was none."""
     with tasks_inline():
         try:
-            compact(table, settings=Settings({"takeover_after": "0s"}, environment={}))
+            rewrite.on(table, takeover_after="0s")
         except LakehandError as error:
             return error
     return None

@@ -1,4 +1,4 @@
-"""Compactions killed at every step: no row is lost or doubled, and the next call ends the job."""
+"""Rewrites killed at every step: no row is lost or doubled, and the next call ends the job."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import pytest
 
 from lakehand.observe.steps import Step
 from support.compactions import (
+    COMPACT,
+    EVERY_REWRITE,
     KillingTask,
-    compact_inline,
     compact_with_tasks,
     leave_dead_run,
     open_table,
@@ -43,43 +44,48 @@ def rows(place):
     return read_sorted(place)
 
 
-def assert_next_call_ends_the_job(place, rows, **settings):
-    compact_inline(place, "0s", **settings)
+def assert_next_call_ends_the_job(place, rows, rewrite=COMPACT, **settings):
+    rewrite(place, "0s", **settings)
 
     assert open_table(str(place)).snapshot().file_count == 2
     assert staged_files(place) <= files_in_ledgers(place)
     assert_unharmed(place, rows)
 
 
+@EVERY_REWRITE
 @kill_at(Step.RUN_STARTED, *TASK_STEPS, *COMMIT_STEPS, *END_STEPS)
-def test_a_run_of_one_commit_is_ended_by_the_next_call(place, rows, step):
-    run_and_kill(step, compact_inline, str(place))
+def test_a_run_of_one_commit_is_ended_by_the_next_call(place, rows, step, rewrite):
+    run_and_kill(step, rewrite, str(place))
     assert_unharmed(place, rows)
 
-    assert_next_call_ends_the_job(place, rows)
+    assert_next_call_ends_the_job(place, rows, rewrite)
 
 
+@EVERY_REWRITE
 @kill_at(Step.RUN_TOOK_OVER, Step.RUN_ADOPTED)
-def test_a_run_killed_while_it_takes_over_another_is_ended_by_the_next_call(place, rows, step):
-    leave_dead_run(place)
-    run_and_kill(step, compact_inline, str(place), "0s")
+def test_a_run_killed_while_it_takes_over_another_is_ended_by_the_next_call(
+    place, rows, step, rewrite
+):
+    leave_dead_run(place, rewrite=rewrite)
+    run_and_kill(step, rewrite, str(place), "0s")
     assert_unharmed(place, rows)
 
-    assert_next_call_ends_the_job(place, rows)
+    assert_next_call_ends_the_job(place, rows, rewrite)
     assert staged_files(place) == set()
 
 
+@EVERY_REWRITE
 @kill_at(Step.TASK_PROVED, *COMMIT_STEPS)
-def test_a_run_killed_at_its_second_batch_keeps_the_first(place, rows, step):
-    run_and_kill(step, compact_singly, str(place), occurrence=2)
+def test_a_run_killed_at_its_second_batch_keeps_the_first(place, rows, step, rewrite):
+    run_and_kill(step, rewrite_singly, rewrite, str(place), occurrence=2)
     assert_unharmed(place, rows)
     assert open_table(str(place)).snapshot().version >= 6
 
-    assert_next_call_ends_the_job(place, rows, commit_every_groups=1)
+    assert_next_call_ends_the_job(place, rows, rewrite, commit_every_groups=1)
 
 
-def compact_singly(path):
-    compact_inline(path, commit_every_groups=1)
+def rewrite_singly(rewrite, path):
+    rewrite(path, commit_every_groups=1)
 
 
 @pytest.mark.parametrize("step", TASK_STEPS)

@@ -1,4 +1,4 @@
-"""Other engines write while lakehand compacts: no acknowledged row is lost, none is doubled."""
+"""Other engines write while lakehand rewrites: no acknowledged row is lost, none is doubled."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from functools import partial
 import pytest
 
 from lakehand.observe.steps import Step
+from support.compactions import COMPACT
 from support.pausing import PausedProcess
 from support.rows import assert_same_rows, delta_rs_rows, lakehand_rows, spark_rows
 from support.table_writers import (
@@ -24,7 +25,7 @@ from support.table_writers import (
     marks_in,
 )
 from support.tasks import wait_for
-from support.writing_beside_compaction import compact_to_file
+from support.writing_beside_rewrites import CLUSTER_WRITTEN, rewrite_to_file
 
 # Three engines and up to ten commits of delta-spark for each shape.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -43,7 +44,8 @@ SHAPES = {
 class Contest:
     """A table, its writers, and the list of what they were told has happened."""
 
-    def __init__(self, oracle, folder, delta_rs):
+    def __init__(self, oracle, folder, delta_rs, *, partitioned):
+        self.partitioned = partitioned
         self.oracle, self.place, self.folder = oracle, folder / "table", folder
         self.log, self.gate = self.place / "_delta_log", folder / "gate"
         self.delta_rs = delta_rs
@@ -60,15 +62,15 @@ class Contest:
         self.acknowledged.append(write)
         return effort
 
-    def compaction(self, *steps):
+    def rewrite(self, *steps, rewrite=COMPACT):
         """Start lakehand in a process of its own, which stops itself at `steps`."""
         written = sum(path.stat().st_size for path in self.place.rglob("part-*.parquet"))
         # Half of it in one file, so that there are several groups without partitions, too.
-        compact = partial(compact_to_file, target_file_bytes=written // 2)
-        return PausedProcess(list(steps), compact, self.place, self.folder / "report.json")
+        work = partial(rewrite_to_file, rewrite, target_file_bytes=written // 2)
+        return PausedProcess(list(steps), work, self.place, self.folder / "report.json")
 
     def compact(self):
-        with self.compaction() as lakehand:
+        with self.rewrite() as lakehand:
             assert lakehand.end() is None
         return self.groups()
 
@@ -91,15 +93,17 @@ def contest(request, oracle, tmp_path):
         # delta-rs writes as if deletion vectors were not there.
         can_write = not shape["vectors"]
         engine = stack.enter_context(DeltaRsEngine(tmp_path / "table")) if can_write else None
-        started = Contest(oracle, tmp_path, engine)
+        started = Contest(oracle, tmp_path, engine, partitioned=shape["partitioned"])
         for block in range(6):
             started.write((started.spark, started.other)[block % 2], "append", block, value=block)
         yield started
 
 
 def test_concurrent_write_and_compact(contest):
-    """Conflicts on both sides, at points that barriers choose: 42 commits over the four shapes."""
-    lose_a_group(contest)
+    """Conflicts on both sides, at points that barriers choose: 46 commits over the four shapes."""
+    lose_a_group(contest, COMPACT, deleted=0, appended=6)
+    if contest.partitioned:
+        lose_a_group(contest, CLUSTER_WRITTEN, deleted=1, appended=9)
     assert merge_across_a_commit(contest).lost_to_lakehand == 1
     if contest.delta_rs:
         assert update_across_a_commit(contest).lost == 1
@@ -108,12 +112,12 @@ def test_concurrent_write_and_compact(contest):
     assert len(contest.acknowledged) >= 9 + 3 * bool(contest.delta_rs)
 
 
-def lose_a_group(contest):
+def lose_a_group(contest, rewrite, *, deleted, appended):
     """Let a writer delete rows of one group after it was rewritten, and append beside it."""
-    with contest.compaction(BEFORE_COMMIT) as lakehand:
+    with contest.rewrite(BEFORE_COMMIT, rewrite=rewrite) as lakehand:
         lakehand.wait_until_stopped()
-        contest.write(contest.other, "delete", 0, part="p0")
-        contest.write(contest.spark, "append", 6, value=6)
+        contest.write(contest.other, "delete", deleted, part="p0")
+        contest.write(contest.spark, "append", appended, value=appended)
         assert lakehand.end() is None
     assert contest.groups()["dropped"] == 1
     assert contest.groups()["committed"] >= 1

@@ -1,4 +1,4 @@
-"""Minutes of writers beside compaction, and the same without it: what does it cost them?"""
+"""Minutes of writers beside maintenance, and the same without it: what does it cost them?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.table_writers import (
     create_table,
     marks_in,
 )
-from support.writing_beside_compaction import Author, CompactionLoop, figures_of, write_for
+from support.writing_beside_rewrites import Author, MaintenanceLoop, figures_of, write_for
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
@@ -54,7 +54,7 @@ def measure(oracle, folder, **shape):
     folder.mkdir()
     seconds = SECONDS / len(SHAPES)
     with contest(oracle, folder / "beside", **shape) as authors:
-        with CompactionLoop(folder / "beside") as lakehand:
+        with MaintenanceLoop(folder / "beside") as lakehand:
             write_for(authors, seconds=seconds)
         overwritten = assert_nothing_lost(oracle, folder / "beside", authors)
         beside = figures_of(authors)

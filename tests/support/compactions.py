@@ -6,8 +6,10 @@ import json
 import os
 import signal
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
+
+import pytest
 
 from lakehand import maintain
 from lakehand.engine import CancelToken, LocalRunner, TaskOutcome, open_runner
@@ -86,10 +88,13 @@ def open_table(path: str, options: dict[str, str] | None = None) -> DeltaTable:
     return DeltaTable(open_store(path, options))
 
 
-def leave_dead_run(path: Path | str, *, groups: int = 1, **settings: Any) -> Run:
+def leave_dead_run(
+    path: Path | str, *, groups: int = 1, rewrite: Rewrite | None = None, **settings: Any
+) -> Run:
     """Do what a compaction does until some of its groups are recorded, and then no more."""
-    chosen = Settings(settings, environment={})
-    planned = make_plan(open_table(str(path)), chosen, Request())
+    like = rewrite or COMPACT
+    chosen = Settings({**like.settings, **settings}, environment={})
+    planned = make_plan(open_table(str(path)), chosen, like.request)
     run = Run.start(planned.table.store, describe_work(planned), snapshot=planned.snapshot)
     work = replace(prepare(planned), groups=prepare(planned).groups[:groups])
     rewrite_groups(work, run, InlineRunner(), cancel=CancelToken(), on_result=lambda _outcome: None)
@@ -148,13 +153,44 @@ def _runner(make: Callable[[], Any]) -> Iterator[None]:
         maintain.open_runner = open_runner
 
 
-def cluster_inline(
-    path: str, takeover_after: str = "2m", sort_task_bytes: int = 2**30
-) -> OperationReport:
-    """Put the rows of the table in order; by many tasks if `sort_task_bytes` is 0."""
-    settings = {"takeover_after": takeover_after, "sort_task_bytes": sort_task_bytes}
-    request = Request(operation="cluster", by="amount, id", curve="hilbert")
-    with tasks_inline():
-        return maintain.cluster(
-            open_table(path), settings=Settings(settings, environment={}), request=request
-        )
+@dataclass(frozen=True)
+class Rewrite:
+    """A verb that rewrites files, and how; called with the place of a table, it does so inline."""
+
+    name: str
+    request: Request = field(default_factory=Request)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(
+        self,
+        path: Path | str,
+        takeover_after: str = "2m",
+        *,
+        on_progress: OnProgress | None = None,
+        **settings: Any,
+    ) -> OperationReport:
+        with tasks_inline():
+            return self.on(
+                open_table(str(path)),
+                takeover_after=takeover_after,
+                on_progress=on_progress,
+                **settings,
+            )
+
+    def on(
+        self, table: DeltaTable, *, on_progress: OnProgress | None = None, **settings: Any
+    ) -> OperationReport:
+        """Rewrite an open table, by whatever runner is there."""
+        verb = maintain.cluster if self.request.operation == "cluster" else maintain.compact
+        chosen = Settings({**self.settings, **settings}, environment={})
+        return verb(table, settings=chosen, request=self.request, on_progress=on_progress)
+
+
+_BY_BOTH = Request(operation="cluster", by="amount, id", curve="hilbert")
+COMPACT = Rewrite("compact")
+CLUSTER = Rewrite("cluster-one-task", _BY_BOTH, {"sort_task_bytes": 2**30})
+CLUSTER_BY_MANY_TASKS = Rewrite("cluster-many-tasks", _BY_BOTH, {"sort_task_bytes": 0})
+#: Whatever holds for one way to rewrite files holds for all.
+EVERY_REWRITE = pytest.mark.parametrize(
+    "rewrite", [COMPACT, CLUSTER, CLUSTER_BY_MANY_TASKS], ids=lambda rewrite: rewrite.name
+)

@@ -1,4 +1,4 @@
-"""Compactions that run beside writers of other engines, and what they do to each other."""
+"""Rewrites that run beside writers of other engines, and what they do to each other."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ import numpy as np
 
 from lakehand.errors import CommitConflictError
 from lakehand.observe.steps import Step, listen
+from lakehand.rewrite.prepare import Request
 from lakehand.table import open_table
-from support.compactions import compact_inline
+from support.compactions import Rewrite
 from support.table_writers import PARTITIONS, GaveUpError, Write, Writer, versions
 
 if TYPE_CHECKING:
@@ -32,24 +33,28 @@ _IDS_A_WRITER = 10_000_000
 _APPENDED_ROWS = 300
 
 
-def compact_to_file(place: Path, report: Path, **settings: Any) -> None:
-    """Compact in this process and leave the report in a file."""
-    done = compact_inline(str(place), min_files=2, **settings)
+#: The columns of the writers' tables.
+CLUSTER_WRITTEN = Rewrite("cluster", Request(operation="cluster", by="id, value", full=True))
+
+
+def rewrite_to_file(rewrite: Rewrite, place: Path, report: Path, **settings: Any) -> None:
+    """Rewrite files in this process and leave the report in a file."""
+    done = rewrite(str(place), min_files=2, **settings)
     report.write_text(json.dumps(done.to_json()))
 
 
-class CompactionLoop:
-    """lakehand in a process of its own, compacting again and again inside `with`."""
+class MaintenanceLoop:
+    """lakehand in a process of its own, rewriting files again and again inside `with`."""
 
     def __init__(self, place: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "support.writing_beside_compaction", str(place)],
+            [sys.executable, "-m", "support.writing_beside_rewrites", str(place)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        #: What came of each compaction; known after the block.
+        #: What came of each rewrite; known after the block.
         self.outcomes: list[dict[str, Any]] = []
 
     def __enter__(self) -> Self:
@@ -63,7 +68,7 @@ class CompactionLoop:
     def figures(self) -> dict[str, int]:
         salvages = [o for o in self.outcomes if o["dropped"] and o["committed"]]
         return {
-            "compactions": sum(1 for o in self.outcomes if o["committed"]),
+            "commits": sum(1 for o in self.outcomes if o["committed"]),
             "groups_committed": sum(o["committed"] for o in self.outcomes),
             "groups_lost": sum(o["dropped"] for o in self.outcomes),
             "runs_lost": sum(o["lost"] for o in self.outcomes),
@@ -71,19 +76,21 @@ class CompactionLoop:
         }
 
 
-def compact_until_told(place: Path, is_over: Callable[[], bool]) -> None:
-    """Print one line of JSON for each compaction. Every other one waits for somebody to win."""
+def rewrite_until_told(place: Path, is_over: Callable[[], bool]) -> None:
+    """Print one line of JSON for each rewrite. Every other one waits for somebody to win."""
     rounds = 0
     while not is_over():
         rounds += 1
         listen(_wait_for_winner(place) if rounds % 2 else None)
-        print(json.dumps(_compact_once(place)), flush=True)
+        print(json.dumps(_rewrite_once(place, rounds)), flush=True)
 
 
-def _compact_once(place: Path) -> dict[str, int]:
+def _rewrite_once(place: Path, rounds: int) -> dict[str, int]:
+    """Compact, and every third time put all rows in order."""
     table = open_table(place, engine="local", min_files=2, target_file_bytes=16 * 1024)
     try:
-        groups = table.compact().groups
+        report = table.compact() if rounds % 3 else table.cluster(by="id, value", full=True)
+        groups = report.groups
     except CommitConflictError:
         return {"committed": 0, "dropped": 0, "lost": 1}
     return {"committed": groups.committed, "dropped": groups.dropped, "lost": 0}
@@ -193,7 +200,7 @@ def _figures(authors: Sequence[Author]) -> dict[str, Any]:
 def main(place: str) -> None:
     over = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
-    compact_until_told(Path(place), over.is_set)
+    rewrite_until_told(Path(place), over.is_set)
 
 
 if __name__ == "__main__":
