@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakehand.errors import (
     NotATableError,
+    RefusedError,
     SchemaMismatchError,
     TableExistsError,
     ValidationError,
@@ -178,7 +179,10 @@ class Target:
         """Return what makes the table fit files of `layout`; None if they must be written anew."""
         if layout.head.rules == self.head.rules:
             return Evolution(head=self.head)
-        evolution = self.handle.evolve(self.head, layout.head.schema)
+        try:
+            evolution = self.handle.evolve(self.head, layout.head.schema)
+        except RefusedError:
+            return None
         return evolution if evolution.head.rules == layout.head.rules else None
 
     def adopt(self, evolution: Evolution, version: int) -> None:

@@ -23,6 +23,7 @@ from lakehand.formats.lance.commits.records import (
     read_pending,
 )
 from lakehand.formats.lance.commits.rows import commit_rows
+from lakehand.formats.lance.commits.undoing import put_restored, undo
 from lakehand.formats.lance.connect import load_lance, open_dataset, said
 from lakehand.formats.lance.files.fragments import data_files
 from lakehand.formats.lance.files.rewriting import account_of, tells_places
@@ -217,10 +218,9 @@ def _restore(store: Store, change: Change, *, token: str) -> Receipt:
     if dataset.version != change.base_version:
         raise _outrun(store, change)
     reached(Step.COMMIT_PREPARED)
-    version = _put_restored(store, dataset, change.parameters["version"])
+    version = put_restored(store, dataset, change.parameters["version"])
     if version != change.base_version + 1:
-        # Lance lets a restore pass over whatever landed before it: that is in force again.
-        _put_restored(store, open_dataset(store), version - 1)
+        undo(store, version)
         raise _outrun(store, change)
     record = Record(
         token=token,
@@ -234,22 +234,6 @@ def _restore(store: Store, change: Change, *, token: str) -> Receipt:
         files_added=len(change.restored),
         files_removed=len(change.removes),
     )
-
-
-def _put_restored(store: Store, dataset: Any, wanted: int) -> int:
-    """Let Lance make a version with the content of `wanted`; return its number."""
-    lance = load_lance()
-    operation = lance.LanceOperation.Restore(wanted)
-    try:
-        restored = lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
-    except OSError as error:
-        raise CommitUnknownError(
-            f"nobody can say whether version {wanted} of {store.url} was restored:"
-            f" {said(error, store)}",
-            table=store.url,
-            hint="look at the history before you restore again",
-        ) from error
-    return int(restored.version)
 
 
 def _outrun(store: Store, change: Change) -> CommitConflictError:

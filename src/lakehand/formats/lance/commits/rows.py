@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import (
     CommitConflictError,
+    CommitError,
     CommitUnknownError,
     ReplanError,
     StorageError,
@@ -24,9 +25,11 @@ from lakehand.formats.lance.commits.properties import (
     properties_of,
 )
 from lakehand.formats.lance.commits.records import Record
+from lakehand.formats.lance.commits.undoing import undo
 from lakehand.formats.lance.connect import load_lance, open_dataset, said
 from lakehand.formats.lance.files.fragments import has_fragments
 from lakehand.formats.lance.files.rewriting import new_fragments
+from lakehand.formats.lance.log.column_numbers import keeps_columns
 from lakehand.formats.lance.log.fragment_numbers import next_fragment_number
 from lakehand.model.work import Proof, Receipt
 from lakehand.observe.steps import Step, reached
@@ -80,7 +83,18 @@ class _RowCommit:
 
     def _try(self, marks: Mapping[str, int]) -> int | None:
         """Return the version that was made; None if it is to be tried again on a newer one."""
-        base = self._base()
+        read, newest = self._read(), open_dataset(self._store)
+        try:
+            self._require_fit(read, newest)
+        except CommitError:
+            # What is in the way may be this very commit, whose answer was lost.
+            version = find_token(self._store, self._token, after=read.version)
+            if version is None:
+                raise
+            return version
+        # A mark counts only if it is compared with all others: such a change is made from the
+        # newest version, and lost if that is the newest no longer.
+        base = read if self._change.removes or self._change.transaction is None else newest
         properties = self._properties(marks)
         transaction = load_lance().Transaction(
             read_version=base.version,
@@ -93,27 +107,45 @@ class _RowCommit:
         version = self._landed(after=base.version, failure=failure)
         if version is None:
             return None
+        self._require_still_fit(read, version, seen=newest.version)
         if self._change.transaction is not None:
             note_marks(self._store, properties_of(properties), version=version)
         reached(Step.COMMIT_CONFIRMED)
         return version
 
-    def _base(self) -> Any:
-        """Return the version that the change is made from.
-
-        A mark counts only if it is compared with all others: such a change is made from the
-        newest version, and lost if that is the newest no longer.
-        """
+    def _read(self) -> Any:
+        """Return the version that the change was made for."""
         try:
-            base = open_dataset(self._store, self._change.base_version)
+            return open_dataset(self._store, self._change.base_version)
         except VersionNotFoundError as error:
             raise self._replan("its version is gone") from error
-        if self._change.transaction is None or self._change.removes:
-            return base
-        newest = open_dataset(self._store)
-        if newest.lance_schema.to_pyarrow() != base.lance_schema.to_pyarrow():
+
+    def _require_fit(self, read: Any, newest: Any) -> None:
+        """Raise unless rows mean the same in `newest`, and what they replace is as it was read.
+
+        Lance asks for neither: its numbers of columns and fragments may be those of others by now.
+        """
+        change = self._change
+        if newest.version == read.version:
+            return
+        is_same = newest.lance_schema.to_pyarrow() == read.lance_schema.to_pyarrow()
+        if not keeps_columns(read, newest) or (change.transaction is not None and not is_same):
             raise self._replan("its columns changed")
-        return newest
+        if change.removes and not has_fragments(newest, change.removes):
+            raise self._outrun("what was to be replaced is not as it was")
+
+    def _require_still_fit(self, read: Any, version: int, *, seen: int) -> None:
+        """Raise, with nothing changed, if what landed between the last look and `version` matters.
+
+        To append with a mark is to lose to all that does.
+        """
+        if version == seen + 1:
+            return
+        try:
+            self._require_fit(read, open_dataset(self._store, version - 1))
+        except CommitError:
+            undo(self._store, version)
+            raise
 
     def _operation(self, base: Any) -> Any:
         operations, change = load_lance().LanceOperation, self._change

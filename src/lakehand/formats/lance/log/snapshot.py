@@ -11,6 +11,7 @@ from lakehand.formats.lance.commits.marks import LazyMarks
 from lakehand.formats.lance.connect import open_dataset, translated
 from lakehand.formats.lance.files.bounds import unknown_bounds
 from lakehand.formats.lance.files.fragments import file_table
+from lakehand.formats.lance.log.column_numbers import column_numbers
 from lakehand.formats.lance.log.state import LanceState
 from lakehand.model.head import TableHead
 from lakehand.model.snapshot import Snapshot
@@ -50,7 +51,7 @@ def load_snapshot(
             files=files,
             properties=dataset.config(),
             native=state,
-            rules=_rules(state),
+            rules=_rules(dataset, state),
             # Every version is complete in itself: nothing is ever replayed.
             checkpoint_version=dataset.version,
         )
@@ -67,7 +68,7 @@ def table_head(store: Store) -> TableHead:
         partition_columns=(),
         properties=dataset.config(),
         table_id=None,
-        rules=_rules(state),
+        rules=_rules(dataset, state),
         transactions=LazyMarks(store),
         native=state,
     )
@@ -108,8 +109,12 @@ def state_of(dataset: Any) -> LanceState:
     )
 
 
-def _rules(state: LanceState) -> str:
-    return json.dumps([state.storage_version, state.has_stable_row_ids])
+def _rules(dataset: Any, state: LanceState) -> str:
+    """Return what files must be like that are written for a version."""
+    columns = [
+        [*path, number, str(kind)] for path, (number, kind) in column_numbers(dataset).items()
+    ]
+    return json.dumps([state.storage_version, state.has_stable_row_ids, columns])
 
 
 def utc(moment: datetime) -> datetime:
