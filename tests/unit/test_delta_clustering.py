@@ -129,3 +129,18 @@ def test_files_are_known_by_unit_and_order_whoever_put_them_in_order():
     )
     zorder = replace(HILBERT, curve="zorder")
     assert read_marks(mark(), by_spark, other, order=zorder)[1] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "spelled"),
+    [("_a1", "_a1"), ("a b", "`a b`"), ("a.b", "`a.b`"), ("1a", "`1a`"), ("ü", "`ü`")],
+)
+def test_columns_of_a_cube_are_spelled_as_delta_spark_spells_them(name, spelled):
+    number = PrimitiveType("long")
+    schema = StructType((StructField("s", StructType((StructField(name, number),))),))
+    order = Order(terms=(Term(path=("s", name)),), curve="hilbert")
+    paths = [("s", name)]
+
+    found = order_mark(order, "u", schema, mode=MappingMode.NONE, declared=paths)
+
+    assert json.loads(found["tags"]["ZCUBE_ZORDER_BY"]) == [f"s.{spelled}"]

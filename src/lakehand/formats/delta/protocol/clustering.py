@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ _CUBE_PROVIDER = "liquid"
 #: Our own tags: the order that rows are in, and the files that were put into it together.
 _ORDER, _UNIT = "LAKEHAND_ORDER", "LAKEHAND_UNIT"
 _KEPT_TAGS = ("ZCUBE_", "LAKEHAND_")
+_PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 def clustering_columns(domains: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
@@ -140,11 +142,13 @@ def _logical_text(text: str, logical: Mapping[tuple[str, ...], tuple[str, ...]])
 
 
 def _cube_columns(order: Order) -> str:
-    """Spell the columns as delta-spark does: in backticks only where a name has a dot."""
-    names = [
-        ".".join(f"`{name}`" if "." in name else name for name in term.path) for term in order.terms
-    ]
+    """Spell the columns as delta-spark does: in backticks unless a name is a plain word."""
+    names = [".".join(map(_quoted_if_needed, term.path)) for term in order.terms]
     return json.dumps(names, separators=(",", ":"), ensure_ascii=False)
+
+
+def _quoted_if_needed(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 def shared_cube(adds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
