@@ -66,6 +66,46 @@ def test_order_and_batches_do_not_matter():
     assert digest_of(rows[::-1], batch_rows=3) == digest_of(rows)
 
 
+@given(sizes=st.lists(st.integers(0, 5), min_size=1, max_size=6), several=st.integers(0, 6))
+@settings(max_examples=20, deadline=None)
+def test_rows_count_alike_however_they_come(sizes, several):
+    """Batches that are added one by one, and some all at once."""
+    rows = [row(id=number) for number in range(sum(sizes))]
+    table = pa.Table.from_pylist(rows, schema=SCHEMA).combine_chunks()
+    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    batches = [
+        batch
+        for size, end in zip(sizes, ends, strict=True)
+        for batch in table.slice(end - size, size).to_batches()
+    ]
+    with Digester(SCHEMA) as digester:
+        digester.add_all(iter(batches[:several]))
+        for batch in batches[several:]:
+            digester.add(batch)
+        assert digester.result() == digest_of(rows)
+
+
+class LostError(Exception):
+    """What a reader raises in the middle."""
+
+
+def test_what_is_raised_while_rows_come_is_told_and_no_digest_of_a_part_is_made():
+    batch = pa.RecordBatch.from_pylist([ROW], schema=SCHEMA)
+
+    def read():
+        yield batch
+        raise LostError
+
+    with Digester(SCHEMA) as digester, pytest.raises(LostError):
+        digester.add_all(read())
+
+
+def test_rows_are_never_read_as_what_they_are_not():
+    numbers, words = pa.record_batch({"a": [1]}), pa.record_batch({"a": ["1"]})
+    with Digester(numbers.schema) as digester, pytest.raises(TypeError, match="string"):
+        digester.add_all([numbers, words])
+
+
 def test_no_rows_have_a_digest_too():
     assert digest_of([]).lanes == (0, 0)
 

@@ -7,8 +7,10 @@ none against somebody who computes collisions.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Self
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -18,9 +20,8 @@ from lakehand.parquet.unsliced import unsliced
 from lakehand.prove.row_hash import ALGORITHM, ENGINE, LANES, check_engine, digest_query
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    import duckdb
     import numpy.typing as npt
 
 __all__ = ["Digester", "SplitDigester", "digest"]
@@ -35,6 +36,7 @@ class Digester:
 
     def __init__(self, schema: pa.Schema, *, threads: int = 1) -> None:
         check_engine()
+        self._schema = schema
         self._query = digest_query("SELECT * FROM batch", schema)
         self._threads = threads
         #: None until rows have to be hashed here: most come with their hashes.
@@ -57,6 +59,22 @@ class Digester:
         self._waiting_rows += batch.num_rows
         if self._waiting_rows >= _ROWS_A_QUERY:
             self._hash_waiting()
+
+    def add_all(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Count the rows of all `batches` as they come, in one query that holds none of them."""
+        failures: list[BaseException] = []
+        given = _kept(batches, failures)
+        first = next(given, None)
+        if first is None:
+            return
+        try:
+            self._hash(pa.RecordBatchReader.from_batches(first.schema, chain([first], given)))
+        except duckdb.Error:
+            if not failures:
+                raise
+        # DuckDB tells in words of its own what was raised while batches came.
+        if failures:
+            raise failures[0]
 
     def add_hashed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Count rows that come with their hashes (`query_with_lanes`); return them without."""
@@ -82,11 +100,38 @@ class Digester:
             return
         table = pa.Table.from_batches(self._waiting)
         self._waiting, self._waiting_rows = [], 0
+        self._hash(unsliced(table))
+
+    def _hash(self, given: pa.Table | pa.RecordBatchReader) -> None:
         connection = self._connection = self._connection or connect(threads=self._threads)
-        connection.register("batch", unsliced(table))
-        [(rows, first, second)] = connection.execute(self._query).fetchall()
-        connection.unregister("batch")
-        self.add_sums(rows, int(first), int(second))
+        connection.register("batch", given)
+        try:
+            [(rows, first, second)] = connection.execute(self._query).fetchall()
+        finally:
+            connection.unregister("batch")
+        # The sums of no rows are null.
+        self.add_sums(rows, int(first or 0), int(second or 0))
+
+
+def _kept(
+    batches: Iterable[pa.RecordBatch], failures: list[BaseException]
+) -> Iterator[pa.RecordBatch]:
+    """Pass batches on as DuckDB takes them, all of one schema, and keep what they raise."""
+    schema: pa.Schema | None = None
+    try:
+        for batch in batches:
+            schema = schema or batch.schema
+            _require_equal(batch.schema, schema)
+            yield from unsliced(pa.Table.from_batches([batch])).to_batches()
+    except BaseException as failure:
+        failures.append(failure)
+        raise
+
+
+def _require_equal(schema: pa.Schema, expected: pa.Schema) -> None:
+    # Nobody else looks: memory would be read as what it is not.
+    if schema != expected:
+        raise TypeError(f"rows have the columns {schema} after {expected}")
 
 
 class SplitDigester(Digester):
@@ -110,6 +155,10 @@ class SplitDigester(Digester):
             self.part.add(batch.take(pa.array(places)))
         super().add(batch)
 
+    def add_all(self, batches: Iterable[pa.RecordBatch]) -> None:
+        for batch in batches:
+            self.add(batch)
+
     def add_hashed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         places = self._places(batch.num_rows)
         if len(places):
@@ -129,6 +178,5 @@ def _add(lanes: tuple[int, int], first: int, second: int) -> tuple[int, int]:
 def digest(batches: Iterable[pa.RecordBatch], schema: pa.Schema, *, threads: int = 1) -> Digest:
     """Return the digest of all rows in `batches`."""
     with Digester(schema, threads=threads) as digester:
-        for batch in batches:
-            digester.add(batch)
+        digester.add_all(batches)
         return digester.result()
