@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
+
 import lance
 import pytest
 
 import lakehand
 from lakehand.errors import CommitConflictError
+from lakehand.observe.steps import Step, listen
 from support.lance_tables import (
     ROWS,
     add_indices,
@@ -70,6 +75,32 @@ def test_rows_stay_in_the_order_of_the_table(tmp_path):
     compact_lance(path)
 
     assert lance.dataset(path).to_table(columns=["id"]) == ids
+
+
+@pytest.mark.parametrize("is_indexed", [False, True], ids=["by lakehand", "by Lance"])
+def test_new_fragments_survive_a_power_cut_before_their_result_counts(
+    tmp_path, monkeypatch, is_indexed
+):
+    path = make_lance(tmp_path / "t")
+    if is_indexed:
+        add_indices(path)
+    synced, known, sync = set(), [], os.fsync
+
+    def note(descriptor):
+        # As slow as a disk that has other work: who does not wait for it does not see it.
+        time.sleep(0.2)
+        sync(descriptor)
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+
+    monkeypatch.setattr(os, "fsync", note)
+    listen(lambda step: known.append(set(synced)) if step is Step.TASK_PROVED else None)
+    try:
+        compact_lance(path)
+    finally:
+        listen(None)
+
+    [fragment] = lance.dataset(path).get_fragments()
+    assert {*(Path(file.path).name for file in fragment.data_files()), "data"} <= known[0]
 
 
 def test_a_second_compaction_has_nothing_to_do(tmp_path):

@@ -41,6 +41,9 @@ class WriteSpec:
     #: Columns that get Bloom filters, and how often those may say perhaps for no.
     bloom_columns: tuple[str, ...] = ()
     bloom_fpp: float = 0.01
+    #: Whether files survive a power cut as soon as they are returned, or when they were handed to
+    #: `make_durable` at the latest: a format may leave the waiting to those who have other work.
+    is_durable: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -281,15 +284,25 @@ class FormatWorker(FormatRowWorker, Protocol):
         """Say whether groups for `run_native` may go through `write` as well, read only once."""
         ...
 
-    def run_native(self, group: Group, *, stem: str) -> tuple[StagedFile, ...]:
+    def can_copy(self, inputs: Sequence[DataFile]) -> bool:
+        """Say whether `run_native` can move the bytes of `inputs`, and readers lose nothing."""
+        ...
+
+    def run_native(
+        self, group: Group, *, stem: str, is_copied: bool = False
+    ) -> tuple[StagedFile, ...]:
         """Rewrite a group as the format itself does it (`FormatTable.native_group`).
 
-        The files may have names that do not start with `stem`, and are not durable yet.
+        The files may have names that do not start with `stem`, and are not durable yet. Where bytes
+        are to be moved (`is_copied`), rows are still to be proved.
         """
         ...
 
     def make_durable(self, files: Sequence[StagedFile]) -> None:
-        """Return when files of `run_native` would survive a power cut."""
+        """Return when files that were written would survive a power cut.
+
+        Needed for those of `run_native`, and of `write` where its spec leaves it to others.
+        """
         ...
 
     def read_staged(

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["rewrite_natively"]
 
 
-def rewrite_natively(task: RewriteTask, group: Group, *, decoding: Decoding) -> GroupResult:
-    """Have the format rewrite `group`, and prove that storage holds its rows.
+def rewrite_natively(
+    task: RewriteTask, group: Group, *, decoding: Decoding, is_copied: bool = False
+) -> GroupResult:
+    """Have the format rewrite `group`, or move its bytes, and prove that storage holds its rows.
 
     The format chooses the names of its files, so they are noted as soon as they are known: what is
     not proved in the end is deleted with the run.
@@ -33,7 +35,7 @@ def rewrite_natively(task: RewriteTask, group: Group, *, decoding: Decoding) -> 
         with watch.measure("write"):
             # Both read the same files, and neither waits for the other.
             reading = beside.submit(_read, task, group, decoding, limits)
-            outputs = worker.run_native(group, stem=stem)
+            outputs = worker.run_native(group, stem=stem, is_copied=is_copied)
             note_written(task.run, stem, [file.path for file in outputs])
             syncing = beside.submit(worker.make_durable, outputs)
             before = reading.result()
@@ -43,7 +45,12 @@ def rewrite_natively(task: RewriteTask, group: Group, *, decoding: Decoding) -> 
         with watch.measure("write"):
             syncing.result()
     return GroupResult(
-        group=group.id, attempt=stem, outputs=outputs, proof=proof, timings=watch.milliseconds()
+        group=group.id,
+        method="copy" if is_copied else "recode",
+        attempt=stem,
+        outputs=outputs,
+        proof=proof,
+        timings=watch.milliseconds(),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,14 +28,18 @@ def recode_group(task: RewriteTask, group: Group, *, decoding: Decoding) -> Grou
     worker, watch = task.worker, Stopwatch(task.run.clock)
     stem = task.run.reserve(group.id, directory=worker.output_directory(group.inputs))
     limits, decoder = _limits_beside_encoders(task.granted_limits()), decoding.inputs
-    with Digester(worker.moved_rows) as digester, watch.measure("write"):
-        rows = worker.read_digested(group.inputs, digester, limits=limits, decoder=decoder)
-        spec = task.spec_of(group)
-        outputs = worker.write(watch.iterate("read", rows), spec, like=group.inputs, stem=stem)
-        before = digester.result()
-    reached(Step.TASK_WRITTEN)
-    with watch.measure("prove"):
-        proof = prove_outputs(task, group, outputs, before=before, decoding=decoding)
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        with Digester(worker.moved_rows) as digester, watch.measure("write"):
+            rows = worker.read_digested(group.inputs, digester, limits=limits, decoder=decoder)
+            spec = replace(task.spec_of(group), is_durable=False)
+            outputs = worker.write(watch.iterate("read", rows), spec, like=group.inputs, stem=stem)
+            syncing = beside.submit(worker.make_durable, outputs)
+            before = digester.result()
+        reached(Step.TASK_WRITTEN)
+        with watch.measure("prove"):
+            proof = prove_outputs(task, group, outputs, before=before, decoding=decoding)
+        with watch.measure("write"):
+            syncing.result()
     return GroupResult(
         group=group.id, attempt=stem, outputs=outputs, proof=proof, timings=watch.milliseconds()
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine.cores import granted_cores
@@ -118,6 +119,11 @@ class RewriteTask:
     def _means_of(self, group: Group) -> Callable[..., GroupResult]:
         if group.method == "sort":
             return sort_group
+        if not group.native:
+            return recode_group
+        # Without a look at the rows nobody would see that bytes were moved to the wrong place.
+        if self.prove != "counts" and self.worker.can_copy(group.inputs):
+            return partial(rewrite_natively, is_copied=True)
         # Rows that are hashed are read here in any case, and then need not be read by others, too.
         is_read_here = self.prove != "counts" and self.worker.can_recode()
-        return rewrite_natively if group.native and not is_read_here else recode_group
+        return recode_group if is_read_here else rewrite_natively

@@ -348,7 +348,17 @@ class DeltaWorker:
     def can_recode(self) -> bool:
         return True
 
-    def run_native(self, group: Group, *, stem: str) -> tuple[StagedFile, ...]:
+    def can_copy(self, inputs: Sequence[DataFile]) -> bool:  # noqa: ARG002
+        """Say no: bytes are moved where the plan says so."""
+        return False
+
+    def run_native(
+        self,
+        group: Group,
+        *,
+        stem: str,
+        is_copied: bool = False,  # noqa: ARG002
+    ) -> tuple[StagedFile, ...]:
         """Refuse: Delta plans no groups of its own."""
         message = f"group {group.id} asks Delta to run a plan of its own, and it has none ({stem})"
         raise RefusedError(message, table=self.store.url, operation="rewrite")

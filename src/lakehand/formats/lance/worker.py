@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass
+from itertools import compress
+from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import (
-    ObjectNotFoundError,
     UnknownColumnError,
     ValidationError,
-    VersionNotFoundError,
 )
 from lakehand.expressions.predicate import parse_predicate
-from lakehand.formats.lance.connect import open_dataset, translated
+from lakehand.formats.lance.connect import translated
 from lakehand.formats.lance.files.appending import NewFragments
+from lakehand.formats.lance.files.copying import may_copy
 from lakehand.formats.lance.files.deletions import hide_rows, staged_fragment
 from lakehand.formats.lance.files.durable import made_durable
-from lakehand.formats.lance.files.fragments import DATA_DIRECTORY, find_fragments, has_fragments
-from lakehand.formats.lance.files.rewriting import new_fragments, run_task, staged_files
+from lakehand.formats.lance.files.fragments import DATA_DIRECTORY
+from lakehand.formats.lance.files.opened import OpenVersions
+from lakehand.formats.lance.files.rewriting import (
+    COPYING,
+    new_fragments,
+    run_task,
+    staged_files,
+    with_sizes,
+)
 from lakehand.formats.lance.files.rows import (
     counted,
     digested_rows,
@@ -37,63 +44,23 @@ from lakehand.formats.lance.upkeep.file_check import check_files, check_rows
 from lakehand.formats.worker import NotDecodable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions
     from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec
-    from lakehand.model.head import TableHead
     from lakehand.model.order import Order
-    from lakehand.model.snapshot import Snapshot
     from lakehand.model.verification import Finding
     from lakehand.model.work import DataFile, Group, StagedFile
     from lakehand.prove.digest import Digester
-    from lakehand.storage import Store
 
 __all__ = ["LanceWorker"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LanceWorker(Unsupported):
+class LanceWorker(OpenVersions, Unsupported):
     """Reads and rewrites fragments of one version. Picklable."""
-
-    store: Store
-    version: int
-    #: Versions that were opened: a version does not change, and keeps what it has read of files.
-    _opened: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    @classmethod
-    def of(cls, store: Store, snapshot: Snapshot | TableHead) -> Self:
-        return cls(store=store, version=snapshot.version)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Travel without what was opened here."""
-        return _worker_at, (self.store, self.version)
-
-    @property
-    def _dataset(self) -> Any:
-        return self._open(self.version)
-
-    def _open(self, version: int) -> Any:
-        if version not in self._opened:
-            self._opened[version] = open_dataset(self.store, version)
-        return self._opened[version]
-
-    def _at(self, inputs: Sequence[DataFile]) -> Any:
-        """Return the version that `inputs` are of: this worker's, unless they name another.
-
-        Files that came since are in the newest one.
-        """
-        version = max((file.native.get("version", self.version) for file in inputs), default=None)
-        try:
-            dataset = self._open(version or self.version)
-        except VersionNotFoundError as error:
-            raise ObjectNotFoundError(error.message, path=self.store.url) from error
-        return dataset if has_fragments(dataset, inputs) else open_dataset(self.store)
-
-    def _find(self, dataset: Any, inputs: Sequence[DataFile]) -> list[Any]:
-        return find_fragments(dataset, inputs, table=self.store.url)
 
     def _counted(
         self, inputs: Sequence[DataFile], *, scratch: str | None
@@ -102,9 +69,9 @@ class LanceWorker(Unsupported):
 
         Of files that no version has so yet, storage is asked as if one had.
         """
-        known = [file for file in inputs if staged_fragment(file) is None]
-        dataset = self._at(known)
-        yield from digested_rows(dataset, self._find(dataset, known), shown=Shown(known))
+        is_known = [staged_fragment(file) is None for file in inputs]
+        known = inputs if all(is_known) else list(compress(inputs, is_known))
+        yield from digested_rows(*self._found(known), shown=Shown(known))
         marked = [found for file in inputs if (found := staged_fragment(file)) is not None]
         if marked:
             (version,) = {file.native["version"] for file in inputs if file not in known}
@@ -135,10 +102,10 @@ class LanceWorker(Unsupported):
         row_identity: bool = False,
     ) -> pa.RecordBatchReader:
         """Stream the visible rows of `inputs`."""
-        dataset = self._at(inputs)
+        dataset, fragments = self._found(inputs)
         return read_rows(
             dataset,
-            self._find(dataset, inputs),
+            fragments,
             columns=self._columns(columns),
             predicate=None if where is None else parse_predicate(where, dataset.schema),
             row_identity=row_identity,
@@ -192,12 +159,12 @@ class LanceWorker(Unsupported):
         rows = self.count_rows(like) + sum(file.deleted_rows for file in like)
         size = sum(file.bytes for file in like)
         rows_a_file = max(1, spec.target_file_bytes * rows // max(1, size))
-        found = self._find(dataset, like)
+        found = self._replaced(like)
         with translated(self.store, "to write fragments"):
             staged = write_fragments(
                 self.store, dataset, batches, found, rows_a_file=rows_a_file, stem=stem
             )
-        return made_durable(self.store, staged)
+        return made_durable(self.store, staged) if spec.is_durable else staged
 
     def open_files(self, spec: WriteSpec, *, stem: str | Callable[[str], str]) -> NewFragments:
         """Open files for rows that are new to the table."""
@@ -221,13 +188,13 @@ class LanceWorker(Unsupported):
     ) -> Iterator[pa.RecordBatch]:
         """Stream visible rows, in the types that are hashed, with their places."""
         _require_any(decoder)
-        dataset = self._at(inputs)
+        dataset, fragments = self._found(inputs)
         predicate = parse_predicate(wanted.where, dataset.schema) if wanted.where else None
         numbers = {file.native["id"]: number for number, file in enumerate(inputs)}
         with translated(self.store, "to read fragments"):
             yield from placed_rows(
                 dataset,
-                self._find(dataset, inputs),
+                fragments,
                 wanted,
                 predicate=predicate,
                 numbers=numbers,
@@ -242,10 +209,9 @@ class LanceWorker(Unsupported):
     ) -> Iterator[pa.RecordBatch]:
         """Stream the hashes of visible rows, as a digest counts them, and where they lie."""
         _require_any(decoder)
-        dataset = self._at(inputs)
         numbers = {file.native["id"]: number for number, file in enumerate(inputs)}
         with translated(self.store, "to read fragments"):
-            yield from hashed_places(dataset, self._find(dataset, inputs), numbers=numbers)
+            yield from hashed_places(*self._found(inputs), numbers=numbers)
 
     def deleted_positions(
         self, files: Sequence[DataFile], *, limits: TaskLimits
@@ -257,8 +223,7 @@ class LanceWorker(Unsupported):
         marked = [found for file in files if (found := staged_fragment(file)) is not None]
         with translated(self.store, "to read which rows are deleted"):
             if not marked:
-                dataset = self._at(files)
-                return hidden_positions(dataset, self._find(dataset, files))
+                return hidden_positions(*self._found(files))
             (version,) = {file.native["version"] for file in files}
             base = self._open(version)
             seen = open_marked(self.store, base, marked, scratch=limits.scratch_directory)
@@ -275,8 +240,8 @@ class LanceWorker(Unsupported):
     def hide_rows(self, files: Sequence[tuple[DataFile, Positions]], *, stem: str) -> HiddenRows:
         """Delete rows of fragments by deletion files."""
         inputs = [file for file, _ in files]
-        dataset = self._at(inputs)
-        return hide_rows(self.store, dataset, files, self._find(dataset, inputs), stem=stem)
+        dataset, fragments = self._found(inputs)
+        return hide_rows(self.store, dataset, files, fragments, stem=stem)
 
     def mark_ordered(
         self,
@@ -299,8 +264,7 @@ class LanceWorker(Unsupported):
         """Count the visible rows of `inputs`, with ids that they keep, in `digester`."""
         _require_any(decoder)
         with translated(self.store, "to read fragments"):
-            for batch in self._counted(inputs, scratch=limits.scratch_directory):
-                digester.add(batch)
+            digester.add_all(self._counted(inputs, scratch=limits.scratch_directory))
 
     def digest_staged(
         self,
@@ -314,22 +278,37 @@ class LanceWorker(Unsupported):
         _require_any(decoder)
         with translated(self.store, "to read new fragments"):
             staged = open_staged(self.store, self._dataset, new_fragments(files))
-            for batch in digested_rows(staged, None):
-                digester.add(batch)
+            digester.add_all(digested_rows(staged, None))
 
     def can_recode(self) -> bool:
         """Say whether nobody needs to know where rows go that are written into other fragments."""
         return not any(obstacles_to_order(self.schema, state_of(self._dataset)))
 
-    def run_native(self, group: Group, *, stem: str) -> tuple[StagedFile, ...]:  # noqa: ARG002
-        """Let Lance write the rows of `group` into new fragments. It gives them names of its own.
+    def can_copy(self, inputs: Sequence[DataFile]) -> bool:
+        """Say whether Lance can move pages, and nobody needs to know where rows go."""
+        return self.can_recode() and may_copy(self.store, self._dataset, self._replaced(inputs))
+
+    def run_native(
+        self,
+        group: Group,
+        *,
+        stem: str,  # noqa: ARG002  Lance gives files names of its own
+        is_copied: bool = False,
+    ) -> tuple[StagedFile, ...]:
+        """Let Lance write the rows of `group` into new fragments, or move their pages there.
 
         Every file that was written is among those returned.
         """
         dataset = self._dataset
+        options = {**group.native, **self._copying(group)} if is_copied else group.native
         with translated(self.store, "to rewrite fragments"):
-            account = run_task(dataset, self._find(dataset, group.inputs), group.native)
-        return staged_files(account)
+            account = run_task(dataset, self._replaced(group.inputs), options)
+        return staged_files(with_sizes(self.store, account) if is_copied else account)
+
+    def _copying(self, group: Group) -> Mapping[str, Any]:
+        """Return options by which pages are moved; files then end by their rows alone."""
+        rows = self.count_rows(group.inputs) * group.target_file_bytes // max(1, group.input_bytes)
+        return {"compaction_mode": COPYING, "target_rows_per_fragment": max(1, rows)}
 
     def make_durable(self, files: Sequence[StagedFile]) -> None:
         made_durable(self.store, files)
@@ -365,10 +344,6 @@ class LanceWorker(Unsupported):
         """Decode all rows of fragments, and count them."""
         dataset = self._at(files)
         yield from check_rows(self.store, dataset, files)
-
-
-def _worker_at(store: Store, version: int) -> LanceWorker:
-    return LanceWorker(store=store, version=version)
 
 
 def _require_any(decoder: Decoder) -> None:

@@ -6,6 +6,7 @@ arrays. So such values are hashed as the bits they are made of.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["plain_batch", "plain_schema"]
 
 _BITS_A_BYTE = 8
-#: A vector: the bits of all its elements, and which of them are null if any is.
-_VECTOR = pa.struct({"bits": pa.binary(), "nulls": pa.binary()})
+#: A vector: the bits of all its elements and, if some are null, a byte for each that says so.
+_VECTOR = pa.large_binary()
 _INTEGERS = {8: pa.uint8(), 16: pa.uint16(), 32: pa.int32(), 64: pa.int64()}
 
 
+@lru_cache(maxsize=8)
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return the types that `plain_batch` hands out."""
     return pa.schema([(field.name, _plain_type(field.type)) for field in schema])
@@ -113,24 +115,39 @@ def _listed(array: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _vectors(array: pa.FixedSizeListArray) -> pa.Array:
-    """Return the bits of each vector; elements that are null count as zero, and as null."""
-    size = array.type.list_size
-    elements = array.values.slice(array.offset * size, len(array) * size)
+    """Return the bits of each vector, out of the memory that they lie in."""
+    size, count = array.type.list_size, len(array)
+    elements = array.values.slice(array.offset * size, count * size)
     kind = _INTEGERS[elements.type.bit_width]
-    bits = elements.view(kind)
     width = size * kind.bit_width // _BITS_A_BYTE
-    nulls = pa.nulls(len(array), pa.binary())
     if elements.null_count:
-        bits = pc.fill_null(bits, 0)
-        nulls = _fixed(pc.is_null(elements).cast(pa.uint8()), size, len(array))
-    members = [_fixed(bits, width, len(array)), nulls]
-    return pa.StructArray.from_arrays(members, fields=list(_VECTOR), mask=array.is_null())
+        return _vectors_with_nulls(array, elements.view(kind), width)
+    return _texts(elements.view(kind).to_numpy(), _even_offsets(width, count), array)
 
 
-def _fixed(values: pa.Array, width: int, count: int) -> pa.Array:
-    """Return `count` texts of `width` bytes each out of the memory of `values`."""
-    data = np.ascontiguousarray(values.to_numpy(zero_copy_only=False)).view(np.uint8)
-    offsets = np.arange(count + 1, dtype=np.int64) * width
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    large = pa.Array.from_buffers(pa.large_binary(), count, buffers)
-    return large.cast(pa.binary())
+def _vectors_with_nulls(array: pa.Array, elements: pa.Array, width: int) -> pa.Array:
+    """Do the same where elements are null: they count as zero, and as null.
+
+    Vectors without such elements are as long as everywhere, and the others are longer.
+    """
+    is_null = elements.is_null().to_numpy(zero_copy_only=False)
+    is_null = is_null.reshape(len(array), array.type.list_size)
+    bits = pc.fill_null(elements, 0).to_numpy().view(np.uint8).reshape(len(array), width)
+    is_longer = is_null.any(axis=1)
+    rows = np.concatenate([bits, is_null.view(np.uint8)], axis=1)
+    is_kept = np.ones(rows.shape, np.bool_)
+    is_kept[~is_longer, width:] = False
+    lengths = is_kept.sum(axis=1)
+    offsets = pa.py_buffer(np.concatenate(([0], np.cumsum(lengths))).astype(np.int64))
+    return _texts(rows[is_kept], offsets, array)
+
+
+def _texts(data: np.ndarray, offsets: pa.Buffer, like: pa.Array) -> pa.Array:
+    """Return what lies between `offsets` in the memory of `data`, null where `like` is."""
+    validity = like.is_valid().buffers()[1] if like.null_count else None
+    return pa.Array.from_buffers(_VECTOR, len(like), [validity, offsets, pa.py_buffer(data)])
+
+
+@lru_cache(maxsize=8)
+def _even_offsets(width: int, count: int) -> pa.Buffer:
+    return pa.py_buffer(np.arange(count + 1, dtype=np.int64) * width)

@@ -17,11 +17,23 @@ from lakehand.model.work import StagedFile
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["account_of", "new_fragments", "run_task", "staged_files", "tells_places"]
+    from lakehand.storage import Store
+
+__all__ = [
+    "COPYING",
+    "account_of",
+    "new_fragments",
+    "run_task",
+    "staged_files",
+    "tells_places",
+    "with_sizes",
+]
 
 #: A fragment ends by its bytes. Lance counts rows of a fragment with 32 bits.
 _ANY_ROWS = 2**31
 _REWRITE = "rewrite"
+#: How Lance calls it to move pages. Where it does not find that safe itself, it encodes anew.
+COPYING = "TryBinaryCopy"
 
 
 def run_task(dataset: Any, fragments: Sequence[Any], options: Mapping[str, Any]) -> str:
@@ -53,6 +65,15 @@ def _all_options() -> dict[str, Any]:
     plan = lance.optimize.Compaction.plan(dataset, {"target_rows_per_fragment": _ANY_ROWS})
     options: dict[str, Any] = json.loads(plan.tasks[0].json())["options"]
     return options
+
+
+def with_sizes(store: Store, account: str) -> str:
+    """Return an account that tells the sizes of all new files: of moved pages Lance does not."""
+    told = json.loads(account)
+    for file in (file for fragment in told["new_fragments"] for file in fragment["files"]):
+        if not file["file_size_bytes"]:
+            file["file_size_bytes"] = store.head(f"{DATA_DIRECTORY}/{file['path']}").bytes
+    return json.dumps(told)
 
 
 def staged_files(account: str) -> tuple[StagedFile, ...]:

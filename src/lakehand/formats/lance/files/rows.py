@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from queue import Full, Queue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,10 +40,16 @@ _LANCE_ROW_ID = "_rowid"
 _LANCE_ROW_VERSION = "_row_last_updated_at_version"
 #: Payloads of blob columns, which readers otherwise get as places in files that change.
 _WITH_PAYLOADS = "all_binary"
-_GATHERED_ROWS = 16 * 1024
 #: Of a batch of rows, and how many it has whatever they take.
-_BATCH_BYTES = 16 * 2**20
-_LEAST_ROWS = 256
+_BATCH_BYTES = 2**20
+_LEAST_ROWS, _MOST_ROWS = 256, 16 * 1024
+#: Batches of fewer rows are joined before they are hashed.
+_FEW_ROWS = 512
+#: What is read ahead: memory that is used again at once needs not be cleared anew.
+_BUFFER_BYTES = 32 * 2**20
+#: Batches that were passed on and are not hashed yet.
+_WAITING_BATCHES = 16
+_PATIENCE_SECONDS = 1.0
 #: What a value takes, as a rule.
 _USUAL_BYTES = 8
 
@@ -62,6 +70,8 @@ def read_rows(
         fragments=list(fragments),
         with_row_id=row_identity,
         with_row_address=bool(shown),
+        batch_size=_rows_a_batch(dataset.schema),
+        io_buffer_size=_BUFFER_BYTES,
     )
     schema = pa.schema([scanner.projected_schema.field(name) for name in columns])
     if row_identity:
@@ -76,6 +86,9 @@ def _selected(
 ) -> Iterator[pa.RecordBatch]:
     names = [_LANCE_ROW_ID if name == ROW_ID else name for name in schema.names]
     for batch in batches:
+        if predicate is None and batch.schema == schema:
+            yield batch
+            continue
         wanted = batch if predicate is None else keep_true(predicate, batch)
         if wanted.num_rows:
             columns = [wanted.column(name) for name in names]
@@ -130,28 +143,28 @@ def hidden_positions(dataset: Any, fragments: Sequence[Any]) -> list[np.ndarray]
 
 def counted(batches: Iterable[pa.RecordBatch], digester: Digester) -> Iterator[pa.RecordBatch]:
     """Pass rows on, and count them in plain types beside whoever takes them."""
-    held: list[pa.RecordBatch] = []
-    count = 0
+    waiting: Queue[pa.RecordBatch | None] = Queue(maxsize=_WAITING_BATCHES)
     with ThreadPoolExecutor(max_workers=1) as beside:
-        counting: Future[None] | None = None
-        for batch in batches:
-            yield batch
-            held.append(batch)
-            count += batch.num_rows
-            if count >= _GATHERED_ROWS:
-                # One at a time, so that rows do not pile up.
-                if counting is not None:
-                    counting.result()
-                counting = beside.submit(_count, held, digester)
-                held, count = [], 0
-        if counting is not None:
-            counting.result()
-        if held:
-            _count(held, digester)
+        found = _gathered(iter(waiting.get, None))
+        counting = beside.submit(digester.add_all, map(plain_batch, found))
+        try:
+            for batch in batches:
+                _put(waiting, batch, counting)
+                yield batch
+        finally:
+            _put(waiting, None, counting)
+        counting.result()
 
 
-def _count(batches: list[pa.RecordBatch], digester: Digester) -> None:
-    digester.add(plain_batch(_joined(batches)))
+def _put(
+    waiting: Queue[pa.RecordBatch | None], batch: pa.RecordBatch | None, counting: Future[None]
+) -> None:
+    """Hand a batch over, unless nobody takes any: whoever counts has failed then."""
+    while not counting.done():
+        with suppress(Full):
+            waiting.put(batch, timeout=_PATIENCE_SECONDS)
+            return
+    counting.result()
 
 
 def placed_rows(
@@ -203,7 +216,7 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         held.append(batch)
         count += batch.num_rows
-        if count >= _GATHERED_ROWS:
+        if count >= _FEW_ROWS:
             yield _joined(held)
             held, count = [], 0
     if held:
@@ -225,13 +238,14 @@ def _counting_scanner(
         blob_handling=_WITH_PAYLOADS,
         scan_in_order=False,
         batch_size=_rows_a_batch(dataset.schema),
+        io_buffer_size=_BUFFER_BYTES,
     )
 
 
 def _rows_a_batch(schema: pa.Schema) -> int:
     """Return how many rows are read at once: fewer where vectors make them wide."""
     wide = [_width(kind) for kind in schema.types]
-    return max(_LEAST_ROWS, min(_GATHERED_ROWS, _BATCH_BYTES // max(1, sum(wide))))
+    return max(_LEAST_ROWS, min(_MOST_ROWS, _BATCH_BYTES // max(1, sum(wide))))
 
 
 def _width(kind: pa.DataType) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = ["open_empty", "open_marked", "open_staged", "stored_rows"]
+__all__ = ["field_numbers", "open_empty", "open_marked", "open_staged", "stored_rows"]
 
 _BASE = 1
 
@@ -62,7 +62,7 @@ def open_marked(
 def _in_memory(store: Store, like: Any, fragments: Sequence[Mapping[str, Any]]) -> Any | None:
     """Return a dataset of `fragments`; None if its columns would not have the table's numbers."""
     lance = load_lance()
-    numbers = list(_numbers(like.lance_schema.fields()))
+    numbers = list(field_numbers(like.lance_schema.fields()))
     if numbers != list(range(len(numbers))):
         return None
     operation = lance.LanceOperation.Overwrite(
@@ -76,13 +76,14 @@ def _in_memory(store: Store, like: Any, fragments: Sequence[Mapping[str, Any]]) 
         enable_stable_row_ids=like.has_stable_row_ids,
         storage_options=dict(store.connection_options()) or None,
     )
-    return staged if list(_numbers(staged.lance_schema.fields())) == numbers else None
+    return staged if list(field_numbers(staged.lance_schema.fields())) == numbers else None
 
 
-def _numbers(fields: Any) -> Iterator[int]:
+def field_numbers(fields: Any) -> Iterator[int]:
+    """Return the numbers by which files know fields, those of members after their own."""
     for field in fields:
         yield field.id()
-        yield from _numbers(field.children())
+        yield from field_numbers(field.children())
 
 
 def _commit(store: Store, clone: Any, operation: Callable[[int], Any]) -> Any:

@@ -1,0 +1,86 @@
+"""Versions of a dataset that a task has opened, and the fragments that it asked for last."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from lakehand.errors import ObjectNotFoundError, VersionNotFoundError
+from lakehand.formats.lance.connect import open_dataset
+from lakehand.formats.lance.files.fragments import find_fragments, has_fragments
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakehand.model.head import TableHead
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.model.work import DataFile
+    from lakehand.storage import Store
+
+__all__ = ["OpenVersions"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenVersions:
+    """One version of a dataset, and others that are asked for. Picklable."""
+
+    store: Store
+    version: int
+    #: Versions that were opened: a version does not change, and keeps what it has read of files.
+    _opened: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    #: The last inputs that were asked for, and what was found of them.
+    _recent: deque[tuple[Sequence[DataFile], tuple[Any, list[Any]]]] = field(
+        default_factory=lambda: deque(maxlen=1), init=False, repr=False, compare=False
+    )
+
+    @classmethod
+    def of(cls, store: Store, snapshot: Snapshot | TableHead) -> Self:
+        return cls(store=store, version=snapshot.version)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel without what was opened here."""
+        return _opened_at, (type(self), self.store, self.version)
+
+    @property
+    def _dataset(self) -> Any:
+        return self._open(self.version)
+
+    def _open(self, version: int) -> Any:
+        if version not in self._opened:
+            self._opened[version] = open_dataset(self.store, version)
+        return self._opened[version]
+
+    def _at(self, inputs: Sequence[DataFile]) -> Any:
+        """Return the version that `inputs` are of: this worker's, unless they name another.
+
+        Files that came since are in the newest one.
+        """
+        version = max((file.native.get("version", self.version) for file in inputs), default=None)
+        try:
+            dataset = self._open(version or self.version)
+        except VersionNotFoundError as error:
+            raise ObjectNotFoundError(error.message, path=self.store.url) from error
+        return dataset if has_fragments(dataset, inputs) else open_dataset(self.store)
+
+    def _found(self, inputs: Sequence[DataFile]) -> tuple[Any, list[Any]]:
+        """Return the version that `inputs` are of, and their fragments in it."""
+        if self._recent and self._recent[-1][0] is inputs:
+            return self._recent[-1][1]
+        dataset = self._at(inputs)
+        found = dataset, find_fragments(dataset, inputs, table=self.store.url)
+        # A task asks for its inputs several times, and a tuple does not change.
+        if isinstance(inputs, tuple):
+            self._recent.append((inputs, found))
+        return found
+
+    def _replaced(self, inputs: Sequence[DataFile]) -> list[Any]:
+        """Return the fragments of `inputs` in this worker's version, which a commit is from."""
+        dataset, found = self._found(inputs)
+        if dataset is self._dataset:
+            return found
+        return find_fragments(self._dataset, inputs, table=self.store.url)
+
+
+def _opened_at(kind: type[OpenVersions], store: Store, version: int) -> OpenVersions:
+    return kind(store=store, version=version)
