@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lakehand
-from lakehand.observe.steps import Step
+from lakehand.observe.steps import Step, listen
 from lakehand.sink import DeltaSink
 from support.crash import kill_at, run_and_kill
 from support.formats import open_here, tasks_inline
@@ -61,6 +61,49 @@ def test_a_killed_compaction_harms_nothing_and_is_ended_by_the_next_call(path, s
     assert (rows_of(path), searches(path)) == (rows, found)
     # What a run was about to commit when it died is left to vacuum, whose age rule is safe.
     assert not unknown_files(path) or step in IN_DOUBT
+
+
+@pytest.fixture
+def plain_path(tmp_path):
+    """Return a table without indices, whose fragments lakehand writes itself."""
+    return make_lance(tmp_path / "t")
+
+
+@kill_at(*STEPS)
+def test_a_killed_compaction_whose_files_lakehand_writes_harms_nothing(plain_path, step):
+    rows = rows_of(plain_path)
+    run_and_kill(step, compact_in_halves, plain_path)
+    assert rows_of(plain_path) == rows
+
+    compact_in_halves(plain_path, "0s")
+
+    assert fragment_count(plain_path) == 2
+    assert rows_of(plain_path) == rows
+    assert not unknown_files(plain_path) or step in IN_DOUBT
+
+
+@kill_at(Step.RUN_TOOK_OVER, Step.RUN_ADOPTED)
+def test_a_run_killed_while_it_takes_over_harms_nothing(plain_path, step):
+    rows = rows_of(plain_path)
+    run_and_kill(Step.TASK_RECORDED, compact_in_halves, plain_path)
+    run_and_kill(step, compact_in_halves, plain_path, "0s")
+    assert rows_of(plain_path) == rows
+
+    compact_in_halves(plain_path, "0s")
+
+    assert (rows_of(plain_path), fragment_count(plain_path)) == (rows, 2)
+    assert not unknown_files(plain_path)
+
+
+@pytest.mark.parametrize("name", ["path", "plain_path"])
+def test_compactions_are_killed_at_every_step_that_they_reach(request, name):
+    seen = set()
+    listen(seen.add)
+    try:
+        compact_in_halves(request.getfixturevalue(name))
+    finally:
+        listen(None)
+    assert seen == {*STEPS}
 
 
 @kill_at(Step.COMMIT_PUT)
