@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.expressions.names import reference_name
 from lakehand.model.snapshot import column_text
 
 if TYPE_CHECKING:
@@ -103,6 +102,8 @@ def gather_facts(predicate: Predicate, files: pa.Table) -> Facts:
 
     The columns are those of `Snapshot.files`; each of the two structs may be missing.
     """
+    from lakehand.expressions.names import reference_name  # SQL takes long to import
+
     table: dict[str, pa.ChunkedArray] = {"rows": files["rows"]}
     columns: dict[str, Column] = {}
     for index, path in enumerate(predicate.references):

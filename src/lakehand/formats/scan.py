@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from lakehand.expressions.facts import family_of
-from lakehand.expressions.predicate import Predicate, parse_predicate
-from lakehand.expressions.pruning import may_match
 from lakehand.model.snapshot import column_text
 
 if TYPE_CHECKING:
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
     from lakehand.formats.worker import FormatWorker
     from lakehand.model.snapshot import Snapshot
@@ -77,8 +76,11 @@ def plan_scan(
     """Find the files of a version that may hold rows to be read."""
     snapshot = table.snapshot(version=version, timestamp=timestamp)
     table.require("read", snapshot)
-    predicate = None if where is None else parse_predicate(where, snapshot.schema)
-    if predicate is not None:
+    predicate = None
+    if where is not None:
+        from lakehand.expressions.predicate import parse_predicate  # SQL takes long to import
+
+        predicate = parse_predicate(where, snapshot.schema)
         names = columns_with_bounds(predicate, snapshot)
         if names:
             snapshot = table.snapshot(version=snapshot.version, statistics=names)
@@ -95,6 +97,8 @@ def _plan(
     if predicate is None:
         chosen = np.arange(snapshot.file_count)
     else:
+        from lakehand.expressions.pruning import may_match
+
         chosen = np.flatnonzero(may_match(predicate, snapshot.files))
     return Scan(
         version=snapshot.version,

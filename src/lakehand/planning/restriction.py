@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import PredicateError, ValidationError
-from lakehand.expressions.pruning import ALL, UNKNOWN, decide
 from lakehand.model.quantities import format_count
 
 if TYPE_CHECKING:
@@ -30,6 +29,8 @@ def files_outside_predicate(predicate: Predicate, files: pa.Table) -> Flags:
     PredicateError if it keeps some rows of a file and not others, or if that is not known: a file
     is rewritten as a whole or not at all. `files` needs bounds of the columns of the predicate.
     """
+    from lakehand.expressions.pruning import ALL, UNKNOWN, decide  # SQL takes long to import
+
     verdicts = decide(predicate, files).to_numpy(zero_copy_only=False)
     unknown = np.flatnonzero(verdicts == UNKNOWN)
     if len(unknown):

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import ValidationError
-from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.order import order_of, parse_terms
 from lakehand.model.work import Group
@@ -320,6 +319,8 @@ class _Planner:
     def _predicate(self, snapshot: Snapshot) -> Predicate | None:
         if self.request.where is None:
             return None
+        from lakehand.expressions.predicate import parse_predicate  # SQL takes long to import
+
         return parse_predicate(self.request.where, snapshot.schema, clock=self.clock)
 
     def _with_bounds(

@@ -14,7 +14,6 @@ import numpy as np
 
 from lakehand.engine import CancelToken, open_runner
 from lakehand.errors import LakehandError, error_from_json
-from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.base import require_capability
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.reports import StatisticsReport
@@ -141,6 +140,8 @@ def _choose(
 
 
 def _outside(table: FormatTable, snapshot: Snapshot, where: str, clock: Clock) -> Flags:
+    from lakehand.expressions.predicate import parse_predicate  # SQL takes long to import
+
     predicate = parse_predicate(where, snapshot.schema, clock=clock)
     names = columns_with_bounds(predicate, snapshot)
     if names:
