@@ -31,6 +31,11 @@ def loaded_after_a_list(_payload: dict[str, Any]) -> dict[str, Any]:
     return {"modules": [*sys.modules]}
 
 
+def tell_loaded(payload: dict[str, Any]) -> dict[str, Any]:
+    """Say whether a module is loaded that this one does not import."""
+    return {"pid": os.getpid(), "is_loaded": payload["module"] in sys.modules}
+
+
 def tell_surroundings(payload: dict[str, Any]) -> dict[str, Any]:
     """Say what the process has from the one that started it."""
     return {

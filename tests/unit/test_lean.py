@@ -57,7 +57,7 @@ import sys
 from lakehand.cli.main import run
 assert run(["inspect", sys.argv[1]]) == 0
 assert run(["compact", sys.argv[1], "--engine", "local", "--min-files", "2"]) == 0
-assert "pandas" not in sys.modules
+assert "pandas" not in sys.modules and "sqlglot" not in sys.modules
 """
 
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from lakehand.engine import LocalRunner
-from lakehand.engine.local_worker import end_idle_workers
+from lakehand.engine.local_worker import end_idle_workers, start_worker_ahead
 from support import tasks
 
 ONE_RUN = """
@@ -55,6 +55,31 @@ def is_alive(pid: int) -> bool:
 
 def test_the_next_run_has_the_worker_of_the_last_one():
     assert run_one()["pid"] == run_one()["pid"]
+
+
+def test_a_worker_started_ahead_has_loaded_what_its_first_task_needs():
+    start_worker_ahead("lakehand.prove.digest")
+    start_worker_ahead("lakehand.prove.digest")
+    [worker] = psutil.Process().children()
+
+    found = run_one(tasks.tell_loaded, module="lakehand.prove.digest")
+
+    assert found == {"pid": worker.pid, "is_loaded": True}
+    assert psutil.Process().children() == [worker]
+
+
+def test_a_module_that_is_not_there_keeps_no_worker_from_its_task():
+    start_worker_ahead("lakehand.nowhere")
+
+    assert run_one()["doubled"] == 2
+
+
+def test_workers_that_wait_end_at_once():
+    start_worker_ahead("lakehand.rewrite.task")
+    [worker] = psutil.Process().children()
+    end_idle_workers()
+
+    assert not is_alive(worker.pid)
 
 
 def test_two_runs_at_a_time_have_workers_of_their_own():

@@ -11,17 +11,17 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from lakehand.engine.worker import FUNCTION, PARK, PAYLOAD, STOP, TAKE
+from lakehand.engine.worker import FUNCTION, LOAD, PARK, PAYLOAD, TAKE
 
-__all__ = ["LocalWorker", "end_idle_workers", "leave_worker", "take_worker"]
+__all__ = ["LocalWorker", "end_idle_workers", "leave_worker", "start_worker_ahead", "take_worker"]
 
 _PROGRAM = "from lakehand.engine import worker; worker.main({})"
-_STOP_SECONDS = 5.0
 _TERMINATE_SECONDS = 1.0
 _ANSWER_SECONDS = 5.0
 
@@ -50,16 +50,26 @@ def leave_worker(worker: LocalWorker) -> None:
         _idle.append(worker)
 
 
+def start_worker_ahead(module: str) -> None:
+    """Start a worker that loads `module` while its first task is still being prepared.
+
+    Where one waits already, it is left at that.
+    """
+    if _idle:
+        return
+    worker = LocalWorker()
+    worker.load(module)
+    leave_worker(worker)
+
+
 @atexit.register
 def end_idle_workers() -> None:
-    """End the workers that wait."""
+    """End the workers that wait, at once: they have nothing on disk, and nothing to finish."""
     with _lock:
         workers = [worker for worker in _idle if worker.is_ours]
         _idle.clear()
     for worker in workers:
-        worker.tell_to_stop()
-    for worker in workers:
-        worker.wait_for_end()
+        worker.end_at_once()
 
 
 class LocalWorker:
@@ -111,6 +121,12 @@ class LocalWorker:
         """Say whether a new worker would load the same code."""
         return self.is_ours and self._path == _search_path()
 
+    def load(self, module: str) -> None:
+        """Let it import `module` before it does anything else."""
+        # That it is dead is found out by whoever wants to wake it.
+        with suppress(OSError):
+            self.connection.send_bytes(LOAD + module.encode())
+
     def park(self) -> bool:
         """Let it wait for another run, or for its end; False if it is dead."""
         try:
@@ -132,17 +148,9 @@ class LocalWorker:
 
     # Its end
 
-    def tell_to_stop(self) -> None:
-        try:
-            self.connection.send_bytes(STOP)
-        except OSError:
-            self._process.kill()
-
-    def wait_for_end(self) -> None:
-        try:
-            self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+    def end_at_once(self) -> None:
+        """End it without the half second that an interpreter takes to tidy up."""
+        self._process.kill()
         self._process.wait()
         self.connection.close()
 

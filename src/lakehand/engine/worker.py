@@ -16,7 +16,9 @@ import signal
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from functools import lru_cache
+from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 FUNCTION, PAYLOAD, STOP = b"f", b"p", b"s"
 #: What a worker is told after a run, and before another one; the latter it answers.
 PARK, TAKE = b"w", b"t"
+#: Name of a module that tasks will need.
+LOAD = b"l"
 _PARKED_SECONDS = 20.0
 #: How long it may take to delete what lies on local disk when nobody waits for it any more.
 _LAST_SECONDS = 1.0
@@ -52,6 +56,10 @@ def main(descriptor: int) -> None:
         elif kind == TAKE:
             _move_to(**json.loads(content))
             connection.send_bytes(TAKE)
+        elif kind == LOAD:
+            # What fails here fails again in a task, which can say so.
+            with suppress(Exception):
+                import_module(content.decode())
         elif kind == PAYLOAD:
             cores, _, payload = content.decode().partition(" ")
             answer = _answer(function, payload, cores=int(cores))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakehand.cli.opening import open_for_command
+from lakehand.cli.opening import open_for_command, open_for_rewriting
 from lakehand.cli.options import engine_options, planning_options, setting_option, table_options
 from lakehand.cli.output import print_document, print_lines, print_screen
 from lakehand.cli.progress import progress_bar
@@ -138,7 +138,7 @@ def compact(
     from lakehand.cli.screens.operation import operation_screen
 
     stored = None if plan_file is None else _read_plan(plan_file)
-    opened = open_for_command(table, storage_options)
+    opened = open_for_rewriting(table, storage_options, dry_run=dry_run, **options)
     with progress_bar() as on_progress:
         report = opened.compact(plan=stored, dry_run=dry_run, on_progress=on_progress, **options)
     if as_json:
