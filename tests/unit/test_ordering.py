@@ -16,7 +16,7 @@ from lakehand.errors import UnknownColumnError, ValidationError
 from lakehand.model.order import Order, Term, order_of, parse_order, parse_terms
 from lakehand.rewrite.ordering import resolve_order
 from lakehand.rewrite.ranges import KeyRanges
-from lakehand.rewrite.sort_keys import SortKeys
+from lakehand.rewrite.sort_keys import SortKeys, ascending_places
 
 SCHEMA = pa.schema(
     [
@@ -181,6 +181,18 @@ def test_an_empty_sample_still_makes_keys():
     for curve in ("hilbert", "linear"):
         order = resolve_order(parse_terms("skewed, text"), curve, rows.schema)
         assert len(SortKeys.of_sample(order, rows.slice(0, 0)).keys(rows)) == 10
+
+
+@pytest.mark.parametrize("bits", [1, 15, 16, 17, 40, 64])
+@pytest.mark.parametrize("rows", [0, 1, 5_000])
+def test_keys_are_put_in_order_by_as_many_bits_as_they_differ_in(bits, rows):
+    lot = np.random.default_rng(bits)
+    keys = lot.integers(0, 2**bits - 1, rows, np.uint64, endpoint=True)
+    if bits < 64:
+        keys += np.uint64(2**63)
+    keys[: rows // 2] = keys[rows // 2 : rows // 2 * 2]
+
+    assert np.array_equal(ascending_places(keys), np.argsort(keys, kind="stable"))
 
 
 def test_ranges_are_even_and_a_frequent_key_has_one_of_its_own():

@@ -1,10 +1,11 @@
 """Curves through a grid of ranks: rows that are near each other in all columns get near keys.
 
-A key is one number of up to 64 bits, so columns share them: five of them get twelve each.
+A key is one number of up to 64 bits, so columns share them: eight of them get eight each.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -20,26 +21,35 @@ if TYPE_CHECKING:
     Ranks = NDArray[np.uint32]
     Keys = NDArray[np.uint64]
 
-__all__ = ["MOST_COLUMNS", "bits_per_column", "curve_keys", "hilbert_keys", "zorder_keys"]
+__all__ = [
+    "MOST_BITS",
+    "MOST_COLUMNS",
+    "bits_per_column",
+    "curve_keys",
+    "hilbert_keys",
+    "zorder_keys",
+]
 
 _KEY_BITS = 64
 #: Each needs a bit of the key.
 MOST_COLUMNS = _KEY_BITS
 #: More would tell neighbours apart that land in the same file anyway.
-_MOST_BITS = 16
+MOST_BITS = 10
 #: Rows at a time: their ranks stay in the processor's cache.
 _CHUNK_ROWS = 16_384
+#: A table of all places of more columns would be too large.
+_PLANE_COLUMNS = 2
 
 
 def bits_per_column(columns: int) -> int:
     """Return how many bits of a rank fit into a key.
 
     >>> [bits_per_column(columns) for columns in (1, 2, 4, 5, 64)]
-    [16, 16, 16, 12, 1]
+    [10, 10, 10, 10, 1]
     """
     if not 1 <= columns <= _KEY_BITS:
         raise ValueError(f"a key is made of 1 to {_KEY_BITS} columns, not {columns}")
-    return min(_MOST_BITS, _KEY_BITS // columns)
+    return min(MOST_BITS, _KEY_BITS // columns)
 
 
 def curve_keys(curve: Curve, ranks: Sequence[Ranks]) -> Keys:
@@ -62,6 +72,8 @@ def hilbert_keys(ranks: Sequence[Ranks], bits: int) -> Keys:
     >>> hilbert_keys([np.array([0, 0, 1, 1], np.uint32), np.array([0, 1, 1, 0], np.uint32)], 1)
     array([0, 1, 2, 3], dtype=uint64)
     """
+    if len(ranks) == _PLANE_COLUMNS and bits <= MOST_BITS:
+        return _hilbert_plane(bits)[ranks[0], ranks[1]]
     return _by_chunk(ranks, lambda chunk: _interleave(_transposed(chunk, bits), bits))
 
 
@@ -83,12 +95,37 @@ def _by_chunk(ranks: Sequence[Ranks], keys_of: Callable[[list[Ranks]], Keys]) ->
 
 
 def _interleave(ranks: Sequence[Ranks], bits: int) -> Keys:
+    apart = _bits_apart(bits, len(ranks))
     keys = np.zeros(len(ranks[0]), np.uint64)
-    for bit in range(bits - 1, -1, -1):
-        for column in ranks:
-            keys <<= np.uint64(1)
-            keys |= (column >> np.uint32(bit)) & np.uint32(1)
+    for column in ranks:
+        keys <<= np.uint64(1)
+        keys |= apart[column]
     return keys
+
+
+@lru_cache(maxsize=8)
+def _bits_apart(bits: int, distance: int) -> Keys:
+    """Return all numbers of so many bits with their bits so far from each other."""
+    numbers = np.arange(2**bits, dtype=np.uint64)
+    apart = np.zeros_like(numbers)
+    for bit in range(bits):
+        apart |= ((numbers >> np.uint64(bit)) & np.uint64(1)) << np.uint64(bit * distance)
+    return apart
+
+
+@lru_cache(maxsize=2)
+def _hilbert_plane(bits: int) -> Keys:
+    """Return the keys of all places of two columns.
+
+    Each level is made of four planes of the level below: two as they are, one mirrored at either
+    diagonal.
+    """
+    plane = np.zeros((1, 1), np.uint64)
+    for _ in range(bits):
+        size = np.uint64(plane.size)
+        last = plane.T[::-1, ::-1] + np.uint64(3) * size
+        plane = np.block([[plane.T, plane + size], [last, plane + np.uint64(2) * size]])
+    return plane
 
 
 def _transposed(ranks: list[Ranks], bits: int) -> list[Ranks]:

@@ -16,18 +16,17 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lakehand.rewrite.comparable import comparable_column
-from lakehand.rewrite.curves import bits_per_column, curve_keys
+from lakehand.rewrite.curves import MOST_BITS, bits_per_column, curve_keys
 from lakehand.rewrite.number_search import search_numbers
 
 if TYPE_CHECKING:
     from lakehand.model.order import Order, Term
     from lakehand.rewrite.curves import Keys, Ranks
 
-__all__ = ["SortKeys"]
+__all__ = ["SortKeys", "ascending_places"]
 
-#: A column is told apart by so many bits: a rank for nulls, and one between any two quantiles.
-_RANK_BITS = 10
-_MOST_RANK = 2**_RANK_BITS - 1
+#: A column is told apart by so many ranks: one for nulls, and one between any two quantiles.
+_MOST_RANK = 2**MOST_BITS - 1
 #: Of a linear order, as many columns as fit into a number with so many bits each are looked at.
 _CLASS_BITS, _CLASSED_TERMS = 16, 4
 
@@ -92,7 +91,7 @@ class SortKeys:
     def permutation(self, rows: pa.Table, keys: Keys) -> pa.Array:
         """Return in which order to take `rows`; those that are equal stay as they are."""
         if self.order.curve != "linear":
-            return pa.array(np.argsort(keys, kind="stable"))
+            return pa.array(ascending_places(keys))
         columns = {
             str(position): comparable_column(rows, term.path)
             for position, term in enumerate(self.order.terms)
@@ -106,6 +105,22 @@ class SortKeys:
             for position, term in enumerate(self.order.terms)
         ]
         return pc.sort_indices(pa.table(columns), sort_keys=wishes)
+
+
+def ascending_places(keys: Keys) -> np.ndarray:
+    """Return in which order keys ascend, equal ones as they are.
+
+    NumPy sorts numbers of 16 bits by counting them, ten times as fast as others: so keys, which
+    are close to each other where rows were divided before, are sorted by as many of their bits as
+    differ, the last ones first.
+    """
+    offsets = keys - keys.min(initial=np.iinfo(np.uint64).max)
+    places = np.argsort(offsets.astype(np.uint16), kind="stable")
+    differing = int(offsets.max(initial=0)).bit_length()
+    for shift in range(16, differing, 16):
+        digits = (offsets[places] >> np.uint64(shift)).astype(np.uint16)
+        places = places[np.argsort(digits, kind="stable")]
+    return places
 
 
 def _quantiles(values: pa.Array) -> pa.Array:
@@ -124,9 +139,8 @@ def _rank(values: pa.Array, boundaries: pa.Array, term: Term) -> Ranks:
 
 
 def _fitted(ranks: Ranks, bits: int) -> Ranks:
-    """Stretch or shorten ranks to so many bits."""
-    shift = bits - _RANK_BITS
-    return ranks << np.uint32(shift) if shift >= 0 else ranks >> np.uint32(-shift)
+    """Shorten ranks to so many bits."""
+    return ranks >> np.uint32(MOST_BITS - bits) if bits < MOST_BITS else ranks
 
 
 def _classes(values: pa.Array, boundaries: pa.Array, term: Term) -> Ranks:
