@@ -284,7 +284,7 @@ def test_what_waits_to_be_sorted_stays_within_memory_and_disk(table):
 
 
 def test_too_little_disk_is_said_and_nothing_is_changed(table, monkeypatch):
-    monkeypatch.setattr(ranges, "_WAITING_SHARE", 2**40)
+    monkeypatch.setattr(ranges, "_waiting_bytes", lambda _limits: 0)
     monkeypatch.setattr(ranges, "_DISK_SHARE", 2**40)
     version = table.snapshot().version
 
@@ -295,7 +295,7 @@ def test_too_little_disk_is_said_and_nothing_is_changed(table, monkeypatch):
 
 
 def test_rows_that_wait_on_disk_come_back_whole(table, monkeypatch):
-    monkeypatch.setattr(ranges, "_WAITING_SHARE", 2**40)
+    monkeypatch.setattr(ranges, "_waiting_bytes", lambda _limits: 0)
     rows = rows_of(table)
 
     table.cluster(by="x, y")

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from lakehand.engine import exchange
 from lakehand.errors import ProofError, ReplanError
 from lakehand.observe.steps import Step, listen
-from lakehand.rewrite import shuffle
 from support.compactions import CLUSTER, CLUSTER_BY_MANY_TASKS, open_table
 from support.small_tables import commit_by_hand, make_table, read_sorted, rows
 from support.unharmed import assert_clean, assert_unharmed
@@ -83,8 +83,12 @@ def test_other_columns_declared_meanwhile_stop_it(place):
 
 def test_a_piece_that_is_lost_on_its_way_is_noticed(place, monkeypatch):
     before = read_sorted(place)
-    pack, calls = shuffle._pack, itertools.count()
-    monkeypatch.setattr(shuffle, "_pack", lambda piece: pack(piece) if next(calls) else ())
+    read, calls = exchange._read_pieces, itertools.count()
+    monkeypatch.setattr(
+        exchange,
+        "_read_pieces",
+        lambda *asked: itertools.islice(read(*asked), 0 if next(calls) else 1, None),
+    )
 
     report = CLUSTER_BY_MANY_TASKS(place)
 

@@ -1,21 +1,25 @@
 """Two stages of tasks with bytes that move in between: from every task of the first to every part.
 
-A task of the first stage hands out pieces, each with the number of the part it belongs to. A task
-of the second gets all pieces of one part. Where all tasks run on one machine, pieces wait in files.
+A task of the first stage hands out pieces, each with the number of the part it belongs to and its
+place there. A task of the second gets all pieces of one part. Where all tasks run on one machine,
+pieces wait in files: one for each task of the first stage, with an index of what lies where.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 
 from lakehand.errors import error_from_json
+from lakehand.storage.spool import SpoolFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,15 +27,39 @@ if TYPE_CHECKING:
     from lakehand.engine.base import CancelToken, Runner, TaskOutcome
     from lakehand.runs import Run
 
-__all__ = ["MOST_PIECE_BYTES", "Exchanged", "Exchanging", "Join", "Split", "exchange"]
+__all__ = [
+    "MOST_PIECE_BYTES",
+    "Exchanged",
+    "Exchanging",
+    "Join",
+    "Room",
+    "Split",
+    "exchange",
+    "is_near",
+]
 
-#: From a payload to pieces with the numbers of their parts, and to what else there is to say.
-Split = Callable[[Mapping[str, Any]], Generator[tuple[int, pa.Buffer], None, Mapping[str, Any]]]
-#: From the number of a part and its pieces, in no order, to plain JSON.
-Join = Callable[[int, Iterator[pa.Buffer]], Mapping[str, Any]]
+#: From a payload to pieces, each behind its part and its place, and to what else there is to say.
+Split = Callable[
+    [Mapping[str, Any]], Generator[tuple[int, int, pa.Buffer], None, Mapping[str, Any]]
+]
+#: From the number of a part and its pieces, each behind its place, to plain JSON. Pieces come in
+#: the order of their places where the runner is near, else in none.
+Join = Callable[[int, Iterator[tuple[int, pa.Buffer]]], Mapping[str, Any]]
 
 #: A piece may have so many bytes, for the sake of those who carry it.
 MOST_PIECE_BYTES = 16 * 2**20
+#: Files of the first stage that a task of the second one keeps open.
+_OPEN_FILES = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Room:
+    """Local disk for pieces that wait."""
+
+    #: None: the system's directory for temporary files.
+    directory: str | None = None
+    #: Of one task of the first stage.
+    most_bytes: int = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +76,11 @@ class Exchanged:
 class Exchanging(Protocol):
     """A runner that can carry pieces itself."""
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether tasks may run on other machines, so that pieces have to be carried."""
+        ...
+
     def exchange(
         self,
         split: Split,
@@ -60,6 +93,11 @@ class Exchanging(Protocol):
     ) -> Exchanged: ...
 
 
+def is_near(runner: Runner) -> bool:
+    """Say whether all tasks of a runner run on this machine, and so find the same files."""
+    return not (isinstance(runner, Exchanging) and runner.is_elsewhere)
+
+
 def exchange(
     runner: Runner,
     split: Split,
@@ -69,51 +107,33 @@ def exchange(
     parts: int,
     run: Run | None,
     cancel: CancelToken,
-    directory: str | None = None,
+    room: Room | None = None,
 ) -> Exchanged:
     """Run `split` on every payload, then `join` on every part that has pieces.
 
     Both are functions of modules, or picklable objects. A typed failure of the first stage is
     raised, since every part may lack pieces; one of the second is an outcome. The ledger of `run`
-    says so if stopped tasks may still be at work. `directory` is for runners on one machine, which
-    keep pieces there meanwhile.
+    says so if stopped tasks may still be at work. `room` is where pieces wait meanwhile if the
+    runner is near.
     """
-    if isinstance(runner, Exchanging):
+    if isinstance(runner, Exchanging) and runner.is_elsewhere:
         return runner.exchange(split, payloads, join, parts=parts, run=run, cancel=cancel)
-    with TemporaryDirectory(prefix="lakehand-exchange-", dir=directory) as spool:
-        return _exchange_by_files(runner, split, payloads, join, spool, cancel)
-
-
-def _exchange_by_files(
-    runner: Runner,
-    split: Split,
-    payloads: Sequence[Mapping[str, Any]],
-    join: Join,
-    spool: str,
-    cancel: CancelToken,
-) -> Exchanged:
-    outcomes = runner.run(
-        _SpoolingSplit(split=split, directory=spool), payloads, on_result=_ignore, cancel=cancel
-    )
-    for outcome in outcomes:
-        if outcome.failure is not None:
-            raise error_from_json(dict(outcome.failure))
-    found = [outcome.result for outcome in outcomes if outcome.result is not None]
-    places: dict[int, list[Any]] = {}
-    for result in found:
-        for part, start, size in result["pieces"]:
-            places.setdefault(part, []).append([result["file"], start, size])
-    return Exchanged(
-        splits=tuple(result["said"] for result in found),
-        parts=tuple(
-            runner.run(
-                _SpooledJoin(join=join),
-                [{"part": part, "pieces": places[part]} for part in sorted(places)],
-                on_result=_ignore,
-                cancel=cancel,
-            )
-        ),
-    )
+    room = room or Room()
+    with TemporaryDirectory(prefix="lakehand-exchange-", dir=room.directory) as spool:
+        first = _SpoolingSplit(split=split, room=replace(room, directory=spool))
+        outcomes = runner.run(first, payloads, run=run, on_result=_ignore, cancel=cancel)
+        for outcome in outcomes:
+            if outcome.failure is not None:
+                raise error_from_json(dict(outcome.failure))
+        found = [outcome.result for outcome in outcomes if outcome.result is not None]
+        second = [
+            {"part": part, "files": [one["file"] for one in found if part in one["parts"]]}
+            for part in sorted({part for one in found for part in one["parts"]})
+        ]
+        joined = runner.run(
+            _SpooledJoin(join=join), second, run=run, on_result=_ignore, cancel=cancel
+        )
+    return Exchanged(splits=tuple(one["said"] for one in found), parts=tuple(joined))
 
 
 def _ignore(_outcome: TaskOutcome) -> None:
@@ -122,33 +142,38 @@ def _ignore(_outcome: TaskOutcome) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _SpoolingSplit:
-    """A task that writes its pieces into one file, one behind the other."""
+    """A task that writes its pieces into a file of its own, which no other attempt has."""
 
     split: Split
-    directory: str
+    room: Room
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        path = Path(self.directory) / uuid.uuid4().hex
-        pieces: list[tuple[int, int, int]] = []
-        with path.open("wb") as file:
-            said = _spool(self.split(payload), file, pieces)
-        return {"file": str(path), "pieces": pieces, "said": said}
+        path = Path(self.room.directory or "") / uuid.uuid4().hex
+        with SpoolFile(path, most_bytes=self.room.most_bytes) as file:
+            places, said = _spool(self.split(payload), file)
+        np.save(_index_of(path), places)
+        return {"file": str(path), "parts": np.unique(places[:, 0]).tolist(), "said": said}
+
+
+def _index_of(path: str | Path) -> str:
+    return f"{path}.npy"
 
 
 def _spool(
-    found: Generator[tuple[int, pa.Buffer], None, Mapping[str, Any]],
-    file: BinaryIO,
-    places: list[tuple[int, int, int]],
-) -> Mapping[str, Any]:
-    """Write all pieces and note where they are; return what the split said at its end."""
+    found: Generator[tuple[int, int, pa.Buffer], None, Mapping[str, Any]], file: SpoolFile
+) -> tuple[np.ndarray, Mapping[str, Any]]:
+    """Write all pieces; return part, place, start and size of each, and what was said at the end.
+
+    Those of a part are next to each other, in the order of their places.
+    """
+    written: list[tuple[int, int, int, int]] = []
     while True:
         try:
-            part, piece = next(found)
+            part, place, piece = next(found)
         except StopIteration as end:
-            said: Mapping[str, Any] = end.value
-            return said
-        places.append((part, file.tell(), piece.size))
-        file.write(piece)
+            places = np.array(written, np.int64).reshape(-1, 4)
+            return places[np.lexsort((places[:, 1], places[:, 0]))], end.value
+        written.append((part, place, file.append(piece), piece.size))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,11 +183,21 @@ class _SpooledJoin:
     join: Join
 
     def __call__(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self.join(payload["part"], _read_pieces(payload["pieces"]))
+        return self.join(payload["part"], _read_pieces(payload["files"], payload["part"]))
 
 
-def _read_pieces(places: Sequence[Sequence[Any]]) -> Iterator[pa.Buffer]:
-    for path, start, size in places:
-        with pa.OSFile(path) as file:
-            file.seek(start)
-            yield file.read_buffer(size)
+def _read_pieces(files: Sequence[str], part: int) -> Iterator[tuple[int, pa.Buffer]]:
+    indexes = [_of_part(np.load(_index_of(file), mmap_mode="r"), part) for file in files]
+    owners = np.repeat(np.arange(len(files)), [len(index) for index in indexes])
+    places, starts, sizes = np.concatenate(indexes)[:, 1:].T
+    opened = lru_cache(_OPEN_FILES)(pa.OSFile)
+    for number in np.argsort(places, kind="stable").tolist():
+        # Into Arrow's memory, which is given back, and not into Python's, which is kept.
+        reader = opened(files[owners[number]])
+        reader.seek(int(starts[number]))
+        yield int(places[number]), reader.read_buffer(int(sizes[number]))
+
+
+def _of_part(index: np.ndarray, part: int) -> np.ndarray:
+    first, end = np.searchsorted(index[:, 0], [part, part + 1])
+    return index[first:end]

@@ -91,6 +91,12 @@ class SparkRunner:
         cancel.raise_if_cancelled()
         return results.complete(job)
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether tasks may run on other machines: not those of a Spark inside this process."""
+        spark = self._session()
+        return _is_connect(spark) or _local_master(spark) is None
+
     def exchange(
         self,
         split: Split,

@@ -1,7 +1,8 @@
 """Two stages of tasks on Spark, whose own shuffle carries the pieces from one to the other.
 
-A row of the shuffle is the number of a part and a piece, which Spark does not look into. What the
-tasks of the first stage say at their end travels the same way, to a part of its own.
+For machines that are not this one. A row of the shuffle is the number of a part, the place there
+and a piece, which Spark does not look into. What the tasks of the first stage say at their end
+travels the same way, to a part of its own.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import pickle
 import zlib
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -29,8 +31,8 @@ __all__ = ["ROWS_A_BATCH", "exchange_frame", "pack_exchange", "read_exchanged"]
 #: The setting for how many rows Spark hands to a task at once.
 ROWS_A_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
-_PIECES = pa.schema([("part", pa.int32()), ("piece", pa.binary())])
-_PIECE_SCHEMA = "part int, piece binary"
+_PIECES = pa.schema([("part", pa.int32()), ("place", pa.int32()), ("piece", pa.binary())])
+_PIECE_SCHEMA = "part int, place int, piece binary"
 #: Each is a piece of up to 16 MiB.
 _PIECES_A_BATCH = 8
 
@@ -97,8 +99,9 @@ def _splitting(
         found = {"lakehand": lakehand_version, "python": python_version}
         if found != versions:
             word = json.dumps({"mismatch": found}).encode()
-            columns = [pa.array([parts], pa.int32()), pa.array([word], pa.binary())]
-            yield pa.RecordBatch.from_arrays(columns, ["part", "piece"])
+            numbers = [pa.array([number], pa.int32()) for number in (parts, 0)]
+            columns = [*numbers, pa.array([word], pa.binary())]
+            yield pa.RecordBatch.from_arrays(columns, ["part", "place", "piece"])
             return
         from lakehand.engine.spark_exchange import split_packed
 
@@ -124,15 +127,15 @@ def split_packed(work: bytes, index: int) -> Iterator[pa.RecordBatch]:
     pieces = split(json.loads(zlib.decompress(payloads[index])))
     while True:
         try:
-            part, piece = next(pieces)
+            part, place, piece = next(pieces)
         except StopIteration as end:
-            yield _row(parts, pa.py_buffer(json.dumps({"result": end.value}).encode()))
+            yield _row(parts, 0, pa.py_buffer(json.dumps({"result": end.value}).encode()))
             return
         except LakehandError as error:
             word = json.dumps({"failure": error.to_json()}, default=str)
-            yield _row(parts, pa.py_buffer(word.encode()))
+            yield _row(parts, 0, pa.py_buffer(word.encode()))
             return
-        yield _row(part, piece)
+        yield _row(part, place, piece)
 
 
 def join_packed(work: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -145,7 +148,7 @@ def join_packed(work: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     part = first[0].as_py()
     pieces = _buffers(first, rows)
     if part == parts:
-        outcome = {"result": {"said": [json.loads(piece.to_pybytes()) for piece in pieces]}}
+        outcome = {"result": {"said": [json.loads(piece.to_pybytes()) for _, piece in pieces]}}
     else:
         outcome = attempt_call(lambda: join(part, pieces)) | {"attempts": _attempt_number()}
     yield pa.RecordBatch.from_pydict({"index": [part], "outcome": [json.dumps(outcome)]})
@@ -158,16 +161,18 @@ def _attempt_number() -> int:
     return 1 + (context.attemptNumber() if context is not None else 0)
 
 
-def _buffers(first: Sequence[Any], rows: Iterator[Sequence[Any]]) -> Iterator[pa.Buffer]:
-    yield first[1].as_buffer()
-    for _, piece in rows:
-        yield piece.as_buffer()
+def _buffers(
+    first: Sequence[Any], rows: Iterator[Sequence[Any]]
+) -> Iterator[tuple[int, pa.Buffer]]:
+    for _, place, piece in chain([first], rows):
+        yield place.as_py(), piece.as_buffer()
 
 
-def _row(part: int, piece: pa.Buffer) -> pa.RecordBatch:
+def _row(part: int, place: int, piece: pa.Buffer) -> pa.RecordBatch:
     offsets = pa.array([0, piece.size], pa.int32()).buffers()[1]
     content = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, piece])
-    return pa.RecordBatch.from_arrays([pa.array([part], pa.int32()), content], schema=_PIECES)
+    numbers = [pa.array([number], pa.int32()) for number in (part, place)]
+    return pa.RecordBatch.from_arrays([*numbers, content], schema=_PIECES)
 
 
 def _unpack(work: bytes) -> Any:

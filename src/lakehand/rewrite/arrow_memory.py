@@ -1,4 +1,4 @@
-"""Arrow's memory in tasks that have little of it."""
+"""Arrow's memory in tasks that sort rows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ __all__ = ["frugal_arrow", "give_back"]
 
 #: From here on what Arrow keeps for later is a small part of what a task has.
 _ROOMY_BYTES = 2**30
-#: Where rows are taken by one thread and freed by another, its default keeps as much as it uses.
+#: Where rows are taken by one thread and freed by another, its default keeps as much as it uses,
+#: and on Linux it takes huge pages, each of which the system clears as a whole.
 _FRUGAL_BACKEND = "jemalloc"
 
 
 @contextmanager
-def frugal_arrow(limits: TaskLimits) -> Iterator[None]:
+def frugal_arrow() -> Iterator[None]:
     """Let Arrow give memory back that it does not use, for as long as the block runs."""
-    if limits.memory_bytes >= _ROOMY_BYTES or _FRUGAL_BACKEND not in pa.supported_memory_backends():
+    if _FRUGAL_BACKEND not in pa.supported_memory_backends():
         yield
         return
     usual = pa.default_memory_pool()

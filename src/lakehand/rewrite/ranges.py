@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from array import array
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -21,27 +20,37 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.errors import StoreQuotaError
 from lakehand.rewrite.arrow_memory import give_back
+from lakehand.rewrite.narrow import narrowed, narrowed_schema, widened
+from lakehand.rewrite.number_search import search_numbers
+from lakehand.rewrite.pieces import known_schema, pack_rows, unpack_rows
 from lakehand.storage.prefetch import fetch_ahead
+from lakehand.storage.spool import SpoolFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import TracebackType
+    from collections.abc import Iterable, Iterator
 
     from lakehand.formats.worker import TaskLimits
     from lakehand.rewrite.curves import Keys
     from lakehand.rewrite.cuts import Division
     from lakehand.rewrite.sort_keys import SortKeys
 
-__all__ = ["Arranged", "KeyRanges", "RangeSpool", "arrange", "arranged_before", "sorted_rows"]
+__all__ = [
+    "Arranged",
+    "KeyRanges",
+    "RangeSpool",
+    "arrange",
+    "arranged_before",
+    "divided_schema",
+    "sorted_rows",
+]
 
 #: The last column of divided rows.
 _KEY = "__lakehand_sort_key"
-#: Parts of a task's memory, and of its disk, for all ranges that wait to be sorted.
-_WAITING_SHARE, _DISK_SHARE = 16, 2
-#: What cannot be counted takes about this much of it, however little there is.
-_UNCOUNTED_BYTES = 8 * 2**20
+#: The part of a task's disk for ranges that wait to be sorted.
+_DISK_SHARE = 2
+#: The part of a task's memory for them, less what cannot be counted, however little there is.
+_WAITING_SHARE, _UNCOUNTED_BYTES = 16, 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -82,7 +91,7 @@ class KeyRanges:
 
     def number(self, keys: Keys) -> np.ndarray:
         """Return the range of each key."""
-        found: np.ndarray = np.searchsorted(self.starts, keys, side="right")
+        found = search_numbers(self.starts, keys, side="right")
         # Short numbers are sorted in a fraction of the time, but must tell all ranges apart.
         return found.astype(np.min_scalar_type(len(self.starts)))
 
@@ -110,12 +119,17 @@ class Arranged:
                 yield number, self.rows.slice(start, end - start)
 
 
+def divided_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema that rows of `schema` have while they are divided."""
+    return narrowed_schema(schema).append(pa.field(_KEY, pa.uint64()))
+
+
 def arrange(rows: pa.Table, *, sort_keys: SortKeys, ranges: KeyRanges) -> Arranged:
     """Put rows of the same range together."""
     keys = sort_keys.keys(rows)
     numbers = ranges.number(keys)
     by_range = np.argsort(numbers, kind="stable")
-    taken = _take(rows.append_column(_KEY, pa.array(keys)), pa.array(by_range))
+    taken = _take(_narrowed(rows).append_column(_KEY, pa.array(keys)), pa.array(by_range))
     return Arranged(rows=taken, bounds=_bounds(numbers[by_range], len(ranges)))
 
 
@@ -125,13 +139,22 @@ def arranged_before(rows: pa.RecordBatch, *, ranges: KeyRanges) -> Arranged:
     return Arranged(rows=rows, bounds=_bounds(numbers, len(ranges)))
 
 
+def _narrowed(rows: pa.Table) -> pa.Table:
+    columns = [narrowed(column) for column in rows.columns]
+    return pa.Table.from_arrays(columns, schema=narrowed_schema(rows.schema))
+
+
 def _bounds(numbers: np.ndarray, ranges: int) -> list[int]:
     bounds: list[int] = np.searchsorted(numbers, np.arange(ranges + 1)).tolist()
     return bounds
 
 
 def _sort_range(
-    waiting: tuple[int, list[pa.RecordBatch]], *, sort_keys: SortKeys, limits: TaskLimits
+    waiting: tuple[int, list[pa.RecordBatch]],
+    *,
+    sort_keys: SortKeys,
+    schema: pa.Schema,
+    limits: TaskLimits,
 ) -> tuple[int, list[pa.RecordBatch]]:
     """Return the rows of one range in their order, without their keys."""
     number, pieces = waiting
@@ -141,8 +164,8 @@ def _sort_range(
     plain = rows.remove_column(rows.num_columns - 1)
     first = int(keys[0])
     if (keys == first).all() and not sort_keys.sorts_within(first):
-        return number, plain.to_batches()
-    return number, [_take(plain, sort_keys.permutation(plain, keys))]
+        return number, [widened(batch, schema) for batch in plain.to_batches()]
+    return number, [widened(_take(plain, sort_keys.permutation(plain, keys)), schema)]
 
 
 def _take(rows: pa.Table, places: pa.Array) -> pa.RecordBatch:
@@ -154,16 +177,24 @@ def _take(rows: pa.Table, places: pa.Array) -> pa.RecordBatch:
 
 
 def sorted_rows(
-    spool: RangeSpool, division: Division, *, limits: TaskLimits
+    waiting: Iterable[tuple[int, list[pa.RecordBatch]]],
+    division: Division,
+    *,
+    schema: pa.Schema,
+    limits: TaskLimits,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Stream the rows of all ranges in their order, with the number of their file.
+    """Stream the rows of all ranges, which come with their pieces, with the number of their file.
 
-    The next ranges are sorted meanwhile.
+    `schema` is theirs before they were divided. The next ranges are sorted meanwhile.
     """
-    sort = partial(_sort_range, sort_keys=division.sort_keys, limits=limits)
+    sort = partial(_sort_range, sort_keys=division.sort_keys, schema=schema, limits=limits)
     file_of = division.ranges.owners(division.files).tolist()
-    for number, batches in fetch_ahead(spool.take(), sort, window=limits.threads):
+    for number, batches in fetch_ahead(waiting, sort, window=limits.threads):
         yield from ((file_of[number], batch) for batch in batches)
+
+
+def _waiting_bytes(limits: TaskLimits) -> int:
+    return limits.memory_bytes // _WAITING_SHARE - _UNCOUNTED_BYTES
 
 
 class RangeSpool:
@@ -173,57 +204,39 @@ class RangeSpool:
         self._kept: list[list[pa.RecordBatch]] = [[] for _ in range(ranges)]
         #: Where pieces begin on disk, each with its size behind it: there may be very many.
         self._spilled = [array("Q") for _ in range(ranges)]
-        self._memory_left = limits.memory_bytes // _WAITING_SHARE - _UNCOUNTED_BYTES
-        self._disk_bytes = limits.scratch_bytes // _DISK_SHARE
-        self._schema: pa.Schema | None = None
-        file, self._path = mkstemp(prefix="lakehand-sort-", dir=limits.scratch_directory)
-        self._file = os.fdopen(file, "wb")
+        self._memory_left = _waiting_bytes(limits)
+        self._known: pa.Schema | None = None
+        descriptor, path = mkstemp(prefix="lakehand-sort-", dir=limits.scratch_directory)
+        os.close(descriptor)
+        self._file = SpoolFile(Path(path), most_bytes=limits.scratch_bytes // _DISK_SHARE)
         # Reads into Arrow's memory, which is given back, and not into Python's, which is kept.
-        self._reader = pa.OSFile(self._path)
+        self._reader = pa.OSFile(path)
         # Without a name it goes with this process, whichever way that ends.
-        Path(self._path).unlink()
+        Path(path).unlink()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._kept.clear()
         self._reader.close()
         self._file.close()
 
     def add(self, number: int, piece: pa.RecordBatch) -> None:
         """Keep some rows of a range."""
-        self._schema = piece.schema
         self._memory_left -= piece.nbytes
         # A small piece would keep the memory of all that it was divided from: no more after this.
         if self._memory_left >= 0:
             self._kept[number].append(piece)
             return
         self._memory_left = -1
-        content = piece.serialize()
-        start = self._file.tell()
-        if start + content.size > self._disk_bytes:
-            raise _no_room(self._path, f"no more than {self._disk_bytes:,} bytes are allowed")
-        with self._within_room():
-            self._file.write(content)
-        self._spilled[number].extend((start, content.size))
-
-    @contextmanager
-    def _within_room(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise _no_room(self._path, str(error.strerror)) from error
+        self._known = self._known or known_schema(piece.schema)
+        content = pack_rows(piece, self._known)
+        self._spilled[number].extend((self._file.append(content), content.size))
 
     def take(self) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
         """Yield each range that has some with its pieces, and forget them."""
-        with self._within_room():
-            self._file.flush()
+        self._file.flush()
         for number, spilled in enumerate(self._spilled):
             pieces, self._kept[number] = self._kept[number], []
             # Nothing is kept after the first piece that was not: these came later.
@@ -233,14 +246,4 @@ class RangeSpool:
 
     def _loaded(self, start: int, size: int) -> pa.RecordBatch:
         self._reader.seek(start)
-        return pa.ipc.read_record_batch(self._reader.read_buffer(size), self._schema)
-
-
-def _no_room(path: str, reason: str) -> StoreQuotaError:
-    return StoreQuotaError(
-        f"rows that wait to be sorted do not fit into scratch: {reason}",
-        path=path,
-        operation="put",
-        hint="set scratch_directory to a disk with more room and raise scratch_bytes, or lower"
-        " sort_task_bytes, above which rows go through a shuffle",
-    )
+        return unpack_rows(self._reader.read_buffer(size), self._known)

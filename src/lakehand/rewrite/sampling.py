@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from lakehand.engine.cores import usable_cores
+from lakehand.storage.prefetch import fetch_ahead
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -21,6 +24,7 @@ _SEED = 20_260_101
 _SAMPLED_ROWS = 128 * 1024
 #: Of more rows than this not all files are read.
 _READ_ROWS = 32 * 2**20
+_MOST_FILES_AT_ONCE = 8
 #: Where the table does not say how many rows a file has.
 _GUESSED_ROW_BYTES = 32
 
@@ -29,13 +33,20 @@ def sample_rows(
     worker: FormatWorker, inputs: Sequence[DataFile], order: Order, *, rows: int = _SAMPLED_ROWS
 ) -> pa.Table:
     """Return about so many rows of `inputs`, with the columns of `order` only."""
-    generator = np.random.default_rng(_SEED)
-    files = _some(inputs, generator)
+    files = _some(inputs, np.random.default_rng(_SEED))
     share = min(1.0, rows / max(1, sum(_rows(file) for file in files)))
     names = list(dict.fromkeys(term.path[0] for term in order.terms))
-    reader = worker.read(files, columns=names)
-    picked = (_picked(batch, share, generator) for batch in reader)
-    return pa.Table.from_batches([batch for batch in picked if batch.num_rows], reader.schema)
+
+    def picked(item: tuple[int, DataFile]) -> pa.Table:
+        number, file = item
+        reader, lot = worker.read([file], columns=names), np.random.default_rng([_SEED, number])
+        batches = (_picked(batch, share, lot) for batch in reader)
+        return pa.Table.from_batches([batch for batch in batches if batch.num_rows], reader.schema)
+
+    # Nothing else runs yet, so all cores may decode.
+    window = min(usable_cores(), _MOST_FILES_AT_ONCE)
+    tables = list(fetch_ahead(enumerate(files), picked, window=window))
+    return pa.concat_tables(tables or [worker.read([], columns=names).read_all()])
 
 
 def _some(inputs: Sequence[DataFile], generator: np.random.Generator) -> list[DataFile]:

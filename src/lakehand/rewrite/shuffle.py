@@ -9,12 +9,13 @@ tasks of the second one read back.
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from lakehand.engine.exchange import MOST_PIECE_BYTES, exchange
+from lakehand.engine.exchange import MOST_PIECE_BYTES, Room, exchange, is_near
 from lakehand.errors import ProofError, error_from_json
 from lakehand.formats.worker import NotDecodable
 from lakehand.model.order import order_of
@@ -23,16 +24,26 @@ from lakehand.observe import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import total_digest
+from lakehand.rewrite.apart import write_apart
 from lakehand.rewrite.arrow_memory import frugal_arrow
 from lakehand.rewrite.cuts import Division
+from lakehand.rewrite.pieces import known_schema, pack_rows, unpack_rows
 from lakehand.rewrite.proving import DECODINGS, Decoding, check_outputs
-from lakehand.rewrite.ranges import RangeSpool, arrange, arranged_before, sorted_rows
+from lakehand.rewrite.ranges import (
+    RangeSpool,
+    arrange,
+    arranged_before,
+    divided_schema,
+    sorted_rows,
+)
 from lakehand.rewrite.sampling import sample_rows
-from lakehand.rewrite.sort import chunk_bytes, expected_files, gathered, write_apart
+from lakehand.rewrite.sort import chunk_bytes, expected_files, gathered
 from lakehand.rewrite.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
 
     from lakehand.engine import CancelToken, Runner
     from lakehand.engine.exchange import Exchanged
@@ -49,6 +60,8 @@ _LEAST_SPLITS, _MOST_SPLIT_BYTES = 8, 256 * 2**20
 _MOST_PARTS = 512
 #: Ranges that the rows of a file are divided into, to be sorted one by one.
 _RANGES_A_FILE = 16
+#: The part of a task's disk for pieces that wait; the other one is for copies of remote files.
+_DISK_SHARE = 2
 
 
 def shuffle_group(
@@ -57,7 +70,7 @@ def shuffle_group(
     """Write the rows of `group` in its order by many tasks and prove them, as `sort_group` does."""
     for decoding in DECODINGS[task.prove]:
         try:
-            return _Shuffle.of(task, group, decoding).run(runner, cancel)
+            return _Shuffle.of(task, group, decoding, is_near=is_near(runner)).run(runner, cancel)
         except NotDecodable as reason:
             message = "Group %d is read by another decoder: %s"
             log_event(_logger, logging.INFO, "decoder_changed", message, group.id, reason)
@@ -80,9 +93,12 @@ class _Shuffle:
     division: Division
     #: Each has the rows of some files, and is sorted by one task.
     parts: KeyRanges
+    #: Whether rows wait in files that all tasks find. Then a piece has the rows of one range, and
+    #: is read when that range is sorted. Else it has those of a part, which are fewer to carry.
+    is_near: bool
 
     @classmethod
-    def of(cls, task: RewriteTask, group: Group, decoding: Decoding) -> _Shuffle:
+    def of(cls, task: RewriteTask, group: Group, decoding: Decoding, *, is_near: bool) -> _Shuffle:
         order = order_of(group.order, group.curve)
         sample = sample_rows(task.worker, group.inputs, order)
         files = expected_files(group)
@@ -94,10 +110,12 @@ class _Shuffle:
             order=order,
             division=division,
             parts=division.files.joined(_MOST_PARTS),
+            is_near=is_near,
         )
 
     def run(self, runner: Runner, cancel: CancelToken) -> GroupResult:
         """Run both stages; raises what went wrong in one of them."""
+        limits = self.task.limits
         payloads = [{"inputs": [asdict(file) for file in some]} for some in _portions(self.group)]
         exchanged = exchange(
             runner,
@@ -107,7 +125,9 @@ class _Shuffle:
             parts=len(self.parts),
             run=self.task.run,
             cancel=cancel,
-            directory=self.task.limits.scratch_directory,
+            room=Room(
+                directory=limits.scratch_directory, most_bytes=limits.scratch_bytes // _DISK_SHARE
+            ),
         )
         unreadable = [said["unreadable"] for said in exchanged.splits if said["unreadable"]]
         if unreadable:
@@ -116,7 +136,7 @@ class _Shuffle:
 
     def split(
         self, payload: Mapping[str, Any]
-    ) -> Generator[tuple[int, pa.Buffer], None, dict[str, Any]]:
+    ) -> Generator[tuple[int, int, pa.Buffer], None, dict[str, Any]]:
         """Divide the rows of some files among the parts, and say what their digest is."""
         inputs = [DataFile.from_json(file) for file in payload["inputs"]]
         watch = Stopwatch(self.task.run.clock)
@@ -136,7 +156,7 @@ class _Shuffle:
 
     def _divide(
         self, inputs: Sequence[DataFile], digester: Digester
-    ) -> Iterator[tuple[int, pa.Buffer]]:
+    ) -> Iterator[tuple[int, int, pa.Buffer]]:
         limits = self.task.granted_limits()
         rows = self.task.worker.read_digested(
             inputs, digester, limits=limits, decoder=self.decoding.inputs
@@ -145,8 +165,16 @@ class _Shuffle:
         owners = ranges.owners(self.parts)
         for chunk in gathered(rows, chunk_bytes(limits)):
             arranged = arrange(chunk, sort_keys=sort_keys, ranges=ranges)
-            for part, piece in arranged.parts(owners):
-                yield from ((part, packed) for packed in _pack(piece))
+            if self.is_near:
+                for number, piece in arranged.pieces():
+                    yield int(owners[number]), number, pack_rows(piece, self._known())
+            else:
+                for part, piece in arranged.parts(owners):
+                    yield from ((part, 0, packed) for packed in _pack(piece))
+
+    def _known(self) -> pa.Schema | None:
+        """Return the schema of divided rows, if that is all that it takes to read them."""
+        return known_schema(divided_schema(self.task.worker.moved_rows))
 
     def _read_again(self, inputs: Sequence[DataFile]) -> Digest | None:
         """Digest the rows as the second decoder reads them, where the proof wants that."""
@@ -157,20 +185,14 @@ class _Shuffle:
             worker.digest_rows(inputs, digester, limits=limits, decoder=self.decoding.outputs)
             return digester.result()
 
-    def join(self, part: int, pieces: Iterator[pa.Buffer]) -> dict[str, Any]:
+    def join(self, part: int, pieces: Iterator[tuple[int, pa.Buffer]]) -> dict[str, Any]:
         """Sort and write the rows of one part, and read them back."""
         worker, watch = self.task.worker, Stopwatch(self.task.run.clock)
         limits = self.task.granted_limits()
         directory = worker.output_directory(self.group.inputs)
         stem = self.task.run.reserve(self.group.id, f"p{part}", directory=directory)
-        ranges = self.division.ranges
-        spooling = RangeSpool(len(ranges), limits=limits)
-        with frugal_arrow(limits), spooling as spool, watch.measure("write"):
-            for piece in pieces:
-                arranged = arranged_before(_unpack(piece), ranges=ranges)
-                for number, rows in arranged.pieces():
-                    spool.add(number, rows)
-            ordered = sorted_rows(spool, self.division, limits=limits)
+        with frugal_arrow(), watch.measure("write"), self._by_range(pieces) as waiting:
+            ordered = sorted_rows(waiting, self.division, schema=worker.moved_rows, limits=limits)
             outputs = write_apart(self.task, self.group, ordered, stem=stem)
         reached(Step.TASK_WRITTEN)
         with Digester(worker.moved_rows) as digester, watch.measure("prove"):
@@ -184,6 +206,25 @@ class _Shuffle:
             "after": asdict(after),
             "timings": watch.milliseconds(),
         }
+
+    @contextmanager
+    def _by_range(
+        self, pieces: Iterator[tuple[int, pa.Buffer]]
+    ) -> Iterator[Iterator[tuple[int, list[pa.RecordBatch]]]]:
+        """Give the rows of each range together, whatever the order of their pieces is."""
+        known, ranges = self._known(), self.division.ranges
+        if self.is_near:
+            yield (
+                (number, [unpack_rows(piece, known) for _, piece in members])
+                for number, members in groupby(pieces, key=itemgetter(0))
+            )
+            return
+        with RangeSpool(len(ranges), limits=self.task.granted_limits()) as spool:
+            for _, piece in pieces:
+                arranged = arranged_before(unpack_rows(piece, None), ranges=ranges)
+                for number, rows in arranged.pieces():
+                    spool.add(number, rows)
+            yield spool.take()
 
     def _result(self, exchanged: Exchanged) -> GroupResult:
         """Put together what the parts wrote, and prove it against what was read."""
@@ -230,22 +271,13 @@ def _portions(group: Group) -> Iterator[list[DataFile]]:
 
 
 def _pack(rows: pa.RecordBatch) -> Iterator[pa.Buffer]:
-    """Yield rows as messages of Arrow, none of them too large to be carried."""
+    """Yield rows as bytes that are carried by others, none of them too large for that."""
     if rows.nbytes > MOST_PIECE_BYTES and rows.num_rows > 1:
         middle = rows.num_rows // 2
         yield from _pack(rows.slice(0, middle))
         yield from _pack(rows.slice(middle))
         return
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
-        writer.write_batch(rows)
-    yield sink.getvalue()
-
-
-def _unpack(piece: pa.Buffer) -> pa.RecordBatch:
-    with pa.ipc.open_stream(piece) as reader:
-        return reader.read_next_batch()
+    yield pack_rows(rows, None, compression="lz4")
 
 
 def _total(said: Sequence[Mapping[str, Any]], name: str) -> Digest | None:

@@ -6,10 +6,8 @@ while the ranges before are encoded.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
-from itertools import chain, groupby, pairwise
-from operator import itemgetter
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,6 +16,7 @@ from lakehand.model.order import order_of
 from lakehand.model.work import Group, GroupResult
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.digest import Digester
+from lakehand.rewrite.apart import write_apart
 from lakehand.rewrite.arrow_memory import frugal_arrow
 from lakehand.rewrite.cuts import Division
 from lakehand.rewrite.proving import prove_outputs
@@ -31,11 +30,10 @@ if TYPE_CHECKING:
 
     from lakehand.formats.worker import TaskLimits
     from lakehand.model.order import Order
-    from lakehand.model.work import StagedFile
     from lakehand.rewrite.proving import Decoding
     from lakehand.rewrite.task import RewriteTask
 
-__all__ = ["chunk_bytes", "expected_files", "gathered", "sort_group", "write_apart"]
+__all__ = ["chunk_bytes", "expected_files", "gathered", "sort_group"]
 
 #: Parts of a task's memory that a range may take, and so may rows that are divided at once.
 _RANGE_SHARE = 96
@@ -43,14 +41,11 @@ _RANGE_SHARE = 96
 _MOST_RANGE_BYTES = 16 * 2**20
 _MOST_CHUNK_BYTES = 64 * 2**20
 _MOST_RANGES = 4096
-#: Rows that belong together stay so, unless they are so many times what a file is to have: files
-#: are cut by rows, and some rows take more bytes than others.
-_SLACK = 2.0
 
 
 def sort_group(task: RewriteTask, group: Group, *, decoding: Decoding) -> GroupResult:
     """Write the rows of `group` in its order and prove them; ProofError if that fails."""
-    with frugal_arrow(task.limits):
+    with frugal_arrow():
         return _sorted(task, group, decoding=decoding)
 
 
@@ -106,7 +101,7 @@ def _in_order(
         for chunk in fetch_ahead(chain([first], chunks), arranged, window=limits.threads):
             for number, piece in chunk.pieces():
                 spool.add(number, piece)
-        yield from sorted_rows(spool, division, limits=limits)
+        yield from sorted_rows(spool.take(), division, schema=first.schema, limits=limits)
 
 
 def expected_files(group: Group) -> int:
@@ -116,28 +111,6 @@ def expected_files(group: Group) -> int:
         for file in group.inputs
     )
     return max(1, round(live_bytes / group.target_file_bytes))
-
-
-def write_apart(
-    task: RewriteTask,
-    group: Group,
-    rows: Iterable[tuple[int, pa.RecordBatch]],
-    *,
-    stem: str,
-    is_cut: bool = True,
-) -> tuple[StagedFile, ...]:
-    """Write rows that come with the number of their file into files of their own.
-
-    If they are not cut yet, all of them have one number, and go into files by size.
-    """
-    spec = task.spec_of(group)
-    if is_cut:
-        spec = replace(spec, target_file_bytes=int(spec.target_file_bytes * _SLACK))
-    written: list[StagedFile] = []
-    for number, members in groupby(rows, key=itemgetter(0)):
-        batches = (batch for _, batch in members)
-        written += task.worker.write(batches, spec, like=group.inputs, stem=f"{stem}-{number:04d}")
-    return tuple(written)
 
 
 def _range_bytes(limits: TaskLimits) -> int:

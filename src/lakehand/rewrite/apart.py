@@ -1,0 +1,123 @@
+"""Rows written into files of their own, the end of one beside the beginning of the next.
+
+The last row groups of a file keep few cores busy, and to make it durable keeps none.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+from queue import Full, Queue
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
+
+    from lakehand.model.work import Group, StagedFile
+    from lakehand.rewrite.task import RewriteTask
+
+    Files = tuple[StagedFile, ...]
+    Write = Callable[[int, Iterable[pa.RecordBatch]], Files]
+
+__all__ = ["write_apart"]
+
+#: Rows that belong together stay so, unless they are so many times what a file is to have: files
+#: are cut by rows, and some rows take more bytes than others.
+_SLACK = 2.0
+#: One file that ends and one that begins; more of them would only take memory.
+_FILES_AT_ONCE = 2
+#: Batches that wait for the one who writes them.
+_BATCHES_AHEAD = 2
+_LOOK_SECONDS = 0.1
+
+
+def write_apart(
+    task: RewriteTask,
+    group: Group,
+    rows: Iterable[tuple[int, pa.RecordBatch]],
+    *,
+    stem: str,
+    is_cut: bool = True,
+) -> Files:
+    """Write rows that come with the number of their file into files of their own.
+
+    If they are not cut yet, all of them have one number, and go into files by size.
+    """
+    spec = task.spec_of(group)
+    if is_cut:
+        spec = replace(spec, target_file_bytes=int(spec.target_file_bytes * _SLACK))
+
+    def write(number: int, batches: Iterable[pa.RecordBatch]) -> Files:
+        return task.worker.write(batches, spec, like=group.inputs, stem=f"{stem}-{number:04d}")
+
+    numbered = ((number, (b for _, b in rows)) for number, rows in groupby(rows, itemgetter(0)))
+    if spec.threads == 1:
+        return tuple(file for number, batches in numbered for file in write(number, batches))
+    return _write_beside(numbered, write)
+
+
+def _write_beside(numbered: Iterable[tuple[int, Iterable[pa.RecordBatch]]], write: Write) -> Files:
+    """Write each file by a thread of its own, up to two at once."""
+    files: list[StagedFile] = []
+    ending: deque[_Feed] = deque()
+    with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="file") as pool:
+        try:
+            for number, batches in numbered:
+                while len(ending) >= _FILES_AT_ONCE:
+                    files += ending.popleft().files()
+                feed = _Feed(pool, write, number)
+                ending.append(feed)
+                for batch in batches:
+                    feed.put(batch)
+                feed.end()
+            while ending:
+                files += ending.popleft().files()
+        except BaseException as error:
+            # What they have begun must vanish, and whoever waits for rows must not wait for ever.
+            for feed in ending:
+                feed.fail(error)
+            raise
+    return tuple(files)
+
+
+class _Feed:
+    """The way of batches to the thread that writes them into a file."""
+
+    def __init__(self, pool: ThreadPoolExecutor, write: Write, number: int) -> None:
+        self._queue: Queue[pa.RecordBatch | None] = Queue(_BATCHES_AHEAD)
+        self._error: BaseException | None = None
+        self._written: Future[Files] = pool.submit(lambda: write(number, self._batches()))
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        while (batch := self._queue.get()) is not None and self._error is None:
+            yield batch
+        if self._error is not None:
+            raise self._error
+
+    def put(self, batch: pa.RecordBatch | None) -> None:
+        """Hand a batch over; raises what the writer failed with."""
+        while True:
+            try:
+                self._queue.put(batch, timeout=_LOOK_SECONDS)
+            except Full:
+                if self._written.done():
+                    self._written.result()
+            else:
+                return
+
+    def end(self) -> None:
+        self.put(None)
+
+    def fail(self, error: BaseException) -> None:
+        """Have the writer fail as well; it is either at work or waits for one more batch."""
+        self._error = error
+        if self._queue.empty():
+            self._queue.put(None)
+
+    def files(self) -> Files:
+        return self._written.result()

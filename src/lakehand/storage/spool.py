@@ -1,0 +1,69 @@
+"""Bytes that wait on local disk until they are read again, no more of them than are allowed."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
+
+from lakehand.errors import StoreQuotaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+
+__all__ = ["SpoolFile"]
+
+
+class SpoolFile:
+    """A new file that pieces are written into, one behind the other.
+
+    StoreQuotaError if they are more than may be, or than the disk has room for.
+    """
+
+    def __init__(self, path: Path, *, most_bytes: int) -> None:
+        self.path = path
+        self._most_bytes = most_bytes
+        self._size = 0
+        self._file = path.open("wb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self._within_room():
+            self._file.close()
+
+    def append(self, piece: pa.Buffer) -> int:
+        """Write a piece and return where it begins."""
+        start = self._size
+        if start + piece.size > self._most_bytes:
+            raise self._no_room(f"no more than {self._most_bytes:,} bytes are allowed")
+        with self._within_room():
+            self._file.write(piece)
+        self._size += piece.size
+        return start
+
+    def flush(self) -> None:
+        """Let others read what was written."""
+        with self._within_room():
+            self._file.flush()
+
+    @contextmanager
+    def _within_room(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._no_room(str(error.strerror)) from error
+
+    def _no_room(self, reason: str) -> StoreQuotaError:
+        return StoreQuotaError(
+            f"rows that wait to be sorted do not fit into scratch: {reason}",
+            path=str(self.path),
+            operation="put",
+            hint="set scratch_directory to a disk with more room, and raise scratch_bytes",
+        )
