@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 from zlib import crc32
 
 from lakehand.errors import CorruptFileError
-from lakehand.parquet.footer import field
+from lakehand.parquet.footer import MAGIC, field
 from lakehand.parquet.thrift import ThriftError, decode
 
 if TYPE_CHECKING:
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PageChecker", "pages_are_intact"]
 
-_COMPRESSED_BYTES, _CRC = 3, 4
+_PAGE_TYPE, _PLAIN_BYTES, _COMPRESSED_BYTES, _CRC = 1, 2, 3, 4
+#: Data, index, dictionary, and data of the second version.
+_PAGE_TYPES = range(4)
+#: So many headers, each where the one before says, are no chance.
+_PAGES_IN_A_ROW = 2
 #: More than this is no header of a page, whatever bounds it holds.
 _MAX_HEADER_BYTES = 16 * 2**20
 
@@ -102,14 +106,35 @@ def pages_are_intact(path: Path) -> bool:
     """
     import pyarrow.parquet as pq
 
-    spans = list(_chunk_spans(pq.read_metadata(path)))
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if _begins_without(data):
+            return True
+        spans = list(_chunk_spans(pq.read_metadata(path)))
         try:
             if not spans or _CRC not in decode(data, spans[0][0])[0]:
                 return True
             return all(_is_intact(data, start, end) for start, end in spans)
         except ThriftError:
             return False
+
+
+def _begins_without(data: mmap.mmap) -> bool:
+    """Say whether a page without a checksum comes first, as far as that is seen without a footer.
+
+    Most writers put it right behind the magic bytes. What is found there is one if the next page
+    begins where its header says, and has no checksum either.
+    """
+    position = len(MAGIC)
+    try:
+        for _ in range(_PAGES_IN_A_ROW):
+            header, start = decode(data, position)
+            sizes = field(header, _PLAIN_BYTES, -1), field(header, _COMPRESSED_BYTES, -1)
+            if _CRC in header or field(header, _PAGE_TYPE) not in _PAGE_TYPES or min(sizes) < 0:
+                return False
+            position = start + sizes[1]
+    except (ThriftError, TypeError):
+        return False
+    return True
 
 
 def _chunk_spans(metadata: pq.FileMetaData) -> Iterator[tuple[int, int]]:

@@ -7,6 +7,7 @@ each can be told which of its columns have use for a dictionary.
 from __future__ import annotations
 
 import struct
+from collections import deque
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ _PAGE_BYTES = 2**20
 _MIN_PIECE_ROWS = 64
 #: From here on memory is kept for the next row group rather than given back after each.
 _ROOMY_BYTES = 64 * 2**20
+#: What a footer may take beside rows.
+_SPARE_BYTES = 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +71,8 @@ class EncodedGroup:
 
     content: pa.Buffer
     metadata: pq.FileMetaData
+    #: Memory that holds the content, and takes that of another row group when this one is written.
+    room: pa.Buffer | None = None
 
     @property
     def rows(self) -> int:
@@ -108,6 +113,7 @@ class RowGroupEncoder:
         self._sorting = _sorting_columns(schema, layout.sorted_by)
         #: Leaves that get dictionaries, as Arrow wants to be told.
         self._dictionaries: bool | list[str] = True
+        self._rooms: deque[pa.Buffer] = deque()
 
     def learn(self, rows: pa.Table) -> None:
         """Let row groups do without dictionaries that would only cost room and time."""
@@ -116,8 +122,41 @@ class RowGroupEncoder:
             self._dictionaries = [path for path in _stored_paths(rows) if path not in useless]
 
     def encode(self, rows: pa.Table) -> EncodedGroup:
-        """Return all of `rows` as one row group."""
-        layout, sink = self._layout, pa.BufferOutputStream()
+        """Return all of `rows` as one row group; `reuse` it as soon as it is written."""
+        # Bloom filters are written last, so they have to stay where they are until then.
+        encoded = None if self._layout.bloom_columns else self._encode_in_room(rows)
+        if encoded is None:
+            sink = pa.BufferOutputStream()
+            metadata = self._write(rows, sink)
+            encoded = EncodedGroup(content=sink.getvalue(), metadata=metadata)
+        if self._layout.group_memory_bytes < _ROOMY_BYTES:
+            # Else Arrow keeps what this thread has freed, and so more than it uses.
+            pa.default_memory_pool().release_unused()
+        return encoded
+
+    def reuse(self, group: EncodedGroup) -> None:
+        """Take back the memory of a row group that nobody will look at any more."""
+        if group.room is not None:
+            self._rooms.append(group.room)
+
+    def _encode_in_room(self, rows: pa.Table) -> EncodedGroup | None:
+        """Encode into memory that is there already; None if it was too small after all.
+
+        Memory that grows is moved several times, and cleared by the system for each row group.
+        """
+        likely = min(rows.get_total_buffer_size(), 2 * self._layout.row_group_bytes)
+        room = self._rooms.popleft() if self._rooms else pa.allocate_buffer(0)
+        if room.size < likely + _SPARE_BYTES:
+            room = pa.allocate_buffer(likely + likely // 8 + _SPARE_BYTES)
+        sink = pa.FixedSizeBufferWriter(room)
+        try:
+            metadata = self._write(rows, sink)
+        except OSError:
+            return None
+        return EncodedGroup(content=room.slice(0, sink.tell()), metadata=metadata, room=room)
+
+    def _write(self, rows: pa.Table, sink: pa.NativeFile) -> pq.FileMetaData:
+        layout = self._layout
         found: list[pq.FileMetaData] = []
         with pq.ParquetWriter(
             sink,
@@ -144,10 +183,7 @@ class RowGroupEncoder:
             metadata_collector=found,
         ) as writer:
             writer.write_table(rows, row_group_size=max(1, rows.num_rows))
-        if layout.group_memory_bytes < _ROOMY_BYTES:
-            # Else Arrow keeps what this thread has freed, and so more than it uses.
-            pa.default_memory_pool().release_unused()
-        return EncodedGroup(content=sink.getvalue(), metadata=found[0])
+        return found[0]
 
 
 def _sorting_columns(schema: pa.Schema, terms: Sequence[Term]) -> list[pq.SortingColumn] | None:
@@ -194,5 +230,11 @@ def _bloom_filters(rows: pa.Table, layout: ParquetLayout) -> dict[str, Any] | No
 
 def _piece_rows(rows: pa.Table) -> int:
     """Return rows that are encoded at a time: many cost less, but a page must not grow large."""
-    widest = max((column.nbytes for column in rows.columns), default=0) / max(1, rows.num_rows)
+    # Numbers are narrow, and to look at every one costs as much as encoding some columns does.
+    wide = [column for column in rows.columns if not _is_narrow(column.type)]
+    widest = max((column.nbytes for column in wide), default=0) / max(1, rows.num_rows)
     return int(max(_MIN_PIECE_ROWS, min(_MAX_PAGE_ROWS, _PAGE_BYTES / max(1.0, widest))))
+
+
+def _is_narrow(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind))

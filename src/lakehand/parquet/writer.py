@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -32,6 +33,8 @@ _MIN_GROUPS_A_FILE = 4
 _MAX_EXPANSION = 8
 #: Two row groups whose bytes a row differ by less tell the size of those that are still encoded.
 _STEADY = 0.05
+#: A batch that takes so much more memory than those before is part of a larger one, or has others.
+_LIKELY = 1.2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,15 +63,20 @@ class RollingWriter:
         layout: ParquetLayout,
         *,
         name: Callable[[int], str],
+        form: Callable[[pa.Table], pa.Table] = lambda rows: rows,
         watch: Callable[[int, pa.Table], None] = lambda _index, _rows: None,
     ) -> None:
-        """`name` gives the key of the n-th file; `watch` sees what goes into which file."""
+        """`name` gives the key of the n-th file; `watch` sees what goes into which file.
+
+        `form` brings rows into `schema`: for a whole row group at once it costs next to nothing.
+        """
         self._store = store
         self._schema = schema
         self._layout = layout
         self._name = name
+        self._form = form
         self._watch = watch
-        self._gathered: list[pa.RecordBatch] = []
+        self._gathered: deque[pa.RecordBatch] = deque()
         self._gathered_rows = 0
         self._gathered_bytes = 0
         self._bytes_per_row: float | None = None
@@ -105,7 +113,7 @@ class RollingWriter:
             return
         self._gathered.append(batch)
         self._gathered_rows += batch.num_rows
-        self._gathered_bytes += batch.nbytes
+        self._gathered_bytes += self._bytes_of(batch)
         while self._gathered_rows >= (rows := self._next_group_rows()):
             if not self._settle_first():
                 self._write_group(rows)
@@ -211,6 +219,7 @@ class RollingWriter:
             group = future.result()
             file.append(group)
             self._encoding.popleft()
+            self._encoder.reuse(group)
             found = max(group.data_bytes / group.rows, 1e-3)
             self._is_steady = abs(found / (self._bytes_per_row or found / 2) - 1) < _STEADY
             self._bytes_per_row = found
@@ -227,13 +236,31 @@ class RollingWriter:
             self._files.append(self._ending[0].close())
             self._ending.popleft()
 
+    def _bytes_of(self, batch: pa.RecordBatch) -> int:
+        """Return the memory of the rows of `batch`, not of the larger one that it may be part of.
+
+        To look at every value of it costs as much as encoding some columns does.
+        """
+        size: int = batch.get_total_buffer_size()
+        expected = self._memory_per_row() * batch.num_rows
+        return size if self._gathered and size < _LIKELY * expected else batch.nbytes
+
     def _take(self, rows: int) -> pa.Table:
-        gathered = pa.Table.from_batches(self._gathered, self._schema)
-        rest = gathered.slice(rows)
-        self._gathered = rest.to_batches()
-        self._gathered_rows = rest.num_rows
-        self._gathered_bytes = rest.nbytes
-        return gathered.slice(0, rows)
+        """Take the next rows, in the form that the file has."""
+        self._gathered_bytes -= self._gathered_bytes * rows // self._gathered_rows
+        self._gathered_rows -= rows
+        taken: list[pa.RecordBatch] = []
+        while rows:
+            batch = self._gathered.popleft()
+            if batch.num_rows > rows:
+                self._gathered.appendleft(batch.slice(rows))
+                batch = batch.slice(0, rows)
+            taken.append(batch)
+            rows -= batch.num_rows
+        alike = groupby(taken, key=lambda batch: batch.schema)
+        return pa.concat_tables(
+            [self._form(pa.Table.from_batches(list(batches))) for _, batches in alike]
+        )
 
 
 class _OpenFile:

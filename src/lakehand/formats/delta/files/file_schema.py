@@ -50,12 +50,20 @@ class FileSchema:
     extras: tuple[tuple[str, str], ...]
     arrow: pa.Schema
 
-    def to_file(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows of a logical `batch` as the file holds them, without a copy."""
-        arrays = [_drop_void(batch.column(column.name), column.type) for column in self.columns]
-        arrays += [batch.column(name) for name, _ in self.extras]
-        names = [field.name for field in self.arrow]
-        return relabel(pa.RecordBatch.from_arrays(arrays, names), self.arrow)
+    def choose(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns of a logical `batch` that the file holds, in its order."""
+        names = [*(column.name for column in self.columns), *(name for name, _ in self.extras)]
+        return batch if batch.schema.names == names else batch.select(names)
+
+    def to_file(self, rows: pa.Table) -> pa.Table:
+        """Return logical `rows` as the file holds them, without a copy."""
+        columns = [_drop_void(rows.column(column.name), column.type) for column in self.columns]
+        columns += [rows.column(name) for name, _ in self.extras]
+        pairs = zip(columns, self.arrow.types, strict=True)
+        if all(column.type == kind and not pat.is_nested(kind) for column, kind in pairs):
+            return pa.Table.from_arrays(columns, schema=self.arrow)
+        batches = pa.Table.from_arrays(columns, self.arrow.names).to_batches()
+        return pa.Table.from_batches([relabel(batch, self.arrow) for batch in batches], self.arrow)
 
 
 def file_schema(
@@ -100,15 +108,21 @@ def _inner_type(kind: DeltaType, mode: MappingMode) -> pa.DataType:
     return _file_type(kind, mode)
 
 
-def _drop_void(array: pa.Array, kind: DeltaType) -> pa.Array:
-    """Return `array` without void members, and with no null inside a variant."""
+def _drop_void(column: pa.ChunkedArray, kind: DeltaType) -> pa.ChunkedArray:
+    """Return `column` without void members, and with no null inside a variant."""
+    if not _needs_rebuilding(kind) or not column.num_chunks:
+        return column
+    return pa.chunked_array([_without_void(chunk, kind) for chunk in column.chunks])
+
+
+def _without_void(array: pa.Array, kind: DeltaType) -> pa.Array:
     if isinstance(kind, PrimitiveType) and kind.name == "variant":
         parts = [pc.fill_null(array.field(name), b"") for name in ("metadata", "value")]
         return pa.StructArray.from_arrays(parts, fields=list(_VARIANT), mask=array.is_null())
     if not isinstance(kind, StructType) or not _needs_rebuilding(kind):
         return array
     members = [member for member in kind.fields if not is_void(member.type)]
-    children = [_drop_void(array.field(member.name), member.type) for member in members]
+    children = [_without_void(array.field(member.name), member.type) for member in members]
     names = [member.name for member in members]
     return pa.StructArray.from_arrays(children, names, mask=array.is_null())
 

@@ -81,7 +81,7 @@ class Refresher:
             yield schema.arrow.empty_table()
             return
         for batch in self.read(file, [column.name for column in columns]):
-            yield pa.Table.from_batches([schema.to_file(batch)])
+            yield schema.to_file(pa.Table.from_batches([batch]))
 
 
 def _check_row_count(file: DataFile, facts: FileFacts) -> None:

@@ -208,6 +208,7 @@ class FileSeries:
             self._schema.arrow,
             layout,
             name=self._name,
+            form=self._schema.to_file,
             watch=lambda index, group: self._statistics[index].watch(group),
         )
 
@@ -232,7 +233,7 @@ class FileSeries:
         return self._writer.gathered_bytes
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write(self._schema.to_file(batch))
+        self._writer.write(self._schema.choose(batch))
 
     def flush(self) -> None:
         """Write the rows gathered so far, and free their memory."""

@@ -78,7 +78,7 @@ class RowChecker:
         count = 0
         for batch in self.read(file):
             count += batch.num_rows
-            collector.add(pa.Table.from_batches([schema.to_file(batch)]))
+            collector.add(schema.to_file(pa.Table.from_batches([batch])))
         if not count:
             collector.add(schema.arrow.empty_table())
         return count
