@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehand.observe.steps import Step, listen
+from support.unmeasured import unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,9 +58,10 @@ def _run(
     function: Callable[..., Any], args: tuple[Any, ...], *, step: Step | None, occurrence: int
 ) -> subprocess.CompletedProcess[str]:
     work = pickle.dumps((function, args, step, occurrence)).hex()
+    environment = os.environ if step is None else unmeasured()
     return subprocess.run(
         [sys.executable, "-m", "support.crash", work],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
         timeout=_TIMEOUT_SECONDS,

@@ -16,6 +16,7 @@ from lakehand.engine.session import open_session
 from lakehand.settings import Settings
 from lakehand.sink.spark_source import LakehandSource
 from support.spark_tables import every_type
+from support.unmeasured import unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,10 +50,11 @@ def run_stream(
     """
     work = {"folder": str(folder), "die": die, "batch": batch, "options": options}
     work["then_batches"] = then_batches
+    environment = os.environ if die == "never" else unmeasured()
     with (folder / "driver.log").open("ab") as log:
         done = subprocess.run(
             [sys.executable, "-m", "support.mortal_streams", json.dumps(work)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TZ": "UTC"},
+            env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TZ": "UTC"},
             stdout=log,
             stderr=log,
             timeout=_PATIENCE_SECONDS,

@@ -13,6 +13,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from support.unmeasured import unmeasured
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -35,7 +37,7 @@ class Oracle:
 
     def __init__(self, scratch: Path) -> None:
         self._log = scratch / "oracle.log"
-        environment = {**os.environ, "TZ": "UTC", "PYSPARK_PYTHON": sys.executable}
+        environment = {**unmeasured(), "TZ": "UTC", "PYSPARK_PYTHON": sys.executable}
         server = Path(__file__).with_name("oracle_server.py")
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(

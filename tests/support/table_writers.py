@@ -19,6 +19,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from support.oracle import Oracle, OracleError
+from support.unmeasured import unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -187,7 +188,7 @@ class DeltaRsEngine:
     def __init__(self, place: Path) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "support.table_writers", str(place)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**unmeasured(), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
