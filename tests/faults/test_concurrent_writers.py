@@ -85,7 +85,15 @@ class Contest:
         assert Counter(marks_in(self.log)) == Counter(write.mark for write in self.acknowledged)
 
 
-@pytest.fixture(params=SHAPES)
+# Of both choices each is made once here, and with the other one in the soak.
+@pytest.fixture(
+    params=[
+        "partitions",
+        "whole-with-vectors",
+        pytest.param("partitions-with-vectors", marks=pytest.mark.soak),
+        pytest.param("whole", marks=pytest.mark.soak),
+    ]
+)
 def contest(request, oracle, tmp_path):
     shape = SHAPES[request.param]
     create_table(oracle, tmp_path / "table", **shape)

@@ -36,14 +36,12 @@ def files_in(place):
 @pytest.mark.only_on("spark", "cluster", "connect")
 def test_values_of_every_type_come_back_as_they_went_in(host, tmp_path):
     place = tmp_path / "t"
-    options = {"partition_by": "part"}
-    for _ in range(2):
-        host.call(spark_tables.write, every_type(), place, "append", options)
+    host.call(spark_tables.write, every_type(), place, "append", {"partition_by": "part"})
 
     model, *found = host.call(spark_tables.described, every_type(), place)
     assert [one["types"] for one in found] == [model["types"]] * 2
-    assert [one["rows"] for one in found] == [sorted(model["rows"] * 2)] * 2
-    assert lakehand.open_table(place).snapshot().version == 2
+    assert [one["rows"] for one in found] == [model["rows"]] * 2
+    assert lakehand.open_table(place).snapshot().version == 1
 
 
 @pytest.mark.only_on("spark")
