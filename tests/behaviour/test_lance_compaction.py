@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -101,6 +102,24 @@ def test_new_fragments_survive_a_power_cut_before_their_result_counts(
 
     [fragment] = lance.dataset(path).get_fragments()
     assert {*(Path(file.path).name for file in fragment.data_files()), "data"} <= known[0]
+
+
+@pytest.mark.parametrize("is_indexed", [False, True], ids=["by lakehand", "by Lance"])
+def test_fragments_that_the_disk_does_not_take_are_not_committed(tmp_path, monkeypatch, is_indexed):
+    path = make_lance(tmp_path / "t")
+    if is_indexed:
+        add_indices(path)
+    version, sync = lance.dataset(path).version, os.fsync
+
+    def fail(descriptor):
+        if Path(f"/proc/self/fd/{descriptor}").readlink().suffix == ".lance":
+            raise OSError(errno.EIO, "the disk is broken")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="broken"):
+        compact_lance(path)
+    assert lance.dataset(path).version == version
 
 
 def test_a_second_compaction_has_nothing_to_do(tmp_path):

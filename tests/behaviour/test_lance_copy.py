@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import lance
 import numpy as np
@@ -12,6 +13,9 @@ from lance.file import LanceFileReader
 
 from lakehand.errors import ProofError
 from lakehand.formats.lance import worker
+from lakehand.formats.lance.table import LanceTable
+from lakehand.model.work import Group
+from lakehand.storage import open_store
 from support.lance_tables import compact_lance, data_sizes, fragment_count, rows_of
 
 HEALTHY_ROWS = 100_000
@@ -120,12 +124,17 @@ def test_nothing_is_moved_unproved(tmp_path):
 
 def test_files_of_moved_pages_end_at_the_target_size(tmp_path):
     path = make_table(tmp_path / "t", fragments=8)
-    size = sum(size for _, size in data_sizes(path))
+    table = LanceTable(open_store(path))
+    snapshot = table.snapshot()
+    inputs = table.data_files(snapshot, range(8))
+    target = sum(file.bytes for file in inputs) // 4
+    group = Group(id=0, inputs=inputs, reason="small_files", target_file_bytes=target)
+    group = replace(group, native=table.native_group(snapshot, group))
 
-    report = compact_lance(path, target_file_bytes=int(0.55 * size))
+    files = table.worker(snapshot).run_native(group, stem="unused", is_copied=True)
 
-    assert report.methods.copy >= 1
-    assert fragment_count(path) == 2
+    assert [file.rows for file in files] == [2 * HEALTHY_ROWS] * 4
+    assert all(file.bytes > 0.8 * target for file in files)
 
 
 def test_columns_that_were_crossed_are_seen_and_nothing_is_committed(tmp_path, monkeypatch):

@@ -11,7 +11,12 @@ import pytest
 
 import lakehand
 from lakehand.cli.main import run as run_command
-from lakehand.errors import CommitConflictError, RefusedError, ValidationError
+from lakehand.errors import (
+    CommitConflictError,
+    ObjectNotFoundError,
+    RefusedError,
+    ValidationError,
+)
 from lakehand.formats.lance.table import LanceTable
 from lakehand.observe.clock import ManualClock
 from lakehand.observe.steps import Step, listen
@@ -205,6 +210,32 @@ def test_what_killed_writers_of_lance_had_begun_goes_when_it_is_old(path):
     vacuum_later(path)
     assert not stored(path) & {*begun}
     assert stored(path) >= {*others}
+
+
+@pytest.fixture
+def reading(tmp_path):
+    """Return a table, and a read of it that has begun when all of its files are replaced."""
+    path = str(tmp_path / "r")
+    for number in range(40):
+        lance.write_dataset(some_rows(number * 5_000, 5_000), path, mode="append")
+    read = lakehand.open_table(path).to_batches()
+    first = read.read_next_batch()
+    compact_lance(path)
+    return path, first, read
+
+
+def test_a_read_has_its_files_as_long_as_the_retention_says(reading):
+    path, first, read = reading
+    vacuum_later(path, days=6)
+    rows = first.num_rows + sum(batch.num_rows for batch in read)
+    assert rows == lance.dataset(path).count_rows()
+
+
+def test_a_read_that_lasts_longer_fails_and_never_ends_early(reading):
+    path, _, read = reading
+    vacuum_later(path, days=8)
+    with pytest.raises(ObjectNotFoundError, match="a file is gone"):
+        read.read_all()
 
 
 def test_the_screen_names_the_tag(path, capsys):

@@ -11,18 +11,21 @@ from lakehand.errors import (
     CorruptFileError,
     CorruptLogError,
     NotInstalledError,
+    ObjectNotFoundError,
     RefusedError,
     StorageError,
     VersionNotFoundError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
 
     from lakehand.errors import LakehandError
     from lakehand.storage import Store
 
-__all__ = ["address", "load_lance", "open_dataset", "said", "translated"]
+__all__ = ["address", "load_lance", "open_dataset", "said", "told", "translated"]
 
 #: Lance adds where in its own source an error came up.
 _SOURCE_PLACE = re.compile(r",? ?/[^ ]*/rust/[^ ]*\.rs:\d+:\d+")
@@ -96,8 +99,22 @@ def translated(store: Store, doing: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:
+        if _MISSING.search(str(error)):
+            raise ObjectNotFoundError(
+                f"Lance failed {doing} of {store.url}, because a file is gone:"
+                f" {said(error, store)}",
+                path=store.url,
+                hint="read the newest version; what is read for longer than vacuum's retention"
+                " needs a pin. If the newest one lacks files, run `lakehand verify` on the table",
+            ) from None
         raise CorruptFileError(
             f"Lance failed {doing} of {store.url}: {said(error, store)}",
             table=store.url,
             hint="run `lakehand verify` on the table",
         ) from None
+
+
+def told(store: Store, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pass on what Lance reads; what it raises meanwhile is an error of lakehand."""
+    with translated(store, "to read fragments"):
+        yield from batches

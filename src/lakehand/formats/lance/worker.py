@@ -104,6 +104,7 @@ class LanceWorker(OpenVersions, Unsupported):
         """Stream the visible rows of `inputs`."""
         dataset, fragments = self._found(inputs)
         return read_rows(
+            self.store,
             dataset,
             fragments,
             columns=self._columns(columns),
@@ -129,7 +130,11 @@ class LanceWorker(OpenVersions, Unsupported):
         """Read files back from storage exactly as a reader of the committed table would."""
         staged = open_staged(self.store, self._dataset, new_fragments(files))
         return read_rows(
-            staged, staged.get_fragments(), columns=self.schema.names, row_identity=row_identity
+            self.store,
+            staged,
+            staged.get_fragments(),
+            columns=self.schema.names,
+            row_identity=row_identity,
         )
 
     def read_digested(
@@ -139,6 +144,7 @@ class LanceWorker(OpenVersions, Unsupported):
         *,
         limits: TaskLimits,  # noqa: ARG002
         decoder: Decoder = "duckdb",
+        dictionaries: bool = False,  # noqa: ARG002
     ) -> Iterator[pa.RecordBatch]:
         """Stream the visible rows of `inputs`, each counted in `digester`."""
         _require_any(decoder)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lakehand.expressions.evaluate import keep_true
+from lakehand.formats.lance.connect import told
 from lakehand.formats.lance.files.plain import plain_batch, plain_schema
 from lakehand.formats.lance.files.shown import ROW_ADDRESS, Shown, places_of
 from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.rows import PlacedColumns
     from lakehand.prove.digest import Digester
+    from lakehand.storage import Store
 
 __all__ = [
     "counted",
@@ -55,6 +57,7 @@ _USUAL_BYTES = 8
 
 
 def read_rows(
+    store: Store,
     dataset: Any,
     fragments: Sequence[Any],
     *,
@@ -76,7 +79,8 @@ def read_rows(
     schema = pa.schema([scanner.projected_schema.field(name) for name in columns])
     if row_identity:
         schema = schema.append(pa.field(ROW_ID, pa.uint64()))
-    found = map(shown.filter, scanner.to_batches()) if shown else scanner.to_batches()
+    read = told(store, scanner.to_batches())
+    found = map(shown.filter, read) if shown else read
     batches = _selected(found, schema, predicate) if fragments else iter(())
     return pa.RecordBatchReader.from_batches(schema, batches)
 
