@@ -5,19 +5,38 @@ from __future__ import annotations
 import json
 import sys
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 from rich.console import Console
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from rich.console import RenderableType
 
+
+class Report(Protocol):
+    """What a verb returns."""
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+_R = TypeVar("_R", bound=Report)
+
 #: Width of a screen that goes to a file or a pipe.
 _PLAIN_WIDTH = 100
+
+
+def print_report(
+    report: _R, screen: Callable[[_R], Iterable[RenderableType]], *, as_json: bool
+) -> None:
+    """Print what a verb returned: as its document, or as its screen."""
+    if as_json:
+        print_document(report.to_json())
+    else:
+        print_screen(*screen(report))
 
 
 def print_screen(*parts: RenderableType) -> None:

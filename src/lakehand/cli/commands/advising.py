@@ -9,7 +9,7 @@ import click
 
 from lakehand.cli.opening import open_for_command
 from lakehand.cli.options import setting_option, table_options
-from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.output import print_report
 
 
 @click.command()
@@ -39,7 +39,4 @@ def advise(
     opened = open_for_command(table, storage_options)
     text = None if queries is None else queries.read_text()
     advice = opened.advise(queries=text, **settings)
-    if as_json:
-        print_document(advice.to_json())
-    else:
-        print_screen(*advice_screen(advice))
+    print_report(advice, advice_screen, as_json=as_json)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from lakehand.cli.options import setting_option, table_options
-from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.output import print_report
 from lakehand.errors import EXIT_UNHEALTHY
 
 
@@ -36,8 +36,5 @@ def health(
     from lakehand.table import check_health
 
     report = check_health(table, storage_options=storage_options, orphans=orphans, **settings)
-    if as_json:
-        print_document(report.to_json())
-    else:
-        print_screen(*health_screen(report))
+    print_report(report, health_screen, as_json=as_json)
     return 0 if report.healthy else EXIT_UNHEALTHY

@@ -6,7 +6,7 @@ import click
 
 from lakehand.cli.opening import open_for_command
 from lakehand.cli.options import table_options, version_option
-from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.output import print_report
 
 
 @click.command(short_help="Fold the log into a checkpoint, so that TABLE opens fast.")
@@ -26,7 +26,4 @@ def checkpoint(
     from lakehand.cli.screens.log import checkpoint_screen
 
     report = open_for_command(table, storage_options).checkpoint(version=version)
-    if as_json:
-        print_document(report.to_json())
-    else:
-        print_screen(*checkpoint_screen(report))
+    print_report(report, checkpoint_screen, as_json=as_json)

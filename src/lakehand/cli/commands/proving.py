@@ -8,7 +8,7 @@ import click
 
 from lakehand.cli.opening import open_for_command
 from lakehand.cli.options import engine_options, setting_option, table_options, version_option
-from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.output import print_report
 from lakehand.cli.progress import progress_bar
 from lakehand.errors import EXIT_FAILED, EXIT_UNHEALTHY
 
@@ -41,10 +41,7 @@ def statistics(
     opened = open_for_command(table, storage_options)
     with progress_bar() as on_progress:
         report = opened.statistics(on_progress=on_progress, **options)
-    if as_json:
-        print_document(report.to_json())
-    else:
-        print_screen(*statistics_screen(report))
+    print_report(report, statistics_screen, as_json=as_json)
     return EXIT_FAILED if report.errors else 0
 
 
@@ -76,10 +73,7 @@ def verify(
     opened = open_for_command(table, storage_options)
     with progress_bar() as on_progress:
         report = opened.verify(proofs=not no_proofs, on_progress=on_progress, **options)
-    if as_json:
-        print_document(report.to_json())
-    else:
-        print_screen(*verification_screen(report))
+    print_report(report, verification_screen, as_json=as_json)
     if report.outcome == "damaged":
         return EXIT_UNHEALTHY
     is_asked = options["every"] or options["version"] is not None

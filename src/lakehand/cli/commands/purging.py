@@ -8,7 +8,7 @@ import click
 
 from lakehand.cli.opening import open_for_command
 from lakehand.cli.options import engine_options, setting_option, table_options
-from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.output import print_report
 from lakehand.cli.progress import progress_bar
 from lakehand.errors import EXIT_FAILED
 
@@ -41,8 +41,5 @@ def purge(
     opened = open_for_command(table, storage_options)
     with progress_bar() as on_progress:
         report = opened.purge(on_progress=on_progress, **options)
-    if as_json:
-        print_document(report.to_json())
-    else:
-        print_screen(*purge_screen(report))
+    print_report(report, purge_screen, as_json=as_json)
     return EXIT_FAILED if report.errors else 0

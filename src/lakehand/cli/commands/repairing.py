@@ -8,7 +8,7 @@ import click
 
 from lakehand.cli.opening import open_for_command
 from lakehand.cli.options import engine_options, table_options, timestamp_option, version_option
-from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.output import print_report
 from lakehand.cli.progress import progress_bar
 from lakehand.errors import EXIT_FAILED, EXIT_UNHEALTHY
 
@@ -47,10 +47,7 @@ def clean_logs(
     from lakehand.cli.screens.repairing import cleanup_screen
 
     report = open_for_command(table, storage_options).clean_logs(**options)
-    if as_json:
-        print_document(report.to_json())
-    else:
-        print_screen(*cleanup_screen(report))
+    print_report(report, cleanup_screen, as_json=as_json)
     return EXIT_FAILED if report.errors else 0
 
 
@@ -79,10 +76,7 @@ def restore(
     if (options["version"] is None) == (options["timestamp"] is None):
         raise click.UsageError("give either --version or --timestamp")
     report = open_for_command(table, storage_options).restore(**options)
-    if as_json:
-        print_document(report.to_json())
-    else:
-        print_screen(*restore_screen(report))
+    print_report(report, restore_screen, as_json=as_json)
 
 
 @click.command(short_help="Set right what is wrong, as far as nothing is lost by it.")
@@ -112,9 +106,6 @@ def repair(
     opened = open_for_command(table, storage_options)
     with progress_bar() as on_progress:
         report = opened.repair(on_progress=on_progress, **options)
-    if as_json:
-        print_document(report.to_json())
-    else:
-        print_screen(*repair_screen(report))
+    print_report(report, repair_screen, as_json=as_json)
     is_wrong = report.refused if report.dry_run else report.remaining
     return EXIT_UNHEALTHY if is_wrong else 0

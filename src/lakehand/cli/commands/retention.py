@@ -8,7 +8,7 @@ import click
 
 from lakehand.cli.opening import open_for_command
 from lakehand.cli.options import engine_options, setting_option, table_options
-from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.output import print_document, print_report, print_screen
 from lakehand.cli.progress import progress_bar
 from lakehand.errors import EXIT_FAILED
 
@@ -54,10 +54,7 @@ def vacuum(
     opened = open_for_command(table, storage_options)
     with progress_bar() as on_progress:
         report = opened.vacuum(on_progress=on_progress, **options)
-    if as_json:
-        print_document(report.to_json())
-    else:
-        print_screen(*vacuum_screen(report))
+    print_report(report, vacuum_screen, as_json=as_json)
     return EXIT_FAILED if report.errors else 0
 
 

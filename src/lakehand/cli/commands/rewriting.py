@@ -9,7 +9,7 @@ import click
 
 from lakehand.cli.opening import open_for_command, open_for_rewriting
 from lakehand.cli.options import engine_options, planning_options, setting_option, table_options
-from lakehand.cli.output import print_document, print_lines, print_screen
+from lakehand.cli.output import print_document, print_lines, print_report, print_screen
 from lakehand.cli.progress import progress_bar
 from lakehand.errors import EXIT_FAILED
 
@@ -141,10 +141,7 @@ def compact(
     opened = open_for_rewriting(table, storage_options, dry_run=dry_run, **options)
     with progress_bar() as on_progress:
         report = opened.compact(plan=stored, dry_run=dry_run, on_progress=on_progress, **options)
-    if as_json:
-        print_document(report.to_json())
-    else:
-        print_screen(*operation_screen(report))
+    print_report(report, operation_screen, as_json=as_json)
     return EXIT_FAILED if report.errors else 0
 
 
@@ -175,10 +172,7 @@ def cluster(
     opened = open_for_command(table, storage_options)
     with progress_bar() as on_progress:
         report = opened.cluster(plan=stored, on_progress=on_progress, **options)
-    if as_json:
-        print_document(report.to_json())
-    else:
-        print_screen(*cluster_screen(report))
+    print_report(report, cluster_screen, as_json=as_json)
     return EXIT_FAILED if report.errors else 0
 
 

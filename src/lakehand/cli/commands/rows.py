@@ -8,7 +8,7 @@ import click
 
 from lakehand.cli.opening import open_for_command
 from lakehand.cli.options import engine_options, setting_option, table_options
-from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.output import print_report
 from lakehand.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -83,8 +83,5 @@ def delete(
 def _show(report: DeletionReport, *, as_json: bool) -> int:
     from lakehand.cli.screens.rows import deletion_screen
 
-    if as_json:
-        print_document(report.to_json())
-    else:
-        print_screen(*deletion_screen(report))
+    print_report(report, deletion_screen, as_json=as_json)
     return 0
