@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from lakehand.errors import UnknownColumnError, ValidationError
 from lakehand.model.order import Order, Term, order_of, parse_order, parse_terms
+from lakehand.rewrite.comparable import comparable_column
 from lakehand.rewrite.ordering import resolve_order
 from lakehand.rewrite.ranges import KeyRanges
-from lakehand.rewrite.sort_keys import SortKeys, ascending_places
+from lakehand.rewrite.sort_keys import SortKeys, _value_places, ascending_places
 
 SCHEMA = pa.schema(
     [
@@ -181,6 +182,36 @@ def test_an_empty_sample_still_makes_keys():
     for curve in ("hilbert", "linear"):
         order = resolve_order(parse_terms("skewed, text"), curve, rows.schema)
         assert len(SortKeys.of_sample(order, rows.slice(0, 0)).keys(rows)) == 10
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int64(), pa.uint64(), pa.date32()], ids=str)
+@pytest.mark.parametrize("wish", ["a, b", "a DESC, b NULLS LAST", "b DESC NULLS FIRST, a"])
+@pytest.mark.parametrize("ends", [False, True])
+def test_numbers_are_sorted_as_values_are(kind, wish, ends):
+    lot = np.random.default_rng(5)
+    number = {8: pa.int8(), 32: pa.int32()}.get(kind.bit_width, kind)
+    limits = np.iinfo(number.to_pandas_dtype())
+    numbers = lot.integers(0, 100, 3_000)
+    columns = {"a": numbers[:1_500], "b": numbers[1_500:]}
+    rows = pa.table(
+        {
+            name: pa.array(
+                [
+                    None if one < 20 else limits.min + 1 if ends and one < 40 else int(one)
+                    for one in column
+                ],
+                number,
+            ).cast(kind)
+            for name, column in columns.items()
+        }
+    )
+    order = resolve_order(parse_terms(wish), "linear", rows.schema)
+    columns = [comparable_column(rows, term.path) for term in order.terms]
+
+    sort_keys = SortKeys.of_sample(order, rows)
+    found = sort_keys.permutation(rows, sort_keys.keys(rows))
+
+    assert found.equals(_value_places(columns, order.terms).cast(found.type))
 
 
 @pytest.mark.parametrize("bits", [1, 15, 16, 17, 40, 64])

@@ -119,7 +119,10 @@ def exchange(
     if isinstance(runner, Exchanging) and runner.is_elsewhere:
         return runner.exchange(split, payloads, join, parts=parts, run=run, cancel=cancel)
     room = room or Room()
-    with TemporaryDirectory(prefix="lakehand-exchange-", dir=room.directory) as spool:
+    # A task that Spark has stopped may still write for a moment: no reason to hide why it was.
+    with TemporaryDirectory(
+        prefix="lakehand-exchange-", dir=room.directory, ignore_cleanup_errors=True
+    ) as spool:
         first = _SpoolingSplit(split=split, room=replace(room, directory=spool))
         outcomes = runner.run(first, payloads, run=run, on_result=_ignore, cancel=cancel)
         for outcome in outcomes:

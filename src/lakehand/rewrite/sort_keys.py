@@ -20,6 +20,8 @@ from lakehand.rewrite.curves import MOST_BITS, bits_per_column, curve_keys
 from lakehand.rewrite.number_search import search_numbers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lakehand.model.order import Order, Term
     from lakehand.rewrite.curves import Keys, Ranks
 
@@ -29,6 +31,8 @@ __all__ = ["SortKeys", "ascending_places"]
 _MOST_RANK = 2**MOST_BITS - 1
 #: Of a linear order, as many columns as fit into a number with so many bits each are looked at.
 _CLASS_BITS, _CLASSED_TERMS = 16, 4
+#: Numbers that lie further apart leave no room for nulls at either end.
+_MOST_OFFSET = 2**63
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -92,19 +96,15 @@ class SortKeys:
         """Return in which order to take `rows`; those that are equal stay as they are."""
         if self.order.curve != "linear":
             return pa.array(ascending_places(keys))
-        columns = {
-            str(position): comparable_column(rows, term.path)
-            for position, term in enumerate(self.order.terms)
-        }
-        wishes = [
-            (
-                str(position),
-                "descending" if term.descending else "ascending",
-                "at_start" if term.nulls_first else "at_end",
-            )
-            for position, term in enumerate(self.order.terms)
-        ]
-        return pc.sort_indices(pa.table(columns), sort_keys=wishes)
+        columns = [comparable_column(rows, term.path) for term in self.order.terms]
+        numbers = [_offsets(*item) for item in zip(columns, self.order.terms, strict=True)]
+        found = [column for column in numbers if column is not None]
+        if len(found) < len(numbers):
+            return _value_places(columns, self.order.terms)
+        places = ascending_places(found.pop())
+        for column in reversed(found):
+            places = places[ascending_places(column[places])]
+        return pa.array(places)
 
 
 def ascending_places(keys: Keys) -> np.ndarray:
@@ -121,6 +121,36 @@ def ascending_places(keys: Keys) -> np.ndarray:
         digits = (offsets[places] >> np.uint64(shift)).astype(np.uint16)
         places = places[np.argsort(digits, kind="stable")]
     return places
+
+
+def _offsets(values: pa.Array, term: Term) -> Keys | None:
+    """Return numbers that ascend as `term` wants its values, nulls at their end; None: no way."""
+    if not pat.is_integer(values.type):
+        return None
+    low, high = (found.as_py() or 0 for found in pc.min_max(values).values())
+    if high - low > _MOST_OFFSET:
+        return None
+    known = pc.fill_null(values, low) if values.null_count else values
+    # What is below zero wraps around, and so do the differences, back again.
+    numbers = np.from_dlpack(known).astype(np.uint64)
+    first = np.uint64((high if term.descending else low) % 2**64)
+    offsets = first - numbers if term.descending else numbers - first
+    last = high - low + 1
+    return _with_nulls(values, offsets, term, last=last, step=1).astype(np.uint64)
+
+
+def _value_places(columns: Sequence[pa.Array], terms: Sequence[Term]) -> pa.Array:
+    """Return the order of values of any type, by comparing them."""
+    wishes = [
+        (
+            str(position),
+            "descending" if term.descending else "ascending",
+            "at_start" if term.nulls_first else "at_end",
+        )
+        for position, term in enumerate(terms)
+    ]
+    named = {str(position): column for position, column in enumerate(columns)}
+    return pc.sort_indices(pa.table(named), sort_keys=wishes)
 
 
 def _quantiles(values: pa.Array) -> pa.Array:
