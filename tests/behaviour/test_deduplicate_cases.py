@@ -22,7 +22,7 @@ from lakehand.errors import (
 )
 from lakehand.formats.delta.files import row_deletion
 from lakehand.rows import deduplicate as story
-from lakehand.rows import removal, workshop
+from lakehand.rows import duplicates, removal, workshop
 from lakehand.rows.sameness import Sameness
 from support.compactions import InlineRunner, compact_inline, open_table
 from support.deduplications import (
@@ -124,6 +124,31 @@ def test_hashes_may_be_divided_among_many_tasks(tmp_path, monkeypatch):
     assert contents(tmp_path / "t") == kept(batches, keep="last")
     assert (report.duplicates_removed, report.files_after) == (130, 1)
     assert report.duplicate_distribution == {5: 10, 2: 40}
+
+
+def test_hashes_that_do_not_fit_into_memory_are_compared_in_turns(tmp_path, monkeypatch):
+    monkeypatch.setattr(duplicates, "BYTES_A_ROW", 2**26)
+    batches = [[(i % 50, 0, 100 * b + i) for i in range(60)] for b in range(3)]
+    for batch in batches:
+        append(tmp_path / "t", rows(*batch))
+
+    report = deduplicate_inline(tmp_path / "t", key=["id"], keep="last")
+
+    assert contents(tmp_path / "t") == kept(batches, keep="last")
+    assert report.duplicate_distribution == {5: 10, 2: 40}
+
+
+def test_another_deduplication_meanwhile_leaves_nothing_to_do(tmp_path):
+    path, batches = tmp_path / "t", [[(1, 0, 0), (2, 0, 1)], [(1, 0, 2), (2, 0, 3), (3, 0, 4)]]
+    for batch in batches:
+        append(path, rows(*batch))
+    other = once_at("commit", lambda: deduplicate_inline(path, key=["id"]))
+
+    report = deduplicate_inline(path, key=["id"], on_progress=other)
+
+    assert contents(path) == kept(batches, keep="first")
+    assert (report.outcome, report.version, report.duplicates_removed) == ("nothing_to_do", 2, 0)
+    assert_clean(path)
 
 
 def test_the_driver_compares_nothing_of_a_large_table(tmp_path, monkeypatch):
@@ -309,6 +334,23 @@ def test_a_vector_that_says_too_little_is_never_committed(tmp_path, monkeypatch)
 
     monkeypatch.setattr(row_deletion, "write_deletion_vectors", forget)
     with pytest.raises(ProofError, match="nothing was changed"):
+        deduplicate_inline(path, key=["id"])
+
+    assert fingerprint(path) == before
+
+
+def test_a_vector_that_brings_deleted_rows_back_is_never_committed(tmp_path, monkeypatch):
+    properties = {"delta.enableDeletionVectors": "true"}
+    path = make_by_hand(tmp_path / "t", field("id", "long"), properties=properties)
+    add_by_hand(path, {"id": pa.array([9, 1, 2, 2], pa.int64())}, deleted=BitMap64([0]))
+    before = fingerprint(path)
+    write = row_deletion.write_deletion_vectors
+
+    def forget_the_first(store, bitmaps, **options):
+        return write(store, [bitmap - BitMap64([0]) for bitmap in bitmaps], **options)
+
+    monkeypatch.setattr(row_deletion, "write_deletion_vectors", forget_the_first)
+    with pytest.raises(ProofError, match="2 rows were to be hidden, and 1 are"):
         deduplicate_inline(path, key=["id"])
 
     assert fingerprint(path) == before

@@ -19,12 +19,14 @@ __all__ = ["FileProgress", "portions"]
 _MOST_FILES, _MOST_BYTES = 64, 256 * 2**20
 
 
-def portions(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
+def portions(
+    files: Iterable[DataFile], *, most_bytes: int = _MOST_BYTES
+) -> Iterator[list[DataFile]]:
     """Divide files among tasks, the largest first; a file is never divided."""
     portion: list[DataFile] = []
     size = 0
     for file in sorted(files, key=lambda file: file.bytes, reverse=True):
-        if portion and (len(portion) == _MOST_FILES or size + file.bytes > _MOST_BYTES):
+        if portion and (len(portion) == _MOST_FILES or size + file.bytes > most_bytes):
             yield portion
             portion, size = [], 0
         portion.append(file)

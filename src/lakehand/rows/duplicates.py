@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.engine.cores import granted_cores
-from lakehand.errors import CorruptFileError
+from lakehand.errors import CorruptFileError, EngineError
 from lakehand.formats.rows import PlacedColumns
 from lakehand.formats.worker import NotDecodable
 from lakehand.model.work import DataFile
@@ -132,12 +132,10 @@ class ValuesTask:
         found = search.partition(f"values-{payload['name']}")
         tracked = search.worker.tracks_rows
         wanted = PlacedColumns(columns=search.sameness.columns_and_order, row_identity=tracked)
-        query = search.sameness.values_query("batch", "twins", is_tracked=tracked)
+        query = search.sameness.values_query("batch", "known", is_tracked=tracked)
         rows = 0
         with open_session(limits) as session:
-            session.register("listed", twins)
             session.register("known", known)
-            session.execute("CREATE TEMP TABLE twins AS FROM listed JOIN known USING (file)")
             placed = search.worker.read_placed(files, wanted, limits=limits, decoder=decoder)
             for table in gathered(PlaceSet(_positions(twins, known)).filter(placed)):
                 session.register("batch", table)
@@ -163,21 +161,30 @@ class RankTask:
                 session.register("piece", piece)
                 verb = "INSERT INTO twins" if number else "CREATE TEMP TABLE twins AS"
                 session.execute(f"{verb} SELECT * FROM piece")
-            ranked = search.sameness.rank_query("twins")
-            session.execute(f"CREATE TEMP TABLE ranked AS {ranked}")
+            winners = search.sameness.winners_query("twins")
+            session.execute(f"CREATE TEMP TABLE winners AS {winners}")
             losers = session.sql(
-                "SELECT file, position FROM ranked WHERE place > 1"
+                "SELECT file, position FROM twins ANTI JOIN"
+                " (SELECT kept.file, kept.position FROM winners) USING (file, position)"
             ).to_arrow_table()
             distribution = session.sql(
-                "SELECT copies - 1, count(*) FROM ranked WHERE place = 1 AND copies > 1"
+                "SELECT copies - 1, count(*) FROM winners WHERE copies > 1"
                 " GROUP BY ALL ORDER BY ALL"
             ).fetchall()
+        _require_all(losers.num_rows, sum(extra * keys for extra, keys in distribution))
         counts = np.bincount(losers["file"].to_numpy())
         return {
             "pieces": _leave(search.exchange, f"losers-{payload['name']}", losers, portion_of),
             "by_file": [(int(file), int(counts[file])) for file in np.flatnonzero(counts)],
             "distribution": distribution,
         }
+
+
+def _require_all(losers: int, expected: int) -> None:
+    """Raise EngineError unless of each key all rows but one go."""
+    if losers != expected:
+        message = f"{losers} rows would go, and {expected} are too many"
+        raise EngineError(message, hint="nothing was written; please report it")
 
 
 def _decoding(read: Callable[[Decoder], dict[str, Any]]) -> dict[str, Any]:
@@ -231,7 +238,7 @@ def _leave(
     """Leave rows for the tasks of the portions that their files are in."""
     portions = portion_of[rows["file"].to_numpy()]
     pieces = []
-    for portion in np.unique(portions).tolist():
+    for portion in np.flatnonzero(np.bincount(portions)).tolist():
         chosen = rows.filter(pa.array(portions == portion))
         pieces.append((portion, exchange.put(f"{name}-{portion:06d}", chosen), chosen.num_rows))
     return pieces

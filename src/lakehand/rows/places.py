@@ -22,6 +22,8 @@ __all__ = ["REPLACED", "FileNumbers", "Places", "check_count", "visible_rows"]
 
 #: A column that tables of places may have: whether another row takes the place of this one.
 REPLACED = "is_replaced"
+#: Files of a task: keys are read fast, but what is left of files is written by one core each.
+_PORTION_BYTES = 64 * 2**20
 
 
 class FileNumbers:
@@ -55,7 +57,11 @@ class FileNumbers:
         """Divide files among tasks."""
         number_of = {self._files[number].path: number for number in numbers}
         chosen = [self._files[number] for number in numbers]
-        return [[number_of[file.path] for file in portion] for portion in portions(chosen)]
+        size = sum(file.bytes for file in chosen)
+        # Tasks of one size end together; those of files that differ a little are of one size.
+        most = size * 9 // (8 * max(1, -(-size // _PORTION_BYTES)))
+        divided = portions(chosen, most_bytes=most)
+        return [[number_of[file.path] for file in portion] for portion in divided]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

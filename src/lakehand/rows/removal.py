@@ -132,7 +132,7 @@ class RemovalTask:
             losses.append(
                 Loss(
                     file=DataFile.from_json(file),
-                    positions=np.unique(found["position"].to_numpy()),
+                    positions=_in_order(found),
                     way=way,
                     replaced=_replaced(found),
                 )
@@ -296,4 +296,12 @@ def _replaced(places: pa.Table) -> Positions:
     """Return the positions of rows whose place another row takes, where places tell."""
     if REPLACED not in places.column_names:
         return np.empty(0, np.int64)
-    return np.unique(places.filter(places[REPLACED])["position"].to_numpy())
+    return _in_order(places.filter(places[REPLACED]))
+
+
+def _in_order(places: pa.Table) -> Positions:
+    """Return positions ascending, each once. By far faster than `np.unique`."""
+    found = np.sort(places["position"].to_numpy())
+    is_new = np.ones(len(found), np.bool_)
+    is_new[1:] = found[1:] != found[:-1]
+    return found[is_new]

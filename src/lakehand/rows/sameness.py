@@ -93,8 +93,8 @@ class Sameness:
         names = [f"c{n}" for n in range(len(self.schema))]
         return f"SELECT {self._hash()} AS hash, number, position FROM {_renamed(source, names)}"
 
-    def values_query(self, source: str, twins: str, *, is_tracked: bool) -> str:
-        """Return SQL for all that decides over the rows of `source` that are in `twins`.
+    def values_query(self, source: str, files: str, *, is_tracked: bool) -> str:
+        """Return SQL for all that decides over the rows of `source`, which lie in `files`.
 
         `source` has the columns that are compared, the one to order by if it is not among them,
         the identity of the row if it `is_tracked`, and its place.
@@ -112,24 +112,29 @@ class Sameness:
             order = f"encode({order})" if self.orders_texts else order
         values = ", ".join(f"{value} AS k{n}" for n, value in enumerate(self._compared()))
         return (
-            f"SELECT hash, file, position, file_rank, {versions}, {order} AS order_value, {values} "
-            f"FROM {_renamed(source, [*names, *identity])} JOIN {twins} USING (number, position)"
+            f"SELECT {self._hash()} AS hash, file, position, file_rank, {versions}, "
+            f"{order} AS order_value, {values} "
+            f"FROM {_renamed(source, [*names, *identity])} JOIN {files} USING (number)"
         )
 
-    def rank_query(self, source: str) -> str:
-        """Return SQL that numbers the rows of `source` that are equal, the one to keep first."""
+    def winners_query(self, source: str) -> str:
+        """Return SQL for the row to keep of equal ones in `source`, and for how many these are.
+
+        A window would sort the rows of each key; here each is looked at once.
+        """
         keys = ", ".join(f"k{n}" for n in range(len(self._compared())))
-        group = f"PARTITION BY hash, {keys}"
+        place = "{'file': file, 'position': position}"
         return (
-            f"SELECT file, position, row_number() OVER ({group} ORDER BY {self._order()}) AS place,"
-            f" count(*) OVER ({group}) AS copies FROM {source}"
+            f"SELECT arg_min({place}, {self._order()}) AS kept, count(*) AS copies FROM {source}"
+            f" GROUP BY hash, {keys}"
         )
 
     def _order(self) -> str:
-        if self.keep == "first":
-            return ", ".join(f"{name} ASC NULLS FIRST" for name in _AGE)
-        newest_first = ", ".join(f"{name} DESC NULLS LAST" for name in _AGE)
-        return f"order_value DESC NULLS LAST, {newest_first}"
+        """Return SQL for bytes that are the smallest for the row to keep."""
+        direction = "ASC NULLS FIRST" if self.keep == "first" else "DESC NULLS LAST"
+        names = _AGE if self.keep == "first" else ("order_value", *_AGE)
+        ordered = ", ".join(f"{name}, '{direction}'" for name in names)
+        return f"create_sort_key({ordered})"
 
     def _hash(self) -> str:
         if self.exact:

@@ -57,7 +57,7 @@ def deleted_positions(context: WriteContext, file: DataFile) -> Positions:
 def without_rows(context: WriteContext, file: DataFile, positions: Positions) -> DataFile:
     """Return a view of `file` that lacks some of its visible rows."""
     deleted = _deleted(context, file, rows=_rows(context, file))
-    return _view(file, np.union1d(deleted, _checked(file, positions, deleted)))
+    return _view(file, _both(deleted, _checked(file, positions, deleted)))
 
 
 def only_rows(context: WriteContext, file: DataFile, positions: Positions) -> DataFile:
@@ -75,7 +75,7 @@ def hide_rows(
     for file, positions in files:
         rows = _rows(context, file)
         deleted = _deleted(context, file, rows=rows)
-        bitmaps.append(BitMap64(np.union1d(deleted, _checked(file, positions, deleted))))
+        bitmaps.append(BitMap64(_both(deleted, _checked(file, positions, deleted))))
         text = file.native["add"].get("stats")
         loose = loosen_statistics(text, rows=rows, visible=rows - len(deleted))
         entries.append(
@@ -122,10 +122,16 @@ def _deleted(context: WriteContext, file: DataFile, *, rows: int) -> Positions:
 
 def _checked(file: DataFile, positions: Positions, deleted: Positions) -> Positions:
     """Refuse to delete a row twice, or one that is not there: the caller has lost its way."""
-    if len(np.intersect1d(positions, deleted)) or len(np.unique(positions)) != len(positions):
+    is_twice = np.any(positions[1:] <= positions[:-1])
+    if is_twice or len(np.intersect1d(positions, deleted, assume_unique=True)):
         message = f"a row of {file.path} would be deleted that is gone already"
         raise ValidationError(message, field="positions", value=file.path)
     return positions
+
+
+def _both(one: Positions, other: Positions) -> Positions:
+    """Return all of two sets that have nothing in common."""
+    return np.sort(np.concatenate((one, other)))
 
 
 def _view(file: DataFile, hidden: Positions) -> DataFile:
