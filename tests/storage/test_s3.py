@@ -204,6 +204,15 @@ def test_a_store_that_ignores_the_condition_is_refused_for_commits(odd):
     assert "/lake/t/0.json" not in odd.objects
 
 
+def test_a_store_that_does_not_answer_is_asked_again_whether_it_honours_the_condition(odd):
+    del odd.options["conditional_put"]
+    busy = iter([(503, "<Error><Code>SlowDown</Code></Error>")] * 2)
+    odd.answer = lambda method, path: next(busy, None)
+
+    with pytest.raises(ConditionalPutError, match="overwrote"):
+        open_impatient("s3://lake/t", odd.options).put_if_absent("0.json", b"{}")
+
+
 def test_a_store_that_honours_the_condition_is_tried_once(s3_server, uri):
     store = open_store(uri, s3_server.options)
     store.put_if_absent("0.json", b"{}")

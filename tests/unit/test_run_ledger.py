@@ -92,11 +92,21 @@ def test_a_result_whose_answer_was_lost_is_recorded(table, run):
     assert flaky.record(result) == result
 
 
-def test_a_result_that_never_reached_the_store_is_an_error(table, run):
+def test_a_result_that_did_not_reach_the_store_is_put_again(table, run):
     store = FaultStore(table.store, [Fault(kind=FaultKind.FAIL_BEFORE, operation="put_if_absent")])
     flaky = Run(store=store, id=run.id, clock=run.clock)
 
-    with pytest.raises(RunError, match=r"group 0 .* could not be recorded"):
+    result = write_output(run, table.groups("a")[0])
+
+    assert flaky.record(result) == result
+    assert run.results() == [result]
+
+
+def test_a_result_that_never_reaches_the_store_is_an_error(table, run):
+    fault = Fault(kind=FaultKind.FAIL_BEFORE, operation="put_if_absent", times=None)
+    flaky = Run(store=FaultStore(table.store, [fault]), id=run.id, clock=run.clock)
+
+    with pytest.raises(RunError, match=r"000000.json .* could not be recorded"):
         flaky.record(write_output(run, table.groups("a")[0]))
 
 

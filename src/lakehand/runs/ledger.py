@@ -27,12 +27,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import lakehand
 from lakehand.errors import (
-    ObjectExistsError,
     ObjectNotFoundError,
     RunError,
     RunTakenError,
     StorageError,
-    StoreUnreachableError,
 )
 from lakehand.model.work import Group, GroupResult
 from lakehand.observe.clock import Clock, SystemClock
@@ -41,7 +39,7 @@ from lakehand.observe.steps import Step, reached
 from lakehand.runs.fate import Fate, FateKind, put_fate
 from lakehand.runs.leftovers import delete_leftovers
 from lakehand.runs.names import group_name, new_run_id
-from lakehand.runs.records import Reservation, read_object, table_state
+from lakehand.runs.records import Reservation, put_first, read_object, table_state
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -159,18 +157,10 @@ class Run:
         name = group_name(result.group)
         if group is not None:
             self.store.put(self.key("groups", name), _to_bytes(group.to_json()))
-        try:
-            self.store.put_if_absent(self.key("results", name), _to_bytes(result.to_json()))
-        except (ObjectExistsError, StoreUnreachableError) as error:
-            earlier = self.result(result.group)
-            if earlier is None:
-                raise RunError(
-                    f"the result of group {result.group} of run {self.id} could not be recorded",
-                    run_id=self.id,
-                ) from error
-            result = earlier
+        key, own = self.key("results", name), _to_bytes(result.to_json())
+        found = put_first(self.store, key, own)
         reached(Step.TASK_RECORDED)
-        return result
+        return result if found == own else GroupResult.from_json(read_object(key, found))
 
     def result(self, group: int) -> GroupResult | None:
         """Return the result of a group, or None if no attempt has recorded one."""

@@ -7,12 +7,22 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from lakehand.errors import RunError
+from lakehand.errors import (
+    ObjectExistsError,
+    ObjectNotFoundError,
+    RunError,
+    StorageError,
+    StoreUnreachableError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakehand.model.snapshot import Snapshot
+    from lakehand.storage import Store
+
+#: How often an object is put that a store without an answer does not have.
+_TRIES = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +55,23 @@ def read_object(key: str, text: bytes) -> dict[str, Any]:
             " folder, and vacuum finds the files that it left",
         )
     return value
+
+
+def put_first(store: Store, key: str, data: bytes) -> bytes:
+    """Put an object unless there is one, and return what is there; what was lost is put again."""
+    failure: StorageError | None = None
+    for _ in range(_TRIES):
+        try:
+            store.put_if_absent(key, data)
+        except (ObjectExistsError, StoreUnreachableError) as error:
+            failure = error
+        else:
+            return data
+        try:
+            return store.get(key)
+        except ObjectNotFoundError:
+            continue
+    raise RunError(f"{key} of {store.url} could not be recorded") from failure
 
 
 def table_state(snapshot: Snapshot) -> str:

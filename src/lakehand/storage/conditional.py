@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from lakehand.errors import ConditionalPutError
+from lakehand.errors import ConditionalPutError, StoreUnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +18,7 @@ __all__ = ["is_trusted", "require_conditional_put"]
 
 _TRUSTED_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".r2.cloudflarestorage.com")
 _proved: set[tuple[str | None, str]] = set()
+_TRIES = 3
 
 
 def is_trusted(connection: Connection) -> bool:
@@ -38,7 +40,7 @@ def require_conditional_put(
     place = (connection.endpoint, location.container)
     if place in _proved or is_trusted(connection):
         return
-    if refuses_overwrite():
+    if _asked_until_answered(refuses_overwrite):
         _proved.add(place)
         return
     raise ConditionalPutError(
@@ -48,3 +50,11 @@ def require_conditional_put(
         operation="put-if-absent",
         hint="use a store with conditional writes; nothing was committed",
     )
+
+
+def _asked_until_answered(question: Callable[[], bool]) -> bool:
+    """Ask again if no answer came: whoever wants to put something has not put it yet."""
+    for _ in range(_TRIES - 1):
+        with suppress(StoreUnreachableError):
+            return question()
+    return question()
