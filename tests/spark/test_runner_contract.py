@@ -146,6 +146,11 @@ def test_a_session_of_the_user_is_used_and_not_stopped(host):
     assert host.call(scenarios.use_a_session_of_the_user) == (42, 3)
 
 
+@pytest.mark.only_on("spark")
+def test_a_job_has_the_session_of_an_earlier_one(host):
+    assert host.call(scenarios.sessions_after_runs, 3) == [1, 1, 1]
+
+
 @pytest.mark.only_on("cluster")
 def test_two_executors_share_the_tasks(host):
     outcomes = host.call(scenarios.run_tasks, tasks.describe_process, [{"seconds": 1}] * 4)

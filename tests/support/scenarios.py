@@ -130,6 +130,19 @@ def use_a_session_of_the_user(runner: Any) -> tuple[int, int]:
     return first["doubled"], session.range(3).count()
 
 
+def sessions_after_runs(runner: Any, runs: int) -> list[int]:
+    """Return how many sessions wait for jobs after each of several runs."""
+    from lakehand.engine import spark
+    from support.tasks import double
+
+    spark._idle_sessions.clear()
+    counts = []
+    for number in range(runs):
+        runner.run(double, [{"number": number}])
+        counts.append(sum(map(len, spark._idle_sessions.values())))
+    return counts
+
+
 def close_and_ask_for_session(runner: Any) -> bool:
     """Close the runner and say whether Spark has an active session after that."""
     from pyspark.sql import SparkSession

@@ -11,6 +11,7 @@ import time
 import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakKeyDictionary
 
 import lakehand
 from lakehand.engine.base import (
@@ -48,6 +49,9 @@ _POLL_SECONDS = 0.1
 _LEDGER_SECONDS = 2.0
 #: Attempts that Spark makes where nothing else is said.
 _SPARK_ATTEMPTS = 4
+#: Sessions of jobs that have ended, by the session they were made from: a session's first job takes
+#: Spark a third longer than its next.
+_idle_sessions: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
 _LOCAL_MASTER = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,\s*(\d+)\s*)?\])?")
 
 
@@ -88,6 +92,7 @@ class SparkRunner:
             raise
         if job.may_have_stragglers:
             _expect_stragglers(run)
+        job.leave_session()
         cancel.raise_if_cancelled()
         return results.complete(job)
 
@@ -164,6 +169,16 @@ def _frame(own: Any, spark: Any, function: Task, payloads: Sequence[Mapping[str,
     return numbers.mapInArrow(shipped_function(work, versions=versions()), OUTCOME_SCHEMA)
 
 
+def _take_session(spark: Any) -> Any:
+    """Return a session on the same Spark that no other job has."""
+    idle = _idle_sessions.get(spark)
+    try:
+        return idle.pop() if idle else spark.newSession()
+    except IndexError:
+        # Another thread was faster.
+        return spark.newSession()
+
+
 class _Job:
     """A Spark job in a thread of its own, so that the driver can watch the ledger and stop it."""
 
@@ -171,7 +186,8 @@ class _Job:
         # Without Spark Connect a tag is found again only by the thread that set it, and that one
         # is busy. There the job gets a session of its own, on the same Spark, to be interrupted.
         self._tag = f"lakehand-{uuid.uuid4().hex}" if _is_connect(spark) else None
-        self._spark = spark if self._tag else spark.newSession()
+        self._parent = spark
+        self._spark = spark if self._tag else _take_session(spark)
         self.attempts = attempts_of(spark)
         self._is_speculative = _setting(spark, "spark.speculation", "false") == "true"
         self._frame = make_frame(self._spark)
@@ -202,6 +218,11 @@ class _Job:
         """Wait a little; say whether the job has ended."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
+
+    def leave_session(self) -> None:
+        """Let a later job have the session of one that has ended by itself."""
+        if not self._tag and self.error is None:
+            _idle_sessions.setdefault(self._parent, []).append(self._spark)
 
     def interrupt(self) -> None:
         """Stop the job and wait until it has stopped."""
