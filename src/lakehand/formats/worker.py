@@ -182,10 +182,12 @@ class FormatWorker(FormatRowWorker, Protocol):
         *,
         limits: TaskLimits,
         decoder: Decoder = "duckdb",
+        dictionaries: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Stream the visible rows of `inputs` with their identity, each counted in `digester`.
 
-        Raises NotDecodable where only Arrow can read a file.
+        Texts may come as `dictionaries`, for those who do nothing but write them. Raises
+        NotDecodable where only Arrow can read a file.
         """
         ...
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lakehand.parquet.copy import Assembly
 from lakehand.parquet.encoding import EncodedGroup, ParquetLayout, RowGroupEncoder
+from lakehand.parquet.few_texts import with_one_dictionary, without_dictionaries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -258,9 +259,11 @@ class RollingWriter:
             taken.append(batch)
             rows -= batch.num_rows
         alike = groupby(taken, key=lambda batch: batch.schema)
-        return pa.concat_tables(
-            [self._form(pa.Table.from_batches(list(batches))) for _, batches in alike]
-        )
+        runs = [self._form(pa.Table.from_batches(list(batches))) for _, batches in alike]
+        if len(runs) > 1 or self._layout.bloom_columns:
+            # Some have dictionaries of texts, others the texts; filters are made of texts alone.
+            runs = [without_dictionaries(run) for run in runs]
+        return with_one_dictionary(pa.concat_tables(runs))
 
 
 class _OpenFile:

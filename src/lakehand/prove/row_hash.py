@@ -8,6 +8,7 @@ payload of a NaN is not seen (its sign is).
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
@@ -15,6 +16,9 @@ import pyarrow.types as pat
 
 from lakehand.errors import EngineError
 from lakehand.parquet.database import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "ALGORITHM",
@@ -41,12 +45,23 @@ def digest_query(query: str, schema: pa.Schema) -> str:
     return f"SELECT count(*), sum({first}), sum({second}) FROM {_positional(query, schema)}"
 
 
-def query_with_lanes(query: str, schema: pa.Schema) -> str:
-    """Return SQL for the rows of `query` with their hashes: cheaper than to hash them later."""
+def query_with_lanes(
+    query: str, schema: pa.Schema, *, numbered: Mapping[int, str] | None = None
+) -> str:
+    """Return SQL for the rows of `query` with their hashes: cheaper than to hash them later.
+
+    Of the columns in `numbered`, each with a variable that lists values, come the numbers of their
+    values there, and behind all columns the values that have none.
+    """
     quoted = ['"' + name.replace('"', '""') + '"' for name in schema.names]
-    columns = [f"{name} AS {alias}" for name, alias in zip(_names(schema), quoted, strict=True)]
+    values, others = _names(schema), []
+    for position, variable in (numbered or {}).items():
+        number = f"list_position(getvariable('{variable}'), {values[position]})"
+        others.append(f"CASE WHEN {number} IS NULL THEN {values[position]} END AS other_{position}")
+        values[position] = f"CAST({number} - 1 AS UTINYINT)"
+    columns = [f"{value} AS {alias}" for value, alias in zip(values, quoted, strict=True)]
     lanes = zip(lane_expressions(schema), LANES, strict=True)
-    columns += [f"{expression} AS {name}" for expression, name in lanes]
+    columns += [*others, *(f"{expression} AS {name}" for expression, name in lanes)]
     return f"SELECT {', '.join(columns)} FROM {_positional(query, schema)}"
 
 

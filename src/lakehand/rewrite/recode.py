@@ -30,7 +30,9 @@ def recode_group(task: RewriteTask, group: Group, *, decoding: Decoding) -> Grou
     limits, decoder = _limits_beside_encoders(task.granted_limits()), decoding.inputs
     with ThreadPoolExecutor(max_workers=1) as beside:
         with Digester(worker.moved_rows) as digester, watch.measure("write"):
-            rows = worker.read_digested(group.inputs, digester, limits=limits, decoder=decoder)
+            rows = worker.read_digested(
+                group.inputs, digester, limits=limits, decoder=decoder, dictionaries=True
+            )
             spec = replace(task.spec_of(group), is_durable=False)
             outputs = worker.write(watch.iterate("read", rows), spec, like=group.inputs, stem=stem)
             syncing = beside.submit(worker.make_durable, outputs)

@@ -108,12 +108,15 @@ class DeltaWorker:
         *,
         limits: TaskLimits,
         decoder: Decoder = "duckdb",
+        dictionaries: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Stream the visible rows of `inputs` with their identity, each counted in `digester`.
 
-        Raises NotDecodable where only Arrow can read a file.
+        Texts of few values may come as `dictionaries`. Raises NotDecodable where only Arrow can
+        read a file.
         """
         request = self._request(row_identity=self.tracks_rows)
+        request = replace(request, dictionaries=dictionaries)
         with open_scanner(request, limits=limits, decoder=decoder) as scanner:
             yield from scanner.read(_live(inputs), digester)
 

@@ -59,11 +59,12 @@ class FileSchema:
         """Return logical `rows` as the file holds them, without a copy."""
         columns = [_drop_void(rows.column(column.name), column.type) for column in self.columns]
         columns += [rows.column(name) for name, _ in self.extras]
-        pairs = zip(columns, self.arrow.types, strict=True)
-        if all(column.type == kind and not pat.is_nested(kind) for column, kind in pairs):
-            return pa.Table.from_arrays(columns, schema=self.arrow)
-        batches = pa.Table.from_arrays(columns, self.arrow.names).to_batches()
-        return pa.Table.from_batches([relabel(batch, self.arrow) for batch in batches], self.arrow)
+        named = pa.Table.from_arrays(columns, self.arrow.names)
+        wanted = _coded_schema(self.arrow, named.schema)
+        if named.schema.types == wanted.types and not any(map(pat.is_nested, wanted.types)):
+            return pa.Table.from_arrays(columns, schema=wanted)
+        batches = [relabel(batch, wanted) for batch in named.to_batches()]
+        return pa.Table.from_batches(batches, wanted)
 
 
 def file_schema(
@@ -140,11 +141,22 @@ def relabel(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """
     if batch.schema.equals(schema, check_metadata=True):
         return batch
+    if batch.schema.types == schema.types and not any(map(pat.is_nested, schema.types)):
+        return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
     for have, want in zip(batch.schema, schema, strict=True):
         if not _same_layout(have.type, want.type):
             message = f"column {want.name!r} is {have.type}, and must be written as {want.type}"
             raise SchemaMismatchError(message)
     return pa.record_batch(_Relabelled(batch, schema))
+
+
+def _coded_schema(schema: pa.Schema, found: pa.Schema) -> pa.Schema:
+    """Return `schema` with dictionaries of texts where they are `found` in the place of texts."""
+    for position, kind in enumerate(found.types):
+        want = schema.field(position)
+        if pat.is_dictionary(kind) and kind.value_type == want.type and pat.is_string(want.type):
+            schema = schema.set(position, want.with_type(kind))
+    return schema
 
 
 class _Relabelled:

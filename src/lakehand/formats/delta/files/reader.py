@@ -69,6 +69,8 @@ class ReadRequest:
     row_identity: bool = False
     #: Whether rows come with the number of their file and their position in it.
     places: bool = False
+    #: Whether texts of few values may come as dictionaries.
+    dictionaries: bool = False
 
     @property
     def output(self) -> pa.Schema:

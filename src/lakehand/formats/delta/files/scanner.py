@@ -19,10 +19,11 @@ import pyarrow as pa
 from lakehand.formats.delta.files.file_schema import relabel
 from lakehand.formats.delta.files.reader import read_rows
 from lakehand.formats.delta.files.row_identity import PLACE_FIELDS
-from lakehand.formats.delta.files.sql_rows import sql_rows
+from lakehand.formats.delta.files.sql_rows import sql_rows, texts_variable
 from lakehand.formats.worker import NotDecodable
 from lakehand.parquet.checksums import pages_are_intact
 from lakehand.parquet.database import lease
+from lakehand.parquet.few_texts import NumberedTexts
 from lakehand.parquet.schema_groups import by_schema
 from lakehand.parquet.unsliced import unsliced
 from lakehand.prove.row_hash import digest_query, placed_lanes_query, query_with_lanes
@@ -164,10 +165,13 @@ class Scanner:
         self, connection: duckdb.DuckDBPyConnection, rows: SqlRows, digester: Digester
     ) -> Iterator[pa.RecordBatch]:
         schema = self.request.output
-        query = query_with_lanes(rows.text, schema)
+        numbered = {position: texts_variable(position) for position in rows.texts}
+        texts = NumberedTexts(rows.texts, schema)
+        query = query_with_lanes(rows.text, schema, numbered=numbered)
         for batch in _fetch(connection.sql(query).to_arrow_reader(rows.batch_rows)):
             if batch.num_rows:
-                yield relabel(digester.add_hashed(batch), schema)
+                found = digester.add_hashed(batch)
+                yield texts.decode(found) if rows.texts else relabel(found, schema)
 
     def _read_unhashed(
         self, connection: duckdb.DuckDBPyConnection, rows: SqlRows

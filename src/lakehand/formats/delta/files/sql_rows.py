@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pat
 
 from lakehand.formats.delta.files.file_plan import deleted_rows, plan_file
 from lakehand.formats.delta.files.projection import find_column
@@ -19,7 +20,9 @@ from lakehand.formats.delta.files.sql_columns import stored_value
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
 from lakehand.formats.delta.protocol.schema import PrimitiveType, StructType, is_void, physical_name
+from lakehand.parquet.columns import plain_type
 from lakehand.parquet.duckdb_view import quoted_list, seen_schema
+from lakehand.parquet.few_texts import few_texts
 from lakehand.storage.prefetch import fetch_ahead
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.schema import StructField
     from lakehand.parquet.columns import FileColumn
 
-__all__ = ["SqlRows", "sql_rows"]
+__all__ = ["SqlRows", "sql_rows", "texts_variable"]
 
 _BATCH_BYTES = 8 * 2**20
 #: Deletion vectors that are fetched at once.
@@ -55,10 +58,13 @@ class SqlRows:
     #: A value for each file.
     variables: Mapping[str, pa.Array]
     batch_rows: int
+    #: Texts of columns that have few, by position: the query may return their numbers instead.
+    texts: Mapping[int, pa.Array]
 
     def bind(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Set the variables of the query."""
-        for name, values in self.variables.items():
+        texts = {texts_variable(position): values for position, values in self.texts.items()}
+        for name, values in {**self.variables, **texts}.items():
             numbers = pa.array(range(len(values)), pa.int64())
             connection.register("by_file", pa.table({"number": numbers, "value": values}))
             value = "value::BIT" if name == _DELETED else "value"
@@ -115,7 +121,30 @@ class _Query:
                 f" WHERE CASE WHEN stored.file_row_number < bit_length({gone})"
                 f" THEN get_bit({gone}, stored.file_row_number::INTEGER) = 0 ELSE true END"
             )
-        return SqlRows(text=text, variables=variables, batch_rows=self._batch_rows())
+        return SqlRows(
+            text=text,
+            variables=variables,
+            batch_rows=self._batch_rows(),
+            texts=few_texts(paths[0], self._text_leaves()),
+        )
+
+    def _text_leaves(self) -> dict[int, int]:
+        """Return the columns of texts that may come as dictionaries, by their numbers in the file.
+
+        Not beside nested columns, whose parts have to be named anew in every batch.
+        """
+        if not self.request.dictionaries or any(map(pat.is_nested, self.request.output.types)):
+            return {}
+        found = {
+            position: self._found(column)
+            for position, column in enumerate(self.request.columns)
+            if column.type == PrimitiveType("string")
+        }
+        return {
+            position: column.leaves[0]
+            for position, column in found.items()
+            if column is not None and pat.is_string(plain_type(column.type))
+        }
 
     def _value(self, position: int) -> str | None:
         column = self.request.columns[position]
@@ -177,6 +206,11 @@ class _Query:
         plain: int = sum(group.total_byte_size for group in groups)
         rows: int = _BATCH_BYTES * max(metadata.num_rows, 1) // max(plain, 1)
         return max(_MIN_BATCH_ROWS, min(rows, _MAX_BATCH_ROWS))
+
+
+def texts_variable(position: int) -> str:
+    """Return the name of the variable that lists the texts of a column."""
+    return f"texts_{position}"
 
 
 def _of_file(variable: str) -> str:

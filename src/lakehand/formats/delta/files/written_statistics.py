@@ -91,6 +91,9 @@ class _WatchedLeaf:
             self._has_nan = self._has_nan or bool(pc.any(pc.is_nan(self._values(rows))).as_py())
         elif self._has_bounds and pat.is_string(self._type):
             texts = self._values(rows)
+            if pat.is_dictionary(texts.type):
+                # Only texts of few bytes come so.
+                return
             if (pc.max(pc.binary_length(texts)).as_py() or 0) > _MAX_BOUND_BYTES:
                 self._long[number] = _text_bounds(texts)
 

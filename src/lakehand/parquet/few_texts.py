@@ -1,0 +1,129 @@
+"""Texts of few values, which go from the decoder to the encoder as numbers.
+
+A column of few texts is a dictionary in most files, and becomes one again. In between DuckDB would
+copy the text of every row for Arrow, whose encoder would look each of them up once more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["NumberedTexts", "few_texts", "with_one_dictionary", "without_dictionaries"]
+
+#: DuckDB looks a text up by comparing it with one after the other.
+_MOST_TEXTS = 32
+#: A dictionary page that is larger has more of them, or longer ones.
+_MOST_PAGE_BYTES = 2048
+#: Longer ones might be too long for the statistics of a footer.
+_MOST_TEXT_BYTES = 1024
+
+
+def few_texts(path: Path, leaves: Mapping[int, int]) -> dict[int, pa.Array]:
+    """Return the texts of columns that have few in the first row group of a local file.
+
+    `leaves` are the numbers of the columns in the file, by any others.
+    """
+    if not leaves:
+        return {}
+    metadata = pq.read_metadata(path)
+    group = metadata.row_group(0) if metadata.num_row_groups else None
+    small = {
+        key: group.column(leaf).path_in_schema
+        for key, leaf in leaves.items()
+        if group is not None and _has_small_dictionary(group.column(leaf))
+    }
+    if not small:
+        return {}
+    with pq.ParquetFile(path, read_dictionary=list(small.values())) as file:
+        rows = file.read_row_group(0, columns=list(small.values()))
+    found = {key: rows.column(name) for key, name in small.items()}
+    return {
+        key: column.chunk(0).dictionary
+        for key, column in found.items()
+        if column.num_chunks == 1 and _are_few(column.chunk(0))
+    }
+
+
+def _has_small_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
+    if not chunk.has_dictionary_page or chunk.dictionary_page_offset is None:
+        return False
+    size: int = chunk.data_page_offset - chunk.dictionary_page_offset
+    return 0 < size <= _MOST_PAGE_BYTES
+
+
+def _are_few(column: pa.Array) -> bool:
+    if not pat.is_dictionary(column.type) or not 0 < len(column.dictionary) <= _MOST_TEXTS:
+        return False
+    longest: int | None = pc.max(pc.binary_length(column.dictionary)).as_py()
+    return longest is not None and longest <= _MOST_TEXT_BYTES
+
+
+class NumberedTexts:
+    """Makes dictionaries of columns of few texts that came as their numbers."""
+
+    def __init__(self, texts: Mapping[int, pa.Array], schema: pa.Schema) -> None:
+        """`texts` are those of flat columns, by their positions in `schema`."""
+        self._texts = texts
+        self._schema = schema
+        #: By which columns are dictionaries: to make one costs as much as all else here.
+        self._schemas: dict[tuple[int, ...], pa.Schema] = {}
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of `batch`.
+
+        Behind all columns it has one for each of few texts, with those that have no number.
+        """
+        columns, width, complete = batch.columns, len(self._schema), []
+        for others, (position, values) in zip(columns[width:], self._texts.items(), strict=True):
+            coded = pa.DictionaryArray.from_arrays(columns[position], values, safe=False)
+            if others.null_count == len(others):
+                columns[position] = coded
+                complete.append(position)
+            else:
+                columns[position] = pc.coalesce(coded.cast(others.type), others)
+        schema = self._schema_with(tuple(complete), columns)
+        return pa.RecordBatch.from_arrays(columns[:width], schema=schema)
+
+    def _schema_with(self, coded: tuple[int, ...], columns: Sequence[pa.Array]) -> pa.Schema:
+        if coded not in self._schemas:
+            schema = self._schema
+            for position in coded:
+                field = schema.field(position).with_type(columns[position].type)
+                schema = schema.set(position, field)
+            self._schemas[coded] = schema
+        return self._schemas[coded]
+
+
+def with_one_dictionary(rows: pa.Table) -> pa.Table:
+    """Return `rows` with plain texts in columns that have several dictionaries.
+
+    Arrow would give up dictionaries at the second one.
+    """
+    return _plain(rows, lambda column: not _has_one_dictionary(column))
+
+
+def without_dictionaries(rows: pa.Table) -> pa.Table:
+    """Return `rows` with plain texts in all columns."""
+    return _plain(rows, lambda _: True)
+
+
+def _plain(rows: pa.Table, is_wanted: Callable[[pa.ChunkedArray], bool]) -> pa.Table:
+    for position, field in enumerate(rows.schema):
+        if pat.is_dictionary(field.type) and is_wanted(rows.column(position)):
+            plain = rows.column(position).cast(field.type.value_type)
+            rows = rows.set_column(position, field.with_type(plain.type), plain)
+    return rows
+
+
+def _has_one_dictionary(column: pa.ChunkedArray) -> bool:
+    first = column.chunk(0).dictionary if column.num_chunks else None
+    return all(chunk.dictionary.equals(first) for chunk in column.chunks)
