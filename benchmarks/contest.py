@@ -49,6 +49,7 @@ class Contender:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=self._scratch,
+                env=_environment(),
                 text=True,
                 start_new_session=True,
             )
@@ -95,6 +96,15 @@ class Contender:
         if "error" in answered:
             raise ContenderError(answered["error"])
         return answered
+
+
+def _environment() -> dict[str, str]:
+    """Return ours, less what keeps Python from loading modules as it does where they are installed.
+
+    Processes that a contender starts in every run would compile hundreds of modules each time.
+    """
+    unwanted = "PYTHONDONTWRITEBYTECODE"
+    return {name: value for name, value in os.environ.items() if name != unwanted}
 
 
 def compete(
