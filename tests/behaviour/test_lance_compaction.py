@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import lance
+import pyarrow as pa
 import pytest
 
 import lakehand
@@ -210,3 +211,14 @@ def test_files_of_a_lost_race_are_gone_at_once(racing):
 
     assert rows_of(path)["id"].to_pylist() == [n for n in range(8 * ROWS) if n != 3]
     assert unknown_files(path) == set()
+
+
+def test_long_rows_are_read_a_few_at_a_time(tmp_path):
+    """A batch has about a megabyte, whether rows are long by their type or by what they hold."""
+    path = str(tmp_path / "t")
+    for _ in range(2):
+        rows = pa.table({"text": [os.urandom(50_000) for _ in range(200)]})
+        lance.write_dataset(rows, path, mode="append")
+    sizes = [batch.nbytes for batch in lakehand.open_table(path).to_batches()]
+    assert sum(sizes) > 20_000_000
+    assert max(sizes) < 2_000_000

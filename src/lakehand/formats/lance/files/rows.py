@@ -44,9 +44,13 @@ _LANCE_ROW_VERSION = "_row_last_updated_at_version"
 _WITH_PAYLOADS = "all_binary"
 #: Of a batch of rows, and how many it has whatever they take.
 _BATCH_BYTES = 2**20
-_LEAST_ROWS, _MOST_ROWS = 256, 16 * 1024
+_LEAST_ROWS, _MOST_ROWS = 8, 16 * 1024
+#: Fragments that tell how long rows are.
+_SAMPLE = 16
 #: Batches of fewer rows are joined before they are hashed.
 _FEW_ROWS = 512
+#: Rows of a query of their own, which takes its time whatever they are.
+_QUERY_BYTES = 16 * 2**20
 #: What is read ahead: memory that is used again at once needs not be cleared anew.
 _BUFFER_BYTES = 32 * 2**20
 #: Batches that were passed on and are not hashed yet.
@@ -73,7 +77,7 @@ def read_rows(
         fragments=list(fragments),
         with_row_id=row_identity,
         with_row_address=bool(shown),
-        batch_size=_rows_a_batch(dataset.schema),
+        batch_size=_rows_a_batch(dataset.schema, fragments),
         io_buffer_size=_BUFFER_BYTES,
     )
     schema = pa.schema([scanner.projected_schema.field(name) for name in columns])
@@ -101,7 +105,7 @@ def _selected(
 
 def digested_schema(dataset: Any) -> pa.Schema:
     """Return the columns of `digested_rows`: all of the table's, and ids that rows keep."""
-    return plain_schema(_counting_scanner(dataset, None).projected_schema)
+    return plain_schema(_counting_scanner(dataset, []).projected_schema)
 
 
 def digested_rows(
@@ -126,7 +130,7 @@ def hashed_places(
     query = placed_lanes_query("SELECT * FROM batch", digested_schema(dataset))
     scanner = _counting_scanner(dataset, fragments, with_row_address=True)
     with connect(threads=1) as connection:
-        for batch in _gathered(scanner.to_batches()):
+        for batch in _gathered(scanner.to_batches(), rows=_MOST_ROWS, size=_QUERY_BYTES):
             found, positions = places_of(batch.column(ROW_ADDRESS))
             rows = pa.Table.from_batches([plain_batch(batch.drop_columns([ROW_ADDRESS]))])
             rows = rows.append_column(FILE_NUMBER, [number_of[found]])
@@ -213,16 +217,19 @@ def _placed(batch: pa.RecordBatch, wanted: PlacedColumns, number_of: np.ndarray)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches: fragments of a few rows come one by one."""
+def _gathered(
+    batches: Iterable[pa.RecordBatch], *, rows: int = _FEW_ROWS, size: int = _BATCH_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Join batches until they have so many rows or bytes: small fragments come one by one."""
     held: list[pa.RecordBatch] = []
-    count = 0
+    count = held_bytes = 0
     for batch in batches:
         held.append(batch)
         count += batch.num_rows
-        if count >= _FEW_ROWS:
+        held_bytes += batch.nbytes
+        if count >= rows or held_bytes >= size:
             yield _joined(held)
-            held, count = [], 0
+            held, count, held_bytes = [], 0, 0
     if held:
         yield _joined(held)
 
@@ -234,22 +241,27 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 def _counting_scanner(
     dataset: Any, fragments: Sequence[Any] | None, *, with_row_address: bool = False
 ) -> Any:
+    chosen = dataset.get_fragments() if fragments is None else list(fragments)
     return dataset.scanner(
         columns=dataset.schema.names,
-        fragments=None if fragments is None else list(fragments),
+        fragments=chosen,
         with_row_id=dataset.has_stable_row_ids,
         with_row_address=with_row_address,
         blob_handling=_WITH_PAYLOADS,
         scan_in_order=False,
-        batch_size=_rows_a_batch(dataset.schema),
+        batch_size=_rows_a_batch(dataset.schema, chosen),
         io_buffer_size=_BUFFER_BYTES,
     )
 
 
-def _rows_a_batch(schema: pa.Schema) -> int:
-    """Return how many rows are read at once: fewer where vectors make them wide."""
-    wide = [_width(kind) for kind in schema.types]
-    return max(_LEAST_ROWS, min(_MOST_ROWS, _BATCH_BYTES // max(1, sum(wide))))
+def _rows_a_batch(schema: pa.Schema, fragments: Sequence[Any]) -> int:
+    """Return how many rows are read at once: fewer where vectors, texts or blobs make them wide."""
+    wide = sum(_width(kind) for kind in schema.types)
+    sample = [one.metadata for one in fragments[:: len(fragments) // _SAMPLE + 1]]
+    size = sum(file.file_size_bytes or 0 for one in sample for file in one.files)
+    rows = sum(one.physical_rows for one in sample)
+    row_bytes = max(1, wide, int(size // max(1, rows)))
+    return max(_LEAST_ROWS, min(_MOST_ROWS, _BATCH_BYTES // row_bytes))
 
 
 def _width(kind: pa.DataType) -> int:
