@@ -151,7 +151,8 @@ class RowGroupEncoder:
         sink = pa.FixedSizeBufferWriter(room)
         try:
             metadata = self._write(rows, sink)
-        except OSError:
+        except (OSError, RuntimeError):
+            # The second is what a writer that found no room says when it is closed.
             return None
         return EncodedGroup(content=room.slice(0, sink.tell()), metadata=metadata, room=room)
 
