@@ -128,9 +128,7 @@ def table_worker(store, schema):
     return DeltaWorker(store=store, context=context)
 
 
-@settings(max_examples=40, deadline=None)
-@given(rows=ROWS)
-def test_decoders_agree_on_any_rows(rows):
+def assert_decoders_agree_on(rows):
     store = fresh_store()
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
     file = put_file(store, table)
@@ -138,6 +136,19 @@ def test_decoders_agree_on_any_rows(rows):
     found = assert_decoders_agree(table_worker(store, SCHEMA), [file])
 
     assert digest(found.to_batches(), SCHEMA) == digest(table.to_batches(), SCHEMA)
+
+
+@settings(max_examples=15, deadline=None)
+@given(rows=ROWS)
+def test_decoders_agree_on_any_rows(rows):
+    assert_decoders_agree_on(rows)
+
+
+@pytest.mark.soak
+@settings(max_examples=500, deadline=None)
+@given(rows=ROWS)
+def test_decoders_agree_on_very_many_rows(rows):
+    assert_decoders_agree_on(rows)
 
 
 def test_plain_files_are_read_by_duckdb_and_in_their_order(store, without_arrow):

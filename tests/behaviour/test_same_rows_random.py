@@ -50,7 +50,7 @@ def assert_same_rows_after_compaction(traits, target, method):
             assert again.outcome == "nothing_to_do"
 
 
-@settings(max_examples=60, suppress_health_check=SLOW)
+@settings(max_examples=25, suppress_health_check=SLOW)
 @given(traits=TRAITS, target=TARGETS, method=METHODS)
 def test_compaction_keeps_every_row_of_any_table(traits, target, method):
     assert_same_rows_after_compaction(traits, target, method)

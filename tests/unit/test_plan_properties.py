@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -106,13 +107,23 @@ def test_several_outputs_are_neither_small_nor_oversized(snapshot, policy):
             assert group.target_file_bytes <= policy.oversized_file_bytes
 
 
-@settings(max_examples=500)
-@given(st.data(), snapshots(), policies())
-def test_planning_what_a_plan_leaves_yields_nothing(data, snapshot, policy):
+def assert_a_plan_leaves_nothing(data, snapshot, policy):
     survey = data.draw(st.one_of(st.none(), surveys(snapshot)))
     after = carry_out(plan(snapshot, policy, survey=survey), snapshot)
 
     assert plan(after, policy, survey=survey).plan.groups == ()
+
+
+@given(st.data(), snapshots(), policies())
+def test_planning_what_a_plan_leaves_yields_nothing(data, snapshot, policy):
+    assert_a_plan_leaves_nothing(data, snapshot, policy)
+
+
+@pytest.mark.soak
+@settings(max_examples=3_000)
+@given(st.data(), snapshots(), policies())
+def test_planning_what_any_plan_leaves_yields_nothing(data, snapshot, policy):
+    assert_a_plan_leaves_nothing(data, snapshot, policy)
 
 
 @given(snapshots(), policies())
@@ -124,15 +135,30 @@ def test_the_forecast_is_what_the_table_becomes(snapshot, policy):
     assert planning.plan.forecast.bytes_after == sum(after.files["bytes"].to_pylist())
 
 
-@settings(max_examples=500)
-@given(snapshots(), STRATEGIES, st.integers(2, 6), st.sampled_from([0.0, -0.04, -0.08]))
-def test_outputs_somewhat_below_the_forecast_are_not_rewritten_again(
-    snapshot, strategy, min_files, error
-):
+def assert_outputs_below_the_forecast_are_left(snapshot, strategy, min_files, error):
     policy = with_policy(strategy=strategy, min_files=min_files)
     after = carry_out(plan(snapshot, policy), snapshot, error=error)
 
     assert plan(after, policy).plan.groups == ()
+
+
+ERRORS = st.sampled_from([0.0, -0.04, -0.08])
+
+
+@given(snapshots(), STRATEGIES, st.integers(2, 6), ERRORS)
+def test_outputs_somewhat_below_the_forecast_are_not_rewritten_again(
+    snapshot, strategy, min_files, error
+):
+    assert_outputs_below_the_forecast_are_left(snapshot, strategy, min_files, error)
+
+
+@pytest.mark.soak
+@settings(max_examples=3_000)
+@given(snapshots(), STRATEGIES, st.integers(2, 6), ERRORS)
+def test_outputs_somewhat_below_any_forecast_are_not_rewritten_again(
+    snapshot, strategy, min_files, error
+):
+    assert_outputs_below_the_forecast_are_left(snapshot, strategy, min_files, error)
 
 
 @given(snapshots(), policies(), caps, caps, caps)
