@@ -58,6 +58,8 @@ def test_a_table_of_delta_spark_is_compacted_and_read_equal_by_all(oracle, table
     assert_same_rows(lakehand_rows(table), spark_before)
 
 
+# A second JVM for what tests/spark shows of Spark and the test above of delta-spark.
+@pytest.mark.soak
 def test_the_same_on_spark(oracle, table):
     before = spark_rows(oracle, table)
 

@@ -168,7 +168,9 @@ def test_vacuums_of_both_engines_follow_each_other(oracle, cloned):
     assert len(oracle.rows(source)) == 5
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12))]
+)
 def test_delta_spark_reads_every_version_that_is_promised(oracle, tmp_path, seed):
     model, chance = ModelledTable(), Random(seed)
     live_a_while(model, chance, steps=30)
