@@ -67,8 +67,11 @@ class Digester:
         first = next(given, None)
         if first is None:
             return
+        reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], given))
         try:
-            self._hash(pa.RecordBatchReader.from_batches(first.schema, chain([first], given)))
+            # Batches come one after the other: more threads would only wait for each other.
+            with connect(threads=1) as connection:
+                self._hash(connection, reader)
         except duckdb.Error:
             if not failures:
                 raise
@@ -100,10 +103,12 @@ class Digester:
             return
         table = pa.Table.from_batches(self._waiting)
         self._waiting, self._waiting_rows = [], 0
-        self._hash(unsliced(table))
-
-    def _hash(self, given: pa.Table | pa.RecordBatchReader) -> None:
         connection = self._connection = self._connection or connect(threads=self._threads)
+        self._hash(connection, unsliced(table))
+
+    def _hash(
+        self, connection: duckdb.DuckDBPyConnection, given: pa.Table | pa.RecordBatchReader
+    ) -> None:
         connection.register("batch", given)
         try:
             [(rows, first, second)] = connection.execute(self._query).fetchall()
