@@ -169,7 +169,7 @@ def cluster(
     from lakehand.cli.screens.operation import cluster_screen
 
     stored = None if plan_file is None else _read_plan(plan_file)
-    opened = open_for_command(table, storage_options)
+    opened = open_for_rewriting(table, storage_options, **options)
     with progress_bar() as on_progress:
         report = opened.cluster(plan=stored, on_progress=on_progress, **options)
     print_report(report, cluster_screen, as_json=as_json)
