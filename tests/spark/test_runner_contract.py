@@ -170,7 +170,10 @@ def test_the_task_of_an_executor_that_died_is_finished_by_another(host, tmp_path
 # The last one of a kind: it ends the session.
 @pytest.mark.only_on("spark", "cluster", "connect")
 def test_a_session_that_the_runner_started_is_closed(host):
-    assert host.call(scenarios.close_and_ask_for_session) is False
+    is_active, is_refused = host.call(scenarios.close_and_ask_for_session)
+
+    assert not is_active
+    assert is_refused, "a task on a stopped session"
 
 
 def test_an_executor_with_another_lakehand_is_named_with_the_remedy(tmp_path):

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import CancelToken, Runner, TaskOutcome
-from lakehand.errors import CancelledError
+from lakehand.errors import CancelledError, EngineError
 from lakehand.runs import Run
+from lakehand.settings import Settings
 from lakehand.storage import open_store
-from support.tasks import note_start, record_and_wait, use_secret
+from support.tasks import double, note_start, record_and_wait, use_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -133,7 +134,6 @@ def use_a_session_of_the_user(runner: Any) -> tuple[int, int]:
 def sessions_after_runs(runner: Any, runs: int) -> list[int]:
     """Return how many sessions wait for jobs after each of several runs."""
     from lakehand.engine import spark
-    from support.tasks import double
 
     spark._idle_sessions.clear()
     counts = []
@@ -143,10 +143,17 @@ def sessions_after_runs(runner: Any, runs: int) -> list[int]:
     return counts
 
 
-def close_and_ask_for_session(runner: Any) -> bool:
-    """Close the runner and say whether Spark has an active session after that."""
+def close_and_ask_for_session(runner: Any) -> tuple[bool, bool]:
+    """Close the runner; say whether Spark is still active, and whether a task on it is refused."""
     from pyspark.sql import SparkSession
 
-    runner._session()
+    from lakehand.engine.spark import SparkRunner
+
+    stopped = runner._session()
     runner.close()
-    return SparkSession.getActiveSession() is not None
+    is_active = SparkSession.getActiveSession() is not None
+    try:
+        [outcome] = SparkRunner(Settings(), spark=stopped).run(double, [{"number": 1}])
+    except EngineError:
+        return is_active, True
+    return is_active, outcome.failure is not None

@@ -15,6 +15,7 @@ from lakehand.engine import CancelToken, LocalRunner, open_runner
 from lakehand.engine.base import describe, failed_for_good, group_of
 from lakehand.engine.cores import CoreShare, granted_cores, granting, usable_cores
 from lakehand.engine.spark import SparkRunner, _mismatch_in, attempts_of, share_of
+from lakehand.engine.spark_task import headline
 from lakehand.errors import CancelledError
 from lakehand.model.work import Group
 from lakehand.settings import Settings
@@ -191,3 +192,17 @@ def test_importing_the_engine_and_the_story_imports_no_pyspark():
     )
 
     assert done.stdout.strip() == "False"
+
+
+def test_an_error_of_spark_names_the_one_of_python_behind_it():
+    said = (
+        "An exception was thrown from the Python worker:\n"
+        "Traceback (most recent call last):\n"
+        '  File "task.py", line 1, in run\n'
+        "ZeroDivisionError: division by zero\n"
+        "\tat org.apache.spark.Task.run"
+    )
+
+    assert headline(Exception(said)).endswith("Python worker: ZeroDivisionError: division by zero")
+    assert headline(Exception("stopped\n  at java")) == "stopped"
+    assert headline(KeyError()) == "KeyError"

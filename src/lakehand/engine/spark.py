@@ -30,8 +30,8 @@ from lakehand.engine.spark_exchange import (
     pack_exchange,
     read_exchanged,
 )
-from lakehand.engine.spark_task import OUTCOME_SCHEMA, pack_work, shipped_function
-from lakehand.errors import StorageError, TaskFailedError, WorkerMismatchError
+from lakehand.engine.spark_task import OUTCOME_SCHEMA, headline, pack_work, shipped_function
+from lakehand.errors import EngineError, StorageError, TaskFailedError, WorkerMismatchError
 from lakehand.observe import get_logger, log_event
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class SparkRunner:
         """Run both stages as one job, as `Exchanging.exchange` promises."""
         work = pack_exchange(split, payloads, join, parts=parts)
         spark = self._session()
-        rows_a_batch = _setting(spark, ROWS_A_BATCH, "10000")
+        rows_a_batch = _setting(spark, ROWS_A_BATCH, "10000") if _is_connect(spark) else None
         make_frame = partial(
             exchange_frame, work=work, tasks=len(payloads), parts=parts, versions=versions()
         )
@@ -128,14 +128,14 @@ class SparkRunner:
             _expect_stragglers(run)
             raise
         finally:
-            if _is_connect(spark):
-                # There the job has no session of its own.
+            if rows_a_batch is not None:
+                # With Spark Connect the job has no session of its own.
                 spark.conf.set(ROWS_A_BATCH, rows_a_batch)
         if job.may_have_stragglers:
             _expect_stragglers(run)
         if job.error is not None:
             mismatch = _mismatch_in(job.error)
-            message = f"Spark gave up: {_headline(job.error)}"
+            message = f"Spark gave up: {headline(job.error)}"
             raise (mismatch or TaskFailedError(message)) from job.error
         return read_exchanged(job.outcomes, parts=parts, mismatch=_mismatch)
 
@@ -187,10 +187,17 @@ class _Job:
         # is busy. There the job gets a session of its own, on the same Spark, to be interrupted.
         self._tag = f"lakehand-{uuid.uuid4().hex}" if _is_connect(spark) else None
         self._parent = spark
-        self._spark = spark if self._tag else _take_session(spark)
-        self.attempts = attempts_of(spark)
-        self._is_speculative = _setting(spark, "spark.speculation", "false") == "true"
-        self._frame = make_frame(self._spark)
+        try:
+            self._spark = spark if self._tag else _take_session(spark)
+            self.attempts = attempts_of(spark)
+            self._is_speculative = _setting(spark, "spark.speculation", "false") == "true"
+            self._frame = make_frame(self._spark)
+        except Exception as error:
+            # Spark raises what it has: errors of Java, of py4j, of the net, of its own client.
+            raise EngineError(
+                f"Spark takes no tasks: {headline(error)}",
+                hint="give a session that is not stopped, or none: lakehand starts its own then",
+            ) from error
         self.outcomes: dict[int, dict[str, Any]] = {}
         self.error: Exception | None = None
         self._thread = threading.Thread(target=self._collect, daemon=True)
@@ -290,7 +297,7 @@ class _Results:
         if mismatch is not None:
             raise mismatch from error
         self._read_ledger()
-        reason = f"Spark gave up: {_headline(error)}"
+        reason = f"Spark gave up: {headline(error)}"
         for index in range(self._count):
             if index not in self._known:
                 self._take(failed_for_good(index, reason, attempts=attempts))
@@ -376,7 +383,7 @@ def _mismatch_in(error: Exception) -> WorkerMismatchError | None:
     if missing is not None:
         return WorkerMismatchError(f"an executor lacks {missing.group(1)}", hint=_remedy())
     if "PYTHON_VERSION_MISMATCH" in text:
-        message = f"an executor has another Python than the driver: {_headline(error)}"
+        message = f"an executor has another Python than the driver: {headline(error)}"
         return WorkerMismatchError(message, hint=_remedy())
     return None
 
@@ -387,9 +394,3 @@ def _remedy(driver: Mapping[str, str] | None = None) -> str:
         f"install lakehand=={ours['lakehand']} into the executors' Python {ours['python']} and let"
         " PYSPARK_PYTHON (or spark.pyspark.python) name that Python before the session starts"
     )
-
-
-def _headline(error: Exception) -> str:
-    """Return the line of a Spark error that says what happened."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

@@ -108,3 +108,15 @@ def run_packed(work: bytes, index: int) -> dict[str, Any]:
             if attempts_by_spark > 1:
                 raise
     raise AssertionError("unreachable")
+
+
+def headline(error: Exception) -> str:
+    """Return the line of a Spark error that says what happened, and that of Python's behind it."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    starts = [number for number, line in enumerate(lines) if "Traceback (most recent" in line]
+    # Of a traceback, what is not indented is the exception.
+    rest = lines[starts[0] + 1 :] if starts else []
+    cause = next((line for line in rest if not line[0].isspace()), "")
+    return f"{lines[0].strip()} {cause}".strip()
