@@ -7,9 +7,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from lakehand.engine.local_worker import end_idle_workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _SAMPLE_SECONDS = 0.05
 #: A process that is ready for its first task.
@@ -53,7 +56,8 @@ class WorkerWatch:
         while not self._done.wait(_SAMPLE_SECONDS):
             workers = set(_children()) - self._others
             self.peak_bytes = max([self.peak_bytes, *map(_peak_of, workers)])
-            self.peak_scratch_bytes = max(self.peak_scratch_bytes, _bytes_below(self._scratch))
+            held = _bytes_below(self._scratch) + _nameless_bytes(workers, self._scratch)
+            self.peak_scratch_bytes = max(self.peak_scratch_bytes, held)
 
 
 def _children() -> list[int]:
@@ -90,3 +94,21 @@ def _bytes_below(directory: Path) -> int:
         except OSError:
             continue  # deleted since the listing
     return total
+
+
+def _nameless_bytes(pids: Iterable[int], directory: Path) -> int:
+    """Return what processes hold in files that have no name any more, each counted once."""
+    sizes: dict[int, int] = {}
+    for pid in pids:
+        try:
+            opened = list(Path(f"/proc/{pid}/fd").iterdir())
+        except OSError:
+            continue  # the process has ended
+        for file in opened:
+            try:
+                target, found = str(file.readlink()), file.stat()
+            except OSError:
+                continue  # closed since the listing
+            if target.startswith(f"{directory}/") and target.endswith("(deleted)"):
+                sizes[found.st_ino] = found.st_size
+    return sum(sizes.values())
