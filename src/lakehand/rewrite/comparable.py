@@ -37,6 +37,8 @@ def comparable_column(rows: pa.RecordBatch | pa.Table, path: Sequence[str]) -> p
 
 
 def _comparable(column: pa.Array) -> pa.Array:
+    if pat.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     kind = column.type
     if pat.is_floating(kind):
         return _ordered_floats(column)

@@ -46,7 +46,7 @@ def widened(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return rows that were narrowed as `schema` has them."""
     columns, fields = list(rows.columns), list(rows.schema)
     for position, field in enumerate(schema):
-        if field.type != fields[position].type:
+        if _fits(field.type) and fields[position].type == pa.int64():
             columns[position] = _widen(columns[position], field.type)
             fields[position] = field
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehand.parquet.few_texts import without_dictionaries
 from lakehand.rewrite.arrow_memory import give_back
 from lakehand.rewrite.narrow import narrowed, narrowed_schema, widened
 from lakehand.rewrite.number_search import search_numbers
@@ -159,13 +160,21 @@ def _sort_range(
     """Return the rows of one range in their order, without their keys."""
     number, pieces = waiting
     give_back(limits)
-    rows = pa.Table.from_batches(pieces)
+    rows = _joined(pieces)
     keys = rows.column(rows.num_columns - 1).to_numpy()
     plain = rows.remove_column(rows.num_columns - 1)
     first = int(keys[0])
     if (keys == first).all() and not sort_keys.sorts_within(first):
         return number, [widened(batch, schema) for batch in plain.to_batches()]
     return number, [widened(_take(plain, sort_keys.permutation(plain, keys)), schema)]
+
+
+def _joined(pieces: list[pa.RecordBatch]) -> pa.Table:
+    """Return all rows, with plain texts wherever some have them and others have numbers."""
+    if all(piece.schema.equals(pieces[0].schema) for piece in pieces):
+        return pa.Table.from_batches(pieces)
+    tables = (pa.Table.from_batches([piece]) for piece in pieces)
+    return pa.concat_tables(without_dictionaries(table) for table in tables)
 
 
 def _take(rows: pa.Table, places: pa.Array) -> pa.RecordBatch:

@@ -159,7 +159,7 @@ class _Shuffle:
     ) -> Iterator[tuple[int, int, pa.Buffer]]:
         limits = self.task.granted_limits()
         rows = self.task.worker.read_digested(
-            inputs, digester, limits=limits, decoder=self.decoding.inputs
+            inputs, digester, limits=limits, decoder=self.decoding.inputs, dictionaries=True
         )
         ranges, sort_keys = self.division.ranges, self.division.sort_keys
         owners = ranges.owners(self.parts)

@@ -55,7 +55,11 @@ def _sorted(task: RewriteTask, group: Group, *, decoding: Decoding) -> GroupResu
     order = order_of(group.order, group.curve)
     with Digester(worker.moved_rows) as digester, watch.measure("write"):
         rows = worker.read_digested(
-            group.inputs, digester, limits=task.granted_limits(), decoder=decoding.inputs
+            group.inputs,
+            digester,
+            limits=task.granted_limits(),
+            decoder=decoding.inputs,
+            dictionaries=True,
         )
         ordered = _in_order(task, group, order, watch, rows)
         is_cut = order.curve != "linear"
@@ -128,6 +132,10 @@ def gathered(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.
     held: list[pa.RecordBatch] = []
     size = 0
     for part in (part for batch in batches for part in _parts(batch, most_bytes)):
+        # Texts that are few in one batch come as numbers, and as texts in another.
+        if held and not part.schema.equals(held[0].schema):
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
         held.append(part)
         size += part.nbytes
         if size >= most_bytes:
