@@ -62,10 +62,13 @@ def rows_of(table):
     return table.worker(snapshot).read(inputs).read_all()
 
 
+@pytest.mark.parametrize("guess", [None, ["a"], ["a", "b"], ["", "it's"]])
 @pytest.mark.parametrize("case", CASES)
-def test_all_texts_come_out_as_they_went_in(tmp_path, case):
+def test_all_texts_come_out_as_they_went_in(tmp_path, case, guess, monkeypatch):
     table = make(tmp_path / "table", CASES[case])
     before = rows_of(table)
+    if guess is not None:
+        monkeypatch.setattr(sql_rows, "few_texts", lambda *_: {1: pa.array(guess)})
 
     path, statistics = recode(table)
 
@@ -126,12 +129,25 @@ def test_only_columns_of_few_texts_come_as_numbers(tmp_path):
     assert types(dictionaries=True)[1].startswith("dictionary<values=string")
 
 
-def test_a_text_that_is_no_text_is_no_number(tmp_path):
-    """Long ones would have no bounds in footers; those in bytes are no texts at all."""
+def test_long_texts_are_no_numbers(tmp_path):
+    """They would have no bounds in footers."""
     texts = pa.array([LONG, "a"] * 100)
     short = pa.array(["a"] * 200)
     pq.write_table(pa.table({"long": texts, "short": short}), tmp_path / "a")
 
-    found = few_texts(tmp_path / "a", {7: 0, 8: 1})
+    found = few_texts([tmp_path / "a"], {7: 0, 8: 1})
 
     assert {key: values.to_pylist() for key, values in found.items()} == {8: ["a"]}
+
+
+def test_texts_of_several_files_are_listed_while_they_are_few(tmp_path):
+    files = {"a": range(20), "b": range(10, 30), "c": range(20), "d": range(40)}
+    for name, numbers in files.items():
+        pq.write_table(pa.table({"x": [str(number) for number in numbers] * 2}), tmp_path / name)
+
+    def found(*names):
+        return few_texts([tmp_path / name for name in names], {0: 0})
+
+    assert found("a", "b", "c")[0].to_pylist() == [str(number) for number in range(30)]
+    assert not found("a", "d", "c")
+    assert not few_texts([tmp_path / "a"], {})

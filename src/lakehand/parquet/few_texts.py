@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 __all__ = ["NumberedTexts", "few_texts", "with_one_dictionary", "without_dictionaries"]
@@ -27,13 +28,23 @@ _MOST_PAGE_BYTES = 2048
 _MOST_TEXT_BYTES = 1024
 
 
-def few_texts(path: Path, leaves: Mapping[int, int]) -> dict[int, pa.Array]:
-    """Return the texts of columns that have few in the first row group of a local file.
+def few_texts(paths: Sequence[Path], leaves: Mapping[int, int]) -> dict[int, pa.Array]:
+    """Return the texts of columns that have few in all of some local files of one schema.
 
-    `leaves` are the numbers of the columns in the file, by any others.
+    `leaves` are the numbers of the columns in the files, by any others.
     """
-    if not leaves:
-        return {}
+    sampled = dict.fromkeys((paths[0], paths[len(paths) // 2], paths[-1])) if leaves else {}
+    samples = [_texts_of(path, leaves) for path in sampled]
+    joined = {
+        key: pc.unique(pa.concat_arrays([sample[key] for sample in samples]))
+        for key in leaves
+        if all(key in sample for sample in samples)
+    }
+    return {key: texts for key, texts in joined.items() if len(texts) <= _MOST_TEXTS}
+
+
+def _texts_of(path: Path, leaves: Mapping[int, int]) -> dict[int, pa.Array]:
+    """Return the texts of columns that have few in the first row group of a file."""
     metadata = pq.read_metadata(path)
     group = metadata.row_group(0) if metadata.num_row_groups else None
     small = {
@@ -104,26 +115,43 @@ class NumberedTexts:
 
 
 def with_one_dictionary(rows: pa.Table) -> pa.Table:
-    """Return `rows` with plain texts in columns that have several dictionaries.
+    """Return the rows of a row group with one dictionary a column, of texts that are all in use.
 
-    Arrow would give up dictionaries at the second one.
+    Arrow gives up dictionaries at the second one, where texts become plain here. And where there
+    are nulls, it may take a text that nobody uses for a bound.
     """
-    return _plain(rows, lambda column: not _has_one_dictionary(column))
+    for position, field in enumerate(rows.schema):
+        if pat.is_dictionary(field.type):
+            column = _in_use(rows.column(position))
+            rows = rows.set_column(position, field.with_type(column.type), column)
+    return rows
 
 
 def without_dictionaries(rows: pa.Table) -> pa.Table:
     """Return `rows` with plain texts in all columns."""
-    return _plain(rows, lambda _: True)
-
-
-def _plain(rows: pa.Table, is_wanted: Callable[[pa.ChunkedArray], bool]) -> pa.Table:
     for position, field in enumerate(rows.schema):
-        if pat.is_dictionary(field.type) and is_wanted(rows.column(position)):
-            plain = rows.column(position).cast(field.type.value_type)
-            rows = rows.set_column(position, field.with_type(plain.type), plain)
+        if pat.is_dictionary(field.type):
+            column = rows.column(position).cast(field.type.value_type)
+            rows = rows.set_column(position, field.with_type(column.type), column)
     return rows
 
 
+def _in_use(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    numbers = pa.chunked_array([chunk.indices for chunk in column.chunks], column.type.index_type)
+    used = pc.unique(numbers).drop_null()
+    if not len(used) or not _has_one_dictionary(column):
+        return column.cast(column.type.value_type)
+    texts = column.chunk(0).dictionary
+    if len(used) == len(texts):
+        return column
+    used = used.sort()
+    places = np.zeros(len(texts), np.uint8)
+    places[used.to_numpy()] = np.arange(len(used))
+    kept, anew = texts.take(used), pa.array(places)
+    chunks = [anew.take(chunk.indices) for chunk in column.chunks]
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(chunk, kept) for chunk in chunks])
+
+
 def _has_one_dictionary(column: pa.ChunkedArray) -> bool:
-    first = column.chunk(0).dictionary if column.num_chunks else None
-    return all(chunk.dictionary.equals(first) for chunk in column.chunks)
+    texts = column.chunk(0).dictionary
+    return all(chunk.dictionary.equals(texts) for chunk in column.chunks)

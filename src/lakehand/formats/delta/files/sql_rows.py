@@ -125,7 +125,7 @@ class _Query:
             text=text,
             variables=variables,
             batch_rows=self._batch_rows(),
-            texts=few_texts(paths[0], self._text_leaves()),
+            texts=few_texts(paths, self._text_leaves()),
         )
 
     def _text_leaves(self) -> dict[int, int]:
