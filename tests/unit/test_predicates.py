@@ -182,6 +182,14 @@ def test_an_unknown_column_is_named_with_those_there_are():
         parse_predicate("place.town = 'Bern'", SCHEMA)
 
 
+def test_a_name_that_may_be_any_of_two_columns_is_refused():
+    rows = pa.record_batch({"key": [1, 2], "Key": [2, 1]})
+
+    assert keep_true(parse_predicate("Key = 1", rows.schema), rows).column("key").to_pylist() == [2]
+    with pytest.raises(PredicateError, match="any of these columns: key, Key"):
+        parse_predicate("KEY = 1", rows.schema)
+
+
 def test_a_column_with_a_collation_is_refused():
     """Its texts may be equal although their bytes are not."""
     collation = {"__COLLATIONS": {"name": "spark.UTF8_LCASE"}}

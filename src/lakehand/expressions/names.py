@@ -85,4 +85,8 @@ def _field_named(name: str, struct: pa.DataType) -> pa.Field | None:
     fields = struct if pa.types.is_struct(struct) else ()
     same = [field for field in fields if field.name.lower() == lower]
     exact = [field for field in same if field.name == name]
+    if len(same) > 1 and not exact:
+        names = ", ".join(field.name for field in same)
+        message = f"{name!r} may be any of these columns: {names}"
+        raise PredicateError(message, field=name, hint="spell it as the table does")
     return next(iter(exact or same), None)
