@@ -100,7 +100,7 @@ def test_a_value_above_the_maximum_is_refused():
 
 
 def test_a_choice_outside_the_list_is_refused_with_the_list():
-    with pytest.raises(ValidationError, match="not one of spark, local"):
+    with pytest.raises(ValidationError, match="not one of auto, spark, local"):
         Settings({"engine": "dask"}, environment={})
 
 
