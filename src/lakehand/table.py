@@ -48,9 +48,10 @@ def open_table(
 ) -> Table:
     """Open the table at a path or URL; NotATableError if there is none.
 
-    `spark` is a session for verbs that run tasks; without one, a session is started when it is
-    first needed. `storage_options` are credentials and endpoints, where the environment does not
-    give them. Further keywords are settings, by any of their spellings.
+    `spark` is a session for verbs that run tasks; without one, a session is started where there is
+    too much to do for processes of this machine (`spark_above_bytes`). `storage_options` are
+    credentials and endpoints, where the environment does not give them. Further keywords are
+    settings, by any of their spellings.
     """
     chosen = Settings(settings)
     store = open_store(uri, storage_options)
