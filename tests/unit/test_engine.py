@@ -205,4 +205,5 @@ def test_an_error_of_spark_names_the_one_of_python_behind_it():
 
     assert headline(Exception(said)).endswith("Python worker: ZeroDivisionError: division by zero")
     assert headline(Exception("stopped\n  at java")) == "stopped"
+    assert headline(Exception("calling o1.f.\n: java.E: no")) == "calling o1.f. java.E: no"
     assert headline(KeyError()) == "KeyError"

@@ -116,7 +116,8 @@ def headline(error: Exception) -> str:
     if not lines:
         return type(error).__name__
     starts = [number for number, line in enumerate(lines) if "Traceback (most recent" in line]
-    # Of a traceback, what is not indented is the exception.
-    rest = lines[starts[0] + 1 :] if starts else []
+    # Of a traceback, what is not indented is the exception; py4j puts Java's behind a colon.
+    java = [line.removeprefix(": ") for line in lines[1:2] if line.startswith(": ")]
+    rest = lines[starts[0] + 1 :] if starts else java
     cause = next((line for line in rest if not line[0].isspace()), "")
     return f"{lines[0].strip()} {cause}".strip()
