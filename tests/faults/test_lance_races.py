@@ -12,6 +12,7 @@ import pytest
 
 from lakehand.errors import SchemaMismatchError
 from lakehand.formats.lance.commits import rows as row_commits
+from lakehand.observe.steps import Step, listen
 from support.formats import open_here, tasks_inline
 
 
@@ -89,3 +90,29 @@ def test_rows_are_written_for_the_columns_that_are_there(path, monkeypatch, verb
 
     assert as_set(lance.dataset(path).to_table()) == expected
     lance.dataset(path).validate()
+
+
+@pytest.mark.parametrize(
+    ("verb", "left"),
+    [
+        (lambda table: table.deduplicate(key=["id"]), [*range(9)]),
+        (lambda table: table.delete(where="id >= 3"), [0, 0, 1, 1, 2, 2]),
+    ],
+    ids=["deduplicate", "delete"],
+)
+def test_rows_that_come_before_the_commit_are_looked_at_too(path, verb, left):
+    open_here(path).append(some_rows(0, 3))
+    arrivals = [some_rows(3, 9)]
+
+    def append_once(step):
+        if step is Step.RUN_COMMITTING and arrivals:
+            lance.write_dataset(arrivals.pop(), path, mode="append")
+
+    listen(append_once)
+    try:
+        verb(open_here(path))
+    finally:
+        listen(None)
+
+    assert not arrivals
+    assert sorted(lance.dataset(path).to_table()["id"].to_pylist()) == left

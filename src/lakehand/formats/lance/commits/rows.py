@@ -27,7 +27,7 @@ from lakehand.formats.lance.commits.properties import (
 from lakehand.formats.lance.commits.records import Record
 from lakehand.formats.lance.commits.undoing import undo
 from lakehand.formats.lance.connect import load_lance, open_dataset, said
-from lakehand.formats.lance.files.fragments import has_fragments
+from lakehand.formats.lance.files.fragments import fragments_by_number, has_fragments
 from lakehand.formats.lance.files.rewriting import new_fragments
 from lakehand.formats.lance.log.column_numbers import keeps_columns
 from lakehand.formats.lance.log.fragment_numbers import next_fragment_number
@@ -86,6 +86,7 @@ class _RowCommit:
         read, newest = self._read(), open_dataset(self._store)
         try:
             self._require_fit(read, newest)
+            self._require_all_read(newest)
         except CommitError:
             # What is in the way may be this very commit, whose answer was lost.
             version = find_token(self._store, self._token, after=read.version)
@@ -133,6 +134,18 @@ class _RowCommit:
             raise self._replan("its columns changed")
         if change.removes and not has_fragments(newest, change.removes):
             raise self._outrun("what was to be replaced is not as it was")
+
+    def _require_all_read(self, newest: Any) -> None:
+        """Raise if there are rows that a change of what it has read does not know.
+
+        Those that land while it is put itself count as having come after it.
+        """
+        change = self._change
+        if not change.reads_rows or newest.version == change.base_version:
+            return
+        known = fragments_by_number(self._read())
+        if not fragments_by_number(newest).keys() <= known.keys():
+            raise self._outrun("it has rows that were not read")
 
     def _require_still_fit(self, read: Any, version: int, *, seen: int) -> None:
         """Raise, with nothing changed, if what landed between the last look and `version` matters.
