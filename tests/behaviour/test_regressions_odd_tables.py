@@ -186,7 +186,7 @@ def test_files_without_rows_are_not_copied_into_a_file_without_rows():
     spec = WriteSpec(target_file_bytes=2**20, row_group_bytes=2**20)
 
     with pytest.raises(NotCopyable, match="holds no rows"):
-        table.worker(snapshot).copy(table.data_files(snapshot, [0]), spec, stem="b")
+        table.worker(snapshot).copier().copy(table.data_files(snapshot, [0]), spec, stem="b")
 
 
 def test_a_plan_of_many_groups_looks_into_the_log_as_often_as_a_plan_of_one():
