@@ -20,7 +20,7 @@ from lakehand.formats.delta.files.deletion_vectors import write_deletion_vectors
 from lakehand.formats.delta.protocol.names import commit_key
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.scan import scan
-from lakehand.formats.worker import NotCopyable, WriteSpec
+from lakehand.formats.worker import NotCopyable
 from lakehand.observe.clock import ManualClock
 from lakehand.rewrite.prepare import Request, make_plan, prepare
 from lakehand.runs import Run, sweep
@@ -183,10 +183,13 @@ def test_files_without_rows_are_not_copied_into_a_file_without_rows():
     put_commit(store, 1, add("a", size=len(sink.getvalue()), rows=0))
     table = DeltaTable(store)
     snapshot = table.snapshot()
-    spec = WriteSpec(target_file_bytes=2**20, row_group_bytes=2**20)
+    copier = table.worker(snapshot).copier()
 
-    with pytest.raises(NotCopyable, match="holds no rows"):
-        table.worker(snapshot).copier().copy(table.data_files(snapshot, [0]), spec, stem="b")
+    with (
+        pytest.raises(NotCopyable, match="holds no rows"),
+        copier.copy(table.data_files(snapshot, [0]), target_file_bytes=2**20, stem="b"),
+    ):
+        pass
 
 
 def test_a_plan_of_many_groups_looks_into_the_log_as_often_as_a_plan_of_one():
