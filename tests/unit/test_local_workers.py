@@ -53,19 +53,26 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.fixture
+def new_children():
+    """Return a function for the processes that were started since."""
+    there = psutil.Process().children()
+    return lambda: [child for child in psutil.Process().children() if child not in there]
+
+
 def test_the_next_run_has_the_worker_of_the_last_one():
     assert run_one()["pid"] == run_one()["pid"]
 
 
-def test_a_worker_started_ahead_has_loaded_what_its_first_task_needs():
+def test_a_worker_started_ahead_has_loaded_what_its_first_task_needs(new_children):
     start_worker_ahead("lakehand.prove.digest")
     start_worker_ahead("lakehand.prove.digest")
-    [worker] = psutil.Process().children()
+    [worker] = new_children()
 
     found = run_one(tasks.tell_loaded, module="lakehand.prove.digest")
 
     assert found == {"pid": worker.pid, "is_loaded": True}
-    assert psutil.Process().children() == [worker]
+    assert new_children() == [worker]
 
 
 def test_a_module_that_is_not_there_keeps_no_worker_from_its_task():
@@ -74,9 +81,9 @@ def test_a_module_that_is_not_there_keeps_no_worker_from_its_task():
     assert run_one()["doubled"] == 2
 
 
-def test_workers_that_wait_end_at_once():
+def test_workers_that_wait_end_at_once(new_children):
     start_worker_ahead("lakehand.rewrite.task")
-    [worker] = psutil.Process().children()
+    [worker] = new_children()
     end_idle_workers()
 
     assert not is_alive(worker.pid)
