@@ -115,8 +115,8 @@ def _check_texts(low: Any, high: Any, values: list[str]) -> bool:
     encoded = sorted(value.encode() for value in values)
     if low is None or len(low) > _PREFIX or low.encode() > encoded[0]:
         return False
-    if high is None:  # nothing short sorts behind the last characters of Unicode
-        return encoded[-1].decode().startswith("\U0010ffff" * 2 * _PREFIX)
+    if high is None:  # nothing short sorts behind the last character of Unicode
+        return set(encoded[-1].decode()[_PREFIX : 2 * _PREFIX]) == {"\U0010ffff"}
     return high.encode() >= encoded[-1]
 
 

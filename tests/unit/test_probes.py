@@ -102,7 +102,16 @@ def test_every_type_is_asked_as_predicates_in_sql_are(type_, ends):
         assert rate == pytest.approx(1 - np.mean(wanted)), text
 
 
-@pytest.mark.parametrize(("type_", "ends"), TYPED, ids=lambda case: str(case)[:12])
+LARGEST = Decimal("9" * 38)
+LONG_DECIMALS = (
+    pa.decimal128(38, 0),
+    [(LARGEST.copy_negate(), Decimal(0)), (Decimal(1), LARGEST)],
+)
+
+
+@pytest.mark.parametrize(
+    ("type_", "ends"), [*TYPED, LONG_DECIMALS], ids=lambda case: str(case)[:12]
+)
 def test_quantiles_of_bounds_ascend_from_the_least_to_the_greatest(type_, ends):
     bounds = value_bounds(files_between({"a": ends}, type_), "a")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_FLOOR, Decimal
+from decimal import ROUND_FLOOR, Decimal, localcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,8 @@ _GOLDEN_RATIO = (5**0.5 - 1) / 2
 #: Bytes of texts that are told apart, as far as their numbers stay exact.
 _MOST_TEXT_BYTES = 16
 _EXACT_BITS = 52
+#: More than a decimal has, before and behind its point, also where a double is a little larger.
+_DECIMAL_DIGITS = 80
 
 
 def quantiles_of_values(values: pa.Array) -> pa.Array:
@@ -113,10 +115,12 @@ class _DecimalScale(_NumberScale):
         return numbers
 
     def values(self, numbers: Numbers) -> pa.Array:
-        step = Decimal(1).scaleb(-self._type.scale)
-        most = (Decimal(10) ** self._type.precision - 1) * step
-        texts = (Decimal(float(number)).quantize(step, ROUND_FLOOR) for number in numbers)
-        return pa.array([max(-most, min(most, text)) for text in texts], self._type)
+        with localcontext(prec=_DECIMAL_DIGITS):
+            step = Decimal(1).scaleb(-self._type.scale)
+            most = (Decimal(10) ** self._type.precision - 1) * step
+            texts = (Decimal(float(number)).quantize(step, ROUND_FLOOR) for number in numbers)
+            bounded = [max(-most, min(most, text)) for text in texts]
+        return pa.array(bounded, self._type)
 
 
 class _TextScale:
