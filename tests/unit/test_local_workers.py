@@ -40,10 +40,14 @@ def run_one(function=tasks.double, **payload) -> dict:
 
 
 def ends_soon(pid: int) -> bool:
-    deadline = time.monotonic() + 10
-    while is_alive(pid) and time.monotonic() < deadline:
+    return happens_soon(lambda: not is_alive(pid))
+
+
+def happens_soon(happened) -> bool:
+    deadline = time.monotonic() + 20
+    while not happened() and time.monotonic() < deadline:
         time.sleep(0.01)
-    return not is_alive(pid)
+    return bool(happened())
 
 
 def is_alive(pid: int) -> bool:
@@ -162,15 +166,8 @@ def test_a_worker_that_nobody_waits_for_leaves_no_files(tmp_path, killed_by):
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stderr=subprocess.DEVNULL,
     )
-    wait_until(lambda: list(tmp_path.rglob("file")))
+    assert happens_soon(lambda: list(tmp_path.rglob("file")))
     driver.send_signal(killed_by)
     driver.wait()
 
-    wait_until(lambda: not list(tmp_path.iterdir()))
-
-
-def wait_until(happened) -> None:
-    deadline = time.monotonic() + 20
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    assert happens_soon(lambda: not list(tmp_path.iterdir()))
