@@ -12,14 +12,13 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
 from lakehand.errors import error_from_json
-from lakehand.storage.spool import SpoolFile
+from lakehand.storage.spool import SpoolFile, spool_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,10 +118,7 @@ def exchange(
     if isinstance(runner, Exchanging) and runner.is_elsewhere:
         return runner.exchange(split, payloads, join, parts=parts, run=run, cancel=cancel)
     room = room or Room()
-    # A task that Spark has stopped may still write for a moment: no reason to hide why it was.
-    with TemporaryDirectory(
-        prefix="lakehand-exchange-", dir=room.directory, ignore_cleanup_errors=True
-    ) as spool:
+    with spool_directory(room.directory) as spool:
         first = _SpoolingSplit(split=split, room=replace(room, directory=spool))
         outcomes = runner.run(first, payloads, run=run, on_result=_ignore, cancel=cancel)
         for outcome in outcomes:

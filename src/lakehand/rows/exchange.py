@@ -9,11 +9,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+
+from lakehand.storage.spool import spool_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -88,7 +89,7 @@ def open_exchange(run: Run | None, settings: Settings) -> Iterator[Exchange]:
     if run is not None:
         yield _StoreExchange(store=run.store, prefix=run.key("exchange", ""))
         return
-    with TemporaryDirectory(prefix="lakehand-rows-", dir=settings["scratch_directory"]) as place:
+    with spool_directory(settings["scratch_directory"]) as place:
         yield _DirectoryExchange(directory=str(Path(place).absolute()))
 
 

@@ -2,18 +2,64 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
+import time
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import StoreQuotaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     import pyarrow as pa
 
-__all__ = ["SpoolFile"]
+__all__ = ["SpoolFile", "spool_directory"]
+
+_PREFIX = "lakehand-exchange-"
+#: Of a directory that nobody holds: its maker may be about to.
+_ABANDONED_SECONDS = 60
+
+
+@contextmanager
+def spool_directory(parent: str | None) -> Iterator[str]:
+    """Give a directory for files that other processes read; remove those that killed ones left.
+
+    Whoever uses a directory holds its lock, which goes with the process.
+    """
+    _remove_abandoned(Path(parent or gettempdir()))
+    # A task that was stopped may still write for a moment: no reason to hide why it was.
+    with (
+        TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True) as directory,
+        _locked(Path(directory)),
+    ):
+        yield directory
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for directory in parent.glob(f"{_PREFIX}*"):
+        try:
+            is_old = directory.stat().st_mtime < time.time() - _ABANDONED_SECONDS
+            if is_old:
+                with _locked(directory):
+                    shutil.rmtree(directory, ignore_errors=True)
+        except OSError:
+            continue  # in use, somebody else's, or gone
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold the lock of a directory; BlockingIOError if another process has it."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class SpoolFile:
