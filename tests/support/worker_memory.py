@@ -88,11 +88,13 @@ def _peak_bytes(status: str) -> int:
 
 def _bytes_below(directory: Path) -> int:
     total = 0
-    for path in directory.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except OSError:
-            continue  # deleted since the listing
+    # A walk passes over directories that are deleted meanwhile; `rglob` fails on them.
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            try:
+                total += Path(folder, name).stat().st_size
+            except OSError:
+                continue  # deleted since the listing
     return total
 
 
