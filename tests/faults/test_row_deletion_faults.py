@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+import pytest
+
 from lakehand.observe.steps import Step
-from support.compactions import open_table
+from lakehand.rows import workshop
+from lakehand.runs import list_runs, sweep
+from support.compactions import InlineRunner, open_table
 from support.crash import kill_at, run_and_kill
 from support.deduplications import PROPERTIES, append, contents, deduplicate_inline, kept, rows
 from support.unharmed import files_in_ledgers
@@ -77,3 +83,28 @@ def assert_ended_by_the_next(path, step):
 def committed_changes(path):
     """Return change files, which no snapshot names."""
     return {f"_change_data/{file.name}" for file in (path / "_change_data").glob("*.parquet")}
+
+
+class Speculating(InlineRunner):
+    """Runs tasks as a Spark does whose tasks may be at work twice."""
+
+    def run(self, *args, run=None, **options):
+        outcomes = super().run(*args, **options)
+        if run is not None:
+            run.expect_stragglers()
+        return outcomes
+
+
+@pytest.mark.parametrize("kind", PROPERTIES)
+def test_a_sweep_after_tasks_that_were_given_up_leaves_what_was_committed(
+    tmp_path, kind, monkeypatch
+):
+    path = make(tmp_path / "t", kind)
+    monkeypatch.setattr(workshop, "_runner", lambda *_: Speculating())
+    deduplicate_inline(path, key=["id"])
+
+    report = sweep(open_table(str(path)), takeover_after=timedelta(0))
+
+    assert (report.files_deleted, report.kept) == ([], {})
+    assert contents(path) == kept(BATCHES, keep="first")
+    assert list_runs(open_table(str(path)).store) == []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakehand.errors import CommitConflictError
+from lakehand.model.retention import Protection
 from lakehand.model.snapshot import Snapshot
 from lakehand.model.work import Change, DataFile, Group, GroupResult, Receipt, StagedFile
 from lakehand.runs import Run
@@ -29,6 +30,8 @@ class LedgerTable:
     properties: dict[str, str] = field(default_factory=dict)
     #: Every path that some version refers to.
     ever_live: set[str] = field(default_factory=set)
+    #: What the newest version refers to beside files of rows.
+    belongings: set[str] = field(default_factory=set)
 
     @classmethod
     def with_files(cls, store: Store, *paths: str) -> LedgerTable:
@@ -48,6 +51,12 @@ class LedgerTable:
             properties=self.properties,
             native=dict(self.live),
         )
+
+    def protected(self, *, since: datetime) -> Protection:
+        keys = pa.chunked_array([pa.array([*self.live, *self.belongings], pa.string())])
+        none = pa.chunked_array([], pa.string())
+        versions = {"oldest_version": len(self.tokens), "newest_version": len(self.tokens)}
+        return Protection(**versions, keys=keys, pinned_keys=none, names=none)
 
     def data_files(self, snapshot: Snapshot, rows: list[int]) -> tuple[DataFile, ...]:
         paths = snapshot.files["path"].to_pylist()
@@ -92,14 +101,15 @@ def start_run(table: LedgerTable, groups: list[Group], clock: ManualClock) -> Ru
     return Run.start(table.store, plan, snapshot=table.snapshot(), clock=clock)
 
 
-def write_output(run: Run, group: Group, *, data: bytes = b"rows") -> GroupResult:
-    """Do what a task does up to its result: reserve, then write."""
-    stem = run.reserve(group.id, directory="")
-    path = f"{stem}-0.parquet"
-    run.store.put(path, data)
-    output = StagedFile(path=path, bytes=len(data), rows=1)
-    return GroupResult(group=group.id, attempt=stem, outputs=(output,))
+def write_output(run: Run, group: Group, *, data: bytes = b"rows", parts: int = 1) -> GroupResult:
+    """Do what one task, or one for each part, does up to the result: reserve, then write."""
+    stems = [run.reserve(group.id, directory="") for _ in range(parts)]
+    paths = [f"{stem}-0.parquet" for stem in stems]
+    for path in paths:
+        run.store.put(path, data)
+    outputs = tuple(StagedFile(path=path, bytes=len(data), rows=1) for path in paths)
+    return GroupResult(group=group.id, attempt=stems[0], outputs=outputs)
 
 
-def do_group(run: Run, group: Group) -> GroupResult:
-    return run.record(write_output(run, group), group=group)
+def do_group(run: Run, group: Group, *, parts: int = 1) -> GroupResult:
+    return run.record(write_output(run, group, parts=parts), group=group)

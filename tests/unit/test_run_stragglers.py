@@ -58,10 +58,12 @@ def test_files_that_stragglers_had_written_before_the_end_are_gone_at_once(table
     assert [entry.split("/")[0] for entry in run.entries()] == ["stems"]
 
 
-def test_what_was_committed_is_not_taken_for_the_work_of_a_straggler(table):
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("do", [do_group, write_output], ids=["recorded", "unrecorded"])
+def test_what_was_committed_is_not_taken_for_the_work_of_a_straggler(table, do, parts):
     groups = table.groups("a", "b")
     run = start_run(table, groups, SystemClock())
-    lost, result = write_output(run, groups[0]), do_group(run, groups[0])
+    lost, result = write_output(run, groups[0]), do(run, groups[0], parts=parts)
     run.expect_stragglers()
     commit_group(run, table, groups[0], result)
     run.finish()
@@ -70,7 +72,7 @@ def test_what_was_committed_is_not_taken_for_the_work_of_a_straggler(table):
 
     assert (report.kept, list_runs(table.store)) == ({}, [])
     assert not table.store.exists(lost.outputs[0].path)
-    assert set(table.live) == {"b", result.outputs[0].path}
+    assert set(table.live) == {"b", *(file.path for file in result.outputs)}
     assert all(table.store.exists(path) for path in table.live)
 
 

@@ -154,9 +154,13 @@ def test_a_run_that_died_while_it_finished_is_finished(table, dead, clock):
     assert files(table) == {"a", "b", "c"}
 
 
-def test_a_ledger_that_contradicts_the_table_deletes_nothing(table, dead, clock):
+@pytest.mark.parametrize("has_rows", [True, False])
+def test_a_ledger_that_contradicts_the_table_deletes_nothing(table, dead, clock, has_rows):
     path = dead.results()[0].outputs[0].path
-    table.live[path] = table.live["a"]
+    if has_rows:
+        table.live[path] = table.live["a"]
+    else:
+        table.belongings.add(path)
 
     report = sweep(table, clock=clock)
 
@@ -254,11 +258,12 @@ def test_a_committed_batch_is_not_adopted_again(table, dead, clock):
     assert set(table.live) <= files(table)
 
 
-def test_what_was_adopted_outlives_the_ledger_that_it_came_from(table, clock):
+@pytest.mark.parametrize("parts", [1, 3])
+def test_what_was_adopted_outlives_the_ledger_that_it_came_from(table, clock, parts):
     """A version that the heir made stays readable, although no longer the newest."""
     first, second = table.groups("a", "b")
     dead = start_run(table, [first, second], clock)
-    results = [do_group(dead, first), do_group(dead, second)]
+    results = [do_group(dead, first), do_group(dead, second, parts=parts)]
     dead.decide_fate(results[:1], base_version=0)  # and then it was killed
     clock.advance(SILENCE.total_seconds())
     heir = start_run(table, [], clock)
@@ -268,7 +273,8 @@ def test_what_was_adopted_outlives_the_ledger_that_it_came_from(table, clock):
     heir.finish()
     assert list_runs(table.store) == [dead.id]
 
-    table.live.pop(adopted.result.outputs[0].path)  # somebody rewrote it
+    for file in adopted.result.outputs:
+        table.live.pop(file.path)  # somebody rewrote it
     clock.advance(SILENCE.total_seconds())
     report = sweep(table, clock=clock)
 

@@ -37,7 +37,7 @@ from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.runs.fate import Fate, FateKind, put_fate
-from lakehand.runs.leftovers import delete_leftovers
+from lakehand.runs.leftovers import delete_leftovers, recorded_files, stems_of
 from lakehand.runs.names import group_name, new_run_id
 from lakehand.runs.records import Reservation, put_first, read_object, table_state
 
@@ -312,8 +312,13 @@ class Run:
         """Leave out the names under which stragglers, should there be any, may still write."""
         if _STRAGGLERS not in entries:
             return entries
-        reported = {f"stems/{result.attempt}.json" for result in self.results()}
+        # Those of files that may be in the table must go: a sweep would take them for garbage.
+        reported = {f"stems/{stem}.json" for stem in stems_of(self, self._reported_files())}
         return [name for name in entries if name in reported or not name.startswith("stems/")]
+
+    def _reported_files(self) -> set[str]:
+        claimed = {path for fate in self.fates() for path in fate.outputs}
+        return claimed | recorded_files(self)
 
     def entries(self) -> list[str]:
         """Return the names of all that is in the ledger."""

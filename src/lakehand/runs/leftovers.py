@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from dataclasses import asdict, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -43,8 +44,26 @@ def disown(run: Run, paths: Collection[str]) -> None:
     results = [
         result for result in run.results() if any(file.path in paths for file in result.outputs)
     ]
-    run.discard(run.key("stems", f"{result.attempt}.json") for result in results)
+    run.discard(run.key("stems", f"{stem}.json") for stem in stems_of(run, paths))
     run.discard(run.key("results", group_name(result.group)) for result in results)
+
+
+def stems_of(run: Run, paths: Collection[str]) -> set[str]:
+    """Return the stems of attempts that wrote one of `paths`; those of a group may be many."""
+    known, in_order = set(paths), sorted(paths)
+    return {
+        item.stem
+        for item in run.reservations()
+        if not known.isdisjoint(item.files) or _has_start(in_order, item)
+    }
+
+
+def _has_start(paths: Sequence[str], reservation: Reservation) -> bool:
+    if reservation.directory is None:
+        return any(path.rpartition("/")[2].startswith(reservation.stem) for path in paths)
+    start = f"{reservation.directory}/".lstrip("/") + reservation.stem
+    place = bisect_left(paths, start)
+    return place < len(paths) and paths[place].startswith(start)
 
 
 def note_written(run: Run, stem: str, keys: Sequence[str]) -> None:

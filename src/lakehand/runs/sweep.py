@@ -207,7 +207,8 @@ class _Settling:
         """Delete `leftovers`; False if the table refers to one, which no fate allows."""
         if not leftovers:
             return True
-        live = set(self._table.snapshot().files["path"].to_pylist())
+        # Not only files of rows: what hides rows, and what belongs to files otherwise, as well.
+        live = set(self._table.protected(since=self._clock.now()).keys.to_pylist())
         if not live.isdisjoint(leftovers):
             self._keep(state, "the table refers to files that its ledger calls uncommitted")
             return False
