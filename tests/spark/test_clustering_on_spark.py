@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from datetime import timedelta
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakehand.errors import CorruptFileError
+from lakehand.runs import list_runs, sweep
 from support import spark_compactions
 from support.rows import delta_table
+from support.watched_tasks import FIRST_SPLIT, Board
 
 pytestmark = [
     pytest.mark.spark,
@@ -44,7 +50,7 @@ def test_rows_that_were_shuffled_are_the_same_and_in_order(host, place):
     assert rows_of(place).equals(rows)
 
 
-@pytest.mark.only_on("spark")
+@pytest.mark.only_on("spark", "cluster")
 def test_a_file_that_cannot_be_read_stops_it_and_leaves_nothing(host, place):
     broken = next(place.glob("*.parquet"))
     content = bytearray(broken.read_bytes())
@@ -57,3 +63,56 @@ def test_a_file_that_cannot_be_read_stops_it_and_leaves_nothing(host, place):
 
     assert delta_table(place).snapshot().version == version
     assert len(list(place.glob("*.parquet"))) == 4
+
+
+@pytest.fixture
+def board(tmp_path):
+    (tmp_path / "board").mkdir()
+    return Board(folder=tmp_path / "board")
+
+
+@pytest.fixture
+def scratch(tmp_path):
+    (tmp_path / "scratch").mkdir()
+    return tmp_path / "scratch"
+
+
+def assert_clustered_once(place, report, *, rows):
+    """All rows are there, by one version, and nothing else is left of the run after a sweep."""
+    assert (report["outcome"], report["proof"]["rows"]) == ("committed", 16_000)
+    assert report["version"] == delta_table(place).snapshot().version == 4
+    assert rows_of(place).equals(rows)
+    sweep(delta_table(place), takeover_after=timedelta(0))
+    assert list_runs(delta_table(place).store) == []
+    live = delta_table(place).snapshot().files["path"].to_pylist()
+    assert len({path.name for path in place.glob("*.parquet")} - set(live)) == 4
+
+
+#: Who is held, and whose process is then killed.
+HELD = {"first stage": FIRST_SPLIT + 3, "second stage": 0}
+
+
+@pytest.mark.only_on("cluster")
+@pytest.mark.parametrize("victim", ["java", pytest.param("pid", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stage", HELD)
+def test_what_a_killed_process_had_read_or_sorted_is_done_again(
+    host, place, board, scratch, stage, victim
+):
+    rows = rows_of(place)
+    board.hold(HELD[stage])
+    host.begin(spark_compactions.watched_cluster, place, board, scratch)
+    [held] = board.wait_for("held", count=1)
+    if stage == "second stage":
+        board.wait_for("joined", count=1)
+
+    os.kill(held[victim], signal.SIGKILL)
+    board.release(HELD[stage])
+    report = host.answer(seconds=240)
+
+    # With the executor goes what it had to hand out; a Python process has handed it over.
+    is_read_again = stage == "first stage" or victim == "java"
+    assert (len(board.notes("split")) > 4) == is_read_again
+    # Whoever was at work on files before may be so still: those names are known to the next sweep.
+    assert len(list_runs(delta_table(place).store)) == (1 if stage == "second stage" else 0)
+    assert_clustered_once(place, report, rows=rows)
+    assert list(scratch.iterdir()) == []

@@ -165,13 +165,14 @@ class Rewrite:
         self,
         path: Path | str,
         takeover_after: str = "2m",
+        storage_options: dict[str, str] | None = None,
         *,
         on_progress: OnProgress | None = None,
         **settings: Any,
     ) -> OperationReport:
         with tasks_inline():
             return self.on(
-                open_table(str(path)),
+                open_table(str(path), storage_options),
                 takeover_after=takeover_after,
                 on_progress=on_progress,
                 **settings,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.planning.plan import Plan
 from lakehand.table import open_table
-from support.watched_tasks import Board, watched_tasks
+from support.watched_tasks import Board, watched_exchanges, watched_tasks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,3 +93,13 @@ def cluster_by_shuffle(runner: SparkRunner, place: Path, by: str) -> dict[str, A
     """Put rows in order by many tasks on the host's session and return the report as JSON."""
     table = open_table(place, spark=runner._session(), target_file_bytes=20_000)
     return table.cluster(by=by, sort_task_bytes=0).to_json()
+
+
+def watched_cluster(
+    runner: SparkRunner, place: Path, board: Board, scratch: Path
+) -> dict[str, Any]:
+    """Do the same with stages that are watched, and with a directory of its own for their rows."""
+    options = {"target_file_bytes": 20_000, "scratch_directory": str(scratch)}
+    with watched_exchanges(board):
+        table = open_table(place, spark=runner._session(), **options)
+        return table.cluster(by="x, y", sort_task_bytes=0).to_json()

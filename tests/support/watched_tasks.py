@@ -18,8 +18,12 @@ from lakehand.engine.spark import SparkRunner
 from lakehand.observe.steps import Step, listen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
     from pathlib import Path
+
+    import pyarrow as pa
+
+    from lakehand.engine.exchange import Join, Split
 
 _TIMEOUT_SECONDS = 100
 
@@ -86,6 +90,62 @@ class WatchedTask:
         outputs = [file["path"] for file in result["outputs"]]
         self.board.note("done", group, attempt=result["attempt"], outputs=outputs)
         return result
+
+
+#: Holds on tasks of a first stage are above those on parts, which are the groups of a second.
+FIRST_SPLIT = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchedSplit:
+    """A task of a first stage that can be held once it has handed out a piece."""
+
+    split: Split
+    board: Board
+
+    def __call__(
+        self, payload: Mapping[str, Any]
+    ) -> Generator[tuple[int, int, pa.Buffer], None, Mapping[str, Any]]:
+        self.board.note("split", payload["number"])
+        pieces = self.split(payload)
+        yield next(pieces)
+        self.board.wait_at_hold(FIRST_SPLIT + payload["number"])
+        said = yield from pieces
+        return said
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchedJoin:
+    """A task of a second stage that can be held once its files are written."""
+
+    join: Join
+    board: Board
+
+    def __call__(self, part: int, pieces: Iterator[tuple[int, pa.Buffer]]) -> Mapping[str, Any]:
+        listen(lambda step: self.board.wait_at_hold(part) if step is Step.TASK_WRITTEN else None)
+        try:
+            result = self.join(part, pieces)
+        finally:
+            listen(None)
+        self.board.note("joined", part)
+        return result
+
+
+@contextmanager
+def watched_exchanges(board: Board) -> Iterator[None]:
+    """Watch both stages of all that Spark shuffles for this process."""
+    original = SparkRunner.exchange
+
+    def exchange(self: SparkRunner, split: Any, payloads: Any, join: Any, **options: Any) -> Any:
+        numbered = [{**payload, "number": number} for number, payload in enumerate(payloads)]
+        watched = WatchedSplit(split=split, board=board), WatchedJoin(join=join, board=board)
+        return original(self, watched[0], numbered, watched[1], **options)
+
+    SparkRunner.exchange = exchange
+    try:
+        yield
+    finally:
+        SparkRunner.exchange = original
 
 
 @contextmanager

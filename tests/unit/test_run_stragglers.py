@@ -93,3 +93,12 @@ def test_a_straggler_that_reports_after_the_end_does_not_bring_its_run_back(tabl
 
     assert list_runs(table.store) == []
     assert set(table.live) == {"a", "b"}
+
+
+@pytest.mark.parametrize(("attempts", "is_repeated"), [("ab", False), ("aba", True)])
+def test_names_tell_whether_the_same_was_tried_again(table, attempts, is_repeated):
+    run = start_run(table, table.groups("a"), SystemClock())
+    for attempt in attempts:
+        run.reserve(0, attempt, directory="")
+
+    assert run.has_repeated_attempts() == is_repeated

@@ -74,3 +74,14 @@ def _prepare_jvm(master: str) -> None:
 
 def _is_local(master: str) -> bool:
     return master.startswith("local")
+
+
+def setting_of(spark: Any, name: str, default: str) -> str:
+    """Return what a session says of a setting of Spark."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return str(spark.conf.get(name, default))
+    except PySparkException:
+        # Some servers of Spark Connect keep their settings to themselves.
+        return default

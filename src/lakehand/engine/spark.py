@@ -23,12 +23,13 @@ from lakehand.engine.base import (
     group_of,
 )
 from lakehand.engine.cores import CoreShare
-from lakehand.engine.session import open_session
+from lakehand.engine.session import open_session, setting_of
 from lakehand.engine.spark_exchange import (
-    ROWS_A_BATCH,
+    change_settings,
     exchange_frame,
     pack_exchange,
     read_exchanged,
+    settings_of,
 )
 from lakehand.engine.spark_task import OUTCOME_SCHEMA, headline, pack_work, shipped_function
 from lakehand.errors import EngineError, StorageError, TaskFailedError, WorkerMismatchError
@@ -115,7 +116,8 @@ class SparkRunner:
         """Run both stages as one job, as `Exchanging.exchange` promises."""
         work = pack_exchange(split, payloads, join, parts=parts)
         spark = self._session()
-        rows_a_batch = _setting(spark, ROWS_A_BATCH, "10000") if _is_connect(spark) else None
+        # With Spark Connect the job has no session of its own.
+        before = settings_of(spark) if _is_connect(spark) else {}
         make_frame = partial(
             exchange_frame, work=work, tasks=len(payloads), parts=parts, versions=versions()
         )
@@ -128,10 +130,8 @@ class SparkRunner:
             _expect_stragglers(run)
             raise
         finally:
-            if rows_a_batch is not None:
-                # With Spark Connect the job has no session of its own.
-                spark.conf.set(ROWS_A_BATCH, rows_a_batch)
-        if job.may_have_stragglers:
+            change_settings(spark, before)
+        if job.may_have_stragglers or (run is not None and run.has_repeated_attempts()):
             _expect_stragglers(run)
         if job.error is not None:
             mismatch = _mismatch_in(job.error)
@@ -190,7 +190,7 @@ class _Job:
         try:
             self._spark = spark if self._tag else _take_session(spark)
             self.attempts = attempts_of(spark)
-            self._is_speculative = _setting(spark, "spark.speculation", "false") == "true"
+            self._is_speculative = setting_of(spark, "spark.speculation", "false") == "true"
             self._frame = make_frame(self._spark)
         except Exception as error:
             # Spark raises what it has: errors of Java, of py4j, of the net, of its own client.
@@ -336,7 +336,7 @@ def attempts_of(spark: Any) -> int:
     master = _local_master(spark)
     if master is not None:
         return int(master.group(2) or 1)
-    return int(_setting(spark, "spark.task.maxFailures", str(_SPARK_ATTEMPTS)))
+    return int(setting_of(spark, "spark.task.maxFailures", str(_SPARK_ATTEMPTS)))
 
 
 def share_of(spark: Any, *, tasks: int) -> CoreShare | None:
@@ -352,17 +352,7 @@ def share_of(spark: Any, *, tasks: int) -> CoreShare | None:
 
 
 def _local_master(spark: Any) -> re.Match[str] | None:
-    return _LOCAL_MASTER.fullmatch(_setting(spark, "spark.master", ""))
-
-
-def _setting(spark: Any, name: str, default: str) -> str:
-    from pyspark.errors import PySparkException
-
-    try:
-        return str(spark.conf.get(name, default))
-    except PySparkException:
-        # Some servers of Spark Connect keep their settings to themselves.
-        return default
+    return _LOCAL_MASTER.fullmatch(setting_of(spark, "spark.master", ""))
 
 
 def _mismatch(

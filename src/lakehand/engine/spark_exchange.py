@@ -18,6 +18,7 @@ import pyarrow as pa
 from lakehand.engine.attempt import attempt_call
 from lakehand.engine.base import TaskOutcome
 from lakehand.engine.exchange import Exchanged
+from lakehand.engine.session import setting_of
 from lakehand.engine.spark_task import OUTCOME_SCHEMA
 from lakehand.errors import LakehandError, error_from_json
 
@@ -26,15 +27,25 @@ if TYPE_CHECKING:
 
     from lakehand.engine.exchange import Join, Split
 
-__all__ = ["ROWS_A_BATCH", "exchange_frame", "pack_exchange", "read_exchanged"]
-
-#: The setting for how many rows Spark hands to a task at once.
-ROWS_A_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+__all__ = [
+    "change_settings",
+    "exchange_frame",
+    "pack_exchange",
+    "read_exchanged",
+    "settings_of",
+]
 
 _PIECES = pa.schema([("part", pa.int32()), ("place", pa.int32()), ("piece", pa.binary())])
 _PIECE_SCHEMA = "part int, place int, piece binary"
-#: Each is a piece of up to 16 MiB.
-_PIECES_A_BATCH = 8
+_SETTINGS = {
+    # Each is a piece of up to 16 MiB.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "8",
+    # Spark compares checksums of what it reads again after an executor was lost, and gives the job
+    # up if they differ. These do, by the times that tasks tell at their end; rows belong to the
+    # same parts every time, and the proof is over all of them.
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
+}
 
 
 def pack_exchange(
@@ -52,11 +63,25 @@ def exchange_frame(
     spark: Any, work: bytes, *, tasks: int, parts: int, versions: Mapping[str, str]
 ) -> Any:
     """Return the frame whose rows are the outcomes of all parts."""
-    spark.conf.set(ROWS_A_BATCH, str(_PIECES_A_BATCH))
+    change_settings(spark, _SETTINGS)
     numbers = spark.range(0, tasks, 1, tasks)
     pieces = numbers.mapInArrow(_splitting(work, parts, versions), _PIECE_SCHEMA)
     # By number and not by hash: each part is a task of its own. One more is for what is said.
     return pieces.repartitionById(parts + 1, "part").mapInArrow(_joining(work), OUTCOME_SCHEMA)
+
+
+def settings_of(spark: Any) -> dict[str, str]:
+    """Return what a session says of all settings that an exchange changes."""
+    return {name: setting_of(spark, name, "") for name in _SETTINGS}
+
+
+def change_settings(spark: Any, settings: Mapping[str, str]) -> None:
+    """Set what has a value, and forget what has none."""
+    for name, value in settings.items():
+        if value:
+            spark.conf.set(name, value)
+        else:
+            spark.conf.unset(name)
 
 
 def read_exchanged(

@@ -187,6 +187,12 @@ class Run:
     def reservations(self) -> list[Reservation]:
         return [Reservation.from_json(item) for item in self._read_all("stems")]
 
+    def has_repeated_attempts(self) -> bool:
+        """Say whether the same was tried twice, as names tell that differ at their ends alone."""
+        listed = (info.key for info in self.store.list(self.key("stems")))
+        tried = [key.rpartition("-")[0] for key in listed]
+        return len(set(tried)) < len(tried)
+
     # Who may commit or delete.
 
     def fates(self) -> list[Fate]:
