@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,8 +14,16 @@ from deltalake import write_deltalake
 from lakehand.errors import CorruptFileError, LakehandError
 from lakehand.observe.steps import Step
 from lakehand.runs import Run, list_runs
-from support.compactions import compact_inline, open_table
-from support.crash import run_and_kill
+from lakehand.storage.streaming import StreamingWriter
+from support.compactions import (
+    CLUSTER,
+    CLUSTER_BY_MANY_TASKS,
+    COMPACT,
+    EVERY_REWRITE,
+    compact_inline,
+    open_table,
+)
+from support.crash import run_and_kill, run_to_end
 from support.pausing import PausedProcess
 from support.small_disk import grow, small_disk, write_noise
 from support.small_tables import make_table, read_sorted
@@ -68,20 +79,93 @@ def assert_job_done(uri, options, delta_rs_options, rows):
     assert read(uri, delta_rs_options).equals(rows)
 
 
-STEPS = (Step.TASK_RECORDED, Step.RUN_COMMITTING, Step.COMMIT_PUT)
+STEPS = (
+    Step.RUN_STARTED,
+    Step.TASK_RESERVED,
+    Step.TASK_WRITTEN,
+    Step.TASK_PROVED,
+    Step.TASK_RECORDED,
+    Step.RUN_COMMITTING,
+    Step.COMMIT_PREPARED,
+    Step.COMMIT_PUT,
+    Step.COMMIT_CONFIRMED,
+    Step.RUN_COMMITTED,
+    Step.RUN_SETTLED,
+    Step.RUN_CLOSED,
+    Step.RUN_CLEANED,
+)
+#: What S3 does otherwise than a disk; all other cases take minutes.
+SHORT = [
+    (COMPACT, Step.TASK_RECORDED),
+    (COMPACT, Step.RUN_COMMITTING),
+    (COMPACT, Step.COMMIT_PUT),
+    (CLUSTER, Step.COMMIT_PUT),
+    (CLUSTER_BY_MANY_TASKS, Step.TASK_WRITTEN),
+]
+REWRITES = (COMPACT, CLUSTER, CLUSTER_BY_MANY_TASKS)
+EVERY_KILL = [
+    pytest.param(
+        rewrite,
+        step,
+        marks=() if (rewrite, step) in SHORT else pytest.mark.soak,
+        id=f"{rewrite.name}-{step.value}",
+    )
+    for rewrite in REWRITES
+    for step in STEPS
+]
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("step", STEPS)
-def test_a_run_killed_on_s3_is_ended_by_the_next_call(uri, options, delta_rs_options, step):
+@pytest.mark.parametrize(("rewrite", "step"), EVERY_KILL)
+def test_a_run_killed_on_s3_is_ended_by_the_next_call(
+    uri, options, delta_rs_options, rewrite, step
+):
     rows = read(uri, delta_rs_options)
-    run_and_kill(step, compact_inline, uri, "2m", options)
+    run_and_kill(step, rewrite, uri, "2m", options)
     assert read(uri, delta_rs_options).equals(rows)
 
-    report = compact_inline(uri, "0s", options)
+    report = rewrite(uri, "0s", options)
 
     assert report.groups.adopted == (1 if step is Step.TASK_RECORDED else 0)
     assert_job_done(uri, options, delta_rs_options, rows)
+
+
+def die_at_second_part(rewrite, uri, options):
+    """Rewrite until the first part of an upload is sent and the second one is about to be."""
+    send = StreamingWriter._send
+
+    def send_and_die(writer, part):
+        if writer._upload is not None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        send(writer, part)
+
+    StreamingWriter._send = send_and_die
+    rewrite(uri, "2m", options)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    "rewrite",
+    [
+        pytest.param(rewrite, marks=() if rewrite is CLUSTER else pytest.mark.soak, id=rewrite.name)
+        for rewrite in REWRITES
+    ],
+)
+def test_a_run_killed_in_the_middle_of_an_upload_is_ended_by_the_next_call(
+    s3_server, options, delta_rs_options, rewrite
+):
+    uri = s3_server.new_uri()
+    write_parts(uri, delta_rs_options)
+    rows = read(uri, delta_rs_options)
+    with pytest.raises(AssertionError, match="exit -9"):
+        run_to_end(die_at_second_part, rewrite, uri, options)
+
+    report = rewrite(uri, "0s", options)
+
+    assert (report.groups.adopted, report.errors) == (0, ())
+    assert staged_files(uri, options) == set()
+    assert list_runs(open_table(uri, options).store) == []
+    assert read(uri, delta_rs_options).equals(rows)
 
 
 @pytest.mark.server
@@ -100,8 +184,9 @@ def test_a_run_stopped_on_s3_gives_way_to_the_run_that_took_it(uri, options, del
 
 
 @pytest.mark.server
+@EVERY_REWRITE
 def test_a_run_that_is_cancelled_on_s3_leaves_no_file_and_no_part(
-    s3_server, uri, options, delta_rs_options
+    s3_server, uri, options, delta_rs_options, rewrite
 ):
     rows = read(uri, delta_rs_options)
 
@@ -110,12 +195,21 @@ def test_a_run_that_is_cancelled_on_s3_leaves_no_file_and_no_part(
             raise LakehandError("enough")
 
     with pytest.raises(LakehandError, match="enough"):
-        compact_inline(uri, "2m", options, on_progress=stop)
+        rewrite(uri, "2m", options, on_progress=stop)
 
     assert parts_of_uploads(s3_server) == []
     assert staged_files(uri, options) == set()
     assert list_runs(open_table(uri, options).store) == []
     assert read(uri, delta_rs_options).equals(rows)
+
+
+def write_parts(uri, delta_rs_options):
+    """Write what has to be uploaded in several parts: noise of 29 MB."""
+    noise = np.random.default_rng(3)
+    for number in range(12):
+        ids = pa.array(range(number * 50_000, (number + 1) * 50_000), pa.int64())
+        data = pa.table({"id": ids, **{n: noise.random(50_000) for n in ("amount", *"vwxyz")}})
+        write_deltalake(uri, data, mode="append", storage_options=delta_rs_options)
 
 
 def parts_of_uploads(s3_server):
@@ -128,10 +222,8 @@ def parts_of_uploads(s3_server):
 def test_a_group_that_fails_after_parts_were_sent_aborts_its_upload(
     s3_server, options, delta_rs_options
 ):
-    uri, noise = s3_server.new_uri(), np.random.default_rng(3)
-    for _ in range(12):
-        data = pa.table({name: noise.random(50_000) for name in "uvwxyz"})
-        write_deltalake(uri, data, mode="append", storage_options=delta_rs_options)
+    uri = s3_server.new_uri()
+    write_parts(uri, delta_rs_options)
     place = s3_server.directory / uri.rsplit("/", 1)[1]
     newest = max(place.glob("part-*.parquet"), key=lambda path: path.stat().st_mtime_ns)
     newest.write_bytes(b"PAR1" + b"\xff" * 4_000 + newest.read_bytes()[4_004:])
