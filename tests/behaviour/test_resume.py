@@ -9,9 +9,19 @@ from deltalake import DeltaTable as DeltaRsTable
 from deltalake import write_deltalake
 
 from lakehand.maintain import compact
-from lakehand.runs import list_runs
+from lakehand.observe.steps import Step
+from lakehand.rewrite.prepare import Request
+from lakehand.runs import Run, list_runs
 from lakehand.settings import Settings
-from support.compactions import compact_inline, leave_dead_run, open_table
+from support.compactions import (
+    CLUSTER,
+    COMPACT,
+    Rewrite,
+    compact_inline,
+    leave_dead_run,
+    open_table,
+)
+from support.crash import run_and_kill
 from support.rows import assert_same_rows, lakehand_rows
 from support.small_tables import commit_by_hand, make_table, read_sorted, rows
 
@@ -127,6 +137,54 @@ def test_nothing_is_adopted_that_was_made_for_another_size_or_with_a_weaker_proo
     before, outputs = read_sorted(place), outputs_of(leave_dead_run(place, **other))
 
     assert_done_anew(place, outputs, finish(place), before)
+
+
+BY_AMOUNT = Request(operation="cluster", by="amount", curve="linear")
+#: What died, and what is asked for instead.
+OTHERS = {
+    "other columns": (CLUSTER, {"by": "id, amount", "curve": "hilbert"}),
+    "another curve": (CLUSTER, {"by": "amount, id", "curve": "zorder"}),
+    "another direction": (Rewrite("by-amount", BY_AMOUNT), {"by": "amount DESC"}),
+    "all of it": (CLUSTER, {"by": "amount, id", "curve": "hilbert", "full": True}),
+    "no order": (CLUSTER, None),
+    "an order": (COMPACT, {"by": "amount, id", "curve": "hilbert"}),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_rows_in_another_order_are_not_adopted(place, other):
+    dead, asked = OTHERS[other]
+    leave_dead_run(place, rewrite=dead)
+
+    assert_not_adopted(place, asked)
+
+
+@pytest.mark.parametrize("other", ["other columns", "another curve"])
+def test_nor_are_they_from_a_run_that_was_killed_between_its_batches(place, other):
+    dead, asked = OTHERS[other]
+    run_and_kill(Step.TASK_RECORDED, rewrite_singly, dead, str(place), occurrence=2)
+
+    assert_not_adopted(place, asked)
+
+
+def rewrite_singly(rewrite, path):
+    rewrite(path, commit_every_groups=1)
+
+
+def assert_not_adopted(place, asked):
+    before = read_sorted(place)
+    store = open_table(str(place)).store
+    (run,) = (Run(store=store, id=name) for name in list_runs(store))
+    proved = outputs_of(run) - {path for fate in run.fates() for path in fate.outputs}
+    assert proved
+    wanted = Rewrite("", Request(operation="cluster", **asked)) if asked else COMPACT
+
+    report = wanted(place, "0s")
+
+    assert (report.outcome, report.groups.adopted) == ("committed", 0)
+    assert proved.isdisjoint(live_files(place) | data_files(place))
+    assert read_sorted(place).equals(before)
+    assert list_runs(store) == []
 
 
 def test_a_group_of_which_a_file_was_rewritten_meanwhile_is_done_anew(place):

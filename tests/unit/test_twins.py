@@ -15,7 +15,9 @@ from lakehand.rows import exchange as exchanges
 from lakehand.rows.exchange import Partitions, open_exchange
 from lakehand.rows.place_set import PlaceSet
 from lakehand.rows.twins import has_turn, with_twins
+from lakehand.runs import Run
 from lakehand.settings import Settings
+from lakehand.storage import open_store
 
 HASHES = st.lists(st.one_of(st.integers(0, 20), st.integers(2**64 - 20, 2**64 - 1)), max_size=60)
 
@@ -84,3 +86,17 @@ def test_a_split_digest_counts_chosen_rows_once_more():
 
         assert split.part.result() == alone.result()
         assert split.result().rows == 10
+
+
+def test_another_attempt_at_a_task_does_not_touch_what_the_first_one_left(tmp_path):
+    first, second = (pa.table({"hash": pa.array([number], pa.uint64())}) for number in (1, 2))
+    run = Run.start(open_store(tmp_path), {})
+    for ledger in (None, run):
+        with open_exchange(ledger, Settings()) as exchange:
+            left = [Partitions(exchange, "a", column="hash", count=1) for _ in range(2)]
+            for partitions, rows in zip(left, (first, second), strict=True):
+                partitions.add(rows)
+            [(_, key, _)] = left[0].close()
+            left[1].close()
+
+            assert list(exchange.get([key])) == [first]

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +37,10 @@ class Exchange(Protocol):
     """A place for tables. Picklable."""
 
     def put(self, name: str, table: pa.Table) -> str:
-        """Leave `table` under a name and return its key."""
+        """Leave `table` and return its key, which begins with a name and is nobody else's.
+
+        Another attempt at the same task may still write, and divide its rows otherwise.
+        """
         ...
 
     def get(self, keys: Iterable[str]) -> Iterator[pa.Table]:
@@ -52,7 +56,7 @@ class _StoreExchange:
     prefix: str
 
     def put(self, name: str, table: pa.Table) -> str:
-        key = f"{self.prefix}{name}.arrow"
+        key = f"{self.prefix}{_unique(name)}.arrow"
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
@@ -72,7 +76,7 @@ class _DirectoryExchange:
     directory: str
 
     def put(self, name: str, table: pa.Table) -> str:
-        path = str(Path(self.directory, f"{name}.arrow"))
+        path = str(Path(self.directory, f"{_unique(name)}.arrow"))
         with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
         return path
@@ -81,6 +85,10 @@ class _DirectoryExchange:
         for key in keys:
             with pa.memory_map(key) as source, pa.ipc.open_file(source) as reader:
                 yield reader.read_all()
+
+
+def _unique(name: str) -> str:
+    return f"{name}-{uuid4().hex}"
 
 
 @contextmanager
