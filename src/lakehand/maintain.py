@@ -8,6 +8,7 @@ files it may have left behind.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import CancelToken, open_runner
@@ -15,6 +16,7 @@ from lakehand.errors import LakehandError
 from lakehand.model.order import order_of
 from lakehand.observe import Progress
 from lakehand.observe.clock import Clock, SystemClock
+from lakehand.rewrite.ahead import start_movers_ahead
 from lakehand.rewrite.batches import Batches
 from lakehand.rewrite.cluster_report import cluster_report
 from lakehand.rewrite.execute import GroupProgress, rewrite_groups
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from lakehand.model.reports import ClusterReport, OperationReport
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe import OnProgress
-    from lakehand.rewrite.prepare import Planned, Work
+    from lakehand.rewrite.prepare import OnSurvey, Planned, Work
     from lakehand.rewrite.report import Done
     from lakehand.settings import Settings
 
@@ -59,7 +61,9 @@ def compact(
     """
     watch = Stopwatch(clock or SystemClock())
     tell = on_progress or _tell_nobody
-    planned = _plan(table, settings, request or Request(), watch, tell, snapshot)
+    on_survey = None if dry_run else partial(start_movers_ahead, spark=spark)
+    tell(Progress(phase="survey", done=0, unit="files"))
+    planned = _plan(table, settings, request or Request(), watch, snapshot, on_survey)
     report = _rewrite(planned, watch, spark=spark, dry_run=dry_run, tell=tell)
     is_asked = planned.settings["update_indices"] and not dry_run
     return _with_indices(table, report) if is_asked else report
@@ -82,7 +86,8 @@ def cluster(
     """
     watch = Stopwatch(clock or SystemClock())
     tell = on_progress or _tell_nobody
-    planned = _plan(table, settings, request, watch, tell, snapshot)
+    tell(Progress(phase="survey", done=0, unit="files"))
+    planned = _plan(table, settings, request, watch, snapshot)
     report = _rewrite(planned, watch, spark=spark, dry_run=dry_run, tell=tell)
     order = order_of(planned.plan.order, planned.plan.curve or "linear")
     before = after = planned.snapshot.files
@@ -98,12 +103,13 @@ def _plan(
     settings: Settings,
     request: Request,
     watch: Stopwatch,
-    tell: OnProgress,
     snapshot: Snapshot | None,
+    on_survey: OnSurvey | None = None,
 ) -> Planned:
-    tell(Progress(phase="survey", done=0, unit="files"))
     with watch.measure("plan"):
-        return make_plan(table, settings, request, clock=watch.clock, snapshot=snapshot)
+        return make_plan(
+            table, settings, request, clock=watch.clock, snapshot=snapshot, on_survey=on_survey
+        )
 
 
 def _rewrite(

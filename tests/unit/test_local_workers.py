@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from lakehand.engine import LocalRunner
-from lakehand.engine.local_worker import end_idle_workers, start_worker_ahead
+from lakehand.engine.local_worker import end_idle_workers, start_workers_ahead
 from support import tasks
 
 ONE_RUN = """
@@ -69,8 +69,8 @@ def test_the_next_run_has_the_worker_of_the_last_one():
 
 
 def test_a_worker_started_ahead_has_loaded_what_its_first_task_needs(new_children):
-    start_worker_ahead("lakehand.prove.digest")
-    start_worker_ahead("lakehand.prove.digest")
+    start_workers_ahead(["lakehand.prove.digest"])
+    start_workers_ahead(["lakehand.prove.digest"])
     [worker] = new_children()
 
     found = run_one(tasks.tell_loaded, module="lakehand.prove.digest")
@@ -80,13 +80,13 @@ def test_a_worker_started_ahead_has_loaded_what_its_first_task_needs(new_childre
 
 
 def test_a_module_that_is_not_there_keeps_no_worker_from_its_task():
-    start_worker_ahead("lakehand.nowhere")
+    start_workers_ahead(["lakehand.nowhere"])
 
     assert run_one()["doubled"] == 2
 
 
 def test_workers_that_wait_end_at_once(new_children):
-    start_worker_ahead("lakehand.rewrite.task")
+    start_workers_ahead(["lakehand.rewrite.task"])
     [worker] = new_children()
     end_idle_workers()
 

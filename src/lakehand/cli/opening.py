@@ -28,10 +28,10 @@ def open_for_rewriting(
     """Open a table whose files may be rewritten; what decodes rows is loaded beside, meanwhile."""
     from lakehand.engine import is_spark_asked_for
     from lakehand.engine.cores import usable_cores
-    from lakehand.engine.local_worker import start_worker_ahead
+    from lakehand.engine.local_worker import start_workers_ahead
     from lakehand.settings import Settings
 
     engine = Settings({name: options.get(name) for name in ("engine", "master", "remote")})
     if not dry_run and usable_cores() > 1 and not is_spark_asked_for(engine):
-        start_worker_ahead("lakehand.rewrite.task")
+        start_workers_ahead(["lakehand.rewrite.task"])
     return open_for_command(table, storage_options)

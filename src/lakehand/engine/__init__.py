@@ -23,6 +23,7 @@ __all__ = [
     "LocalRunner",
     "Runner",
     "TaskOutcome",
+    "choose_engine",
     "is_spark_asked_for",
     "open_runner",
 ]
@@ -37,7 +38,7 @@ def open_runner(settings: Settings, *, read_bytes: int, spark: Any = None) -> Ru
     as it is and never stopped. One that the runner has to start is started for its first tasks and
     closed at the end.
     """
-    engine = _choose(settings, read_bytes=read_bytes, spark=spark)
+    engine = choose_engine(settings, read_bytes=read_bytes, spark=spark)
     where = "on Spark" if engine == "spark" else "in processes of this machine"
     message, size = "Tasks that read %s run %s", format_bytes(read_bytes)
     fields = {"engine": engine, "read_bytes": read_bytes}
@@ -49,7 +50,8 @@ def open_runner(settings: Settings, *, read_bytes: int, spark: Any = None) -> Ru
     return SparkRunner(settings, spark=spark)
 
 
-def _choose(settings: Settings, *, read_bytes: int, spark: Any) -> EngineName:
+def choose_engine(settings: Settings, *, read_bytes: int, spark: Any = None) -> EngineName:
+    """Say where tasks run that read so much."""
     if is_spark_asked_for(settings, spark=spark):
         return "spark"
     is_much = read_bytes > settings["spark_above_bytes"]

@@ -15,11 +15,14 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakehand.engine.worker import FUNCTION, LOAD, PARK, PAYLOAD, TAKE
 
-__all__ = ["LocalWorker", "end_idle_workers", "leave_worker", "start_worker_ahead", "take_worker"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["LocalWorker", "end_idle_workers", "leave_worker", "start_workers_ahead", "take_worker"]
 
 _PROGRAM = "from lakehand.engine import worker; worker.main({})"
 _TERMINATE_SECONDS = 1.0
@@ -50,16 +53,18 @@ def leave_worker(worker: LocalWorker) -> None:
         _idle.append(worker)
 
 
-def start_worker_ahead(module: str) -> None:
-    """Start a worker that loads `module` while its first task is still being prepared.
+def start_workers_ahead(modules: Sequence[str], *, count: int = 1) -> None:
+    """Start workers that load `modules` while their first tasks are still being prepared.
 
-    Where one waits already, it is left at that.
+    Those that wait already are among the `count`.
     """
-    if _idle:
-        return
-    worker = LocalWorker()
-    worker.load(module)
-    leave_worker(worker)
+    with _lock:
+        waiting = sum(worker.is_alive() for worker in _idle)
+    started = [LocalWorker() for _ in range(count - waiting)]
+    for worker in started:
+        for module in modules:
+            worker.load(module)
+        leave_worker(worker)
 
 
 @atexit.register
@@ -116,6 +121,9 @@ class LocalWorker:
     def is_ours(self) -> bool:
         """Whether this process has started it, and not one that it was forked from."""
         return self._owner == os.getpid()
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
 
     def is_like_new(self) -> bool:
         """Say whether a new worker would load the same code."""

@@ -29,7 +29,7 @@ from lakehand.rewrite.ordering import resolve_order
 from lakehand.rewrite.stored_plan import require_current, settings_of_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from lakehand.planning.surveyed import Flags
     from lakehand.runs import Adopted
     from lakehand.settings import Settings
+
+    #: Told of a table, its version, the settings in force, and files.
+    OnSurvey = Callable[[FormatTable, Snapshot, Settings, Sequence[str]], None]
 
 RewriteOperation = Literal["compact", "cluster"]
 
@@ -134,12 +137,17 @@ def make_plan(
     *,
     clock: Clock | None = None,
     snapshot: Snapshot | None = None,
+    on_survey: OnSurvey | None = None,
 ) -> Planned:
-    """Choose what to rewrite in the newest version, which may be given. Writes nothing."""
+    """Choose what to rewrite in the newest version, which may be given. Writes nothing.
+
+    `on_survey` is told which files may be rewritten, before their footers are read.
+    """
     snapshot = snapshot or table.snapshot()
     table.require("rewrite", snapshot)
     if request.plan is None:
-        return _Planner(table, settings, request, clock or SystemClock()).plan(snapshot)
+        planner = _Planner(table, settings, request, clock or SystemClock(), on_survey=on_survey)
+        return planner.plan(snapshot)
     return _take_stored(request.plan, table, settings, request, snapshot)
 
 
@@ -221,6 +229,7 @@ class _Planner:
     clock: Clock
     #: Files that are rewritten already.
     without: Collection[str] = ()
+    on_survey: OnSurvey | None = None
 
     def plan(self, snapshot: Snapshot) -> Planned:
         settings = self.settings.with_properties(snapshot.properties)
@@ -306,6 +315,8 @@ class _Planner:
         exclusions = self._exclusions(snapshot, predicate, keys, settings)
         limit = settings["max_surveyed_files"]
         paths = paths_to_survey(snapshot, keys, policy, limit=limit, exclusions=exclusions)
+        if paths and self.on_survey is not None and not self.request.by:
+            self.on_survey(self.table, snapshot, settings, paths)
         return plan_compaction(
             snapshot,
             keys,
