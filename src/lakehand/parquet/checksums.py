@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import mmap
 from typing import TYPE_CHECKING, NoReturn
-from zlib import crc32
 
 from lakehand.errors import CorruptFileError
+from lakehand.parquet.crc import crc32
 from lakehand.parquet.footer import MAGIC, field
 from lakehand.parquet.thrift import ThriftError, decode
 

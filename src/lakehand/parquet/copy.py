@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self
-from zlib import crc32
 
 from lakehand.parquet.blocks import read_blocks
 from lakehand.parquet.checksums import PageChecker
+from lakehand.parquet.crc import crc32
 from lakehand.parquet.footer import (
     MAGIC,
     FileField,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
-from zlib import crc32
 
 from lakehand.errors import CorruptFileError, ProofError
 from lakehand.model.work import Proof
 from lakehand.parquet.blocks import read_blocks, read_places
+from lakehand.parquet.crc import crc32
 from lakehand.parquet.footer import (
     ChunkField,
     ColumnField,
