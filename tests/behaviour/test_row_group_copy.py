@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakehand.parquet import copy
 from lakehand.parquet.copy import Source, copy_row_groups
 from lakehand.parquet.footer import (
     TRAILER_BYTES,
@@ -38,7 +39,9 @@ def _rows(start: int, count: int) -> pa.Table:
 
 
 @pytest.fixture
-def inputs(tmp_path):
+def inputs(tmp_path, monkeypatch):
+    # What follows the pages is written in many pieces, as it is in large files.
+    monkeypatch.setattr(copy, "_TAIL_PIECE_BYTES", 1_000)
     for number, start in enumerate((0, 4_000, 9_000)):
         pq.write_table(
             _rows(start, 3_000),
@@ -96,7 +99,7 @@ def test_copied_ranges_carry_the_checksum_of_their_bytes(inputs):
     sources = [Source.stored(inputs, key) for key in keys]
     with inputs.open_writer("out.parquet") as sink:
         copied = copy_row_groups(sources, sink, created_by="lakehand", key_values={})
-    for piece in copied.ranges:
+    for piece in (*copied.ranges, copied.tail):
         data = inputs.get_range("out.parquet", start=piece.start, length=piece.length)
         assert crc32(data) == piece.crc
 

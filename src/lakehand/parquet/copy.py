@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from lakehand.storage import Store
 
 
+#: Indexes are small and many; they are written in pieces of this size.
+_TAIL_PIECE_BYTES = 512 * 1024
+
+
 class Sink(Protocol):
     """Where the new file goes."""
 
@@ -134,8 +138,8 @@ class Assembly:
     def finish(self, *, created_by: str, key_values: Mapping[str, str]) -> Copied:
         """Write indexes and footer; at least one source must have been added."""
         assert self._first is not None  # noqa: S101  promised above
-        tail = _SummedSink(self._sink)
-        self._tail.write(tail.write, self._sink.tell)
+        tail = _TailSink(self._sink)
+        self._tail.write(tail.write, tail.tell)
         tail.write(
             _footer_bytes(self._first, self._row_groups, created_by=created_by, pairs=key_values)
         )
@@ -212,21 +216,34 @@ def _moved_row_group(row_group: Struct, moved: Iterator[Struct]) -> Struct:
     return result
 
 
-class _SummedSink:
-    """Sums up what goes through it."""
+class _TailSink:
+    """Puts small pieces together, and sums up what goes through it."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._start = sink.tell()
         self._crc = 0
+        self._pending = bytearray()
 
     def write(self, data: bytes | memoryview) -> None:
-        self._crc = crc32(data, self._crc)
-        self._sink.write(data)
+        self._pending += data
+        if len(self._pending) >= _TAIL_PIECE_BYTES:
+            self._send()
+
+    def tell(self) -> int:
+        return self._sink.tell() + len(self._pending)
 
     def range(self) -> CopiedRange:
+        """Return all that was written; nothing is left to be sent then."""
+        self._send()
         length = self._sink.tell() - self._start
         return CopiedRange(start=self._start, length=length, crc=self._crc)
+
+    def _send(self) -> None:
+        data = bytes(self._pending)
+        self._pending.clear()
+        self._crc = crc32(data, self._crc)
+        self._sink.write(data)
 
 
 def _footer_bytes(

@@ -5,18 +5,15 @@ Field ids are those of parquet.thrift; the constants below name the ones that la
 
 from __future__ import annotations
 
-import gc
 import struct
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakehand.errors import CorruptFileError, RefusedError
+from lakehand.parquet.collector import collector_paused
 from lakehand.parquet.thrift import LIST, STRUCT, Struct, ThriftError, decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from lakehand.storage import Store
 
 MAGIC = b"PAR1"
@@ -169,23 +166,11 @@ def split_footer(tail: bytes) -> bytes:
 def parse_footer(data: bytes, *, path: str, file_bytes: int) -> Footer:
     """Take the bytes of a FileMetaData apart."""
     try:
-        with _collector_paused():
+        with collector_paused():
             meta, _ = decode(data)
     except ThriftError as error:
         raise CorruptFileError(f"the footer of {path} is broken: {error}", path=path) from error
     return Footer(path=path, file_bytes=file_bytes, meta=meta)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Keep the garbage collector from what is no garbage: it would double the time of a footer."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _text(value: bytes | None) -> str | None:

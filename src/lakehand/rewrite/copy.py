@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lakehand.errors import ProofError
 from lakehand.model.work import Group, GroupResult
 from lakehand.observe.steps import Step, reached
+from lakehand.parquet.collector import collector_paused
 from lakehand.prove.evidence import total_proof
 from lakehand.prove.ranges import prove_copied
 from lakehand.rewrite.stopwatch import Stopwatch
@@ -58,7 +59,7 @@ def copy_group(
         stem=stem,
         beside=crumbs.outputs if crumbs else (),
     )
-    with watch.measure("write"), copying as copies:
+    with watch.measure("write"), collector_paused(), copying as copies:
         reached(Step.TASK_WRITTEN)
         with watch.measure("prove"):
             expected = copies.input_rows if expected_rows is None else expected_rows
