@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import lance
-import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -276,21 +275,6 @@ def test_an_empty_table_has_nothing_to_do(tmp_path):
     table = lakehand.open_table(tmp_path / "t")
     assert (table.inspect().file_count, table.to_arrow().num_rows) == (0, 0)
     assert compact_lance(str(tmp_path / "t")).outcome == "nothing_to_do"
-
-
-def test_blob_columns_survive_compaction(tmp_path):
-    path = str(tmp_path / "t")
-    field = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
-    schema = pa.schema([pa.field("id", pa.int64()), field])
-    for number in range(4):
-        rows = pa.table([[number], [bytes([number]) * 100_000]], schema=schema)
-        mode = "append" if number else "create"
-        lance.write_dataset(rows, path, mode=mode, data_storage_version="2.1")
-
-    assert compact_lance(path).proof.kind == "digest"
-
-    blobs = lance.dataset(path).take_blobs("blob", indices=[0, 1, 2, 3])
-    assert [blob.readall() for blob in blobs] == [bytes([n]) * 100_000 for n in range(4)]
 
 
 def test_a_proof_by_counts_compares_what_the_new_files_say(path):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import lance
 import numpy as np
 import pyarrow as pa
+from lance.arrow import bfloat16_array
 
 import lakehand
 from support.compactions import tasks_inline
@@ -51,6 +52,7 @@ def rows_of_every_kind() -> pa.Table:
         "large": pa.array(["x", None, "", "y"], pa.large_string()),
         "flag": pa.array([True, None, False, True]),
         "amount": pa.array([1, 2, None, 3]).cast(pa.decimal128(30, 3)),
+        "brief": bfloat16_array([1.5, -0.0, None, 3.0]),
     }
     return pa.table(columns)
 

@@ -26,7 +26,7 @@ from lakehand.sink.map_keys import holds_maps, repeated_key
 from lakehand.sink.nulls import forbidden_null, is_text, may_forbid_nulls, without_empty_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Hashable
 
     from lakehand.model.head import TableHead
 
@@ -82,8 +82,8 @@ class Conformer:
             for index, column in enumerate(schema)
             if column.name.lower() in divided_by and is_text(column)
         ]
-        self._diffs: dict[pa.Schema, SchemaDiff] = {}
-        self._fittings: dict[pa.Schema, _Fitting] = {}
+        self._diffs: dict[Hashable, SchemaDiff] = {}
+        self._fittings: dict[Hashable, _Fitting] = {}
         self._maps = [index for index, column in enumerate(schema) if holds_maps(column.type)]
         self._guarded = [index for index, column in enumerate(schema) if may_forbid_nulls(column)]
 
@@ -131,11 +131,12 @@ class Conformer:
 
     def diff(self, schema: pa.Schema) -> SchemaDiff:
         """Return how rows of `schema` differ from the table."""
-        if schema not in self._diffs:
-            self._diffs[schema] = diff_schemas(
+        key = _key_of(schema)
+        if key not in self._diffs:
+            self._diffs[key] = diff_schemas(
                 schema, self.schema, filled=self._checker.filled, fixed=self._fixed
             )
-        return self._diffs[schema]
+        return self._diffs[key]
 
     def is_made(self, schema: pa.Schema) -> bool:
         """Say whether batches of `schema` are what `conform` returns."""
@@ -159,9 +160,10 @@ class Conformer:
                 raise self._mismatch([f"column {path!r} holds a map that has a key twice"])
 
     def _fitting(self, schema: pa.Schema) -> _Fitting:
-        if schema not in self._fittings:
-            self._fittings[schema] = self._compare(schema)
-        return self._fittings[schema]
+        key = _key_of(schema)
+        if key not in self._fittings:
+            self._fittings[key] = self._compare(schema)
+        return self._fittings[key]
 
     def _compare(self, schema: pa.Schema) -> _Fitting:
         diff = self.diff(schema)
@@ -252,3 +254,13 @@ def _optional(column: pa.Field) -> pa.Field:
         key = _optional(type_.key_field).with_nullable(False)  # noqa: FBT003  Arrow's own
         type_ = pa.map_(key, _optional(type_.item_field))
     return pa.field(column.name, type_)
+
+
+def _key_of(schema: pa.Schema) -> Hashable:
+    """Return what a schema is looked up by; some types that others define have no hash."""
+    key: Hashable = schema
+    try:
+        hash(key)
+    except TypeError:
+        return str(schema)
+    return key

@@ -79,8 +79,11 @@ def _obstacles_to_writing(schema: pa.Schema, state: LanceState) -> Iterator[tupl
 
 
 def _is_blob(field: pa.Field) -> bool:
+    """Say whether a column is of blobs, or has some within."""
     name = getattr(field.type, "extension_name", "")
-    return name.startswith(_BLOB_TYPE) or _BLOB in (field.metadata or {})
+    if name.startswith(_BLOB_TYPE) or _BLOB in (field.metadata or {}):
+        return True
+    return any(_is_blob(field.type.field(number)) for number in range(field.type.num_fields))
 
 
 def require_deletion(store: Store, snapshot: Snapshot, *, keys: Sequence[str]) -> None:

@@ -14,10 +14,10 @@ from lakehand.formats.lance.commits.create import create_dataset
 from lakehand.formats.lance.commits.marks import keep_marks, newest_marks
 from lakehand.formats.lance.commits.properties import commit_record
 from lakehand.formats.lance.commits.records import drop_records
-from lakehand.formats.lance.connect import load_lance
+from lakehand.formats.lance.connect import load_lance, open_dataset
 from lakehand.formats.lance.files import fragments
 from lakehand.formats.lance.files.clones import drop_old_clones
-from lakehand.formats.lance.files.plain import plain_schema
+from lakehand.formats.lance.files.rows import placed_schema
 from lakehand.formats.lance.log import history
 from lakehand.formats.lance.log.manifests import MANIFESTS, listed_versions
 from lakehand.formats.lance.log.order_marks import order_marks, stored_orders
@@ -195,7 +195,7 @@ class LanceTable(LanceUpkeep):
         require_deletion(self.store, snapshot, keys=keys)
 
     def placed_schema(self, snapshot: Snapshot) -> pa.Schema:
-        return plain_schema(snapshot.schema)
+        return placed_schema(open_dataset(self.store, snapshot.version))
 
     def file_versions(self, snapshot: Snapshot) -> pa.Array:
         """Return the numbers of fragments, which grow as versions do."""

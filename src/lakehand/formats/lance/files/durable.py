@@ -18,7 +18,9 @@ __all__ = ["made_durable"]
 
 def made_durable(store: Store, files: Sequence[StagedFile]) -> tuple[StagedFile, ...]:
     """Return `files` once they would survive a power cut, as objects in a store always do."""
-    paths = [path for file in files if (path := store.local_path(file.path)) is not None]
+    named = [path for file in files if (path := store.local_path(file.path)) is not None]
+    # Long payloads of blobs lie in a directory beside their file, and no manifest names them.
+    paths = [*named, *(path for file in named for path in file.with_suffix("").glob("*"))]
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -25,9 +25,17 @@ _VECTOR = pa.large_binary()
 _INTEGERS = {8: pa.uint8(), 16: pa.uint16(), 32: pa.int32(), 64: pa.int64()}
 
 
-@lru_cache(maxsize=8)
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return the types that `plain_batch` hands out."""
+    try:
+        return _known_schema(schema)
+    except TypeError:
+        # Some of Lance's own types cannot be looked up, as they have no hash.
+        return _known_schema.__wrapped__(schema)
+
+
+@lru_cache(maxsize=8)
+def _known_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([(field.name, _plain_type(field.type)) for field in schema])
 
 

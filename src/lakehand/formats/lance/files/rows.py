@@ -35,6 +35,7 @@ __all__ = [
     "hashed_places",
     "hidden_positions",
     "placed_rows",
+    "placed_schema",
     "read_rows",
 ]
 
@@ -106,6 +107,13 @@ def _selected(
 def digested_schema(dataset: Any) -> pa.Schema:
     """Return the columns of `digested_rows`: all of the table's, and ids that rows keep."""
     return plain_schema(_counting_scanner(dataset, []).projected_schema)
+
+
+def placed_schema(dataset: Any) -> pa.Schema:
+    """Return the types of all columns as `placed_rows` hands them out."""
+    names = dataset.schema.names
+    scanner = dataset.scanner(columns=names, fragments=[], blob_handling=_WITH_PAYLOADS)
+    return plain_schema(scanner.projected_schema)
 
 
 def digested_rows(

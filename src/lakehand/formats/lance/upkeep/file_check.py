@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["check_files", "check_rows"]
 
+#: Without them nobody would look into the files that long ones have of their own.
+_WITH_PAYLOADS = "all_binary"
 _BACKUP = "bring the object back from a backup, or restore an earlier version"
 
 
@@ -72,7 +74,8 @@ def _decode(store: Store, dataset: Any, file: DataFile, known: Mapping[int, Any]
     expected = (file.rows or 0) - file.deleted_rows
     try:
         (fragment,) = find_fragments(dataset, [file], table=store.url, known=known)
-        found = sum(batch.num_rows for batch in fragment.to_batches())
+        scanner = dataset.scanner(fragments=[fragment], blob_handling=_WITH_PAYLOADS)
+        found = sum(batch.num_rows for batch in scanner.to_batches())
     except (CorruptLogError, OSError, ValueError, RuntimeError) as error:
         return Finding(
             name="unreadable_rows",

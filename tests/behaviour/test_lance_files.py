@@ -1,0 +1,125 @@
+"""Lance files of every format, with and without blobs: right rows, or refused by name."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lakehand.errors import RefusedError
+from support.formats import open_here, tasks_inline
+
+BLOB = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+KINDS = {
+    "plain": pa.field("payload", pa.large_binary()),
+    "blobs": pa.field("payload", pa.large_binary(), metadata=BLOB.metadata),
+    "blobs within": pa.field("payload", pa.struct([BLOB])),
+}
+#: Lance's first format has no blobs.
+FILES = [
+    ("legacy", "plain"),
+    *((version, kind) for version in ("2.0", "2.1", "2.2") for kind in KINDS),
+]
+
+
+def rows(kind, numbers):
+    """Return rows whose payloads follow from their numbers: some null, some empty, some long."""
+    lengths = {0: None, 1: 0}
+    sizes = [lengths.get(number % 5, 3_000 * (number % 5)) for number in numbers]
+    payloads = [
+        None if size is None else bytes([number]) * size
+        for number, size in zip(numbers, sizes, strict=True)
+    ]
+    if kind == "blobs within":
+        payloads = [{"blob": payload} for payload in payloads]
+    schema = pa.schema([pa.field("id", pa.int64()), KINDS[kind]])
+    return pa.table([pa.array(numbers), pa.array(payloads, KINDS[kind].type)], schema=schema)
+
+
+@pytest.fixture(params=FILES, ids=lambda files: f"{files[0]}-{files[1]}")
+def files(request):
+    return request.param
+
+
+@pytest.fixture
+def path(tmp_path, files):
+    """Return the place of a table in which each of 40 numbers is twice."""
+    version, kind = files
+    for start in (0, 20, 0, 20):
+        some = rows(kind, range(start, start + 20))
+        lance.write_dataset(some, tmp_path / "t", mode="append", data_storage_version=version)
+    return str(tmp_path / "t")
+
+
+def contents(path):
+    scanner = lance.dataset(path).scanner(blob_handling="all_binary")
+    return sorted(scanner.to_table().to_pylist(), key=repr)
+
+
+def test_files_are_joined_and_rows_go_and_payloads_stay_with_their_rows(path):
+    # Lance's first format reads an empty payload as null.
+    every, table = contents(path)[::2], open_here(path)
+    left = [row for row in every if not 10 <= row["id"] < 15]
+    with tasks_inline():
+        assert table.compact().proof.rows == 80
+        by_key = table.deduplicate(key=["id"], keep="last", dry_run=True)
+        exact = table.deduplicate(exact=True)
+        assert (by_key.duplicates_removed, exact.duplicates_removed) == (40, 40)
+        assert contents(path) == every
+        table.delete(where="id >= 10 AND id < 15")
+        assert contents(path) == left
+
+        assert table.compact().proof.rows == 35
+
+        assert table.verify(deep=True).outcome == "sound"
+        assert table.vacuum(grace=timedelta(0)).errors == ()
+    assert (contents(path), len(lance.dataset(path).get_fragments())) == (left, 1)
+
+
+@pytest.mark.parametrize("verb", ["cluster", "append"])
+def test_what_lance_alone_can_write_is_refused_by_name(path, files, verb):
+    version, kind = files
+    before, table = contents(path), open_here(path)
+    work = {
+        "cluster": lambda: table.cluster(by="id"),
+        "append": lambda: table.append(rows(kind, [77])),
+    }
+    if kind == "plain" and version != "legacy":
+        with tasks_inline():
+            work[verb]()
+        added = rows(kind, [77]).to_pylist() if verb == "append" else []
+        assert contents(path) == sorted(before + added, key=repr)
+        return
+    named = "first format" if version == "legacy" else "payloads of payload are written by Lance"
+    with tasks_inline(), pytest.raises(RefusedError, match=named):
+        work[verb]()
+    assert contents(path) == before
+
+
+def test_a_payload_that_lies_beside_its_file_is_made_durable_and_missed(tmp_path, monkeypatch):
+    """Files of 2.2 have long payloads in files of their own, which no manifest names."""
+    path, schema = tmp_path / "t", pa.schema([pa.field("id", pa.int64()), KINDS["blobs"]])
+    for number in range(4):
+        some = pa.table([[number], [bytes([number]) * 200_000]], schema=schema)
+        lance.write_dataset(some, path, mode="append", data_storage_version="2.2")
+    synced, sync = set(), os.fsync
+
+    def note(descriptor):
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    with tasks_inline():
+        assert open_here(path).compact().proof.kind == "digest"
+    (fragment,) = lance.dataset(path).get_fragments()
+    name = Path(fragment.metadata.files[0].path).stem
+    (payloads,) = (path / "data" / name).iterdir()
+    assert {payloads, payloads.parent, payloads.parent.parent} <= synced
+
+    payloads.unlink()
+
+    assert open_here(path).verify(deep=True).outcome != "sound"
