@@ -10,7 +10,7 @@ import pyarrow.types as pat
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["unsliced"]
+__all__ = ["is_taken_sliced", "unsliced"]
 
 
 def unsliced(rows: pa.Table) -> pa.Table:
@@ -25,6 +25,11 @@ def unsliced(rows: pa.Table) -> pa.Table:
             copied = pa.chunked_array(copies, column.type)
             rows = rows.set_column(position, rows.schema.field(position), copied)
     return rows
+
+
+def is_taken_sliced(schema: pa.Schema) -> bool:
+    """Say whether DuckDB takes any slice of rows with these columns as it is."""
+    return not any(map(_holds_nested_struct, schema.types))
 
 
 def _holds_nested_struct(kind: pa.DataType, *, is_inside: bool = False) -> bool:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakehand.model.work import Digest
 from lakehand.parquet.database import connect
-from lakehand.parquet.unsliced import unsliced
+from lakehand.parquet.unsliced import is_taken_sliced, unsliced
 from lakehand.prove.row_hash import ALGORITHM, ENGINE, LANES, check_engine, digest_query
 
 if TYPE_CHECKING:
@@ -123,11 +123,16 @@ def _kept(
 ) -> Iterator[pa.RecordBatch]:
     """Pass batches on as DuckDB takes them, all of one schema, and keep what they raise."""
     schema: pa.Schema | None = None
+    is_taken = False
     try:
         for batch in batches:
-            schema = schema or batch.schema
+            if schema is None:
+                schema, is_taken = batch.schema, is_taken_sliced(batch.schema)
             _require_equal(batch.schema, schema)
-            yield from unsliced(pa.Table.from_batches([batch])).to_batches()
+            if is_taken:
+                yield batch
+            else:
+                yield from unsliced(pa.Table.from_batches([batch])).to_batches()
     except BaseException as failure:
         failures.append(failure)
         raise

@@ -13,7 +13,8 @@ from lakehand.errors import (
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.lance.connect import translated
 from lakehand.formats.lance.files.appending import NewFragments
-from lakehand.formats.lance.files.copying import may_copy
+from lakehand.formats.lance.files.beside import counted, read_ahead
+from lakehand.formats.lance.files.copying import is_worth_a_look, may_copy
 from lakehand.formats.lance.files.deletions import hide_rows, staged_fragment
 from lakehand.formats.lance.files.durable import made_durable
 from lakehand.formats.lance.files.fragments import DATA_DIRECTORY
@@ -26,7 +27,6 @@ from lakehand.formats.lance.files.rewriting import (
     with_sizes,
 )
 from lakehand.formats.lance.files.rows import (
-    counted,
     digested_rows,
     digested_schema,
     hashed_places,
@@ -269,8 +269,9 @@ class LanceWorker(OpenVersions, Unsupported):
     ) -> None:
         """Count the visible rows of `inputs`, with ids that they keep, in `digester`."""
         _require_any(decoder)
-        with translated(self.store, "to read fragments"):
-            digester.add_all(self._counted(inputs, scratch=limits.scratch_directory))
+        found = self._counted(inputs, scratch=limits.scratch_directory)
+        with translated(self.store, "to read fragments"), read_ahead(found) as rows:
+            digester.add_all(rows)
 
     def digest_staged(
         self,
@@ -284,7 +285,8 @@ class LanceWorker(OpenVersions, Unsupported):
         _require_any(decoder)
         with translated(self.store, "to read new fragments"):
             staged = open_staged(self.store, self._dataset, new_fragments(files))
-            digester.add_all(digested_rows(staged, None))
+            with read_ahead(digested_rows(staged, None)) as rows:
+                digester.add_all(rows)
 
     def can_recode(self) -> bool:
         """Say whether nobody needs to know where rows go that are written into other fragments."""
@@ -292,7 +294,9 @@ class LanceWorker(OpenVersions, Unsupported):
 
     def can_copy(self, inputs: Sequence[DataFile]) -> bool:
         """Say whether Lance can move pages, and nobody needs to know where rows go."""
-        return self.can_recode() and may_copy(self.store, self._dataset, self._replaced(inputs))
+        if not is_worth_a_look(inputs) or not self.can_recode():
+            return False
+        return may_copy(self.store, self._dataset, self._replaced(inputs))
 
     def run_native(
         self,

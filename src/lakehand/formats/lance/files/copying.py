@@ -11,13 +11,22 @@ from lakehand.formats.lance.files.staged import field_numbers
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lakehand.model.work import DataFile
     from lakehand.storage import Store
 
-__all__ = ["may_copy"]
+__all__ = ["is_worth_a_look", "may_copy"]
 
 #: A page of less than either makes scans slower for good, so it is worth being written anew.
 _HEALTHY_BYTES = 4 * 2**20
 _HEALTHY_ROWS = 100_000
+
+
+def is_worth_a_look(inputs: Sequence[DataFile]) -> bool:
+    """Say whether pages may be of a healthy size: one has no more than its fragment."""
+    if any(file.rows is None for file in inputs):
+        return True
+    rows = sum(file.rows or 0 for file in inputs)
+    return _is_enough(rows, sum(file.bytes for file in inputs), len(inputs))
 
 
 def may_copy(store: Store, dataset: Any, fragments: Sequence[Any]) -> bool:
@@ -28,7 +37,7 @@ def may_copy(store: Store, dataset: Any, fragments: Sequence[Any]) -> bool:
     for; and that rows are the same is proved afterwards in any case.
     """
     known = [described(fragment) for fragment in fragments]
-    if not known or not all(map(_is_plain, known)) or not _may_be_healthy(known):
+    if not known or not all(map(_is_plain, known)):
         return False
     layouts = {_layout(fragment) for fragment in known}
     fields = tuple(field_numbers(dataset.lance_schema.fields()))
@@ -49,13 +58,6 @@ def _layout(fragment: Mapping[str, Any]) -> tuple[Any, ...]:
     (file,) = fragment["files"]
     version = file["file_major_version"], file["file_minor_version"]
     return tuple(file["fields"]), tuple(file["column_indices"]), version
-
-
-def _may_be_healthy(fragments: Sequence[Mapping[str, Any]]) -> bool:
-    """Say whether it is worth to look: a page has no more than its file."""
-    rows = sum(fragment["physical_rows"] for fragment in fragments)
-    size = sum(fragment["files"][0]["file_size_bytes"] or 0 for fragment in fragments)
-    return _is_enough(rows, size, len(fragments))
 
 
 def _is_healthy(store: Store, fragments: Sequence[Mapping[str, Any]]) -> bool:

@@ -28,6 +28,7 @@ __all__ = [
     "fragment_keys",
     "fragments_by_number",
     "has_fragments",
+    "known_fragments",
 ]
 
 DATA_DIRECTORY = "data"
@@ -115,8 +116,13 @@ def fragment_keys(files: pa.Table) -> list[str]:
 
 def has_fragments(dataset: Any, inputs: Sequence[DataFile]) -> bool:
     """Say whether a dataset has all fragments of `inputs` as they are."""
+    return known_fragments(dataset, inputs) is not None
+
+
+def known_fragments(dataset: Any, inputs: Sequence[DataFile]) -> list[Any] | None:
+    """Return the fragments of `inputs` in the table's order; None unless all are as they are."""
     known = fragments_by_number(dataset)
-    return all(_is_known(file, known) for file in inputs)
+    return _wanted(inputs, known) if all(_is_known(file, known) for file in inputs) else None
 
 
 def fragments_by_number(dataset: Any) -> dict[int, Any]:
@@ -148,5 +154,9 @@ def find_fragments(
                 table=table,
                 version=dataset.version,
             )
+    return _wanted(inputs, known)
+
+
+def _wanted(inputs: Sequence[DataFile], known: Mapping[int, Any]) -> list[Any]:
     wanted = {file.native["id"] for file in inputs}
     return [fragment for id_, fragment in known.items() if id_ in wanted]

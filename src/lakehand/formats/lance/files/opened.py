@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import ObjectNotFoundError, VersionNotFoundError
 from lakehand.formats.lance.connect import open_dataset
-from lakehand.formats.lance.files.fragments import find_fragments, has_fragments
+from lakehand.formats.lance.files.fragments import (
+    find_fragments,
+    has_fragments,
+    known_fragments,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,23 +56,31 @@ class OpenVersions:
         return self._opened[version]
 
     def _at(self, inputs: Sequence[DataFile]) -> Any:
-        """Return the version that `inputs` are of: this worker's, unless they name another.
+        """Return the version that `inputs` are of, as far as there is one that has them all."""
+        dataset = self._named(inputs)
+        return dataset if has_fragments(dataset, inputs) else open_dataset(self.store)
+
+    def _named(self, inputs: Sequence[DataFile]) -> Any:
+        """Return this worker's version, unless `inputs` name another."""
+        version = max((file.native.get("version", self.version) for file in inputs), default=None)
+        try:
+            return self._open(version or self.version)
+        except VersionNotFoundError as error:
+            raise ObjectNotFoundError(error.message, path=self.store.url) from error
+
+    def _found(self, inputs: Sequence[DataFile]) -> tuple[Any, list[Any]]:
+        """Return the version that `inputs` are of, and their fragments in it.
 
         Files that came since are in the newest one.
         """
-        version = max((file.native.get("version", self.version) for file in inputs), default=None)
-        try:
-            dataset = self._open(version or self.version)
-        except VersionNotFoundError as error:
-            raise ObjectNotFoundError(error.message, path=self.store.url) from error
-        return dataset if has_fragments(dataset, inputs) else open_dataset(self.store)
-
-    def _found(self, inputs: Sequence[DataFile]) -> tuple[Any, list[Any]]:
-        """Return the version that `inputs` are of, and their fragments in it."""
         if self._recent and self._recent[-1][0] is inputs:
             return self._recent[-1][1]
-        dataset = self._at(inputs)
-        found = dataset, find_fragments(dataset, inputs, table=self.store.url)
+        dataset = self._named(inputs)
+        fragments = known_fragments(dataset, inputs)
+        if fragments is None:
+            dataset = open_dataset(self.store)
+            fragments = find_fragments(dataset, inputs, table=self.store.url)
+        found = dataset, fragments
         # A task asks for its inputs several times, and a tuple does not change.
         if isinstance(inputs, tuple):
             self._recent.append((inputs, found))

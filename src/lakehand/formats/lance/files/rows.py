@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from queue import Full, Queue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,13 +22,12 @@ if TYPE_CHECKING:
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.rows import PlacedColumns
-    from lakehand.prove.digest import Digester
     from lakehand.storage import Store
 
 __all__ = [
-    "counted",
     "digested_rows",
     "digested_schema",
+    "gathered",
     "hashed_places",
     "hidden_positions",
     "placed_rows",
@@ -54,9 +50,6 @@ _FEW_ROWS = 512
 _QUERY_BYTES = 16 * 2**20
 #: What is read ahead: memory that is used again at once needs not be cleared anew.
 _BUFFER_BYTES = 32 * 2**20
-#: Batches that were passed on and are not hashed yet.
-_WAITING_BATCHES = 16
-_PATIENCE_SECONDS = 1.0
 #: What a value takes, as a rule.
 _USUAL_BYTES = 8
 
@@ -124,7 +117,7 @@ def digested_rows(
         return
     scanner = _counting_scanner(dataset, fragments, with_row_address=bool(shown))
     found = map(shown.filter, scanner.to_batches()) if shown else scanner.to_batches()
-    for batch in _gathered(found):
+    for batch in gathered(found):
         yield plain_batch(batch)
 
 
@@ -138,7 +131,7 @@ def hashed_places(
     query = placed_lanes_query("SELECT * FROM batch", digested_schema(dataset))
     scanner = _counting_scanner(dataset, fragments, with_row_address=True)
     with connect(threads=1) as connection:
-        for batch in _gathered(scanner.to_batches(), rows=_MOST_ROWS, size=_QUERY_BYTES):
+        for batch in gathered(scanner.to_batches(), rows=_MOST_ROWS, size=_QUERY_BYTES):
             found, positions = places_of(batch.column(ROW_ADDRESS))
             rows = pa.Table.from_batches([plain_batch(batch.drop_columns([ROW_ADDRESS]))])
             rows = rows.append_column(FILE_NUMBER, [number_of[found]])
@@ -155,32 +148,6 @@ def hidden_positions(dataset: Any, fragments: Sequence[Any]) -> list[np.ndarray]
         for fragment in np.unique(found).tolist():
             is_hidden[fragment][positions[found == fragment]] = False
     return [np.flatnonzero(is_hidden[one.fragment_id]) for one in fragments]
-
-
-def counted(batches: Iterable[pa.RecordBatch], digester: Digester) -> Iterator[pa.RecordBatch]:
-    """Pass rows on, and count them in plain types beside whoever takes them."""
-    waiting: Queue[pa.RecordBatch | None] = Queue(maxsize=_WAITING_BATCHES)
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        found = _gathered(iter(waiting.get, None))
-        counting = beside.submit(digester.add_all, map(plain_batch, found))
-        try:
-            for batch in batches:
-                _put(waiting, batch, counting)
-                yield batch
-        finally:
-            _put(waiting, None, counting)
-        counting.result()
-
-
-def _put(
-    waiting: Queue[pa.RecordBatch | None], batch: pa.RecordBatch | None, counting: Future[None]
-) -> None:
-    """Hand a batch over, unless nobody takes any: whoever counts has failed then."""
-    while not counting.done():
-        with suppress(Full):
-            waiting.put(batch, timeout=_PATIENCE_SECONDS)
-            return
-    counting.result()
 
 
 def placed_rows(
@@ -225,13 +192,16 @@ def _placed(batch: pa.RecordBatch, wanted: PlacedColumns, number_of: np.ndarray)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _gathered(
+def gathered(
     batches: Iterable[pa.RecordBatch], *, rows: int = _FEW_ROWS, size: int = _BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
     """Join batches until they have so many rows or bytes: small fragments come one by one."""
     held: list[pa.RecordBatch] = []
     count = held_bytes = 0
     for batch in batches:
+        if not held and batch.num_rows >= rows:
+            yield batch
+            continue
         held.append(batch)
         count += batch.num_rows
         held_bytes += batch.nbytes

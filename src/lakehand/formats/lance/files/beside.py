@@ -1,0 +1,90 @@
+"""Rows that are read, and counted, beside whoever takes them.
+
+Lance decodes only while somebody waits for rows: whoever hashes or encodes some would keep it idle.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from queue import Full, Queue
+from threading import Event
+from typing import TYPE_CHECKING
+
+from lakehand.formats.lance.files.plain import plain_batch
+from lakehand.formats.lance.files.rows import gathered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from lakehand.prove.digest import Digester
+
+__all__ = ["counted", "read_ahead"]
+
+#: Batches that were read and nobody has taken yet: at least one, and room for the end.
+_READ_BATCHES = 4
+#: Batches that were passed on and are not hashed yet.
+_WAITING_BATCHES = 16
+_PATIENCE_SECONDS = 1.0
+
+
+@contextmanager
+def read_ahead(batches: Iterable[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Return the same batches, of which the next ones are read meanwhile; until the block ends."""
+    read: Queue[pa.RecordBatch | None] = Queue(maxsize=_READ_BATCHES)
+    is_over = Event()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="read") as beside:
+        reading = beside.submit(_read, batches, read, is_over)
+        try:
+            yield _taken(read, reading)
+        finally:
+            is_over.set()
+            # Whoever reads may wait for room, and needs it for one more batch and for the end.
+            while not read.empty():
+                read.get_nowait()
+
+
+def _read(
+    batches: Iterable[pa.RecordBatch], read: Queue[pa.RecordBatch | None], is_over: Event
+) -> None:
+    try:
+        for batch in batches:
+            read.put(batch)
+            if is_over.is_set():
+                return
+    finally:
+        read.put(None)
+
+
+def _taken(read: Queue[pa.RecordBatch | None], reading: Future[None]) -> Iterator[pa.RecordBatch]:
+    yield from iter(read.get, None)
+    # What reading has failed with.
+    reading.result()
+
+
+def counted(batches: Iterable[pa.RecordBatch], digester: Digester) -> Iterator[pa.RecordBatch]:
+    """Pass rows on, and count them in plain types beside whoever takes them."""
+    waiting: Queue[pa.RecordBatch | None] = Queue(maxsize=_WAITING_BATCHES)
+    with read_ahead(batches) as read, ThreadPoolExecutor(max_workers=1) as beside:
+        found = gathered(iter(waiting.get, None))
+        counting = beside.submit(digester.add_all, map(plain_batch, found))
+        try:
+            for batch in read:
+                _put(waiting, batch, counting)
+                yield batch
+        finally:
+            _put(waiting, None, counting)
+        counting.result()
+
+
+def _put(
+    waiting: Queue[pa.RecordBatch | None], batch: pa.RecordBatch | None, counting: Future[None]
+) -> None:
+    """Hand a batch over, unless nobody takes any: whoever counts has failed then."""
+    while not counting.done():
+        with suppress(Full):
+            waiting.put(batch, timeout=_PATIENCE_SECONDS)
+            return
+    counting.result()
