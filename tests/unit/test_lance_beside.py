@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from itertools import count
 
 import pyarrow as pa
@@ -82,3 +83,18 @@ def test_whoever_stops_early_leaves_no_thread(is_counted):
             with read_ahead(endless) as rows:
                 next(rows)
     assert threading.active_count() == before
+
+
+def test_of_long_rows_one_batch_is_read_ahead():
+    read = []
+
+    def batches():
+        for number in range(6):
+            read.append(number)
+            yield pa.record_batch({"a": [bytes(9 * 2**20)]})
+
+    with read_ahead(batches()) as rows:
+        for taken, _ in enumerate(rows):
+            time.sleep(0.05)
+            assert len(read) <= taken + 2
+    assert len(read) == 6

@@ -165,10 +165,9 @@ class LanceWorker(OpenVersions, Unsupported):
         rows = self.count_rows(like) + sum(file.deleted_rows for file in like)
         size = sum(file.bytes for file in like)
         rows_a_file = max(1, spec.target_file_bytes * rows // max(1, size))
-        found = self._replaced(like)
         with translated(self.store, "to write fragments"):
             staged = write_fragments(
-                self.store, dataset, batches, found, rows_a_file=rows_a_file, stem=stem
+                self.store, dataset, batches, like, rows_a_file=rows_a_file, stem=stem
             )
         return made_durable(self.store, staged) if spec.is_durable else staged
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,7 +26,11 @@ from lakehand.formats.lance.commits.records import (
 from lakehand.formats.lance.commits.rows import commit_rows
 from lakehand.formats.lance.commits.undoing import put_restored, undo
 from lakehand.formats.lance.connect import load_lance, open_dataset, said
-from lakehand.formats.lance.files.fragments import data_files
+from lakehand.formats.lance.files.fragments import (
+    data_files,
+    find_fragments,
+    fragments_by_number,
+)
 from lakehand.formats.lance.files.rewriting import account_of, tells_places
 from lakehand.formats.lance.log.manifests import listed_versions
 from lakehand.formats.lance.log.snapshot import load_snapshot
@@ -113,7 +118,7 @@ class _Rewrite:
                 table=self._store.url,
                 hint="plan again",
             ) from error
-        failure = _put(dataset, self._left)
+        failure = _put(self._store, dataset, self._left)
         version = _landed(self._store, record)
         if version is None:
             self._give_up_lost(failure)
@@ -185,11 +190,15 @@ class _Rewrite:
         )
 
 
-def _put(dataset: Any, groups: Sequence[Replacement]) -> Exception | None:
+def _put(store: Store, dataset: Any, groups: Sequence[Replacement]) -> Exception | None:
     """Let Lance commit groups, with its indices brought along; return what went wrong."""
     optimize = load_lance().optimize
-    accounts = (account_of(group.adds, version=dataset.version) for group in groups)
-    rewrites = [optimize.RewriteResult.from_json(account) for account in accounts]
+    known = fragments_by_number(dataset)
+    rewrites = []
+    for group in groups:
+        find = partial(find_fragments, dataset, group.removes, table=store.url, known=known)
+        account = account_of(group.adds, version=dataset.version, replaced=find)
+        rewrites.append(optimize.RewriteResult.from_json(account))
     try:
         optimize.Compaction.commit(dataset, rewrites)
     except Exception as error:  # noqa: BLE001  what it means is found out from the table

@@ -12,7 +12,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from lakehand.formats.lance.files.plain import plain_batch
-from lakehand.formats.lance.files.rows import gathered
+from lakehand.formats.lance.files.rows import FEW_ROWS, gathered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,6 +25,9 @@ __all__ = ["counted", "read_ahead"]
 
 #: Batches that were read and nobody has taken yet: at least one, and room for the end.
 _READ_BATCHES = 4
+#: Of batches that are longer one is read ahead: they hold the fewest rows there are in a batch.
+_LONG_BYTES = 8 * 2**20
+_LOOK_SECONDS = 0.005
 #: Batches that were passed on and are not hashed yet.
 _WAITING_BATCHES = 16
 _PATIENCE_SECONDS = 1.0
@@ -54,8 +57,20 @@ def _read(
             read.put(batch)
             if is_over.is_set():
                 return
+            if _is_long(batch):
+                _wait_until_taken(read, is_over)
     finally:
         read.put(None)
+
+
+def _is_long(batch: pa.RecordBatch) -> bool:
+    # Batches of many rows are cut by their bytes, which take a while to be counted.
+    return bool(batch.num_rows <= FEW_ROWS and batch.nbytes > _LONG_BYTES)
+
+
+def _wait_until_taken(read: Queue[pa.RecordBatch | None], is_over: Event) -> None:
+    while not read.empty() and not is_over.wait(_LOOK_SECONDS):
+        pass
 
 
 def _taken(read: Queue[pa.RecordBatch | None], reading: Future[None]) -> Iterator[pa.RecordBatch]:

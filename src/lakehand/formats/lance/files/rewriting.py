@@ -15,7 +15,7 @@ from lakehand.formats.lance.files.fragments import DATA_DIRECTORY, described
 from lakehand.model.work import StagedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lakehand.storage import Store
 
@@ -32,6 +32,7 @@ __all__ = [
 #: A fragment ends by its bytes. Lance counts rows of a fragment with 32 bits.
 _ANY_ROWS = 2**31
 _REWRITE = "rewrite"
+_REPLACED = "original_fragments"
 #: How Lance calls it to move pages. Where it does not find that safe itself, it encodes anew.
 COPYING = "TryBinaryCopy"
 
@@ -94,11 +95,14 @@ def _key(fragment: Mapping[str, Any]) -> str:
     return f"{DATA_DIRECTORY}/{fragment['files'][0]['path']}"
 
 
-def account_of(files: Sequence[StagedFile], *, version: int) -> str:
+def account_of(
+    files: Sequence[StagedFile], *, version: int, replaced: Callable[[], Sequence[Any]]
+) -> str:
     """Return the account of `files`, which are all of one group; of several writings the sum.
 
     `version` is the one that it is committed from, which has the fragments that are replaced as
-    they were read. CorruptFileError if the account does not name exactly these files.
+    they were read; `replaced` finds them there, for accounts of which Lance has not told them.
+    CorruptFileError if the account does not name exactly these files.
     """
     accounts = [json.loads(file.native[_REWRITE]) for file in files if _REWRITE in file.native]
     new = [fragment for account in accounts for fragment in account["new_fragments"]]
@@ -107,6 +111,8 @@ def account_of(files: Sequence[StagedFile], *, version: int) -> str:
         message = f"{len(files)} files were written, and {len(named)} are told of"
         raise CorruptFileError(message, hint="nothing was changed; please report this")
     account = {**accounts[0], "read_version": version}
+    if _REPLACED not in account:
+        account[_REPLACED] = [described(fragment) for fragment in replaced()]
     if len(accounts) == 1:
         return json.dumps(account)
     metrics = {**account["metrics"], "fragments_added": len(new), "files_added": len(new)}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lakehand.storage import Store
 
 __all__ = [
+    "FEW_ROWS",
     "digested_rows",
     "digested_schema",
     "gathered",
@@ -45,7 +46,7 @@ _LEAST_ROWS, _MOST_ROWS = 8, 16 * 1024
 #: Fragments that tell how long rows are.
 _SAMPLE = 16
 #: Batches of fewer rows are joined before they are hashed.
-_FEW_ROWS = 512
+FEW_ROWS = 512
 #: Rows of a query of their own, which takes its time whatever they are.
 _QUERY_BYTES = 16 * 2**20
 #: What is read ahead: memory that is used again at once needs not be cleared anew.
@@ -193,7 +194,7 @@ def _placed(batch: pa.RecordBatch, wanted: PlacedColumns, number_of: np.ndarray)
 
 
 def gathered(
-    batches: Iterable[pa.RecordBatch], *, rows: int = _FEW_ROWS, size: int = _BATCH_BYTES
+    batches: Iterable[pa.RecordBatch], *, rows: int = FEW_ROWS, size: int = _BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
     """Join batches until they have so many rows or bytes: small fragments come one by one."""
     held: list[pa.RecordBatch] = []

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from lakehand.formats.lance.connect import address, load_lance
-from lakehand.formats.lance.files.fragments import DATA_DIRECTORY, described
+from lakehand.formats.lance.files.fragments import DATA_DIRECTORY
 from lakehand.formats.lance.files.rewriting import staged_files
 from lakehand.formats.lance.files.staged import open_empty
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from lakehand.model.work import StagedFile
+    from lakehand.model.work import DataFile, StagedFile
     from lakehand.storage import Store
 
 __all__ = ["FragmentWriter", "write_fragments"]
@@ -28,7 +28,7 @@ def write_fragments(
     store: Store,
     dataset: Any,
     batches: Iterable[pa.RecordBatch],
-    replaced: Sequence[Any],
+    replaced: Sequence[DataFile],
     *,
     rows_a_file: int,
     stem: str,
@@ -40,16 +40,16 @@ def write_fragments(
     return staged_files(_account(dataset, replaced, writer.fragments()))
 
 
-def _account(dataset: Any, replaced: Sequence[Any], new: list[dict[str, Any]]) -> str:
+def _account(dataset: Any, replaced: Sequence[DataFile], new: list[dict[str, Any]]) -> str:
     """Return the account that Lance gives of a task of its own, for rows that moved anywhere.
 
-    Where rows went is left out: there is no index that would have to know.
+    Where rows went is left out: there is no index that would have to know. What is replaced is
+    described at the commit, because every writing of a group would tell it again.
     """
-    old = [described(fragment) for fragment in replaced]
     metrics = {
-        "fragments_removed": len(old),
+        "fragments_removed": len(replaced),
         "fragments_added": len(new),
-        "files_removed": sum(len(fragment["files"]) for fragment in old),
+        "files_removed": sum(len(file.native["files"]) for file in replaced),
         "files_added": len(new),
     }
     return json.dumps(
@@ -57,7 +57,6 @@ def _account(dataset: Any, replaced: Sequence[Any], new: list[dict[str, Any]]) -
             "metrics": metrics,
             "new_fragments": new,
             "read_version": dataset.version,
-            "original_fragments": old,
             "row_addrs": None,
         }
     )
