@@ -80,15 +80,16 @@ class WatchedTask:
 
     def __call__(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         group = group_of(payload)
-        assert group is not None
+        if group is None:
+            return self.task(payload)
         self.board.note("begun", group)
         listen(lambda step: self.board.wait_at_hold(group) if step is Step.TASK_WRITTEN else None)
         try:
             result = self.task(payload)
         finally:
             listen(None)
-        outputs = [file["path"] for file in result["outputs"]]
-        self.board.note("done", group, attempt=result["attempt"], outputs=outputs)
+        outputs = [file["path"] for file in result.get("outputs", result.get("objects"))]
+        self.board.note("done", group, attempt=result.get("attempt"), outputs=outputs)
         return result
 
 
