@@ -123,6 +123,15 @@ def test_columns_of_every_kind_are_deduplicated_deleted_and_appended(tmp_path):
     assert lance.dataset(path).to_table().to_pylist() == [rows.to_pylist()[n] for n in (0, 2, 3)]
 
 
+@pytest.mark.parametrize("name", ["half", "brief", "vector", "nested"])
+def test_values_whose_bits_have_another_order_choose_no_row(tmp_path, name):
+    rows = rows_of_every_kind()
+    lance.write_dataset(rows.append_column("id", pa.array([1, 1, 2, 2])), str(tmp_path / "t"))
+    for wish in ({"key": [name]}, {"key": ["id"], "keep": "latest", "order_by": name}):
+        with pytest.raises(RefusedError, match=f"cannot be told apart by '{name}'"):
+            open_here(str(tmp_path / "t")).deduplicate(**wish)
+
+
 def test_blob_columns_are_not_written_by_lakehand(tmp_path):
     field = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
     rows = pa.table([pa.array([b"x"], pa.large_binary())], schema=pa.schema([field]))

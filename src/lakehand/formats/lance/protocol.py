@@ -27,8 +27,22 @@ __all__ = ["obstacles_to_order", "require", "require_deletion"]
 _LEGACY = "0.1"
 _BLOB = b"lance-encoding:blob"
 _BLOB_TYPE = "lance.blob"
+#: Types of others whose values are equal, and follow each other, as what they are stored as does.
+_AS_STORED = ("arrow.uuid", "arrow.json", "lance.json", _BLOB_TYPE)
+
+
+def _is_strange(kind: pa.DataType) -> bool:
+    return not getattr(kind, "extension_name", _BLOB_TYPE).startswith(_AS_STORED)
+
+
 #: Hashed by their bits, which say nothing of which value is the greater one, or of equal zeros.
-_WITHOUT_ORDER = (pat.is_nested, pat.is_float16, pat.is_decimal256, pat.is_interval)
+_WITHOUT_ORDER = (
+    pat.is_nested,
+    pat.is_float16,
+    pat.is_decimal256,
+    pat.is_interval,
+    _is_strange,
+)
 
 
 def require(store: Store, operation: Operation, snapshot: Snapshot | TableHead) -> None:
