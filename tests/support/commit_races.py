@@ -19,6 +19,7 @@ from lakehand.formats.delta.log.discovery import find_segment
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.model.work import Change, StagedFile
 from lakehand.storage import open_store
+from support.unmeasured import unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +69,7 @@ def _start(uri: str, options: Mapping[str, str], seed: int, commits: int) -> sub
     work = json.dumps({"uri": uri, "options": dict(options), "seed": seed, "commits": commits})
     return subprocess.Popen(
         [sys.executable, "-m", "support.commit_races"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RACE": work},
+        env={**unmeasured(), "PYTHONPATH": os.pathsep.join(sys.path), "RACE": work},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

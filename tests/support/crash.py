@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakehand.observe.steps import Step, listen
-from support.unmeasured import unmeasured
+from support.forks import TIMEOUT_SECONDS, run_forked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 #: Names of the tests that kill a process at a step. `kill_at` fills it when a test is imported.
 KILL_TESTS: dict[Step, list[str]] = defaultdict(list)
-
-_TIMEOUT_SECONDS = 60
 
 
 def kill_at(*steps: Step) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -37,36 +35,35 @@ def kill_at(*steps: Step) -> Callable[[Callable[..., None]], Callable[..., None]
 
 
 def run_and_kill(step: Step, function: Callable[..., Any], *args: Any, occurrence: int = 1) -> None:
-    """Run `function(*args)` in a new process that dies by SIGKILL when it reaches `step`.
+    """Run `function(*args)` in a process of its own that dies by SIGKILL when it reaches `step`.
 
     Fails if the process ends in any other way, so a step that is never reached is noticed.
     `function` is a function of a module; it and `args` are pickled.
     """
-    done = _run(function, args, step=step, occurrence=occurrence)
+    done = run_forked(_run_until, step, occurrence, function, args)
     if done.returncode != -signal.SIGKILL:
-        raise AssertionError(f"not killed at {step} (exit {done.returncode}):\n{done.stderr}")
+        raise AssertionError(f"not killed at {step} (exit {done.returncode}):\n{done.said}")
+
+
+def _run_until(
+    step: Step, occurrence: int, function: Callable[..., Any], args: tuple[Any, ...]
+) -> None:
+    listen(_die_at(step, occurrence))
+    function(*args)
 
 
 def run_to_end(function: Callable[..., Any], *args: Any) -> None:
     """Run `function(*args)` in a new process and fail if it does not succeed."""
-    done = _run(function, args, step=None, occurrence=0)
-    if done.returncode != 0:
-        raise AssertionError(f"failed with exit {done.returncode}:\n{done.stderr}")
-
-
-def _run(
-    function: Callable[..., Any], args: tuple[Any, ...], *, step: Step | None, occurrence: int
-) -> subprocess.CompletedProcess[str]:
-    work = pickle.dumps((function, args, step, occurrence)).hex()
-    environment = os.environ if step is None else unmeasured()
-    return subprocess.run(
-        [sys.executable, "-m", "support.crash", work],
-        env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    done = subprocess.run(
+        [sys.executable, "-m", "support.crash", pickle.dumps((function, args)).hex()],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
-        timeout=_TIMEOUT_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
+    if done.returncode != 0:
+        raise AssertionError(f"failed with exit {done.returncode}:\n{done.stderr}")
 
 
 def _die_at(step: Step, occurrence: int) -> Callable[[Step], None]:
@@ -82,9 +79,7 @@ def _die_at(step: Step, occurrence: int) -> Callable[[Step], None]:
 
 
 def main() -> None:
-    function, args, step, occurrence = pickle.loads(bytes.fromhex(sys.argv[1]))
-    if step is not None:
-        listen(_die_at(step, occurrence))
+    function, args = pickle.loads(bytes.fromhex(sys.argv[1]))
     function(*args)
 
 
