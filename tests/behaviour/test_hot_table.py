@@ -28,7 +28,7 @@ from lakehand.hot import HotTable, HotTier
 from support.hot_tables import SCHEMA, cold_pairs, hot_table, pairs, rows, segments
 
 
-def wait_until(condition, seconds=10.0):
+def wait_until(condition, seconds=60.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never happened"

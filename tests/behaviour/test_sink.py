@@ -220,7 +220,7 @@ def test_at_least_once_commits_rows_that_have_waited_long_enough(place):
         committed = threading.Event()
         sink._opened_context.upkeep.on_commit = lambda _version: committed.set()
         sink.write(batch_of([1]))
-        assert committed.wait(20)
+        assert committed.wait(100)
         assert ids_in(place) == [1]
 
 
@@ -292,7 +292,7 @@ def test_a_commit_that_took_too_long_is_not_rolled_back_once_it_has_landed(place
     commit_files = lakehand.sink.context.commit_files
 
     def slowly(*arguments, **options):
-        assert may_commit.wait(20)
+        assert may_commit.wait(100)
         return commit_files(*arguments, **options)
 
     monkeypatch.setattr("lakehand.sink.context.commit_files", slowly)

@@ -102,7 +102,7 @@ def test_a_sink_that_is_closed_in_haste_stops_what_is_under_way(place, monkeypat
     monkeypatch.setattr("lakehand.due.steps.compact", endless)
     sink = DeltaSink(place, writer_id="w", **ON).open()
     write_epochs(sink, 5)
-    assert begun.wait(20)
+    assert begun.wait(100)
     sink.close(timeout=timedelta(0))
 
     assert ids_in(place) == [1, 2, 3, 4, 5]

@@ -32,7 +32,7 @@ from support.unharmed import (
     staged_files,
 )
 
-_SECONDS = 60
+_SECONDS = 200
 
 
 @pytest.fixture

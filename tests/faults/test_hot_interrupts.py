@@ -51,7 +51,7 @@ def in_time(work, hit=()):
     """Let another thread do some work, which must not wait for ever."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive(), hit
 
 
@@ -223,7 +223,7 @@ def press_when(condition):
 
 
 def wait_until(condition):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 100
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -222,7 +222,7 @@ def test_a_process_killed_at_any_moment_loses_nothing(tmp_path, seconds):
     paths = [str(Path(__file__).parent), *filter(None, sys.path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     with subprocess.Popen([sys.executable, "-c", program], env=environment) as process:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while len(acknowledged(tmp_path)) < 20 and time.monotonic() < deadline:
             time.sleep(0.02)
         time.sleep(seconds)

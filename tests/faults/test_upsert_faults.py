@@ -124,7 +124,7 @@ def test_concurrent_inserts_of_the_same_keys_leave_one_row_a_key(tmp_path, kind)
         writer.stdin.write("go\n")
         writer.stdin.flush()
     for writer in writers:
-        writer.communicate(timeout=60)
+        writer.communicate(timeout=200)
 
     found = contents(path)
     assert Counter(row[0] for row in found) == Counter([*range(20), 100])

@@ -12,7 +12,7 @@ def test_answers_come_in_the_order_of_the_questions():
 
 
 def test_requests_overlap():
-    together = threading.Barrier(3, timeout=10)
+    together = threading.Barrier(3, timeout=60)
     assert len(list(fetch_ahead(range(3), lambda _: together.wait(), window=3))) == 3
 
 

@@ -15,7 +15,8 @@ from lakehand.observe.steps import Step, listen
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_TIMEOUT_SECONDS = 60
+#: Ample, because how long it takes says more about the machine than about the code.
+_TIMEOUT_SECONDS = 200
 
 
 class PausedProcess:

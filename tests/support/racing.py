@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-_TIMEOUT_SECONDS = 60
+#: Ample, because how long it takes says more about the machine than about the code.
+_TIMEOUT_SECONDS = 200
 
 
 def race_for_keys(store: Store, keys: list[str], *, processes: int) -> dict[str, list[int]]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BINARY = Path(__file__).parents[2] / ".cache" / "bin" / "versitygw"
 ACCESS_KEY = "lakehand-tests"
 SECRET_KEY = "a-secret-that-no-message-may-show"
-START_SECONDS = 20
+START_SECONDS = 100
 _PR_SET_PDEATHSIG = 1
 
 
