@@ -20,6 +20,12 @@ CONFIGURATION = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
+    # Most of the processor's time goes into plans and code for a handful of rows. Whole stages stay
+    # compiled: without them Spark reads Parquet with another reader than its users do.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.useIdInClassName": "false",
+    "spark.sql.codegen.cache.maxEntries": "5000",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Without this a null and an absent field look the same.
     "spark.sql.jsonGenerator.ignoreNullFields": "false",
