@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import lance
@@ -11,6 +11,11 @@ import pyarrow as pa
 import pytest
 
 from lakehand.errors import RefusedError
+from lakehand.formats.lance.table import LanceTable
+from lakehand.observe.clock import ManualClock
+from lakehand.retention.vacuum import vacuum
+from lakehand.settings import Settings
+from lakehand.storage import open_store
 from support.formats import open_here, tasks_inline
 
 BLOB = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
@@ -100,13 +105,25 @@ def test_what_lance_alone_can_write_is_refused_by_name(path, files, verb):
     assert contents(path) == before
 
 
-def test_a_payload_that_lies_beside_its_file_is_made_durable_and_missed(tmp_path, monkeypatch):
-    """Files of 2.2 have long payloads in files of their own, which no manifest names."""
+@pytest.fixture
+def long_payloads(tmp_path):
+    """Return a table of files 2.2: long payloads lie beside them, and no manifest names those."""
     path, schema = tmp_path / "t", pa.schema([pa.field("id", pa.int64()), KINDS["blobs"]])
     for number in range(4):
         some = pa.table([[number], [bytes([number]) * 200_000]], schema=schema)
         lance.write_dataset(some, path, mode="append", data_storage_version="2.2")
-    synced, sync = set(), os.fsync
+    return path
+
+
+def payloads_of(path):
+    """Return the one file with the payloads of a table of one fragment."""
+    (fragment,) = lance.dataset(path).get_fragments()
+    (payloads,) = (path / "data" / Path(fragment.metadata.files[0].path).stem).iterdir()
+    return payloads
+
+
+def test_long_payloads_are_made_durable_and_missed(long_payloads, monkeypatch):
+    path, synced, sync = long_payloads, set(), os.fsync
 
     def note(descriptor):
         synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
@@ -115,11 +132,24 @@ def test_a_payload_that_lies_beside_its_file_is_made_durable_and_missed(tmp_path
     monkeypatch.setattr(os, "fsync", note)
     with tasks_inline():
         assert open_here(path).compact().proof.kind == "digest"
-    (fragment,) = lance.dataset(path).get_fragments()
-    name = Path(fragment.metadata.files[0].path).stem
-    (payloads,) = (path / "data" / name).iterdir()
+    payloads = payloads_of(path)
     assert {payloads, payloads.parent, payloads.parent.parent} <= synced
 
     payloads.unlink()
 
     assert open_here(path).verify(deep=True).outcome != "sound"
+
+
+@pytest.mark.parametrize("days", [3, 30])
+def test_vacuum_takes_long_payloads_with_the_files_that_they_belong_to(long_payloads, days):
+    path, before = long_payloads, contents(long_payloads)
+    with tasks_inline():
+        open_here(path).compact()
+    stored = set(path.rglob("*.blob"))
+    clock = ManualClock(datetime.now(UTC) + timedelta(days=days))
+
+    settings = Settings({"grace": "0"}, environment={})
+    vacuum(LanceTable(open_store(path)), settings=settings, clock=clock)
+
+    assert set(path.rglob("*.blob")) == (stored if days == 3 else {payloads_of(path)})
+    assert contents(path) == before

@@ -17,7 +17,7 @@ __all__ = ["DataNames"]
 #: Manifests are deleted like data: a version without its files is none. Writers on local disk that
 #: are killed leave what they had begun: `.tmp` and six letters, or a name with `#` and a number.
 _KNOWN = (
-    r"^((data/[^/]+\.lance|_deletions/[^/]+\.(arrow|bin)"
+    r"^((data/[^/]+\.lance|data/[^/]+/[^/]+\.blob|_deletions/[^/]+\.(arrow|bin)"
     r"|_transactions/[^/]+\.txn|_versions/\d+\.manifest)(#\d+)?"
     r"|data/\.tmp\w{6}|_indices/[^/]+/[^/]+)$"
 )
@@ -39,4 +39,4 @@ class DataNames:
 
     def may_hold_data(self, directory: str) -> bool:
         """Say whether a directory is worth a look."""
-        return directory in _DIRECTORIES or directory.startswith("_indices/")
+        return directory in _DIRECTORIES or directory.startswith(("_indices/", "data/"))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import RefusedError
 from lakehand.formats.lance.connect import open_dataset
+from lakehand.formats.lance.files.fragments import DATA_DIRECTORY
 from lakehand.formats.lance.log.snapshot import version_times
 from lakehand.model.retention import Protection
 
@@ -23,6 +24,8 @@ __all__ = ["RETENTION", "protected_files", "protected_since", "tagged_versions"]
 
 #: Files of writers that have not committed yet are safe for this long from Lance's own cleanup.
 RETENTION = timedelta(days=7)
+#: Since this format of files, long payloads of blobs lie in files beside that of their rows.
+_PAYLOADS_APART = (2, 2)
 _NO_KEYS = pa.chunked_array([], pa.string())
 
 
@@ -40,14 +43,15 @@ def protected_files(
         oldest = min(oldest, max(from_version, min(times)))
     pinned = {*pinned_versions, *tagged_versions(store).values()}
     _require_versions(store, pinned, times)
-    named = open_dataset(store).tracked_files().read_all()
+    dataset = open_dataset(store)
+    named = dataset.tracked_files().read_all()
     in_force = pc.greater_equal(named["version"], oldest)
     chosen = pc.is_in(named["version"], value_set=pa.array(sorted(pinned), pa.int64()))
     return Protection(
         oldest_version=oldest,
         newest_version=max(times),
-        keys=_keys(store, named.filter(in_force)),
-        pinned_keys=_keys(store, named.filter(chosen)),
+        keys=_keys(store, dataset, named.filter(in_force)),
+        pinned_keys=_keys(store, dataset, named.filter(chosen)),
         names=_NO_KEYS,
     )
 
@@ -62,8 +66,8 @@ def protected_since(store: Store, *, version: int) -> Protection:
     return Protection(
         oldest_version=version + 1,
         newest_version=max(dataset.version, version),
-        keys=_keys(store, named.filter(pc.greater(named["version"], version))),
-        pinned_keys=_keys(store, named.filter(chosen)),
+        keys=_keys(store, dataset, named.filter(pc.greater(named["version"], version))),
+        pinned_keys=_keys(store, dataset, named.filter(chosen)),
         names=_NO_KEYS,
     )
 
@@ -86,12 +90,27 @@ def _require_versions(store: Store, wanted: Collection[int], known: Collection[i
         )
 
 
-def _keys(store: Store, named: pa.Table) -> pa.ChunkedArray:
-    """Return the keys of files, with all that lies beside files of an index."""
+def _keys(store: Store, dataset: Any, named: pa.Table) -> pa.ChunkedArray:
+    """Return the keys of files, with all that lies beside files of an index or of rows."""
     is_index = pc.equal(named["type"].cast(pa.string()), "index file")
     of_index = named["path"].filter(is_index).to_pylist()
     directories = sorted({path.rpartition("/")[0] for path in of_index})
+    if tuple(map(int, dataset.data_storage_version.split("."))) >= _PAYLOADS_APART:
+        directories += _payload_directories(store, named["path"])
     beside = [info.key for directory in directories for info in store.list(directory)]
     return pc.unique(pa.chunked_array([*named["path"].chunks, pa.array(beside, pa.string())])).cast(
         pa.string()
     )
+
+
+def _payload_directories(store: Store, paths: pa.ChunkedArray) -> list[str]:
+    """Return where those files have payloads of their own that are named: no manifest names these.
+
+    Lance's own cleanup knows them by their directory, too.
+    """
+    found = [directory.rstrip("/") for directory in store.list_directory(DATA_DIRECTORY)[0]]
+    owners = pa.array([f"{directory}.lance" for directory in found], pa.string())
+    is_named = pc.is_in(owners, value_set=paths.cast(pa.string()).combine_chunks())
+    return [
+        directory for directory, named in zip(found, is_named.to_pylist(), strict=True) if named
+    ]
