@@ -59,13 +59,14 @@ class _Parent:
                 process.stdin.flush()
                 return pickle.load(process.stdout)
             except BaseException:  # the answer would be taken for that of the next request
-                process.kill()
                 self._end()
                 raise
 
     def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
+            # Not by closing its stdin: whoever was forked here meanwhile may hold that, too.
+            process.kill()
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
             process.stdout.close()
