@@ -23,7 +23,7 @@ def tables(oracle, tmp_path_factory):
     root = tmp_path_factory.mktemp("tables")
     made = {}
     for name in ("deletion_vectors", "v2_checkpoint"):
-        RECIPES[name].make(oracle, root / name)
+        RECIPES[name].provide(oracle, root / name)
         made[name] = (root / name, oracle.rows(root / name))
     return made
 

@@ -21,7 +21,7 @@ REFUSED = [table for table in FEATURED_TABLES if table.append_refused is not Non
 
 @pytest.mark.parametrize("featured", ALLOWED, ids=lambda table: table.name)
 def test_appended_rows_are_read_beside_those_that_were_there(oracle, tmp_path, featured):
-    featured.create(oracle, tmp_path / "t")
+    featured.provide(oracle, tmp_path / "t")
     before = oracle.rows(tmp_path / "t")
 
     lakehand.open_table(tmp_path / "t").append(pa.table({"id": [7_777]}))
@@ -33,7 +33,7 @@ def test_appended_rows_are_read_beside_those_that_were_there(oracle, tmp_path, f
 
 @pytest.mark.parametrize("featured", REFUSED, ids=lambda table: table.name)
 def test_appends_are_refused_by_name_where_they_would_break_the_table(oracle, tmp_path, featured):
-    featured.create(oracle, tmp_path / "t")
+    featured.provide(oracle, tmp_path / "t")
     before = oracle.rows(tmp_path / "t")
 
     with pytest.raises(RefusedError, match=featured.append_refused):

@@ -42,7 +42,7 @@ def what_lakehand_says(path):
 @pytest.mark.parametrize("name", RECIPES)
 def test_delta_spark_reads_the_same_table_from_our_checkpoint(oracle, tmp_path, name):
     recipe, table = RECIPES[name], tmp_path / "t"
-    recipe.make(oracle, table)
+    recipe.provide(oracle, table)
     rows = oracle.rows(table, columns=recipe.columns)
     ours, theirs = what_lakehand_says(table), what_delta_spark_says(oracle, table)
 
@@ -56,7 +56,7 @@ def test_delta_spark_reads_the_same_table_from_our_checkpoint(oracle, tmp_path, 
 
 def test_delta_spark_goes_on_from_our_checkpoint_and_we_from_its(oracle, tmp_path):
     table = tmp_path / "t"
-    RECIPES["v2_checkpoint"].make(oracle, table)
+    RECIPES["v2_checkpoint"].provide(oracle, table)
     copy = checkpoint_and_forget(table)
 
     oracle.sql(f"ALTER TABLE delta.`{copy}` SET TBLPROPERTIES (delta.checkpointInterval = 1)")

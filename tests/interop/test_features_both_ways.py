@@ -51,7 +51,7 @@ def make(oracle, originals, tmp_path_factory, tmp_path):
     def get(feature: FeaturedTable) -> Made:
         if feature.name not in originals:
             path = tmp_path_factory.mktemp("featured") / "table"
-            feature.create(oracle, path)
+            feature.provide(oracle, path)
             originals[feature.name] = Made(path, spark_rows(oracle, path))
         original = originals[feature.name]
         shutil.copytree(original.path, tmp_path / "table")

@@ -28,7 +28,7 @@ def tasks_here(monkeypatch):
 @pytest.fixture(params=FEATURES, ids=lambda name: name.replace(" ", "-"))
 def featured(request, oracle, tmp_path):
     [feature] = [one for one in FEATURED_TABLES if one.name == request.param]
-    feature.create(oracle, tmp_path / "table")
+    feature.provide(oracle, tmp_path / "table")
     return feature, tmp_path / "table"
 
 
@@ -91,7 +91,7 @@ def test_delta_spark_reads_and_writes_on_over_refreshed_entries(oracle, featured
 def test_deleted_rows_bound_nothing_and_skip_more(oracle, tmp_path):
     [feature] = [one for one in FEATURED_TABLES if one.name == "deletion vectors"]
     path = tmp_path / "table"
-    feature.create(oracle, path)
+    feature.provide(oracle, path)
     oracle.sql(f"DELETE FROM delta.`{path}` WHERE id > 40")
     left = oracle.rows(path)
     stale = oracle.files_read(path, where="id > 40")
@@ -106,7 +106,7 @@ def test_deleted_rows_bound_nothing_and_skip_more(oracle, tmp_path):
 def test_a_stream_sees_nothing_of_it(oracle, tmp_path):
     [feature] = [one for one in FEATURED_TABLES if one.name == "change feed"]
     path, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
-    feature.create(oracle, path)
+    feature.provide(oracle, path)
     without_statistics(path)
     options = {"skipChangeCommits": "true"}
     assert len(oracle.stream(path, checkpoint, options=options)) > 0

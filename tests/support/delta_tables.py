@@ -22,6 +22,10 @@ class Recipe:
     #: Filters that make readers skip files by statistics and partition values.
     filters: tuple[str, ...] = ("true",)
 
+    def provide(self, oracle: Oracle, path: Path) -> None:
+        """Put a copy of the table at `path`; it is made once a session."""
+        oracle.provide(self.statements, path, lambda made: self.make(oracle, made))
+
     def make(self, oracle: Oracle, path: Path) -> None:
         for statement in self.statements:
             oracle.sql(statement.format(t=f"delta.`{path}`"))

@@ -33,6 +33,10 @@ class FeaturedTable:
     #: Whether lakehand adds rows to it; a reason where it does not.
     append_refused: str | None = None
 
+    def provide(self, oracle: Oracle, path: Path) -> None:
+        """Put a copy of the table at `path`; it is made once a session."""
+        oracle.provide(self.name, path, lambda made: self.create(oracle, made))
+
     def create(self, oracle: Oracle, path: Path) -> None:
         table = f"delta.`{path}`"
         properties = ", ".join(f"'{name}' = '{value}'" for name, value in self.properties.items())

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from support.unmeasured import unmeasured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 START_SECONDS = 240
 ANSWER_SECONDS = 240
@@ -37,6 +38,8 @@ class Oracle:
 
     def __init__(self, scratch: Path) -> None:
         self._log = scratch / "oracle.log"
+        self._tables = scratch / "tables"
+        self._made: dict[Hashable, Path] = {}
         environment = {**unmeasured(), "TZ": "UTC", "PYSPARK_PYTHON": sys.executable}
         server = Path(__file__).with_name("oracle_server.py")
         with self._log.open("wb") as log:
@@ -120,6 +123,15 @@ class Oracle:
             files=files,
             options=dict(options or {}),
         )
+
+    def provide(self, name: Hashable, path: Path, make: Callable[[Path], None]) -> None:
+        """Put a copy of a table at `path`; `make` makes it at the first call with this name."""
+        if name not in self._made:
+            made = self._tables / str(len(self._made))
+            make(made)
+            self._made[name] = made
+        # Times are kept: those of commits are the times of their files.
+        shutil.copytree(self._made[name], path)
 
     def detail(self, path: Path | str) -> dict[str, Any]:
         return json.loads(self._ask("detail", path=str(path))[0])
