@@ -9,9 +9,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.errors import ProofError
+from lakehand.formats.delta.files import staged_footers
 from lakehand.observe.steps import Step, listen
 from lakehand.parquet import relocation
-from lakehand.parquet.footer import MAGIC, FileField, struct_list
+from lakehand.parquet.footer import (
+    MAGIC,
+    ChunkField,
+    FileField,
+    chunks,
+    field,
+    parse_footer,
+    struct_list,
+)
 from lakehand.parquet.thrift import decode, encode
 from support.exact_values import exact, exact_rows
 from support.forced_compactions import compact_here
@@ -195,17 +204,26 @@ def rewritten(mutate, *, keep_markers=True):
     return change
 
 
+@pytest.fixture
+def unsummed(monkeypatch):
+    """No checksum of indexes and footer, as if the encoder itself had written something else."""
+    monkeypatch.setattr(staged_footers, "_has_its_tail", lambda _store, _file: True)
+
+
+@pytest.mark.usefixtures("unsummed")
 @pytest.mark.parametrize("prove", ["digest", "independent"])
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_changed_output_is_caught_and_nothing_committed(path, name, prove):
     assert_caught(path, rewritten(MUTATIONS[name]), prove=prove)
 
 
+@pytest.mark.usefixtures("unsummed")
 @pytest.mark.parametrize("prove", ["digest", "independent"])
 def test_a_lost_calendar_marker_is_caught(path, prove):
     assert_caught(path, rewritten(lambda rows: rows, keep_markers=False), prove=prove)
 
 
+@pytest.mark.usefixtures("unsummed")
 def test_a_changed_calendar_marker_is_caught(path):
     def change(file):
         markers = {"org.apache.spark.version": "3.5.0"}
@@ -214,6 +232,7 @@ def test_a_changed_calendar_marker_is_caught(path):
     assert_caught(path, change)
 
 
+@pytest.mark.usefixtures("unsummed")
 def test_the_same_rows_in_another_file_are_proved(path):
     expected = exact_rows(lakehand_rows(path))
     listen(
@@ -230,6 +249,21 @@ def test_the_same_rows_in_another_file_are_proved(path):
 
     assert (report.outcome, report.files_after) == ("committed", 1)
     assert exact_rows(lakehand_rows(path)) == expected
+
+
+@pytest.mark.parametrize("prove", ["digest", "independent", "counts"])
+@pytest.mark.parametrize("index", [ChunkField.COLUMN_INDEX, ChunkField.OFFSET_INDEX])
+def test_a_damaged_page_index_is_caught_though_no_row_is_read_by_it(path, index, prove):
+    def change(file):
+        data = bytearray(file.read_bytes())
+        length = int.from_bytes(data[-8:-4], "little")
+        footer = parse_footer(bytes(data[-8 - length : -8]), path="", file_bytes=len(data))
+        [first, *_] = chunks(footer.row_groups[0])
+        # Some way into it, where values are.
+        data[field(first, index) + 4] ^= 1
+        file.write_bytes(bytes(data))
+
+    assert_caught(path, change, prove=prove)
 
 
 # Copies

@@ -52,6 +52,8 @@ class StagedFile:
     rows: int
     #: What the format needs to commit the file: partition values, statistics.
     native: Mapping[str, Any] = field(default_factory=dict)
+    #: Where indexes and footer begin, and the checksum of both, if it was taken as they were made.
+    tail: tuple[int, int] | None = None
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:

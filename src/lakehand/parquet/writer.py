@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow.parquet as pq
 
+    from lakehand.parquet.copy import CopiedRange
     from lakehand.storage import Store
 
 __all__ = ["ParquetLayout", "RollingWriter", "WrittenFile"]
@@ -47,6 +48,8 @@ class WrittenFile:
     rows: int
     #: What Arrow's encoder says of each row group; positions are not those in the file.
     row_groups: tuple[pq.RowGroupMetaData, ...]
+    #: Indexes and footer.
+    tail: CopiedRange
 
 
 class RollingWriter:
@@ -293,11 +296,15 @@ class _OpenFile:
         self.rows_in_works -= group.rows
 
     def close(self) -> WrittenFile:
-        self._assembly.finish(created_by=self._created_by, key_values=self._key_values)
+        made = self._assembly.finish(created_by=self._created_by, key_values=self._key_values)
         size = self._sink.tell()
         self._sink.close()
         return WrittenFile(
-            key=self._key, bytes=size, rows=self.rows, row_groups=tuple(self._groups)
+            key=self._key,
+            bytes=size,
+            rows=self.rows,
+            row_groups=tuple(self._groups),
+            tail=made.tail,
         )
 
     def abort(self) -> None:

@@ -251,6 +251,7 @@ class FileSeries:
                     "partitionValues": dict(self._values),
                     "stats": self._statistics[index].finish(file.row_groups),
                 },
+                tail=(file.tail.start, file.tail.crc),
             )
             for index, file in enumerate(files)
         )
