@@ -1,9 +1,10 @@
 """Clustering beside its peers, in one run: how long it takes, and what queries have of it.
 
-12 M rows are put in order along two columns, by lakehand in one task, through a shuffle and along
-Hilbert's curve, by delta-rs and by delta-spark. All take turns, each time on a fresh copy of the
-table. Then ten selective queries are asked of every output, through delta-spark and through DuckDB,
-and all must give the answers of the table before.
+12 M rows are put in order along two columns, by lakehand in one task, by many tasks (which hand
+pieces on in files, or by Spark's shuffle on a cluster) and along Hilbert's curve, by delta-rs and
+by delta-spark. All take turns, each time on a fresh copy of the table. Then ten selective queries
+are asked of every output, through delta-spark and through DuckDB, and all must give the answers of
+the table before.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ COLUMNS = ("l_shipdate", "l_partkey")
 FULL_ROWS, LINEAR_ROWS, FEW_ROWS, FILES = 12_000_000, 10_000_000, 1_000_000, 10
 TARGET_MIB, LEAST_RUNS = 16, 3
 LAKEHAND = ("lakehand-spark", "lakehand-local")
+OURS = (*LAKEHAND, "lakehand-cluster")
 LABELS = {
     "lakehand-spark": "**lakehand** on Spark",
+    "lakehand-cluster": "**lakehand** on two Spark executors",
     "lakehand-local": "**lakehand** without Spark",
     "delta-rs": "delta-rs `z_order`",
     "delta-spark": "delta-spark `ZORDER`",
@@ -57,7 +60,11 @@ class Work:
 
 WORKS = {
     "zorder": Work(title="z-order", contenders=(*LAKEHAND, "delta-rs", "delta-spark")),
-    "shuffle": Work(title="z-order, shuffled", wish={"curve": "zorder", "sort_task_bytes": 0}),
+    "shuffle": Work(
+        title="z-order by many tasks",
+        contenders=OURS,
+        wish={"curve": "zorder", "sort_task_bytes": 0},
+    ),
     "hilbert": Work(title="Hilbert", wish={"curve": "hilbert"}),
     "linear": Work(title="linear, 10 M rows", rows=LINEAR_ROWS, wish={"curve": "linear"}),
     "few": Work(title="z-order, 1 M rows", rows=FEW_ROWS),
@@ -273,7 +280,7 @@ def _label(key: str) -> str:
     if key == "before":
         return "*before*"
     work, contender = key.split()
-    return LABELS[contender] + (f", {WORKS[work].title}" if contender in LAKEHAND else "")
+    return LABELS[contender] + (f", {WORKS[work].title}" if contender in OURS else "")
 
 
 def _line(key: str, result: dict[str, Any], base: float | None) -> str:
@@ -348,7 +355,7 @@ def _about_rows(found: Mapping[str, Any]) -> Iterator[Verdict]:
 
 
 def _ours(results: Mapping[str, Any], work: str) -> Iterator[tuple[str, float]]:
-    for name in LAKEHAND:
+    for name in OURS:
         seconds = median(results.get(_key(work, name), {}), "seconds")
         if seconds is not None:
             yield _key(work, name), seconds

@@ -37,11 +37,14 @@ _FAST_VACUUM = {
 class LakehandOnSpark:
     """`table.compact()` in a warm session, which lakehand starts as it would for a user."""
 
+    #: None: Spark inside the process that asks for it.
+    master: str | None = None
+
     def __init__(self, _scratch: Path) -> None:
         from lakehand.engine.session import open_session
         from lakehand.settings import Settings
 
-        self._spark, _ = open_session(Settings())
+        self._spark, _ = open_session(Settings({"master": self.master}))
 
     def compact(self, order: dict[str, Any]) -> dict[str, Any]:
         from lakehand import open_table
@@ -65,6 +68,12 @@ class LakehandOnSpark:
 
         self._spark.dataSource.register(LakehandSource)
         return _append_with_spark(self._spark, order, form="lakehand")
+
+
+class LakehandOnCluster(LakehandOnSpark):
+    """The same on two executors, processes of one core each, which know only Spark's shuffle."""
+
+    master = "local-cluster[2,1,4096]"
 
 
 def _wish(order: dict[str, Any]) -> dict[str, Any]:
@@ -410,6 +419,7 @@ def _sync(directory: Path) -> None:
 
 CONTENDERS = {
     "lakehand-spark": LakehandOnSpark,
+    "lakehand-cluster": LakehandOnCluster,
     "lakehand-local": LakehandLocal,
     "lakehand-one-core": LakehandOnOneCore,
     "lance": Lance,

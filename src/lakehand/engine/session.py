@@ -22,8 +22,15 @@ _QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-# A machine's own name often resolves to an address that it cannot reach itself on.
-_LOOPBACK = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
+#: The setting for whether Spark compresses what it carries from one stage to the next.
+SHUFFLE_COMPRESSES = "spark.shuffle.compress"
+_ONE_MACHINE = {
+    # A machine's own name often resolves to an address that it cannot reach itself on.
+    "spark.driver.host": "localhost",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # To compress takes longer than to carry what is not.
+    SHUFFLE_COMPRESSES: "false",
+}
 
 
 def open_session(settings: Settings) -> tuple[Any, bool]:
@@ -45,7 +52,7 @@ def open_session(settings: Settings) -> tuple[Any, bool]:
     master = settings["master"] or DEFAULT_MASTER
     _prepare_jvm(master)
     builder = SparkSession.builder.master(master)
-    for name, value in {**_QUIET, **(_LOOPBACK if _is_local(master) else {})}.items():
+    for name, value in {**_QUIET, **(_ONE_MACHINE if _is_local(master) else {})}.items():
         builder = builder.config(name, value)
     return _started(builder), True
 
