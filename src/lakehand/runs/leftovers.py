@@ -44,6 +44,8 @@ def disown(run: Run, paths: Collection[str]) -> None:
     results = [
         result for result in run.results() if any(file.path in paths for file in result.outputs)
     ]
+    # By name at first: one that nobody can read need not stay for that.
+    run.discard(run.key("stems", f"{result.attempt}.json") for result in results)
     run.discard(run.key("stems", f"{stem}.json") for stem in stems_of(run, paths))
     run.discard(run.key("results", group_name(result.group)) for result in results)
 
