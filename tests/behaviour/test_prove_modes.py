@@ -163,7 +163,7 @@ def test_counts_are_taken_from_what_storage_holds(store, monkeypatch):
     def lose_an_output(worker, batches, spec, **options):
         staged = real(worker, batches, spec, **options)
         put(store, staged[0].path, ROWS.slice(3))
-        return staged
+        return (replace(staged[0], tail=None),)
 
     monkeypatch.setattr(DeltaWorker, "write", lose_an_output)
     with pytest.raises(ProofError, match="40 rows were read, but 37 written"):
