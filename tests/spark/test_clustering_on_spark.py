@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakehand.errors import CorruptFileError
 from lakehand.runs import list_runs, sweep
+from lakehand.storage.spool import held_directory
 from support import spark_compactions
 from support.rows import delta_table
 from support.watched_tasks import FIRST_SPLIT, Board
@@ -115,4 +116,13 @@ def test_what_a_killed_process_had_read_or_sorted_is_done_again(
     # Whoever was at work on files before may be so still: those names are known to the next sweep.
     assert len(list_runs(delta_table(place).store)) == (1 if stage == "second stage" else 0)
     assert_clustered_once(place, report, rows=rows)
+    assert_swept_by_the_next(scratch)
+
+
+def assert_swept_by_the_next(scratch):
+    """What a killed process had on disk goes as soon as others work there, a minute later."""
+    for left in scratch.iterdir():
+        os.utime(left, (0, 0))
+    with held_directory(str(scratch), purpose="scan"):
+        pass
     assert list(scratch.iterdir()) == []

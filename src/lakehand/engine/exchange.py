@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.errors import error_from_json
-from lakehand.storage.spool import SpoolFile, spool_directory
+from lakehand.storage.spool import SpoolFile, held_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,7 +129,7 @@ def exchange(
     if isinstance(runner, Exchanging) and runner.is_elsewhere:
         return runner.exchange(split, payloads, join, parts=parts, run=run, cancel=cancel)
     room = room or Room()
-    with spool_directory(room.directory) as spool:
+    with held_directory(room.directory, purpose="exchange") as spool:
         first = _SpoolingSplit(split=split, room=replace(room, directory=spool))
         outcomes = runner.run(first, payloads, run=run, on_result=_ignore, cancel=cancel)
         for outcome in outcomes:

@@ -15,7 +15,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from lakehand.storage.spool import spool_directory
+from lakehand.storage.spool import held_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -97,7 +97,7 @@ def open_exchange(run: Run | None, settings: Settings) -> Iterator[Exchange]:
     if run is not None:
         yield _StoreExchange(store=run.store, prefix=run.key("exchange", ""))
         return
-    with spool_directory(settings["scratch_directory"]) as place:
+    with held_directory(settings["scratch_directory"], purpose="exchange") as place:
         yield _DirectoryExchange(directory=str(Path(place).absolute()))
 
 

@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING, Self
@@ -18,30 +18,33 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["SpoolFile", "spool_directory"]
+__all__ = ["SpoolFile", "held_directory"]
 
-_PREFIX = "lakehand-exchange-"
 #: Of a directory that nobody holds: its maker may be about to.
 _ABANDONED_SECONDS = 60
 
 
 @contextmanager
-def spool_directory(parent: str | None) -> Iterator[str]:
-    """Give a directory for files that other processes read; remove those that killed ones left.
+def held_directory(parent: str | None, *, purpose: str) -> Iterator[str]:
+    """Give a directory for the block; remove those that killed processes left.
 
     Whoever uses a directory holds its lock, which goes with the process.
     """
-    _remove_abandoned(Path(parent or gettempdir()))
+    prefix = f"lakehand-{purpose}-"
+    _remove_abandoned(Path(parent or gettempdir()), prefix)
     # A task that was stopped may still write for a moment: no reason to hide why it was.
     with (
-        TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True) as directory,
-        _locked(Path(directory)),
+        TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True) as directory,
+        ExitStack() as held,
     ):
+        # Where a disk knows no locks, nobody gets one, and so nobody removes anything.
+        with suppress(OSError):
+            held.enter_context(_locked(Path(directory)))
         yield directory
 
 
-def _remove_abandoned(parent: Path) -> None:
-    for directory in parent.glob(f"{_PREFIX}*"):
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    for directory in parent.glob(f"{prefix}*"):
         try:
             is_old = directory.stat().st_mtime < time.time() - _ABANDONED_SECONDS
             if is_old:

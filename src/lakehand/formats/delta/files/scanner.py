@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ from lakehand.parquet.schema_groups import by_schema
 from lakehand.parquet.unsliced import unsliced
 from lakehand.prove.row_hash import digest_query, placed_lanes_query, query_with_lanes
 from lakehand.storage.scratch import local_portions
+from lakehand.storage.spool import held_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,7 +52,7 @@ def open_scanner(
     request: ReadRequest, *, limits: TaskLimits, decoder: Decoder
 ) -> Iterator[Scanner]:
     """Return what reads files as `request` says; NotDecodable where DuckDB gives up on one."""
-    with TemporaryDirectory(prefix="lakehand-scan-", dir=limits.scratch_directory) as scratch:
+    with held_directory(limits.scratch_directory, purpose="scan") as scratch:
         scanner = Scanner(
             request=request, limits=limits, decoder=decoder, scratch=Path(scratch).absolute()
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehand.storage.spool import spool_directory
+from lakehand.storage.spool import held_directory
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_what_killed_processes_left_goes(tmp_path, there):
     left = there("left", is_old=True)
     new = there("new", is_old=False)
 
-    with spool_directory(str(tmp_path)) as mine:
+    with held_directory(str(tmp_path), purpose="exchange") as mine:
         assert not left.exists()
         assert (new / "rows").exists()
         assert Path(mine).is_dir()
@@ -43,9 +43,9 @@ def test_what_another_process_uses_stays(tmp_path, there):
     descriptor = os.open(in_use, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
 
-    with spool_directory(str(tmp_path)) as mine:
+    with held_directory(str(tmp_path), purpose="exchange") as mine:
         os.utime(mine, (0, 0))
-        with spool_directory(str(tmp_path)):
+        with held_directory(str(tmp_path), purpose="exchange"):
             assert (in_use / "rows").exists()
             assert Path(mine).is_dir()
 
