@@ -23,11 +23,14 @@ class CarryingRunner(InlineRunner):
     """Does what a shuffle of Spark does with pieces, in this process."""
 
     is_elsewhere = True
+    is_slow_to_carry = True
     lost = 0
+    carried_bytes = 0
 
     def exchange(self, split, payloads, join, *, parts, run, cancel):
         work = pack_exchange(split, payloads, join, parts=parts)
         rows = [row for index in range(len(payloads)) for row in split_packed(work, index)]
+        self.carried_bytes = sum(row["piece"].nbytes for row in rows)
         del rows[: self.lost]
         random.Random(5).shuffle(rows)
         by_part = {}
@@ -53,12 +56,14 @@ def runner(monkeypatch):
     return runner
 
 
-@pytest.mark.usefixtures("runner")
-def test_rows_whose_pieces_come_in_no_order_are_the_same(place):
+@pytest.mark.parametrize("is_slow", [True, False])
+def test_rows_whose_pieces_come_in_no_order_are_the_same(place, runner, is_slow):
+    runner.is_slow_to_carry = is_slow
     before = read_sorted(place)
 
     report = CLUSTER_BY_MANY_TASKS(place)
 
+    assert runner.carried_bytes
     assert report.methods.sort == report.groups.committed == 2
     assert read_sorted(place).equals(before)
 
