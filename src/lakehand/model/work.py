@@ -57,7 +57,8 @@ class StagedFile:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        return cls(**value)
+        tail = value.get("tail")
+        return cls(**{**value, "tail": tuple(tail) if tail else None})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
