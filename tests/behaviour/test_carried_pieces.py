@@ -23,7 +23,6 @@ class CarryingRunner(InlineRunner):
     """Does what a shuffle of Spark does with pieces, in this process."""
 
     is_elsewhere = True
-    is_slow_to_carry = True
     lost = 0
     carried_bytes = 0
 
@@ -56,9 +55,7 @@ def runner(monkeypatch):
     return runner
 
 
-@pytest.mark.parametrize("is_slow", [True, False])
-def test_rows_whose_pieces_come_in_no_order_are_the_same(place, runner, is_slow):
-    runner.is_slow_to_carry = is_slow
+def test_rows_whose_pieces_come_in_no_order_are_the_same(place, runner):
     before = read_sorted(place)
 
     report = CLUSTER_BY_MANY_TASKS(place)

@@ -35,7 +35,6 @@ __all__ = [
     "Split",
     "exchange",
     "is_near",
-    "is_slow_to_carry",
 ]
 
 #: From a payload to pieces, each behind its part and its place, and to what else there is to say.
@@ -81,11 +80,6 @@ class Exchanging(Protocol):
         """Whether tasks may run on other machines, so that pieces have to be carried."""
         ...
 
-    @property
-    def is_slow_to_carry(self) -> bool:
-        """Whether pieces cross a network, so that it pays to compress them."""
-        ...
-
     def exchange(
         self,
         split: Split,
@@ -101,11 +95,6 @@ class Exchanging(Protocol):
 def is_near(runner: Runner) -> bool:
     """Say whether all tasks of a runner run on this machine, and so find the same files."""
     return not (isinstance(runner, Exchanging) and runner.is_elsewhere)
-
-
-def is_slow_to_carry(runner: Runner) -> bool:
-    """Say whether it pays to compress what a runner carries."""
-    return isinstance(runner, Exchanging) and runner.is_elsewhere and runner.is_slow_to_carry
 
 
 def exchange(

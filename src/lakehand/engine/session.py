@@ -16,21 +16,16 @@ if TYPE_CHECKING:
 #: Plain `local[*]` never tries a task again.
 DEFAULT_MASTER = f"local[*,{TASK_ATTEMPTS}]"
 
-_QUIET = {
+_OWN = {
     "spark.app.name": "lakehand",
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # What tasks hand on is compressed already.
+    "spark.shuffle.compress": "false",
 }
-#: The setting for whether Spark compresses what it carries from one stage to the next.
-SHUFFLE_COMPRESSES = "spark.shuffle.compress"
-_ONE_MACHINE = {
-    # A machine's own name often resolves to an address that it cannot reach itself on.
-    "spark.driver.host": "localhost",
-    "spark.driver.bindAddress": "127.0.0.1",
-    # To compress takes longer than to carry what is not.
-    SHUFFLE_COMPRESSES: "false",
-}
+# A machine's own name often resolves to an address that it cannot reach itself on.
+_LOOPBACK = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 def open_session(settings: Settings) -> tuple[Any, bool]:
@@ -52,7 +47,7 @@ def open_session(settings: Settings) -> tuple[Any, bool]:
     master = settings["master"] or DEFAULT_MASTER
     _prepare_jvm(master)
     builder = SparkSession.builder.master(master)
-    for name, value in {**_QUIET, **(_ONE_MACHINE if _is_local(master) else {})}.items():
+    for name, value in {**_OWN, **(_LOOPBACK if _is_local(master) else {})}.items():
         builder = builder.config(name, value)
     return _started(builder), True
 

@@ -23,7 +23,7 @@ from lakehand.engine.base import (
     group_of,
 )
 from lakehand.engine.cores import CoreShare
-from lakehand.engine.session import SHUFFLE_COMPRESSES, open_session, setting_of
+from lakehand.engine.session import open_session, setting_of
 from lakehand.engine.spark_exchange import (
     change_settings,
     exchange_frame,
@@ -102,11 +102,6 @@ class SparkRunner:
         """Whether tasks may run on other machines: not those of a Spark inside this process."""
         spark = self._session()
         return _is_connect(spark) or _local_master(spark) is None
-
-    @property
-    def is_slow_to_carry(self) -> bool:
-        """Whether Spark's shuffle crosses a network, as far as its own setting tells."""
-        return setting_of(self._session(), SHUFFLE_COMPRESSES, "true") == "true"
 
     def exchange(
         self,

@@ -15,7 +15,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine.exchange import MOST_PIECE_BYTES, Room, exchange, is_near, is_slow_to_carry
+from lakehand.engine.exchange import MOST_PIECE_BYTES, Room, exchange, is_near
 from lakehand.errors import ProofError, error_from_json
 from lakehand.formats.worker import NotDecodable
 from lakehand.model.order import order_of
@@ -70,14 +70,7 @@ def shuffle_group(
     """Write the rows of `group` in its order by many tasks and prove them, as `sort_group` does."""
     for decoding in DECODINGS[task.prove]:
         try:
-            shuffle = _Shuffle.of(
-                task,
-                group,
-                decoding,
-                is_near=is_near(runner),
-                compression="lz4" if is_slow_to_carry(runner) else None,
-            )
-            return shuffle.run(runner, cancel)
+            return _Shuffle.of(task, group, decoding, is_near=is_near(runner)).run(runner, cancel)
         except NotDecodable as reason:
             message = "Group %d is read by another decoder: %s"
             log_event(_logger, logging.INFO, "decoder_changed", message, group.id, reason)
@@ -103,19 +96,9 @@ class _Shuffle:
     #: Whether rows wait in files that all tasks find. Then a piece has the rows of one range, and
     #: is read when that range is sorted. Else it has those of a part, which are fewer to carry.
     is_near: bool
-    #: Of pieces that are carried.
-    compression: str | None
 
     @classmethod
-    def of(
-        cls,
-        task: RewriteTask,
-        group: Group,
-        decoding: Decoding,
-        *,
-        is_near: bool,
-        compression: str | None,
-    ) -> _Shuffle:
+    def of(cls, task: RewriteTask, group: Group, decoding: Decoding, *, is_near: bool) -> _Shuffle:
         order = order_of(group.order, group.curve)
         sample = sample_rows(task.worker, group.inputs, order)
         files = expected_files(group)
@@ -128,7 +111,6 @@ class _Shuffle:
             division=division,
             parts=division.files.joined(_MOST_PARTS),
             is_near=is_near,
-            compression=compression,
         )
 
     def run(self, runner: Runner, cancel: CancelToken) -> GroupResult:
@@ -188,8 +170,7 @@ class _Shuffle:
                     yield int(owners[number]), number, pack_rows(piece, self._known())
             else:
                 for part, piece in arranged.parts(owners):
-                    packed = _pack(piece, compression=self.compression)
-                    yield from ((part, 0, content) for content in packed)
+                    yield from ((part, 0, packed) for packed in _pack(piece))
 
     def _known(self) -> pa.Schema | None:
         """Return the schema of divided rows, if that is all that it takes to read them."""
@@ -289,14 +270,14 @@ def _portions(group: Group) -> Iterator[list[DataFile]]:
     yield portion
 
 
-def _pack(rows: pa.RecordBatch, *, compression: str | None) -> Iterator[pa.Buffer]:
+def _pack(rows: pa.RecordBatch) -> Iterator[pa.Buffer]:
     """Yield rows as bytes that are carried by others, none of them too large for that."""
     if rows.nbytes > MOST_PIECE_BYTES and rows.num_rows > 1:
         middle = rows.num_rows // 2
-        yield from _pack(rows.slice(0, middle), compression=compression)
-        yield from _pack(rows.slice(middle), compression=compression)
+        yield from _pack(rows.slice(0, middle))
+        yield from _pack(rows.slice(middle))
         return
-    yield pack_rows(rows, None, compression=compression)
+    yield pack_rows(rows, None, compression="lz4")
 
 
 def _total(said: Sequence[Mapping[str, Any]], name: str) -> Digest | None:
