@@ -20,12 +20,6 @@ CONFIGURATION = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
-    # Most of the processor's time goes into plans and code for a handful of rows. Whole stages stay
-    # compiled: without them Spark reads Parquet with another reader than its users do.
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.useIdInClassName": "false",
-    "spark.sql.codegen.cache.maxEntries": "5000",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Without this a null and an absent field look the same.
     "spark.sql.jsonGenerator.ignoreNullFields": "false",
@@ -36,6 +30,15 @@ CONFIGURATION = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+#: Most of the processor's time goes into plans and code for a handful of rows. Whole stages stay
+#: compiled: without them Spark reads Parquet with another reader than its users do. Of many rows
+#: this makes Spark slow, so benchmarks do without it.
+_FOR_FEW_ROWS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.useIdInClassName": "false",
+    "spark.sql.codegen.cache.maxEntries": "5000",
+}
 
 
 def start_session(scratch: Path) -> Any:
@@ -44,7 +47,7 @@ def start_session(scratch: Path) -> Any:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").appName("oracle")
-    for name, value in CONFIGURATION.items():
+    for name, value in (CONFIGURATION | _FOR_FEW_ROWS).items():
         builder = builder.config(name, value)
     builder = builder.config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
     spark = builder.config("spark.local.dir", str(scratch / "local")).getOrCreate()
