@@ -153,3 +153,20 @@ def test_vacuum_takes_long_payloads_with_the_files_that_they_belong_to(long_payl
 
     assert set(path.rglob("*.blob")) == (stored if days == 3 else {payloads_of(path)})
     assert contents(path) == before
+
+
+def test_vacuum_leaves_long_payloads_of_a_tagged_version_before_an_overwrite(long_payloads):
+    path, before = long_payloads, contents(long_payloads)
+    lance.dataset(path).tags.create("kept", lance.dataset(path).version)
+    # Versions of one table may have files of different formats.
+    new = pa.table({"id": [9]})
+    lance.write_dataset(new, path, mode="overwrite", data_storage_version="2.0")
+    stored = set(path.rglob("*.blob"))
+    clock = ManualClock(datetime.now(UTC) + timedelta(days=30))
+
+    settings = Settings({"grace": "0"}, environment={})
+    vacuum(LanceTable(open_store(path)), settings=settings, clock=clock)
+
+    assert set(path.rglob("*.blob")) == stored
+    scanner = lance.dataset(path, version="kept").scanner(blob_handling="all_binary")
+    assert sorted(scanner.to_table().to_pylist(), key=repr) == before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,8 +24,6 @@ __all__ = ["RETENTION", "protected_files", "protected_since", "tagged_versions"]
 
 #: Files of writers that have not committed yet are safe for this long from Lance's own cleanup.
 RETENTION = timedelta(days=7)
-#: Since this format of files, long payloads of blobs lie in files beside that of their rows.
-_PAYLOADS_APART = (2, 2)
 _NO_KEYS = pa.chunked_array([], pa.string())
 
 
@@ -43,15 +41,14 @@ def protected_files(
         oldest = min(oldest, max(from_version, min(times)))
     pinned = {*pinned_versions, *tagged_versions(store).values()}
     _require_versions(store, pinned, times)
-    dataset = open_dataset(store)
-    named = dataset.tracked_files().read_all()
+    named = open_dataset(store).tracked_files().read_all()
     in_force = pc.greater_equal(named["version"], oldest)
     chosen = pc.is_in(named["version"], value_set=pa.array(sorted(pinned), pa.int64()))
     return Protection(
         oldest_version=oldest,
         newest_version=max(times),
-        keys=_keys(store, dataset, named.filter(in_force)),
-        pinned_keys=_keys(store, dataset, named.filter(chosen)),
+        keys=_keys(store, named.filter(in_force)),
+        pinned_keys=_keys(store, named.filter(chosen)),
         names=_NO_KEYS,
     )
 
@@ -66,8 +63,8 @@ def protected_since(store: Store, *, version: int) -> Protection:
     return Protection(
         oldest_version=version + 1,
         newest_version=max(dataset.version, version),
-        keys=_keys(store, dataset, named.filter(pc.greater(named["version"], version))),
-        pinned_keys=_keys(store, dataset, named.filter(chosen)),
+        keys=_keys(store, named.filter(pc.greater(named["version"], version))),
+        pinned_keys=_keys(store, named.filter(chosen)),
         names=_NO_KEYS,
     )
 
@@ -90,13 +87,12 @@ def _require_versions(store: Store, wanted: Collection[int], known: Collection[i
         )
 
 
-def _keys(store: Store, dataset: Any, named: pa.Table) -> pa.ChunkedArray:
+def _keys(store: Store, named: pa.Table) -> pa.ChunkedArray:
     """Return the keys of files, with all that lies beside files of an index or of rows."""
     is_index = pc.equal(named["type"].cast(pa.string()), "index file")
     of_index = named["path"].filter(is_index).to_pylist()
     directories = sorted({path.rpartition("/")[0] for path in of_index})
-    if tuple(map(int, dataset.data_storage_version.split("."))) >= _PAYLOADS_APART:
-        directories += _payload_directories(store, named["path"])
+    directories += _payload_directories(store, named["path"])
     beside = [info.key for directory in directories for info in store.list(directory)]
     return pc.unique(pa.chunked_array([*named["path"].chunks, pa.array(beside, pa.string())])).cast(
         pa.string()
@@ -104,9 +100,10 @@ def _keys(store: Store, dataset: Any, named: pa.Table) -> pa.ChunkedArray:
 
 
 def _payload_directories(store: Store, paths: pa.ChunkedArray) -> list[str]:
-    """Return where those files have payloads of their own that are named: no manifest names these.
+    """Return where files that are named have payloads of their own: no manifest names these.
 
-    Lance's own cleanup knows them by their directory, too.
+    Lance's own cleanup knows them by their directory, too. What format the newest version has says
+    nothing: an older one, which is kept, may have another.
     """
     found = [directory.rstrip("/") for directory in store.list_directory(DATA_DIRECTORY)[0]]
     owners = pa.array([f"{directory}.lance" for directory in found], pa.string())
