@@ -23,7 +23,7 @@ from support.compactions import (
     compact_inline,
     open_table,
 )
-from support.crash import run_and_kill, run_to_end
+from support.crash import REWRITE_STEPS, run_and_kill, run_to_end
 from support.pausing import PausedProcess
 from support.small_disk import grow, small_disk, write_noise
 from support.small_tables import make_table, read_sorted
@@ -79,21 +79,6 @@ def assert_job_done(uri, options, delta_rs_options, rows):
     assert read(uri, delta_rs_options).equals(rows)
 
 
-STEPS = (
-    Step.RUN_STARTED,
-    Step.TASK_RESERVED,
-    Step.TASK_WRITTEN,
-    Step.TASK_PROVED,
-    Step.TASK_RECORDED,
-    Step.RUN_COMMITTING,
-    Step.COMMIT_PREPARED,
-    Step.COMMIT_PUT,
-    Step.COMMIT_CONFIRMED,
-    Step.RUN_COMMITTED,
-    Step.RUN_SETTLED,
-    Step.RUN_CLOSED,
-    Step.RUN_CLEANED,
-)
 #: What S3 does otherwise than a disk; all other cases take minutes.
 SHORT = [
     (COMPACT, Step.TASK_RECORDED),
@@ -111,7 +96,7 @@ EVERY_KILL = [
         id=f"{rewrite.name}-{step.value}",
     )
     for rewrite in REWRITES
-    for step in STEPS
+    for step in REWRITE_STEPS
 ]
 
 

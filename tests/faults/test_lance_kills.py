@@ -10,7 +10,7 @@ import pytest
 import lakehand
 from lakehand.observe.steps import Step, listen
 from lakehand.sink import DeltaSink
-from support.crash import kill_at, run_and_kill
+from support.crash import REWRITE_STEPS, kill_at, run_and_kill
 from support.formats import open_here, tasks_inline
 from support.lance_tables import (
     add_indices,
@@ -23,21 +23,6 @@ from support.lance_tables import (
     unknown_files,
 )
 
-STEPS = (
-    Step.RUN_STARTED,
-    Step.TASK_RESERVED,
-    Step.TASK_WRITTEN,
-    Step.TASK_PROVED,
-    Step.TASK_RECORDED,
-    Step.RUN_COMMITTING,
-    Step.COMMIT_PREPARED,
-    Step.COMMIT_PUT,
-    Step.COMMIT_CONFIRMED,
-    Step.RUN_COMMITTED,
-    Step.RUN_SETTLED,
-    Step.RUN_CLOSED,
-    Step.RUN_CLEANED,
-)
 #: From here on the table has the outputs, or may have them as far as the next run can tell.
 IN_DOUBT = {Step.RUN_COMMITTING, Step.COMMIT_PREPARED}
 
@@ -49,7 +34,7 @@ def path(tmp_path):
     return path
 
 
-@kill_at(*STEPS)
+@kill_at(*REWRITE_STEPS)
 def test_a_killed_compaction_harms_nothing_and_is_ended_by_the_next_call(path, step):
     rows, found = rows_of(path), searches(path)
     run_and_kill(step, compact_in_halves, path)
@@ -69,7 +54,7 @@ def plain_path(tmp_path):
     return make_lance(tmp_path / "t")
 
 
-@kill_at(*STEPS)
+@kill_at(*REWRITE_STEPS)
 def test_a_killed_compaction_whose_files_lakehand_writes_harms_nothing(plain_path, step):
     rows = rows_of(plain_path)
     run_and_kill(step, compact_in_halves, plain_path)
@@ -103,7 +88,7 @@ def test_compactions_are_killed_at_every_step_that_they_reach(request, name):
         compact_in_halves(request.getfixturevalue(name))
     finally:
         listen(None)
-    assert seen == {*STEPS}
+    assert seen == {*REWRITE_STEPS}
 
 
 @kill_at(Step.COMMIT_PUT)

@@ -21,6 +21,23 @@ if TYPE_CHECKING:
 #: Names of the tests that kill a process at a step. `kill_at` fills it when a test is imported.
 KILL_TESTS: dict[Step, list[str]] = defaultdict(list)
 
+#: All that a run which rewrites files comes by, in their order.
+REWRITE_STEPS = (
+    Step.RUN_STARTED,
+    Step.TASK_RESERVED,
+    Step.TASK_WRITTEN,
+    Step.TASK_PROVED,
+    Step.TASK_RECORDED,
+    Step.RUN_COMMITTING,
+    Step.COMMIT_PREPARED,
+    Step.COMMIT_PUT,
+    Step.COMMIT_CONFIRMED,
+    Step.RUN_COMMITTED,
+    Step.RUN_SETTLED,
+    Step.RUN_CLOSED,
+    Step.RUN_CLEANED,
+)
+
 
 def kill_at(*steps: Step) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Run a test once for each of `steps`, as its argument `step`, and register it as kill test."""
