@@ -1,33 +1,55 @@
-"""Decimals in half of their bytes while rows are divided, wait and are sorted.
+"""Numbers in as few bytes as they need while rows are divided, wait, travel and are sorted.
 
-Arrow gives each of them 16 bytes, and those of up to 18 digits fit into eight.
+Most columns of numbers have small ones, and what is done to rows there is to move their bytes.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
-__all__ = ["narrowed", "narrowed_schema", "widened"]
+__all__ = ["narrowed", "widened"]
 
 _LONG_DIGITS = 18
+_SIGNED = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+_UNSIGNED = (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
 
 
-def narrowed_schema(schema: pa.Schema) -> pa.Schema:
-    """Return what `narrowed` makes of the columns of `schema`."""
-    fields = [field.with_type(pa.int64()) if _fits(field.type) else field for field in schema]
-    return pa.schema(fields)
+def narrowed(rows: pa.Table) -> pa.Table:
+    """Return decimals and dates as the numbers that they are, and all of these as short as can be.
+
+    How short that is depends on the rows: others of the same table may need more.
+    """
+    columns = [_narrow(_numbers(column)) for column in rows.columns]
+    named = zip(rows.schema, columns, strict=True)
+    schema = pa.schema([field.with_type(column.type) for field, column in named])
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
-def narrowed(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return decimals as the numbers that they are without their point; others as they are."""
-    if not _fits(column.type):
+def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if _is_short(column.type):
+        return pa.chunked_array([_without_point(chunk) for chunk in column.chunks], pa.int64())
+    return column.cast(pa.int32()) if pat.is_date32(column.type) else column
+
+
+def _narrow(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if not pat.is_integer(column.type):
         return column
-    return pa.chunked_array([_narrow(chunk) for chunk in column.chunks], pa.int64())
+    # Of no numbers, all are small.
+    low, high = (found.as_py() or 0 for found in pc.min_max(column).values())
+    kinds = _SIGNED if pat.is_signed_integer(column.type) else _UNSIGNED
+    kind = next(kind for kind in kinds if _holds(kind, low) and _holds(kind, high))
+    return column if kind == column.type else column.cast(kind, safe=False)
 
 
-def _narrow(chunk: pa.Array) -> pa.Array:
+def _holds(kind: pa.DataType, number: int) -> bool:
+    bits: int = kind.bit_width - pat.is_signed_integer(kind)
+    return (number if number >= 0 else ~number).bit_length() <= bits
+
+
+def _without_point(chunk: pa.Array) -> pa.Array:
     numbers = _words(chunk)[:, 0].copy()
     if not chunk.null_count:
         return pa.array(numbers)
@@ -46,22 +68,28 @@ def widened(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return rows that were narrowed as `schema` has them."""
     columns, fields = list(rows.columns), list(rows.schema)
     for position, field in enumerate(schema):
-        if _fits(field.type) and fields[position].type == pa.int64():
+        if pat.is_integer(fields[position].type) and fields[position].type != field.type:
             columns[position] = _widen(columns[position], field.type)
             fields[position] = field
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _widen(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pat.is_date32(kind):
+        return column.cast(pa.int32()).cast(kind)
+    return _with_point(column, kind) if pat.is_decimal128(kind) else column.cast(kind)
+
+
+def _with_point(column: pa.Array, kind: pa.DataType) -> pa.Array:
     numbers = np.from_dlpack(column.fill_null(0) if column.null_count else column)
     content = pa.allocate_buffer(16 * len(column))
     words = np.frombuffer(content, np.int64).reshape(-1, 2)
     words[:, 0] = numbers
-    np.right_shift(numbers, 63, out=words[:, 1])
+    np.right_shift(words[:, 0], 63, out=words[:, 1])
     validity = column.is_valid() if column.null_count else None
     bits = None if validity is None else validity.buffers()[1]
     return pa.Array.from_buffers(kind, len(column), [bits, content])
 
 
-def _fits(kind: pa.DataType) -> bool:
+def _is_short(kind: pa.DataType) -> bool:
     return bool(pat.is_decimal128(kind) and kind.precision <= _LONG_DIGITS)

@@ -17,7 +17,7 @@ def known_schema(schema: pa.Schema) -> pa.Schema | None:
 
 
 def pack_rows(
-    rows: pa.RecordBatch, known: pa.Schema | None, *, compression: str | None = None
+    rows: pa.RecordBatch, known: pa.Schema | None = None, *, compression: str | None = None
 ) -> pa.Buffer:
     """Return rows as Arrow writes them, with their schema unless it is the one that is known."""
     if compression is None and known is not None and rows.schema.equals(known):
@@ -29,7 +29,7 @@ def pack_rows(
     return sink.getvalue()
 
 
-def unpack_rows(content: pa.Buffer, known: pa.Schema | None) -> pa.RecordBatch:
+def unpack_rows(content: pa.Buffer, known: pa.Schema | None = None) -> pa.RecordBatch:
     """Return the rows that were packed under the same known schema."""
     message = pa.ipc.read_message(content)
     if message.type == "record batch":

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pat
 
 from lakehand.parquet.few_texts import without_dictionaries
 from lakehand.rewrite.arrow_memory import give_back
-from lakehand.rewrite.narrow import narrowed, narrowed_schema, widened
+from lakehand.rewrite.narrow import narrowed, widened
 from lakehand.rewrite.number_search import search_numbers
 from lakehand.rewrite.pieces import known_schema, pack_rows, unpack_rows
 from lakehand.storage.prefetch import fetch_ahead
@@ -42,7 +43,6 @@ __all__ = [
     "RangeSpool",
     "arrange",
     "arranged_before",
-    "divided_schema",
     "sorted_rows",
 ]
 
@@ -120,29 +120,24 @@ class Arranged:
                 yield number, self.rows.slice(start, end - start)
 
 
-def divided_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema that rows of `schema` have while they are divided."""
-    return narrowed_schema(schema).append(pa.field(_KEY, pa.uint64()))
-
-
 def arrange(rows: pa.Table, *, sort_keys: SortKeys, ranges: KeyRanges) -> Arranged:
     """Put rows of the same range together."""
     keys = sort_keys.keys(rows)
     numbers = ranges.number(keys)
     by_range = np.argsort(numbers, kind="stable")
-    taken = _take(_narrowed(rows).append_column(_KEY, pa.array(keys)), pa.array(by_range))
+    taken = _take(narrowed(rows.append_column(_KEY, pa.array(keys))), pa.array(by_range))
     return Arranged(rows=taken, bounds=_bounds(numbers[by_range], len(ranges)))
 
 
 def arranged_before(rows: pa.RecordBatch, *, ranges: KeyRanges) -> Arranged:
     """Find the ranges again in rows that were put together by them."""
-    numbers = ranges.number(rows.column(rows.num_columns - 1).to_numpy())
+    numbers = ranges.number(_keys(rows))
     return Arranged(rows=rows, bounds=_bounds(numbers, len(ranges)))
 
 
-def _narrowed(rows: pa.Table) -> pa.Table:
-    columns = [narrowed(column) for column in rows.columns]
-    return pa.Table.from_arrays(columns, schema=narrowed_schema(rows.schema))
+def _keys(rows: pa.RecordBatch | pa.Table) -> Keys:
+    keys: Keys = rows.column(rows.num_columns - 1).to_numpy().astype(np.uint64)
+    return keys
 
 
 def _bounds(numbers: np.ndarray, ranges: int) -> list[int]:
@@ -161,7 +156,7 @@ def _sort_range(
     number, pieces = waiting
     give_back(limits)
     rows = _joined(pieces)
-    keys = rows.column(rows.num_columns - 1).to_numpy()
+    keys = _keys(rows)
     plain = rows.remove_column(rows.num_columns - 1)
     first = int(keys[0])
     if (keys == first).all() and not sort_keys.sorts_within(first):
@@ -170,11 +165,23 @@ def _sort_range(
 
 
 def _joined(pieces: list[pa.RecordBatch]) -> pa.Table:
-    """Return all rows, with plain texts wherever some have them and others have numbers."""
+    """Return all rows, with numbers as wide as the widest of a column.
+
+    Texts are plain wherever some are and others have numbers.
+    """
     if all(piece.schema.equals(pieces[0].schema) for piece in pieces):
         return pa.Table.from_batches(pieces)
-    tables = (pa.Table.from_batches([piece]) for piece in pieces)
-    return pa.concat_tables(without_dictionaries(table) for table in tables)
+    tables = [pa.Table.from_batches([piece]) for piece in pieces]
+    if any(_has_other_texts(piece.schema, pieces[0].schema) for piece in pieces):
+        tables = [without_dictionaries(table) for table in tables]
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _has_other_texts(schema: pa.Schema, other: pa.Schema) -> bool:
+    return any(
+        one != another and (pat.is_dictionary(one) or pat.is_dictionary(another))
+        for one, another in zip(schema.types, other.types, strict=True)
+    )
 
 
 def _take(rows: pa.Table, places: pa.Array) -> pa.RecordBatch:

@@ -27,13 +27,12 @@ from lakehand.prove.evidence import total_digest
 from lakehand.rewrite.apart import write_apart
 from lakehand.rewrite.arrow_memory import frugal_arrow
 from lakehand.rewrite.cuts import Division
-from lakehand.rewrite.pieces import known_schema, pack_rows, unpack_rows
+from lakehand.rewrite.pieces import pack_rows, unpack_rows
 from lakehand.rewrite.proving import DECODINGS, Decoding, check_outputs
 from lakehand.rewrite.ranges import (
     RangeSpool,
     arrange,
     arranged_before,
-    divided_schema,
     sorted_rows,
 )
 from lakehand.rewrite.sampling import sample_rows
@@ -62,6 +61,8 @@ _MOST_PARTS = 512
 _RANGES_A_FILE = 16
 #: The part of a task's disk for pieces that wait; the other one is for copies of remote files.
 _DISK_SHARE = 2
+#: Rows that are compressed to see what is left of them, and how little that must be.
+_TRIED_ROWS, _WORTHWHILE_SHARE = 4096, 0.5
 
 
 def shuffle_group(
@@ -167,14 +168,11 @@ class _Shuffle:
             arranged = arrange(chunk, sort_keys=sort_keys, ranges=ranges)
             if self.is_near:
                 for number, piece in arranged.pieces():
-                    yield int(owners[number]), number, pack_rows(piece, self._known())
+                    yield int(owners[number]), number, pack_rows(piece)
             else:
+                compression = _worthwhile_compression(arranged.rows)
                 for part, piece in arranged.parts(owners):
-                    yield from ((part, 0, packed) for packed in _pack(piece))
-
-    def _known(self) -> pa.Schema | None:
-        """Return the schema of divided rows, if that is all that it takes to read them."""
-        return known_schema(divided_schema(self.task.worker.moved_rows))
+                    yield from ((part, 0, packed) for packed in _pack(piece, compression))
 
     def _read_again(self, inputs: Sequence[DataFile]) -> Digest | None:
         """Digest the rows as the second decoder reads them, where the proof wants that."""
@@ -212,16 +210,16 @@ class _Shuffle:
         self, pieces: Iterator[tuple[int, pa.Buffer]]
     ) -> Iterator[Iterator[tuple[int, list[pa.RecordBatch]]]]:
         """Give the rows of each range together, whatever the order of their pieces is."""
-        known, ranges = self._known(), self.division.ranges
+        ranges = self.division.ranges
         if self.is_near:
             yield (
-                (number, [unpack_rows(piece, known) for _, piece in members])
+                (number, [unpack_rows(piece) for _, piece in members])
                 for number, members in groupby(pieces, key=itemgetter(0))
             )
             return
         with RangeSpool(len(ranges), limits=self.task.granted_limits()) as spool:
             for _, piece in pieces:
-                arranged = arranged_before(unpack_rows(piece, None), ranges=ranges)
+                arranged = arranged_before(unpack_rows(piece), ranges=ranges)
                 for number, rows in arranged.pieces():
                     spool.add(number, rows)
             yield spool.take()
@@ -270,14 +268,21 @@ def _portions(group: Group) -> Iterator[list[DataFile]]:
     yield portion
 
 
-def _pack(rows: pa.RecordBatch) -> Iterator[pa.Buffer]:
+def _worthwhile_compression(rows: pa.RecordBatch) -> str | None:
+    """Return how to compress rows that others carry; None where that takes longer than carrying."""
+    sample = rows.slice(0, _TRIED_ROWS)
+    packed = pack_rows(sample, compression="lz4").size
+    return "lz4" if packed < _WORTHWHILE_SHARE * pack_rows(sample).size else None
+
+
+def _pack(rows: pa.RecordBatch, compression: str | None) -> Iterator[pa.Buffer]:
     """Yield rows as bytes that are carried by others, none of them too large for that."""
     if rows.nbytes > MOST_PIECE_BYTES and rows.num_rows > 1:
         middle = rows.num_rows // 2
-        yield from _pack(rows.slice(0, middle))
-        yield from _pack(rows.slice(middle))
+        yield from _pack(rows.slice(0, middle), compression)
+        yield from _pack(rows.slice(middle), compression)
         return
-    yield pack_rows(rows, None, compression="lz4")
+    yield pack_rows(rows, compression=compression)
 
 
 def _total(said: Sequence[Mapping[str, Any]], name: str) -> Digest | None:
