@@ -24,8 +24,17 @@ _OWN = {
     # What tasks hand on is compressed already.
     "spark.shuffle.compress": "false",
 }
-# A machine's own name often resolves to an address that it cannot reach itself on.
-_LOOPBACK = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
+# Spark hands bytes on and does little else, for a short while: the thorough compiler of Java takes
+# more time for that than it saves. What somebody sets as extraJavaOptions comes behind these.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
+_ON_ONE_MACHINE = {
+    # A machine's own name often resolves to an address that it cannot reach itself on.
+    "spark.driver.host": "localhost",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.defaultJavaOptions": _JAVA_OPTIONS,
+    "spark.executor.defaultJavaOptions": _JAVA_OPTIONS,
+    "spark.python.daemon.module": "lakehand.engine.spark_daemon",
+}
 
 
 def open_session(settings: Settings) -> tuple[Any, bool]:
@@ -47,7 +56,7 @@ def open_session(settings: Settings) -> tuple[Any, bool]:
     master = settings["master"] or DEFAULT_MASTER
     _prepare_jvm(master)
     builder = SparkSession.builder.master(master)
-    for name, value in {**_OWN, **(_LOOPBACK if _is_local(master) else {})}.items():
+    for name, value in {**_OWN, **(_ON_ONE_MACHINE if _is_local(master) else {})}.items():
         builder = builder.config(name, value)
     return _started(builder), True
 
