@@ -60,6 +60,16 @@ def test_a_task_that_runs_alone_gets_the_cores_that_would_lie_idle(host, kind):
     assert {outcome.result["cores"] for outcome in crowded} == {1}
 
 
+@pytest.mark.only_on("spark", "cluster")
+def test_spark_of_our_own_on_one_machine_is_quick_to_start_workers_and_compiles_little(host):
+    (outcome,) = host.call(scenarios.run_tasks, tasks.tell_loaded, [{"module": "duckdb"}])
+
+    daemon, java = psutil.Process(outcome.result["pid"]).parents()[:2]
+    assert outcome.result["is_loaded"]
+    assert "lakehand.engine.spark_daemon" in daemon.cmdline()
+    assert "-XX:TieredStopAtLevel=1" in java.cmdline()
+
+
 def test_a_typed_failure_is_returned_at_once_and_the_others_go_on(host):
     outcomes = host.call(scenarios.run_tasks, tasks.refuse_odd_numbers, numbers(3))
 
@@ -181,9 +191,8 @@ def test_an_executor_with_another_lakehand_is_named_with_the_remedy(tmp_path):
     package.mkdir(parents=True)
     fresh = {"spark.python.worker.reuse": "false"}
     lib = str(package.parent)
-    with RunnerHost(
-        {"master": "local[1]"}, folder=tmp_path, session=fresh, worker_path=lib
-    ) as host:
+    with RunnerHost({"engine": "spark"}, folder=tmp_path, session=fresh, worker_path=lib) as host:
+        host.call(scenarios.open_a_session_as_users_do, seconds=240)
         for source, found in (("__version__ = '0.0.9'", "0.0.9"), ("raise ImportError", "none")):
             (package / "__init__.py").write_text(source)
 
@@ -191,6 +200,18 @@ def test_an_executor_with_another_lakehand_is_named_with_the_remedy(tmp_path):
                 host.call(scenarios.run_tasks, tasks.double, numbers(1), seconds=240)
 
             assert "install lakehand==" in caught.value.hint
+
+
+def test_a_python_without_our_lakehand_is_named_where_the_session_is_ours(tmp_path):
+    package = tmp_path / "lib" / "lakehand"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    lib = str(package.parent)
+    with RunnerHost({"master": "local[1]"}, folder=tmp_path, worker_path=lib) as host:
+        with pytest.raises(WorkerMismatchError, match=r"lacks lakehand\.engine") as caught:
+            host.call(scenarios.run_tasks, tasks.double, numbers(1), seconds=240)
+
+        assert "install lakehand==" in caught.value.hint
 
 
 def test_a_driver_that_is_killed_leaves_no_worker_behind(tmp_path):

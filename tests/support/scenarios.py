@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import sys
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import CancelToken, Runner, TaskOutcome
+from lakehand.engine.java import find_java
 from lakehand.errors import CancelledError, EngineError
 from lakehand.runs import Run
 from lakehand.settings import Settings
@@ -116,6 +119,14 @@ def explain_secret_work(runner: Any, secret: str) -> tuple[str, bytes, int]:
     work = pack_work(function, payloads, attempts_by_spark=3)
     shipped = cloudpickle.dumps(shipped_function(work, versions=versions()))
     return printed.getvalue(), shipped, job.outcomes[0]["result"]["length"]
+
+
+def open_a_session_as_users_do(_runner: Any) -> None:
+    """Start Spark without what lakehand sets; the runner finds the session, as it is active."""
+    from pyspark.sql import SparkSession
+
+    os.environ |= {"JAVA_HOME": str(find_java()), "PYSPARK_PYTHON": sys.executable}
+    SparkSession.builder.master("local[1]").getOrCreate()
 
 
 def use_a_session_of_the_user(runner: Any) -> tuple[int, int]:
