@@ -177,7 +177,8 @@ def _carry_out(planned: Planned, watch: Stopwatch, *, spark: Any, tell: OnProgre
     try:
         with Heartbeat(run, interval=interval, on_stop=cancel.cancel):
             work = take_over(planned, run)
-            with open_runner(work.settings, read_bytes=work.read_bytes, spark=spark) as runner:
+            sizes = {"read_bytes": work.read_bytes, "moved_bytes": work.moved_bytes}
+            with open_runner(work.settings, **sizes, spark=spark) as runner:
                 batches = Batches(work, run, watch, ran_on=runner.engine, tell=tell)
                 _rewrite_and_commit(work, run, runner, batches, cancel=cancel, tell=tell)
     finally:

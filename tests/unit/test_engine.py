@@ -108,6 +108,16 @@ def test_for_little_work_spark_is_only_used_if_somebody_asks_for_it(asked, size,
         assert type(runner) is kind
 
 
+@pytest.mark.parametrize(
+    ("read", "moved", "kind"),
+    [(0, 175, LocalRunner), (0, 176, SparkRunner), (10, 15, LocalRunner), (10, 16, SparkRunner)],
+)
+def test_spark_is_started_later_for_bytes_that_are_moved_as_they_are(read, moved, kind):
+    settings = Settings({"spark_above_bytes": 10}, environment={})
+    with open_runner(settings, read_bytes=read, moved_bytes=moved) as runner:
+        assert type(runner) is kind
+
+
 @pytest.mark.parametrize("engine", ["auto", "local"])
 def test_a_session_passed_in_runs_little_work_too(engine):
     settings = Settings({"engine": engine}, environment={})

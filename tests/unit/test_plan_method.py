@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from lakehand.model.work import DataFile, Group
 from lakehand.planning.copy_rule import CopyRule
 from lakehand.planning.group_facts import GroupFacts
 from lakehand.planning.method import choose_method
@@ -26,6 +27,18 @@ HEALTHY = GroupFacts(
 
 def test_healthy_row_groups_of_one_kind_are_copied():
     assert choose_method(HEALTHY).method == "copy"
+
+
+def test_a_copy_moves_all_bytes_but_those_of_files_that_it_recodes_first():
+    sizes = {f"{size}": size for size in (100, 20, 3)}
+    inputs = tuple(DataFile(path=path, bytes=size, rows=1) for path, size in sizes.items())
+
+    moved = [
+        Group(id=0, inputs=inputs, method=method, recoded=recoded).moved_bytes
+        for method, recoded in (("copy", ()), ("copy", (1, 2)), ("recode", ()), ("sort", ()))
+    ]
+
+    assert moved == [123, 100, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,13 @@ class Group:
     def input_bytes(self) -> int:
         return sum(file.bytes for file in self.inputs)
 
+    @property
+    def moved_bytes(self) -> int:
+        """Those that a copy moves as they are."""
+        if self.method != "copy":
+            return 0
+        return self.input_bytes - sum(self.inputs[number].bytes for number in self.recoded)
+
     def to_json(self) -> dict[str, Any]:
         # A group may have thousands of inputs, and `asdict` takes its time over each.
         named = {name: getattr(self, name) for name in self.__slots__}

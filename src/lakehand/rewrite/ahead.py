@@ -36,10 +36,12 @@ def start_movers_ahead(
     As many as the large ones among these files may become new ones, and none where their tasks
     might run on Spark, or where nothing is gained because there is one core for all.
     """
-    engine = choose_engine(settings, read_bytes=snapshot.total_bytes, spark=spark)
+    large = _large_bytes(snapshot, paths)
+    small = snapshot.total_bytes - large
+    engine = choose_engine(settings, read_bytes=small, moved_bytes=large, spark=spark)
     if engine != "local" or usable_cores() == 1 or not table.capabilities.copies_bytes:
         return
-    count = round(_large_bytes(snapshot, paths) / settings["target_file_bytes"])
+    count = round(large / settings["target_file_bytes"])
     if count:
         copier = table.worker(snapshot).copier()
         modules = ("lakehand.rewrite.group_task", type(copier).__module__)

@@ -127,7 +127,13 @@ class Work:
 
     @property
     def read_bytes(self) -> int:
-        return sum(group.input_bytes for group in self.groups)
+        """What tasks decode."""
+        return sum(group.input_bytes for group in self.groups) - self.moved_bytes
+
+    @property
+    def moved_bytes(self) -> int:
+        """What they move as it is."""
+        return sum(group.moved_bytes for group in self.groups)
 
 
 def make_plan(

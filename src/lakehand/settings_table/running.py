@@ -101,7 +101,8 @@ RUNNING: tuple[Setting, ...] = (
         parse=parse_bytes,
         default=_GIB,
         help="Spark is started by itself for work that reads more than this; up to it, processes"
-        " of this machine do the work, unless Spark was asked for.",
+        " of this machine do the work, unless Spark was asked for. Bytes that a copy moves as they"
+        " are count a sixteenth.",
         minimum=0,
     ),
     Setting(
