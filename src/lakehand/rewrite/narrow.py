@@ -17,31 +17,25 @@ _SIGNED = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _UNSIGNED = (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
 
 
-def narrowed(rows: pa.Table) -> pa.Table:
+def narrowed(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return decimals and dates as the numbers that they are, and all of these as short as can be.
 
     How short that is depends on the rows: others of the same table may need more.
     """
-    columns = [_narrow(_numbers(column)) for column in rows.columns]
-    named = zip(rows.schema, columns, strict=True)
-    schema = pa.schema([field.with_type(column.type) for field, column in named])
-    return pa.Table.from_arrays(columns, schema=schema)
+    numbers = _numbers(column)
+    if not pat.is_integer(numbers.type):
+        return numbers
+    # Of no numbers, all are small.
+    low, high = (found.as_py() or 0 for found in pc.min_max(numbers).values())
+    kinds = _SIGNED if pat.is_signed_integer(numbers.type) else _UNSIGNED
+    kind = next(kind for kind in kinds if _holds(kind, low) and _holds(kind, high))
+    return numbers if kind == numbers.type else numbers.cast(kind, safe=False)
 
 
 def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if _is_short(column.type):
         return pa.chunked_array([_without_point(chunk) for chunk in column.chunks], pa.int64())
     return column.cast(pa.int32()) if pat.is_date32(column.type) else column
-
-
-def _narrow(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if not pat.is_integer(column.type):
-        return column
-    # Of no numbers, all are small.
-    low, high = (found.as_py() or 0 for found in pc.min_max(column).values())
-    kinds = _SIGNED if pat.is_signed_integer(column.type) else _UNSIGNED
-    kind = next(kind for kind in kinds if _holds(kind, low) and _holds(kind, high))
-    return column if kind == column.type else column.cast(kind, safe=False)
 
 
 def _holds(kind: pa.DataType, number: int) -> bool:
@@ -64,17 +58,10 @@ def _words(chunk: pa.Array) -> np.ndarray:
     return words[chunk.offset : chunk.offset + len(chunk)]
 
 
-def widened(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows that were narrowed as `schema` has them."""
-    columns, fields = list(rows.columns), list(rows.schema)
-    for position, field in enumerate(schema):
-        if pat.is_integer(fields[position].type) and fields[position].type != field.type:
-            columns[position] = _widen(columns[position], field.type)
-            fields[position] = field
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-
-
-def _widen(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def widened(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return numbers that were narrowed as the `kind` that they had; others as they are."""
+    if not pat.is_integer(column.type) or column.type == kind:
+        return column
     if pat.is_date32(kind):
         return column.cast(pa.int32()).cast(kind)
     return _with_point(column, kind) if pat.is_decimal128(kind) else column.cast(kind)

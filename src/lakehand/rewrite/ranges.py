@@ -30,7 +30,7 @@ from lakehand.storage.prefetch import fetch_ahead
 from lakehand.storage.spool import SpoolFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lakehand.formats.worker import TaskLimits
     from lakehand.rewrite.curves import Keys
@@ -125,7 +125,9 @@ def arrange(rows: pa.Table, *, sort_keys: SortKeys, ranges: KeyRanges) -> Arrang
     keys = sort_keys.keys(rows)
     numbers = ranges.number(keys)
     by_range = np.argsort(numbers, kind="stable")
-    taken = _take(narrowed(rows.append_column(_KEY, pa.array(keys))), pa.array(by_range))
+    wide, places = rows.append_column(_KEY, pa.array(keys)), pa.array(by_range)
+    columns = [_take(narrowed(column), places) for column in wide.columns]
+    taken = _as_batch(columns, wide.schema)
     return Arranged(rows=taken, bounds=_bounds(numbers[by_range], len(ranges)))
 
 
@@ -160,8 +162,15 @@ def _sort_range(
     plain = rows.remove_column(rows.num_columns - 1)
     first = int(keys[0])
     if (keys == first).all() and not sort_keys.sorts_within(first):
-        return number, [widened(batch, schema) for batch in plain.to_batches()]
-    return number, [widened(_take(plain, sort_keys.permutation(plain, keys)), schema)]
+        return number, [_widened(batch.columns, schema) for batch in plain.to_batches()]
+    places = sort_keys.permutation(plain, keys)
+    return number, [_widened((_take(column, places) for column in plain.columns), schema)]
+
+
+def _widened(columns: Iterable[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """Return columns as `schema` has them, but for texts that have numbers."""
+    kinds = zip(columns, schema.types, strict=True)
+    return _as_batch([widened(column, kind) for column, kind in kinds], schema)
 
 
 def _joined(pieces: list[pa.RecordBatch]) -> pa.Table:
@@ -184,12 +193,15 @@ def _has_other_texts(schema: pa.Schema, other: pa.Schema) -> bool:
     )
 
 
-def _take(rows: pa.Table, places: pa.Array) -> pa.RecordBatch:
-    """Return the rows at `places`, column by column: each is joined and taken while at hand."""
-    columns = [
-        pc.take(column.combine_chunks(), places, boundscheck=False) for column in rows.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+def _take(column: pa.ChunkedArray, places: pa.Array) -> pa.Array:
+    return pc.take(column.combine_chunks(), places, boundscheck=False)
+
+
+def _as_batch(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """Return columns under the names of `schema`, whatever their types are."""
+    named = zip(schema, columns, strict=True)
+    fields = [field.with_type(column.type) for field, column in named]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def sorted_rows(
