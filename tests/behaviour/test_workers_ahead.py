@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
 
 import numpy as np
@@ -93,3 +94,15 @@ def test_none_starts_for_a_plan_alone(large_files, new_workers):
     assert table.plan().groups
     assert table.compact(dry_run=True).outcome == "dry_run"
     assert not new_workers()
+
+
+def test_bytes_that_are_only_moved_start_no_spark(large_files, tmp_path):
+    path = tmp_path / "table"
+    shutil.copytree(large_files, path)
+    wish = {"min_files": 2, "target_file_bytes": 11_500_000, "spark_above_bytes": 5_000_000}
+
+    report = open_table(path).compact(**wish)
+
+    assert report.bytes_before > 25_000_000
+    assert report.methods.copy
+    assert report.ran_on == "local"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lakehand.formats.worker import TaskLimits, WriteSpec
-from lakehand.rewrite import ranges
+from lakehand.rewrite import ranges, shuffle
 from lakehand.rewrite.apart import write_apart
 from lakehand.rewrite.narrow import narrowed, widened
 from lakehand.rewrite.pieces import known_schema, pack_rows, unpack_rows
@@ -108,6 +108,20 @@ def test_rows_that_were_bytes_are_the_same(column, compression):
     for schema in (known, None, pa.schema([("other", pa.int8())])):
         content = pack_rows(rows.slice(1, 2), schema, compression=compression)
         assert unpack_rows(content, schema).equals(rows.slice(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (np.random.default_rng(1).integers(0, 2**62, 5_000), None),
+        (["the same text in all of the rows"] * 5_000, "lz4"),
+        ([], None),
+    ],
+)
+def test_rows_are_compressed_where_that_halves_them(column, expected):
+    rows = pa.record_batch({"c": pa.array(column)})
+
+    assert shuffle._worthwhile_compression(rows) == expected
 
 
 def test_rows_with_dictionaries_come_back_from_disk(monkeypatch, tmp_path):

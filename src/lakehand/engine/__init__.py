@@ -30,9 +30,8 @@ __all__ = [
 
 _logger = get_logger(__name__)
 
-
-#: Bytes that are moved as they are take no more time than the part of others, which are decoded,
-#: encoded and proved row by row (measured: a twentieth).
+#: So many bytes are moved as they are in the time in which one is decoded, encoded and proved; it
+#: was twenty when it was measured.
 _MOVED_SHARE = 16
 
 

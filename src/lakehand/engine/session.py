@@ -21,7 +21,7 @@ _OWN = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # What tasks hand on is compressed already.
+    # Tasks compress what they hand on, where that pays.
     "spark.shuffle.compress": "false",
 }
 # Spark hands bytes on and does little else, for a short while: the thorough compiler of Java takes
