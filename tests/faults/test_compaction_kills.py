@@ -13,25 +13,9 @@ from support.compactions import (
     leave_dead_run,
     open_table,
 )
-from support.crash import kill_at, run_and_kill
+from support.crash import COMMIT_STEPS, END_STEPS, TASK_STEPS, kill_at, run_and_kill
 from support.small_tables import make_table, read_sorted
 from support.unharmed import assert_clean, assert_unharmed, files_in_ledgers, staged_files
-
-TASK_STEPS = (
-    Step.TASK_RESERVED,
-    Step.TASK_WRITTEN,
-    Step.TASK_PROVED,
-    Step.TASK_RECORDED,
-)
-COMMIT_STEPS = (
-    Step.RUN_COMMITTING,
-    Step.COMMIT_PREPARED,
-    Step.COMMIT_PUT,
-    Step.COMMIT_CONFIRMED,
-    Step.RUN_COMMITTED,
-    Step.RUN_SETTLED,
-)
-END_STEPS = (Step.RUN_CLOSED, Step.RUN_CLEANED)
 
 
 @pytest.fixture

@@ -21,22 +21,23 @@ if TYPE_CHECKING:
 #: Names of the tests that kill a process at a step. `kill_at` fills it when a test is imported.
 KILL_TESTS: dict[Step, list[str]] = defaultdict(list)
 
-#: All that a run which rewrites files comes by, in their order.
-REWRITE_STEPS = (
-    Step.RUN_STARTED,
+TASK_STEPS = (
     Step.TASK_RESERVED,
     Step.TASK_WRITTEN,
     Step.TASK_PROVED,
     Step.TASK_RECORDED,
+)
+COMMIT_STEPS = (
     Step.RUN_COMMITTING,
     Step.COMMIT_PREPARED,
     Step.COMMIT_PUT,
     Step.COMMIT_CONFIRMED,
     Step.RUN_COMMITTED,
     Step.RUN_SETTLED,
-    Step.RUN_CLOSED,
-    Step.RUN_CLEANED,
 )
+END_STEPS = (Step.RUN_CLOSED, Step.RUN_CLEANED)
+#: All that a run which rewrites files comes by, in their order.
+REWRITE_STEPS = (Step.RUN_STARTED, *TASK_STEPS, *COMMIT_STEPS, *END_STEPS)
 
 
 def kill_at(*steps: Step) -> Callable[[Callable[..., None]], Callable[..., None]]:
