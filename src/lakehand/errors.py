@@ -35,10 +35,12 @@ LakehandError
 │   ├── SinkStateError              a call out of order, or on a closed sink
 │   ├── BackpressureError           more rows wait than may; nothing of the batch was taken (retry)
 │   ├── WriterCollisionError        another process writes under the same writer id
+│   ├── WriteTimeoutError           a write is not done within write_timeout; it goes on (retryable)
 │   └── EpochGapError               an epoch is missing before this one
 ├── HotTierError                    the hot tier cannot do this now
 │   ├── HotLogError                 its log cannot be trusted or written; nothing was dropped
-│   └── HotLogLockedError           its log is open in another process
+│   ├── HotLogLockedError           its log is open in another process
+│   └── HotTableTakenError          another hot table has changes by key for the same table
 ├── ProofError                      rows are not proved equal; nothing was changed (exit 4)
 ├── EngineError                     tasks could not be run
 │   ├── JavaMissingError
@@ -73,6 +75,7 @@ __all__ = [
     "EpochGapError",
     "HotLogError",
     "HotLogLockedError",
+    "HotTableTakenError",
     "HotTierError",
     "JavaMissingError",
     "LakehandError",
@@ -101,6 +104,7 @@ __all__ = [
     "ValidationError",
     "VersionNotFoundError",
     "WorkerMismatchError",
+    "WriteTimeoutError",
     "WriterCollisionError",
     "describe_error",
     "error_from_json",
@@ -425,6 +429,17 @@ class WriterCollisionError(SinkError):
     code = "WRITER_COLLISION"
 
 
+class WriteTimeoutError(SinkError):
+    """A write is not done within `write_timeout`. It goes on: the same call waits for it again.
+
+    Attributes: `table`, `writer_id`, `epoch`, `operation`, `timeout_seconds`.
+    """
+
+    code = "WRITE_TIMEOUT"
+    retryable = True
+    _attributes = ("table", "writer_id", "epoch", "operation", "timeout_seconds")
+
+
 class EpochGapError(SinkError):
     """An epoch is missing before this one. Nothing was written."""
 
@@ -448,6 +463,16 @@ class HotLogLockedError(HotTierError):
     """The write-ahead log is open already, here or in another process."""
 
     code = "HOT_LOG_LOCKED"
+
+
+class HotTableTakenError(HotTierError):
+    """Another hot table has changes by key for the same table, or may have.
+
+    Attributes: `table`, `path` (its log), `host`, `writer_id`.
+    """
+
+    code = "HOT_TABLE_TAKEN"
+    _attributes = ("table", "path", "host", "writer_id")
 
 
 class ProofError(LakehandError):

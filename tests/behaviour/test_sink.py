@@ -18,7 +18,7 @@ from lakehand.errors import (
     ReplanError,
     SchemaMismatchError,
     SinkStateError,
-    StoreUnreachableError,
+    WriteTimeoutError,
     ValidationError,
     WriterCollisionError,
 )
@@ -301,7 +301,7 @@ def test_a_commit_that_took_too_long_is_not_rolled_back_once_it_has_landed(place
         sink.write(batch_of([1]))
         sink.pre_commit()
         monkeypatch.setattr(sink._opened_context.background, "_timeout_seconds", 0.01)
-        with pytest.raises(StoreUnreachableError, match="storage has not done its part"):
+        with pytest.raises(WriteTimeoutError, match="commit of epoch 1 is not done"):
             sink.commit_epoch()
         monkeypatch.setattr(sink._opened_context.background, "_timeout_seconds", 20)
         may_commit.set()

@@ -7,6 +7,7 @@ import random
 import threading
 from typing import TYPE_CHECKING
 
+from lakehand.errors import WriteTimeoutError
 from lakehand.hot.budget import Budget
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.logs import get_logger, log_event
@@ -131,6 +132,10 @@ class Flusher:
     def _try(self, table: HotTable, work: Callable[[], object]) -> None:
         try:
             work()
+        except WriteTimeoutError as error:
+            # It goes on, and is waited for again in the next round, after the other tables.
+            self._wake.set()
+            log_event(_logger, logging.WARNING, "hot_flush_slow", "%s", error.message)
         except BaseException as error:  # noqa: BLE001  told, kept, tried again; the thread goes on
             if table.is_closed:
                 return

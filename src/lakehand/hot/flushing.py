@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,12 +20,15 @@ from lakehand.errors import (
 )
 from lakehand.hot.records import Kind
 from lakehand.observe.logs import get_logger, log_event
+from lakehand.settings import Settings
+from lakehand.sink.background import timed_out
 from lakehand.sink.epochs import EpochState
 from lakehand.sink.fence import Fence
 from lakehand.sink.sink import DeltaSink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
 
     from lakehand.hot.records import Entry
     from lakehand.model.work import Receipt
@@ -31,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["ColdWriter", "Flushed", "claim_name", "collision"]
 
 _logger = get_logger(__name__)
+#: Of the sink: an epoch is written as a whole, however long that takes. Who waits has a limit.
+_NO_LIMIT = timedelta(days=3650)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +52,10 @@ class Flushed:
 
 
 class ColdWriter:
-    """A sink of the hot table's own."""
+    """A sink of the hot table's own, and a thread that hands it one epoch after the other.
+
+    So an epoch that takes longer than a caller waits goes on, and the next call waits for it.
+    """
 
     def __init__(
         self,
@@ -66,6 +77,9 @@ class ColdWriter:
         #: The last epoch that is done with, and whether the table has it.
         self._ended_epoch = -1
         self._is_there = False
+        self._timeout_seconds: float = Settings(settings)["write_timeout"].total_seconds()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="lakehand-hot-flush")
+        self._work: Future[None] | None = None
         mode = {"write_mode": "upsert", "merge_key": key} if key else {"write_mode": "append"}
         self._store = store
         self._settings = {
@@ -75,20 +89,25 @@ class ColdWriter:
             "on_backpressure": "wait",
             "epoch_gaps": "allow",
             "create_table": False,
+            "write_timeout": _NO_LIMIT,
         }
         self._sink = self._new_sink()
 
     def _new_sink(self) -> DeltaSink:
         return DeltaSink(self._store, writer_id=self._writer_id, **self._settings).open()
 
-    def write(self, epoch: int, entries: Sequence[Entry], *, schema: pa.Schema) -> Flushed:
+    def write(
+        self, epoch: int, entries: Sequence[Entry], *, schema: pa.Schema, waits: bool = False
+    ) -> Flushed:
         """Write and commit the changes of an epoch, which fit a table of this schema.
 
-        What it raises, the same call may be made again, with the same changes.
+        What it raises, the same call may be made again, with the same changes. WriteTimeoutError:
+        it goes on, and the next call waits for it; with `waits` there is no limit.
         """
         if epoch != self._ended_epoch:
-            is_there = self._bring_in(epoch, entries, schema)
-            self._ended_epoch, self._is_there, self._is_in_doubt = epoch, is_there, False
+            if self._work is None or self._work.done():
+                self._work = self._thread.submit(self._end_epoch, epoch, entries, schema)
+            self._wait_for(self._work, epoch, None if waits else self._timeout_seconds)
         counts = {kind: sum(e.rows.num_rows for e in entries if e.kind is kind) for kind in Kind}
         return Flushed(
             is_in_table=self._is_there,
@@ -96,17 +115,34 @@ class ColdWriter:
             deleted_keys=counts[Kind.DELETED_KEYS],
         )
 
+    def _wait_for(self, work: Future[None], epoch: int, seconds: float | None) -> None:
+        try:
+            work.result(timeout=seconds)
+        except FutureTimeoutError as error:
+            if seconds is not None and not work.done():
+                raise timed_out(
+                    "flush",
+                    table=self._sink.url,
+                    seconds=seconds,
+                    writer_id=self._writer_id,
+                    epoch=epoch,
+                ) from error
+            work.result()  # it ended just now, or it is the work that raised this
+
+    def _end_epoch(self, epoch: int, entries: Sequence[Entry], schema: pa.Schema) -> None:
+        # Who was interrupted may have begun this before, and not know of it.
+        if epoch != self._ended_epoch:
+            is_there = self._bring_in(epoch, entries, schema)
+            self._ended_epoch, self._is_there, self._is_in_doubt = epoch, is_there, False
+
     def _bring_in(self, epoch: int, entries: Sequence[Entry], schema: pa.Schema) -> bool:
         """Commit an epoch, and say whether the table has it now; else it holds no change."""
-        if self._is_in_doubt and self._sink.epoch_state is None:
-            # It has ended, and who waited for that was interrupted.
-            return self._sink.last_committed_epoch == epoch
         if not self._is_in_doubt:
             if self._give_up(epoch):
                 return True
             if self._sink.schema != schema:
                 # One that upserts learns of new columns when it is opened, and not later.
-                self.close()
+                self._close_sink()
                 self._sink = self._new_sink()
             self._begin(epoch)
             for entry in entries:
@@ -140,12 +176,12 @@ class ColdWriter:
         )
 
     def _commit(self) -> Receipt | None:
-        """Commit the epoch; what was interrupted or got no answer is found out about first."""
+        """Commit the epoch; what got no answer is found out about first."""
         self._is_in_doubt = True
         try:
             receipt = self._sink.commit_epoch()
         except Exception as error:
-            # The work may go on after it was waited for in vain, but not before all is written.
+            # It may be in the table, but not before all is written.
             is_written = self._sink.epoch_state is not EpochState.OPEN
             unclear = CommitUnknownError | StoreUnreachableError
             self._is_in_doubt = is_written and isinstance(error, unclear)
@@ -153,6 +189,11 @@ class ColdWriter:
         return receipt
 
     def close(self) -> None:
+        """End the sink, after the epoch that is under way."""
+        self._thread.shutdown(wait=True)
+        self._close_sink()
+
+    def _close_sink(self) -> None:
         try:
             self._sink.close()
         except LakehandError as error:

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from lakehand.errors import BackpressureError, HotTierError, ValidationError
+from lakehand.errors import (
+    BackpressureError,
+    HotTierError,
+    ValidationError,
+    WriteTimeoutError,
+)
 from lakehand.hot.flusher import Flusher
 from lakehand.hot.opening import HotOptions, Opened, open_parts
 from lakehand.hot.records import Kind, encode
@@ -117,7 +122,8 @@ class HotTable:
         """End the hot table; with `flush`, after all changes are in the cold table.
 
         Without it they stay in the log, and are taken up when the table is opened again. Where
-        nothing is logged they are lost. What a flush raises is raised, when all is closed.
+        nothing is logged they are lost. A flush is waited for, however long it takes. What it
+        raises is raised, when all is closed.
         """
         if self.is_closed or self._opened is None:
             self.is_closed = True
@@ -126,7 +132,7 @@ class HotTable:
             stack.callback(self._end, self._opened)
             stack.callback(self._flusher.remove, self)
             if flush:
-                self.flush()
+                self._flush(waits=True)
 
     def _end(self, opened: Opened) -> None:
         self.is_closed = True
@@ -246,18 +252,24 @@ class HotTable:
     def flush(self) -> FlushReport:
         """Bring all changes into the cold table: write, commit, and only then forget them.
 
-        A flush that fails has lost nothing, and can be made again.
+        A flush that fails has lost nothing, and can be made again. WriteTimeoutError: it is not
+        done within `write_timeout`, and goes on; the next call waits for it.
         """
+        return self._flush()
+
+    def _flush(self, *, waits: bool = False) -> FlushReport:
         started = self._flusher.clock.monotonic()
         with self._flushing:
             parts = self._parts
             try:
                 if parts.layers.frozen or parts.layers.active.entries:
                     parts.require_own_table()
-                done = [self._flush_epoch(memtable) for memtable in parts.layers.frozen]
+                done = [self._flush_epoch(each, waits=waits) for each in parts.layers.frozen]
                 if parts.layers.active.entries:
                     parts.freeze()
-                    done += [self._flush_epoch(memtable) for memtable in parts.layers.frozen]
+                    done += [self._flush_epoch(each, waits=waits) for each in parts.layers.frozen]
+            except WriteTimeoutError:
+                raise  # it has not failed: it goes on
             except Exception as error:
                 self.flush_failures += 1
                 self.last_error = error
@@ -276,12 +288,12 @@ class HotTable:
                 duration_ms=(self._flusher.clock.monotonic() - started) * 1000,
             )
 
-    def _flush_epoch(self, memtable: Memtable) -> FlushReport:
+    def _flush_epoch(self, memtable: Memtable, *, waits: bool) -> FlushReport:
         """Bring the changes of one memtable into the cold table, and forget them."""
         parts, changes = self._parts, memtable.rows
         entries = parts.layers.merge(memtable) if self._key else memtable.entries
         entries, schema = parts.cold.fit_again(entries)
-        flushed = parts.writer().write(memtable.epoch, entries, schema=schema)
+        flushed = parts.writer().write(memtable.epoch, entries, schema=schema, waits=waits)
         view = parts.load_view()
         if flushed.is_in_table and view.epoch < memtable.epoch:
             message = f"{self.url} does not show epoch {memtable.epoch}, which it has accepted"

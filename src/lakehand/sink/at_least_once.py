@@ -47,6 +47,8 @@ class AtLeastOnce:
         self._flushes: deque[_Flush] = deque()
         self._failure: BaseException | None = None
         self._timer: threading.Timer | None = None
+        #: Of a flush that ended after its caller had waited in vain.
+        self._unheard: Receipt | None = None
 
     @property
     def state(self) -> EpochState | None:
@@ -86,7 +88,13 @@ class AtLeastOnce:
         """Commit all rows taken so far; None if there were none."""
         self._stop_timer()
         self._failure = None
-        return self._context.background.wait(self._context.background.start(self._flush_all))
+        work = self._context.background.start(self._flush_for_caller)
+        self._context.background.wait(work, operation="commit of the rows that wait")
+        receipt, self._unheard = self._unheard, None
+        return receipt
+
+    def _flush_for_caller(self) -> None:
+        self._unheard = self._flush_all() or self._unheard
 
     def _flush_quietly(self) -> None:
         """Flush for nobody who waits: the next call is told what went wrong."""
@@ -133,7 +141,8 @@ class AtLeastOnce:
     def rollback(self) -> None:
         """Forget rows that were not handed to a commit; what was committed stays."""
         self._stop_timer()
-        self._context.background.wait(self._context.background.start(self._forget))
+        work = self._context.background.start(self._forget)
+        self._context.background.wait(work, operation="rollback", epoch=self._epoch)
         self._epoch = None
         self._context.metrics.epochs_rolled_back += 1
 

@@ -51,6 +51,8 @@ class Epoch:
         self.commission: Commission | None = None
         #: Whether another process was told of the files, and may commit them.
         self.is_handed_over = False
+        #: The work that rolls it back, once that was asked for: rows and files go from then on.
+        self.rolling_back: Future[None] | None = None
 
     def has_landed(self) -> bool:
         """Say whether a commit that nobody waited for any longer has succeeded all the same."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from lakehand.errors import LakehandError, SinkStateError
+from lakehand.errors import LakehandError, SinkStateError, WriteTimeoutError
 from lakehand.model.work import Transaction
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.sink.committing import find_commission
@@ -74,7 +74,8 @@ class ExactlyOnce:
         """Begin an epoch; False if it is in the table, so that its rows are dropped."""
         self._require_between_epochs(epoch)
         if self._is_stale or not self._is_fenced:
-            self._wait_for(self._context.background.start(self._look_around))
+            work = self._context.background.start(self._look_around)
+            self._wait_for(work, "look at the table before the begin", epoch)
         if self._epochs.is_committed(epoch):
             self._skipped = epoch
             self._context.metrics.epochs_skipped += 1
@@ -133,7 +134,8 @@ class ExactlyOnce:
         """Wait until all rows that were taken are written, as far as files allow it."""
         if self._skipped is None:
             epoch = self._require(EpochState.OPEN)
-            self._wait_for(self._context.background.start(lambda: self._write_waiting(epoch)))
+            work = self._context.background.start(lambda: self._write_waiting(epoch))
+            self._wait_for(work, "write", epoch.number)
             if epoch.failure is not None:
                 raise epoch.failure
 
@@ -144,7 +146,7 @@ class ExactlyOnce:
         epoch = self._require(EpochState.OPEN, EpochState.STAGED, EpochState.UNKNOWN)
         if epoch.writing is None:
             epoch.writing = self._context.background.start(lambda: self._finish(epoch))
-        files = self._wait_for(epoch.writing)
+        files = self._wait_for(epoch.writing, "write", epoch.number)
         if epoch.state is EpochState.OPEN:
             epoch.state = EpochState.STAGED
         return files
@@ -225,7 +227,9 @@ class ExactlyOnce:
             epoch.committing = work
         work = epoch.committing
         try:
-            return self._wait_for(work)
+            return self._wait_for(work, "commit", epoch.number)
+        except WriteTimeoutError:
+            raise  # the next call waits for the same work, also if it has ended by now
         except LakehandError:
             if work.done():
                 # What is known now is known; the next call tries again.
@@ -250,7 +254,8 @@ class ExactlyOnce:
         """Give the epoch up: its rows are forgotten, its files deleted.
 
         Where nobody knows whether it was committed, the table is asked. If it was, it stays; if
-        nobody can tell, its files stay, and whoever writes the epoch again finds out.
+        nobody can tell, its files stay, and whoever writes the epoch again finds out. Once this was
+        called the epoch cannot be committed: after an error only this call can be made again.
         """
         if self._skipped is not None:
             self._skipped = None
@@ -258,7 +263,9 @@ class ExactlyOnce:
         epoch = self._epoch
         if epoch is None:
             raise self._out_of_order("there is no epoch to roll back")
-        self._wait_for(self._context.background.start(lambda: self._give_up(epoch)))
+        if epoch.rolling_back is None or _has_failed(epoch.rolling_back):
+            epoch.rolling_back = self._context.background.start(lambda: self._give_up(epoch))
+        self._wait_for(epoch.rolling_back, "rollback", epoch.number)
         self._epoch = None
         self._context.metrics.epochs_rolled_back += 1
 
@@ -294,12 +301,16 @@ class ExactlyOnce:
         if self._is_fenced and not self._doubtful and not self._earlier:
             self._context.upkeep.soon(self._fence.take_down)
 
-    def _wait_for(self, work: Future[T]) -> T:
-        return self._context.background.wait(work)
+    def _wait_for(self, work: Future[T], operation: str, epoch: int) -> T:
+        return self._context.background.wait(work, operation=operation, epoch=epoch)
 
     def _require(self, *states: EpochState) -> Epoch:
         if self._epoch is None:
             raise self._out_of_order("no epoch has begun")
+        if self._epoch.rolling_back is not None:
+            # Its rows and files may be gone already: a commit would name files that are not there.
+            message = f"epoch {self._epoch.number} is being rolled back: call rollback_epoch again"
+            raise self._out_of_order(message)
         if self._epoch.state not in states:
             raise self._out_of_order(
                 f"epoch {self._epoch.number} is {self._epoch.state}, and takes no rows any more"
@@ -314,3 +325,7 @@ class ExactlyOnce:
             epoch=self._epoch.number if self._epoch is not None else None,
             hint="begin_epoch -> write -> [pre_commit] -> commit_epoch, or rollback_epoch",
         )
+
+
+def _has_failed(work: Future[None]) -> bool:
+    return work.done() and work.exception() is not None

@@ -124,7 +124,11 @@ class DeltaSink:
             upkeep=Upkeep(target, metrics, self._settings, spark=self._spark),
             options=options,
             spec=write_spec(self._settings),
-            background=Background(timeout_seconds=options.timeout_seconds),
+            background=Background(
+                timeout_seconds=options.timeout_seconds,
+                table=self._store.url,
+                writer_id=options.writer_id,
+            ),
             buffer=Buffer(
                 max_rows=options.max_waiting_records, max_bytes=options.max_waiting_bytes
             ),
@@ -146,12 +150,14 @@ class DeltaSink:
     def close(self, *, timeout: timedelta | None = None) -> None:
         """End the sink: exactly-once rolls an open epoch back, at-least-once commits what waits.
 
-        Waits for maintenance that is under way; `timeout` stops it after that time where it is
-        safe to.
+        Waits for writes and commits that are under way, however long they take, and for
+        maintenance; `timeout` stops maintenance after that time where it is safe to.
         """
         if self._is_closed or self._context is None:
             self._is_closed = True
             return
+        # The thread is waited for in any case: an error of time would only hide what came of it.
+        self._context.background.lift_limit()
         try:
             self._opened.close()
         finally:
@@ -191,7 +197,7 @@ class DeltaSink:
         if not context.target.is_known:
             schema = row_schema(batch.schema) if context.upserts else batch.schema
             work = context.background.start(lambda: context.target.create(schema))
-            context.background.wait(work)
+            context.background.wait(work, operation="creation of the table")
         return context.upserts.rows.fit(batch) if context.upserts else context.target.fit(batch)
 
     def flush(self) -> None:
@@ -209,7 +215,8 @@ class DeltaSink:
     def commit_epoch(self) -> Receipt | None:
         """Commit the epoch; None if it has no rows, or was in the table before.
 
-        After CommitUnknownError call it again: it finds out, and commits at most once.
+        After WriteTimeoutError call it again: it waits for the same commit. After
+        CommitUnknownError, too: it finds out, and commits at most once.
         """
         return self._opened.commit()
 
