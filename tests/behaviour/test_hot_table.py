@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -486,6 +487,26 @@ def test_what_cannot_be(tmp_path):
         hot.append(rows([1]))
     with pytest.raises(ValidationError, match="was begun with the key"):
         hot_table(tmp_path, key=["id"]).open()
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://lake/log", Path("s3://lake/log"), "dbfs:/log", "file://host/x"]
+)
+def test_a_log_is_on_a_local_disk(tmp_path, monkeypatch, url):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValidationError, match="is not on this machine"):
+        HotTable(tmp_path / "table", log=url, schema=SCHEMA)
+    with pytest.raises(ValidationError, match="is not on this machine"):
+        HotTier(url)
+    with pytest.raises(ValidationError, match="scratch_directory"):
+        lakehand.open_table(tmp_path, scratch_directory=url)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_may_be_named_by_a_file_url(tmp_path):
+    with HotTable(tmp_path / "table", log=f"file://{tmp_path}/a%20log", schema=SCHEMA) as hot:
+        hot.append(rows([1]))
+        assert list((tmp_path / "a log").glob("*.wal"))
 
 
 def append_well_and_badly(hot):

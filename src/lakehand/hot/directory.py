@@ -7,19 +7,34 @@ import json
 import os
 import uuid
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from typing import Self
 
 from lakehand.errors import HotLogError, HotLogLockedError, ValidationError
+from lakehand.model.spellings import parse_local_path
 from lakehand.storage.local_files import TemporaryFile, make_directory, translated
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["DirectoryLock", "Manifest", "claim", "new_writer_id"]
+__all__ = ["DirectoryLock", "Manifest", "claim", "log_directory", "new_writer_id"]
 
 _LOCK = "lock"
 _MANIFEST = "hot.json"
 _FORMAT = 1
+
+
+def log_directory(path: str | Path | None, *, field: str) -> Path | None:
+    """Return where a log is kept; ValidationError if it is a URL of anything but a local disk."""
+    if path is None:
+        return None
+    try:
+        return Path(parse_local_path(path)).absolute()
+    except ValueError as error:
+        raise ValidationError(
+            f"the log of a hot table cannot be kept there: {error}",
+            field=field,
+            value=str(path),
+            hint="a log is synced with every change, which object stores cannot do; give a"
+            " directory on a local disk",
+        ) from error
 
 
 class DirectoryLock:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from lakehand.errors import (
     ValidationError,
     WriteTimeoutError,
 )
+from lakehand.hot.directory import log_directory
 from lakehand.hot.flusher import Flusher
 from lakehand.hot.opening import HotOptions, Opened, open_parts
 from lakehand.hot.records import Kind, encode
@@ -34,6 +34,7 @@ from lakehand.storage import Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
     from types import TracebackType
 
     from lakehand.hot.memtable import Memtable
@@ -80,7 +81,7 @@ class HotTable:
             )
         self._key = tuple(key)
         self._options = HotOptions(
-            directory=Path(log).absolute() if is_logged and log is not None else None,
+            directory=log_directory(log, field="log") if is_logged else None,
             key=self._key,
             schema=schema,
             properties=properties,

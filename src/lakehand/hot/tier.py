@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 import threading
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import HotTierError, ValidationError
+from lakehand.hot.directory import log_directory
 from lakehand.hot.flusher import Flusher
 from lakehand.hot.table import HotTable
 from lakehand.settings import Settings
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
     from lakehand.hot.reports import FlushReport, StorageStats
@@ -33,7 +34,7 @@ class HotTier:
 
         Further keywords are settings, of the tier and of its tables.
         """
-        self._directory = None if directory is None else Path(directory)
+        self._directory = log_directory(directory, field="directory")
         self._given = settings
         self._flusher = Flusher(Settings(settings))
         self._tables: dict[str, HotTable] = {}

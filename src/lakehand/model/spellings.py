@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping, Sequence
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "parse_bool",
     "parse_bytes",
     "parse_duration",
+    "parse_local_path",
     "parse_names",
     "parse_part",
 ]
@@ -28,6 +31,11 @@ _BYTE_UNITS = {
 }  # fmt: skip
 _SECOND_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SECOND_UNITS |= {"w": 604800.0}
+#: `s3://bucket/path`, `file:/path`, `dbfs:/path`.
+_URL = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/]*)(?=/|$)|(?=/))(?P<path>.*)",
+    re.DOTALL,
+)
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
 
 
@@ -108,6 +116,25 @@ def parse_part(value: str | float) -> float:
     if not 0 < number < 1:
         raise ValueError(f"{value!r} is not between 0 and 1")
     return number
+
+
+def parse_local_path(value: str | os.PathLike[str]) -> str:
+    """Read a path of this machine's disk, or a `file:` URL of one; other URLs are refused.
+
+    >>> parse_local_path("file:///var/log%20s"), parse_local_path("a/b")
+    ('/var/log s', 'a/b')
+    """
+    text = str(value)
+    # A Path, too: that of a URL would be a relative directory such as `s3:`.
+    match = _URL.fullmatch(text)
+    if match is None:
+        if not text:
+            raise ValueError("a path is not empty")
+        return text
+    scheme, authority, path = match["scheme"].lower(), match["authority"], match["path"]
+    if scheme != "file" or authority not in {None, "", "localhost"} or not path:
+        raise ValueError(f"{text!r} is not on this machine: give a path, or file:///path")
+    return unquote(path)
 
 
 def one_of(*choices: str) -> Callable[[str], str]:

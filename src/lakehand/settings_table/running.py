@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from lakehand.model.spellings import one_of, parse_bytes, parse_duration
+from lakehand.model.spellings import one_of, parse_bytes, parse_duration, parse_local_path
 from lakehand.settings_table.setting import Setting
 
 __all__ = ["RUNNING"]
@@ -121,9 +121,10 @@ RUNNING: tuple[Setting, ...] = (
     ),
     Setting(
         name="scratch_directory",
-        parse=str,
+        parse=parse_local_path,
         default=None,
-        help="Directory for scratch files; not set: the system's directory for temporary files.",
+        help="Directory on the local disk for scratch files; not set: the system's directory for"
+        " temporary files.",
     ),
     Setting(
         name="heartbeat_interval",
