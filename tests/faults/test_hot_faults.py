@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import timedelta
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from lakehand.observe.steps import Step, listen
 from lakehand.storage import Fault, FaultKind, FaultStore, open_store
 from lakehand.storage.retry import RetryPolicy
 from support.hot_tables import SCHEMA, cold_pairs, hot_table, pairs, rows
+from support.small_disk import small_disk
 
 FLUSHED = [(1, "new"), (2, "old"), (4, "new")]
 
@@ -165,3 +167,31 @@ def test_a_table_whose_flush_fails_at_its_end_keeps_its_changes_in_the_log(tmp_p
     with hot_table(tmp_path) as hot:
         assert pairs(hot.read()) == expected
     assert cold_pairs(tmp_path) == expected
+
+
+def fill(hot, start=0):
+    """Append until the disk of the log is full, and return what was taken."""
+    taken = []
+    for number in range(start, start + 10_000):
+        try:
+            hot.append(rows([number], "x" * 20_000))
+        except StoreQuotaError:
+            return taken
+        taken.append(number)
+    raise AssertionError("the disk never was full")
+
+
+@pytest.mark.parametrize("key", [(), ("id",)], ids=["appended", "keyed"])
+@pytest.mark.parametrize("again", [False, True], ids=["open", "opened again"])
+def test_a_full_disk_of_the_log_is_freed_by_a_flush(tmp_path, key, again):
+    with small_disk(tmp_path / "log", 1024):
+        hot = hot_table(tmp_path, key=key).open()
+        first = fill(hot)
+        (tmp_path / "log" / "filler").write_bytes(bytes(shutil.disk_usage(tmp_path / "log").free))
+        if again:
+            hot.close(flush=False)
+            hot = hot_table(tmp_path, key=key).open()
+        assert hot.flush().rows_written == len(first) > 40
+        second = fill(hot, 10_000)
+        hot.close()
+    assert [number for number, _ in cold_pairs(tmp_path)] == [*first, *second]

@@ -12,13 +12,15 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from lakehand.errors import HotLogError, StorageError
+from lakehand.errors import HotLogError, StorageError, StoreQuotaError
 from lakehand.hot.records import framed
 from lakehand.hot.segments import (
     create_segment,
+    keep_spare,
     list_segments,
     replay,
     require_all,
+    segment_from_spare,
     segment_path,
 )
 from lakehand.observe.logs import get_logger, log_event
@@ -218,7 +220,7 @@ class WriteAheadLog:
             raise failure from self._failure
 
     def begin_epoch(self) -> int:
-        """Let records belong to the next epoch from now on, and return it."""
+        """Let records belong to the next epoch from now on, and return it; on a full disk, too."""
         self._require_sound()
         self._rotate(self.epoch + 1)
         reached(Step.HOT_FROZEN)
@@ -230,16 +232,29 @@ class WriteAheadLog:
         full = self._tail
         number = full.segment.number + 1
         try:
-            segment = create_segment(
-                self._directory, number=number, epoch=epoch, sequence=self.sequence
-            )
-            tail = _taken_up(segment)
+            tail = _taken_up(self._begun(number, epoch))
         except BaseException:
             self._remove(segment_path(self._directory, number))
             raise
         self._full[full.segment.number] = full.segment
         self._tail = tail
         os.close(full.descriptor)
+
+    def _begun(self, number: int, epoch: int) -> Segment:
+        try:
+            return create_segment(
+                self._directory, number=number, epoch=epoch, sequence=self.sequence
+            )
+        except StoreQuotaError:
+            # Within an epoch the full segment grows on; only the next epoch must have another.
+            spare = None
+            if epoch != self.epoch:
+                spare = segment_from_spare(
+                    self._directory, number=number, epoch=epoch, sequence=self.sequence
+                )
+            if spare is None:
+                raise
+            return spare
 
     def _remove(self, path: Path) -> None:
         """Remove a segment that could not be begun: behind it the last one would not be the last.
@@ -259,6 +274,14 @@ class WriteAheadLog:
                     segment.path.unlink(missing_ok=True)
                 del self._full[number]
                 reached(Step.HOT_DROPPING)
+        self._keep_spare()
+
+    def _keep_spare(self) -> None:
+        try:
+            keep_spare(self._directory)
+        except StorageError as error:
+            message = "The log has no spare file, and cannot be flushed while its disk is full: %s"
+            log_event(_logger, logging.WARNING, "hot_log_no_spare", message, error.message)
 
     def close(self) -> None:
         tail = self._tail

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from lakehand.errors import HotLogError
 from lakehand.hot.records import scan_records
 from lakehand.observe.logs import get_logger, log_event
-from lakehand.storage.local_files import TemporaryFile, is_temporary, translated
+from lakehand.storage.local_files import TemporaryFile, is_temporary, sync_directory, translated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,9 +26,11 @@ __all__ = [
     "HEADER_BYTES",
     "Segment",
     "create_segment",
+    "keep_spare",
     "list_segments",
     "replay",
     "require_all",
+    "segment_from_spare",
     "segment_path",
 ]
 
@@ -39,6 +41,9 @@ _MAGIC = b"LHWAL\x00\x00\x01"
 _HEADER = struct.Struct("<8sQQQI")
 _CHECKED = _HEADER.size - 4
 HEADER_BYTES = _HEADER.size
+#: A file that holds a block of the disk, for the segment that begins when the disk is full.
+_SPARE = "spare"
+_SPARE_BYTES = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,17 +64,60 @@ def segment_path(directory: Path, number: int) -> Path:
 
 def create_segment(directory: Path, *, number: int, epoch: int, sequence: int) -> Segment:
     """Create an empty segment, durably, and with its header or not at all."""
-    path = segment_path(directory, number)
-    checked = _HEADER.pack(_MAGIC, epoch, number, sequence, 0)[:_CHECKED]
+    segment = Segment(
+        path=segment_path(directory, number), number=number, epoch=epoch, sequence=sequence
+    )
+    _write_file(segment.path, _header(segment))
+    return segment
+
+
+def segment_from_spare(
+    directory: Path, *, number: int, epoch: int, sequence: int
+) -> Segment | None:
+    """Create an empty segment, durably, of the spare file; None if there is none.
+
+    It takes no room that the spare has not: a flush, which begins a segment before it can drop
+    others, would otherwise need room on a full disk to make room on it.
+    """
+    segment = Segment(
+        path=segment_path(directory, number), number=number, epoch=epoch, sequence=sequence
+    )
+    spare = directory / _SPARE
+    if not spare.exists():
+        return None
+    with translated("put", str(segment.path)):
+        with spare.open("r+b", buffering=0) as file:
+            os.pwrite(file.fileno(), _header(segment), 0)
+            os.ftruncate(file.fileno(), HEADER_BYTES)
+            os.fsync(file.fileno())
+        spare.rename(segment.path)
+        sync_directory(str(directory))
+    return segment
+
+
+def keep_spare(directory: Path) -> None:
+    """Have the spare file ready; StoreQuotaError if there is no room for it."""
+    spare = directory / _SPARE
+    if not spare.exists():
+        _write_file(spare, bytes(_SPARE_BYTES))
+
+
+def _header(segment: Segment) -> bytes:
+    fields = (_MAGIC, segment.epoch, segment.number, segment.sequence, 0)
+    checked = _HEADER.pack(*fields)[:_CHECKED]
+    return checked + struct.pack("<I", zlib.crc32(checked))
+
+
+def _write_file(path: Path, content: bytes) -> None:
+    """Create a file, durably, and with its content or not at all."""
     with translated("put", str(path)):
         file = TemporaryFile(str(path))
         try:
-            file.write(memoryview(checked + struct.pack("<I", zlib.crc32(checked))))
+            file.write(memoryview(content))
             file.replace_target()
         except BaseException:
             file.remove()
             raise
-    return Segment(path=path, number=number, epoch=epoch, sequence=sequence)
 
 
 def list_segments(directory: Path) -> list[Segment]:
