@@ -407,7 +407,7 @@ class SinkError(LakehandError):
     """A sink cannot do this now. Attributes: `table`, `writer_id`, `epoch`."""
 
     code = "SINK_ERROR"
-    _attributes = ("table", "writer_id", "epoch")
+    _attributes: ClassVar[tuple[str, ...]] = ("table", "writer_id", "epoch")
 
 
 class SinkStateError(SinkError):
@@ -450,7 +450,7 @@ class HotTierError(LakehandError):
     """The hot tier cannot do this now. Attributes: `table`, `path`."""
 
     code = "HOT_TIER_ERROR"
-    _attributes = ("table", "path")
+    _attributes: ClassVar[tuple[str, ...]] = ("table", "path")
 
 
 class HotLogError(HotTierError):

@@ -18,9 +18,9 @@ from lakehand.errors import (
     ReplanError,
     SchemaMismatchError,
     SinkStateError,
-    WriteTimeoutError,
     ValidationError,
     WriterCollisionError,
+    WriteTimeoutError,
 )
 from lakehand.formats.delta.protocol.arrow_types import from_arrow
 from lakehand.model.work import Change

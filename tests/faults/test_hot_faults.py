@@ -169,7 +169,7 @@ def test_a_table_whose_flush_fails_at_its_end_keeps_its_changes_in_the_log(tmp_p
     assert cold_pairs(tmp_path) == expected
 
 
-def fill(hot, start=0):
+def fill_disk(hot, start=0):
     """Append until the disk of the log is full, and return what was taken."""
     taken = []
     for number in range(start, start + 10_000):
@@ -186,12 +186,12 @@ def fill(hot, start=0):
 def test_a_full_disk_of_the_log_is_freed_by_a_flush(tmp_path, key, again):
     with small_disk(tmp_path / "log", 1024):
         hot = hot_table(tmp_path, key=key).open()
-        first = fill(hot)
+        first = fill_disk(hot)
         (tmp_path / "log" / "filler").write_bytes(bytes(shutil.disk_usage(tmp_path / "log").free))
         if again:
             hot.close(flush=False)
             hot = hot_table(tmp_path, key=key).open()
         assert hot.flush().rows_written == len(first) > 40
-        second = fill(hot, 10_000)
+        second = fill_disk(hot, 10_000)
         hot.close()
     assert [number for number, _ in cold_pairs(tmp_path)] == [*first, *second]

@@ -27,7 +27,7 @@ from lakehand.sink.fence import Fence
 from lakehand.sink.sink import DeltaSink
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
     from lakehand.hot.records import Entry
@@ -65,11 +65,14 @@ class ColdWriter:
         writer_id: str,
         key: tuple[str, ...],
         settings: Mapping[str, Any],
+        before_commit: Callable[[], None],
     ) -> None:
         """With a `key` rows take the place of those with the same one; else they are appended.
 
-        `table_id` tells the table from others that may come to be in its place.
+        `table_id` tells the table from others that may come to be in its place. `before_commit`
+        raises if nothing may be committed.
         """
+        self._before_commit = before_commit
         self._table_id = table_id
         self._writer_id = writer_id
         #: Whether the last try to commit may be in the table, or get there yet.
@@ -147,6 +150,7 @@ class ColdWriter:
             self._begin(epoch)
             for entry in entries:
                 self._sink.write(_as_changes(entry))
+            self._before_commit()
         return self._commit() is not None
 
     def _give_up(self, epoch: int) -> bool:

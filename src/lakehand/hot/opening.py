@@ -18,6 +18,7 @@ from lakehand.hot.layers import Layers
 from lakehand.hot.log import WriteAheadLog
 from lakehand.hot.memtable import Memtable
 from lakehand.hot.newest import check_key
+from lakehand.hot.ownership import Owner, Ownership
 from lakehand.hot.records import Entry, Kind, decode
 from lakehand.sink.conform import Conformer
 
@@ -49,6 +50,8 @@ class Opened:
     given: Mapping[str, Any]
     #: Whether the log is synced with each change.
     syncs: bool
+    #: Of a hot table with a key: no other one may have changes for the same table.
+    ownership: Ownership | None
     _writer: ColdWriter | None = field(default=None)
 
     def load_view(self) -> ColdView:
@@ -64,6 +67,7 @@ class Opened:
                 writer_id=self.writer_id,
                 key=self.key,
                 settings=self.given,
+                before_commit=self.require_ownership,
             )
         return self._writer
 
@@ -84,9 +88,15 @@ class Opened:
         Before anything is written, and before a step of the log into the next epoch: what the table
         has of an epoch that has ended is taken for that when the log is opened again.
         """
+        self.require_ownership()
         epoch, active = self.cold.look().transactions.get(self.writer_id, -1), self.layers.active
         if epoch >= active.epoch:
             raise collision(self.cold.handle.store.url, self.writer_id, active.epoch)
+
+    def require_ownership(self) -> None:
+        """Raise HotTableTakenError if another hot table has taken this one's table over."""
+        if self.ownership is not None:
+            self.ownership.check()
 
     def freeze(self) -> None:
         """Let changes go to the next epoch from now on."""
@@ -108,9 +118,12 @@ class Opened:
 
     def close(self) -> None:
         """End all parts, also those after one that fails: a log must not stay locked."""
+        is_empty = not any(memtable.entries for memtable in self.layers.memtables)
         with ExitStack() as stack:
             if self.lock is not None:
                 stack.callback(self.lock.release)
+            if self.ownership is not None and (is_empty or self.log is None):
+                stack.callback(self.ownership.release)
             stack.callback(self._close_log)
             if self._writer is not None:
                 self._writer.close()
@@ -133,6 +146,8 @@ class HotOptions:
     schema: pa.Schema | None
     properties: Mapping[str, str] | None
     writer_id: str | None
+    #: Whether the table is taken from another hot table that may have changes for it.
+    takeover: bool
     #: What the caller set.
     given: Mapping[str, Any]
 
@@ -165,6 +180,43 @@ def _opened(
     name, log_id = _identity(options, cold, key)
     if log_id is not None or options.writer_id is not None:
         claim_name(store, name, log_id=log_id)
+    with ExitStack() as stack:
+        ownership = _acquired(store, options, name) if key else None
+        if ownership is not None:
+            stack.callback(ownership.release_if_new)
+        opened = _put_together(
+            options,
+            settings,
+            cold=cold,
+            name=name,
+            key=key,
+            lock=lock,
+            ownership=ownership,
+            flusher=flusher,
+        )
+        stack.pop_all()
+        return opened
+
+
+def _acquired(store: Store, options: HotOptions, name: str) -> Ownership:
+    owner = Owner.here(writer_id=name, log=options.directory)
+    ownership = Ownership(store=store, owner=owner)
+    ownership.acquire(takeover=options.takeover)
+    return ownership
+
+
+def _put_together(
+    options: HotOptions,
+    settings: Settings,
+    *,
+    cold: ColdTable,
+    name: str,
+    key: tuple[str, ...],
+    lock: DirectoryLock | None,
+    ownership: Ownership | None,
+    flusher: Flusher,
+) -> Opened:
+    """Take up what the log holds."""
     view, now = cold.load(name), flusher.clock.monotonic
     log, memtables = _take_up(options.directory, settings, view, now=now())
     last = log.sequence if log is not None else 0
@@ -186,6 +238,7 @@ def _opened(
         key=key,
         given=options.given,
         syncs=settings["hot_durability"] == "full",
+        ownership=ownership,
     )
 
 

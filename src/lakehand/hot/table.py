@@ -48,7 +48,7 @@ __all__ = ["HotTable"]
 class HotTable:
     """A table whose newest changes are in memory and in a log. For any number of threads."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  options with names, as a user gives them
         self,
         uri: str | Path | Store,
         *,
@@ -58,6 +58,7 @@ class HotTable:
         writer_id: str | None = None,
         properties: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
+        takeover: bool = False,
         flusher: Flusher | None = None,
         **settings: Any,
     ) -> None:
@@ -66,9 +67,10 @@ class HotTable:
         `log` is a directory on a local disk, of this table alone; it is needed unless
         `hot_durability` is none. `key` are the columns by which the newest row wins; without a key
         rows are only appended. `schema` creates a missing table, with `properties`. `writer_id` is
-        the name that the log has in the table; without one it makes up its own. `flusher` is
-        shared by the tables of a `HotTier`. Further keywords are settings, by any of their
-        spellings.
+        the name that the log has in the table; without one it makes up its own. Of hot tables with
+        a key one at a time has a table: `takeover` takes it from one that is lost, with all that
+        it has not flushed. `flusher` is shared by the tables of a `HotTier`. Further keywords are
+        settings, by any of their spellings.
         """
         self._settings = Settings(settings)
         self._store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
@@ -86,6 +88,7 @@ class HotTable:
             schema=schema,
             properties=properties,
             writer_id=writer_id,
+            takeover=takeover,
             given=settings,
         )
         self._flusher = flusher or Flusher(self._settings)
@@ -107,7 +110,10 @@ class HotTable:
     # Life
 
     def open(self) -> Self:
-        """Find or create the cold table, and take up what the log holds."""
+        """Find or create the cold table, and take up what the log holds.
+
+        HotTableTakenError if there is a key, and another hot table may have changes for the table.
+        """
         if self._opened is not None or self.is_closed:
             raise self._out_of_order("a hot table is opened once")
         self._opened = open_parts(self._store, self._options, self._settings, flusher=self._flusher)
