@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from lakehand.assess.position_check import check_positions_again
 from lakehand.assess.structure import check_structure
 from lakehand.engine import CancelToken, open_runner
 from lakehand.engine.cores import granted_cores
@@ -146,6 +147,15 @@ def _check(table: FormatTable, version: int, reading: _Reading) -> ProofCheck:
         worker = table.worker_at(version)
     except VersionNotFoundError as error:
         return replace(blank, reason="log_gone", message=error.message)
+    if commit.proof.get("positions_digest") is not None:
+        return check_positions_again(
+            blank,
+            commit,
+            worker,
+            table=table,
+            limits=TaskLimits.of(reading.settings),
+            digest=lambda files: reading.digest(files, worker),
+        )
     inputs, outputs = reading.both_sides(commit, worker)
     return _judge(
         blank, _with_gone(inputs, table, commit.inputs), _with_gone(outputs, table, commit.outputs)
@@ -200,18 +210,30 @@ class _Reading:
     spark: Any
     on_progress: OnProgress | None
 
+    def digest(
+        self, files: Sequence[DataFile], worker: FormatWorker
+    ) -> tuple[Digest | None, LakehandError | None]:
+        """Return the digest of the rows of files, or why they cannot be read."""
+        divided = list(portions(files))
+        side = _side(self._run(divided, worker), len(files))
+        return side.digest, side.failure
+
     def both_sides(self, commit: ProvedCommit, worker: FormatWorker) -> tuple[_Side, _Side]:
         """Return the rows that a commit replaced, and those that took their place."""
         inputs, outputs = list(portions(commit.inputs)), list(portions(commit.outputs))
-        divided = inputs + outputs
+        outcomes = self._run(inputs + outputs, worker)
+        before, after = outcomes[: len(inputs)], outcomes[len(inputs) :]
+        return _side(before, len(commit.inputs)), _side(after, len(commit.outputs))
+
+    def _run(
+        self, divided: Sequence[Sequence[DataFile]], worker: FormatWorker
+    ) -> Sequence[TaskOutcome]:
         payloads = [{"files": [asdict(file) for file in portion]} for portion in divided]
         progress = FileProgress(divided, self.on_progress, phase="verify")
         task = DigestTask(worker=worker, limits=TaskLimits.of(self.settings))
         read_bytes = sum(file.bytes for portion in divided for file in portion)
         with open_runner(self.settings, read_bytes=read_bytes, spark=self.spark) as runner:
-            outcomes = runner.run(task, payloads, on_result=progress.count, cancel=CancelToken())
-        before, after = outcomes[: len(inputs)], outcomes[len(inputs) :]
-        return _side(before, len(commit.inputs)), _side(after, len(commit.outputs))
+            return runner.run(task, payloads, on_result=progress.count, cancel=CancelToken())
 
 
 def _side(outcomes: Sequence[TaskOutcome], files: int) -> _Side:

@@ -103,6 +103,11 @@ class FormatRowWorker(Protocol):
         ...
 
     @property
+    def proves_positions(self) -> bool:
+        """Whether `deleted_positions` alone prove which rows of a file readers see."""
+        ...
+
+    @property
     def feeds_changes(self) -> bool:
         """Whether readers of changes must be told which rows went when a file is written anew."""
         ...

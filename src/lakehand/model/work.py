@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lakehand.model.order import Curve
 
 Method = Literal["copy", "recode", "sort"]
-ProofKind = Literal["digest", "ranges", "mixed", "counts"]
+ProofKind = Literal["digest", "ranges", "positions", "mixed", "counts"]
 #: What is asked of a proof: rows read back; rows read back by another decoder; counts alone.
 ProveMode = Literal["digest", "independent", "counts"]
 ChangeKind = Literal[
@@ -145,6 +145,8 @@ class Proof:
     added_rows: int = 0
     #: Their digest; null where there are none, or where it holds only until they are committed.
     added_digest: str | None = None
+    #: Of the positions of rows that went from files which stay; null where rows were compared.
+    positions_digest: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -11,7 +11,7 @@ from lakehand.parquet.footer import MAGIC, field
 from lakehand.parquet.thrift import ThriftError, decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     import pyarrow.parquet as pq
@@ -99,17 +99,18 @@ class PageChecker:
         )
 
 
-def pages_are_intact(path: Path) -> bool:
+def pages_are_intact(path: Path, *, columns: Collection[str] | None = None) -> bool:
     """Say whether every page of a local file has the checksum that was written with it.
 
-    A file whose first page has none was written without them, and passes.
+    `columns` are the top-level columns to look at, in small letters; None: all. A file whose first
+    page has no checksum was written without them, and passes.
     """
     import pyarrow.parquet as pq
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if _begins_without(data):
             return True
-        spans = list(_chunk_spans(pq.read_metadata(path)))
+        spans = list(_chunk_spans(pq.read_metadata(path), columns))
         try:
             if not spans or _CRC not in decode(data, spans[0][0])[0]:
                 return True
@@ -137,15 +138,27 @@ def _begins_without(data: mmap.mmap) -> bool:
     return True
 
 
-def _chunk_spans(metadata: pq.FileMetaData) -> Iterator[tuple[int, int]]:
+def _chunk_spans(
+    metadata: pq.FileMetaData, columns: Collection[str] | None
+) -> Iterator[tuple[int, int]]:
+    names = [_top_level(metadata, column) for column in range(metadata.num_columns)]
+    chosen = [c for c, name in enumerate(names) if columns is None or name in columns]
     for index in range(metadata.num_row_groups):
         group = metadata.row_group(index)
-        for column in range(group.num_columns):
+        for column in chosen:
             chunk = group.column(column)
             start = chunk.data_page_offset
             if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
                 start = chunk.dictionary_page_offset
             yield start, start + chunk.total_compressed_size
+
+
+def _top_level(metadata: pq.FileMetaData, column: int) -> str:
+    """Return the name of the column that a leaf belongs to, in small letters.
+
+    A name with a dot in it cannot be told from a member: it is cut, and so are those wanted.
+    """
+    return str(metadata.schema.column(column).path).partition(".")[0].lower()
 
 
 def _is_intact(data: mmap.mmap, position: int, end: int) -> bool:

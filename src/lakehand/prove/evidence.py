@@ -5,24 +5,31 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from lakehand.errors import ProofError
 from lakehand.model.work import Digest, Proof
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
     from lakehand.model.work import ProofKind
 
 __all__ = [
     "check_footers",
     "check_hidden",
+    "check_positions",
     "check_same_reading",
     "digest_text",
     "prove_arrived",
     "prove_counted",
     "prove_equal",
+    "prove_positions",
     "prove_remaining",
     "prove_removed",
+    "sum_of_digests",
     "total_digest",
     "total_proof",
     "with_rows",
@@ -32,6 +39,7 @@ __all__ = [
 _LANE_DIGITS = 16
 _LANE_MODULUS = 2**64
 _COUNTS_ALGORITHM, _COUNTS_ENGINE = "lakehand-counts-1", "footers"
+_POSITIONS_ALGORITHM, _POSITIONS_ENGINE = "lakehand-positions-1", "vectors"
 
 
 def prove_equal(
@@ -84,6 +92,53 @@ def check_hidden(expected_rows: int, *, hidden_rows: int, subject: str) -> None:
     """
     if hidden_rows != expected_rows:
         raise _failure(subject, f"{expected_rows} rows were to be hidden, and {hidden_rows} are")
+
+
+def check_positions(
+    expected: npt.NDArray[np.int64], found: npt.NDArray[np.int64], *, rows: int, subject: str
+) -> None:
+    """Raise ProofError unless storage hides these positions of a file of so many rows, no others.
+
+    Both are ascending. Rows that were hidden before are among them, and must not come back.
+    """
+    is_set = bool(np.all(expected[1:] > expected[:-1]))
+    is_inside = not len(expected) or (expected[0] >= 0 and expected[-1] < rows)
+    if not (is_set and is_inside):
+        raise _failure(subject, "rows were to be hidden twice, or that the file does not have")
+    if not np.array_equal(expected, found):
+        differing = len(np.setxor1d(expected, found))
+        raise _failure(
+            subject,
+            f"{len(expected)} rows were to be hidden, {len(found)} are, and {differing} differ",
+        )
+
+
+def prove_positions(
+    expected_rows: int,
+    *,
+    staged_rows: int,
+    removed_rows: int,
+    positions_digest: str,
+    proved_bytes: int,
+    subject: str,
+) -> Proof:
+    """Return the evidence of positions that were checked; ProofError if counts do not agree."""
+    _check_counts(subject, expected=expected_rows, read=expected_rows, written=staged_rows)
+    return Proof(
+        kind="positions",
+        rows=staged_rows,
+        digest=None,
+        bytes=proved_bytes,
+        algorithm=_POSITIONS_ALGORITHM,
+        engine=_POSITIONS_ENGINE,
+        removed_rows=removed_rows,
+        positions_digest=positions_digest,
+    )
+
+
+def sum_of_digests(texts: Sequence[str]) -> str:
+    """Add up digests in hexadecimal; of none it is zero."""
+    return _sum(texts) or ""
 
 
 def _shown(digest: Digest) -> str:
@@ -231,7 +286,8 @@ def total_digest(digests: Sequence[Digest]) -> Digest | None:
 def total_proof(proofs: Sequence[Proof]) -> Proof | None:
     """Add up proofs: sums of digests are the digest of all rows. None if there are none.
 
-    Checksums of ranges do not add up, so several of them leave no digest.
+    Checksums of ranges do not add up, so several of them leave no digest. Nor do digests of rows
+    and of positions, so rows that came and rows that went have one each.
     """
     if not proofs:
         return None
@@ -252,16 +308,20 @@ def total_proof(proofs: Sequence[Proof]) -> Proof | None:
         engine=",".join(engines),
         decoders=",".join(decoders) or None,
         removed_rows=sum(proof.removed_rows for proof in proofs),
-        removed_digest=_part([(p.removed_rows, p.removed_digest) for p in proofs], adds_up),
+        removed_digest=_part([proof for proof in proofs if proof.removed_rows], "removed_digest"),
         added_rows=sum(proof.added_rows for proof in proofs),
-        added_digest=_part([(p.added_rows, p.added_digest) for p in proofs], adds_up),
+        added_digest=_part([proof for proof in proofs if proof.added_rows], "added_digest"),
+        positions_digest=_part(
+            [proof for proof in proofs if proof.removed_rows], "positions_digest"
+        ),
     )
 
 
-def _part(parts: Sequence[tuple[int, str | None]], adds_up: bool) -> str | None:  # noqa: FBT001
-    """Add up the digests of rows that only some of the proofs are about."""
-    concerned = [digest for rows, digest in parts if rows]
-    return _sum(concerned) if adds_up and concerned else None
+def _part(concerned: Sequence[Proof], name: str) -> str | None:
+    """Add up the digests of rows that only some proofs are about, where all say it alike."""
+    if len({(proof.kind, proof.algorithm, proof.engine) for proof in concerned}) != 1:
+        return None
+    return _sum([getattr(proof, name) for proof in concerned])
 
 
 def _total_kind(proofs: Sequence[Proof]) -> ProofKind:

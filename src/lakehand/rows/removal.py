@@ -28,6 +28,7 @@ from lakehand.prove.evidence import (
 from lakehand.rewrite.stopwatch import Stopwatch
 from lakehand.rows.in_place import digest_in_place
 from lakehand.rows.places import REPLACED
+from lakehand.rows.position_proof import HiddenFile, prove_by_positions
 from lakehand.runs.leftovers import note_written
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class RemovalTask:
             changes = self._changes(group, losses) if self.tells_changes else ()
         reached(Step.TASK_WRITTEN)
         with watch.measure("prove"):
-            proof = self._prove(group, losses, outcomes, decoder)
+            proof = self._prove(group, losses, outcomes, decoder, objects)
         reached(Step.TASK_PROVED)
         return Removed(
             adds=tuple(file for outcome in outcomes for file in outcome.adds),
@@ -206,7 +207,12 @@ class RemovalTask:
         return tuple(found)
 
     def _prove(
-        self, group: int, losses: Sequence[Loss], outcomes: Sequence[_Outcome], decoder: Decoder
+        self,
+        group: int,
+        losses: Sequence[Loss],
+        outcomes: Sequence[_Outcome],
+        decoder: Decoder,
+        objects: Sequence[StagedFile],
     ) -> Proof:
         """Return the evidence that storage holds what is left; ProofError if it does not."""
         files = [loss.file for loss in losses]
@@ -221,6 +227,8 @@ class RemovalTask:
                 removed_rows=removed_rows,
                 subject=subject,
             )
+        if self.prove == "digest" and self.worker.hides_rows and self.worker.proves_positions:
+            return self._prove_by_positions(losses, outcomes, objects, subject)
         after_decoder: Decoder = "arrow" if self.prove == "independent" else decoder
         written = [file for o in outcomes if o.read is not None for file in o.adds]
         stays = self._stays(losses, outcomes, decoder, after_decoder)
@@ -231,6 +239,26 @@ class RemovalTask:
             after=_sum([stays.after, self._digest_staged(written, after_decoder)]),
             expected_rows=expected,
             proved_bytes=sum(file.bytes for file in adds),
+            subject=subject,
+        )
+
+    def _prove_by_positions(
+        self,
+        losses: Sequence[Loss],
+        outcomes: Sequence[_Outcome],
+        objects: Sequence[StagedFile],
+        subject: str,
+    ) -> Proof:
+        """Prove which rows are left of files that stay, or go, without reading any."""
+        return prove_by_positions(
+            self.worker,
+            [
+                HiddenFile(file=loss.file, positions=loss.positions, live=outcome.live)
+                for loss, outcome in zip(losses, outcomes, strict=True)
+            ],
+            staged_rows=sum(file.rows for outcome in outcomes for file in outcome.adds),
+            proved_bytes=sum(file.bytes for file in objects),
+            limits=self.limits,
             subject=subject,
         )
 

@@ -21,7 +21,8 @@ _METHOD_WORDS = {"copy": "copied byte for byte", "recode": "written anew", "sort
 _PROOF_WORDS = {
     "digest": "proved equal, read back from storage",
     "ranges": "proved equal by checksums of every byte range, read back from storage",
-    "mixed": "proved equal, by digest or by checksums of every byte range, read back from storage",
+    "positions": "proved by the positions that deletion vectors hide, read back from storage",
+    "mixed": "proved equal, each part by digest, checksums or positions, read back from storage",
     "counts": "counted, but not compared",
 }
 

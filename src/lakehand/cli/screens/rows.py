@@ -64,6 +64,9 @@ def _evidence(report: DeletionReport) -> Iterable[tuple[str, str]]:
         yield "proof", "none needed: no file was written anew"
     elif report.proof.kind == "counts":
         yield "proof", f"{format_count(report.proof.rows, 'row')} left, counted but not compared"
+    elif report.proof.kind == "positions":
+        left = format_count(report.proof.rows, "row")
+        yield "proof", f"{left} left in these files: vectors, read back, hide the deleted rows only"
     else:
         left = format_count(report.proof.rows, "row")
         yield "proof", f"{left} left in these files, proved equal, read back from storage"

@@ -196,6 +196,11 @@ class DeltaWorker:
         return row_deletion.marks_rows(self.context)
 
     @property
+    def proves_positions(self) -> bool:
+        """Whether positions prove which rows are left: vectors name physical rows."""
+        return True
+
+    @property
     def feeds_changes(self) -> bool:
         """Whether readers of changes must be told which rows went when a file is written anew."""
         return feeds_changes(self.context)

@@ -183,6 +183,11 @@ class LanceWorker(OpenVersions, Unsupported):
         """Whether the table wants rows to be deleted without their file being written anew."""
         return True
 
+    @property
+    def proves_positions(self) -> bool:
+        """Whether positions prove which rows are left: Lance's own are not read without it."""
+        return False
+
     def read_placed(
         self,
         inputs: Sequence[DataFile],

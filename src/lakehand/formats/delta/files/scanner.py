@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
+from lakehand.formats.delta.files.context import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.files.file_schema import relabel
 from lakehand.formats.delta.files.reader import read_rows
 from lakehand.formats.delta.files.row_identity import PLACE_FIELDS
 from lakehand.formats.delta.files.sql_rows import sql_rows, texts_variable
+from lakehand.formats.delta.protocol.schema import MappingMode, physical_name
 from lakehand.formats.worker import NotDecodable
 from lakehand.parquet.checksums import pages_are_intact
 from lakehand.parquet.database import lease
@@ -30,7 +32,7 @@ from lakehand.storage.scratch import local_portions
 from lakehand.storage.spool import held_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from lakehand.formats.delta.files.reader import ReadRequest, SourceFile
     from lakehand.formats.delta.files.sql_rows import SqlRows
@@ -88,7 +90,7 @@ class Scanner:
                 if query.rows is None:
                     yield from read_rows(self.request, query.files)
                 else:
-                    with _checked_pages(query.paths):
+                    with _checked_pages(query.paths, columns=self._stored_columns()):
                         yield from self._read_unhashed(connection, query.rows)
 
     def digest(self, files: Sequence[SourceFile], digester: Digester) -> None:
@@ -117,6 +119,17 @@ class Scanner:
                     connection.register("batch", unsliced(pa.Table.from_batches([batch])))
                     text = placed_lanes_query("SELECT * FROM batch", counted)
                     yield from connection.sql(text).to_arrow_table().to_batches()
+
+    def _stored_columns(self) -> frozenset[str] | None:
+        """Return the columns of files that are read, by their names there; None: perhaps all."""
+        request = self.request
+        if request.mode is MappingMode.ID:
+            return None
+        names = [physical_name(column, mode=request.mode) for column in request.needed]
+        if request.row_identity:
+            kept = (ROW_ID_PROPERTY, ROW_VERSION_PROPERTY)
+            names += [request.properties[name] for name in kept if name in request.properties]
+        return frozenset(name.partition(".")[0].lower() for name in names)
 
     @contextmanager
     def _connect(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -205,15 +218,21 @@ class _Query:
 
 
 @contextmanager
-def _checked_pages(paths: Sequence[Path]) -> Iterator[None]:
+def _checked_pages(
+    paths: Sequence[Path], *, columns: Collection[str] | None = None
+) -> Iterator[None]:
     """Compare pages with their checksums while DuckDB, which does not, decodes them.
+
+    Those of `columns` only, if not of all: a search for keys need not bring whole files to mind.
 
     NotDecodable at the end if one was changed: Arrow will say which.
     """
     is_over = Event()
     with ThreadPoolExecutor(1, thread_name_prefix="checksums") as pool:
         are_intact = pool.submit(
-            lambda: all(is_over.is_set() or pages_are_intact(path) for path in paths)
+            lambda: all(
+                is_over.is_set() or pages_are_intact(path, columns=columns) for path in paths
+            )
         )
         try:
             yield
