@@ -149,3 +149,18 @@ def test_a_slow_flush_in_the_background_is_no_failure(tmp_path, slow, caplog):
     hot.close()
     assert "are flushed later" not in caplog.text
     assert (slow.calls, hot.flush_failures, cold_pairs(tmp_path)) == (1, 0, [(1, "a")])
+
+
+def test_an_epoch_takes_no_rows_once_it_is_being_written(place, slow):
+    sink = begun(place)
+    with pytest.raises(WriteTimeoutError):
+        sink.pre_commit()
+    with pytest.raises(SinkStateError, match="is being written"):
+        sink.write(batch_of([3]))
+    slow.may_go_on.set()
+    sink._opened_context.background.lift_limit()
+    sink.commit_epoch()
+    sink.begin_epoch(2)
+    sink.commit_epoch()
+    sink.close()
+    assert ids_in(place) == [1, 2]

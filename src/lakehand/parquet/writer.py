@@ -33,6 +33,8 @@ _FULL = 0.92
 _MIN_GROUPS_A_FILE = 4
 #: Arrow memory of rows in relation to their bytes in the file: more is not believed in advance.
 _MAX_EXPANSION = 8
+#: A row group of so few bytes in memory is encoded by who brings it, if no other is being encoded.
+_SMALL_BYTES = 2**20
 #: Two row groups whose bytes a row differ by less tell the size of those that are still encoded.
 _STEADY = 0.05
 #: A batch that takes so much more memory than those before is part of a larger one, or has others.
@@ -194,10 +196,17 @@ class RollingWriter:
         self._open.rows_in_works += group.num_rows
         if self._rows == group.num_rows:
             self._encoder.learn(group)
-        future = self._pool.submit(self._encoder.encode, group)
-        self._encoding.append((self._open, future))
+        self._encoding.append((self._open, self._start_encoding(group)))
         del group
         self._append(all_but=0 if self._must_wait() else self._layout.threads)
+
+    def _start_encoding(self, group: pa.Table) -> Future[EncodedGroup]:
+        if self._encoding or group.nbytes > _SMALL_BYTES:
+            return self._pool.submit(self._encoder.encode, group)
+        # Done sooner than a thread is started for it.
+        done: Future[EncodedGroup] = Future()
+        done.set_result(self._encoder.encode(group))
+        return done
 
     def _must_wait(self) -> bool:
         """Say whether nothing can be done before the row groups in the works are encoded."""

@@ -57,7 +57,9 @@ class Epoch:
     def has_landed(self) -> bool:
         """Say whether a commit that nobody waited for any longer has succeeded all the same."""
         work = self.committing
-        return work is not None and work.done() and work.exception() is None
+        if work is None or not work.done() or work.cancelled():
+            return False
+        return work.exception() is None
 
 
 class Epochs:

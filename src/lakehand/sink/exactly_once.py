@@ -109,7 +109,7 @@ class ExactlyOnce:
         """Take rows of the current epoch; 0 if they are dropped."""
         if self._skipped is not None:
             return 0
-        epoch = self._require(EpochState.OPEN)
+        epoch = self._require_taking()
         if epoch.failure is not None:
             raise epoch.failure
         self._context.put(batches)
@@ -133,7 +133,7 @@ class ExactlyOnce:
     def flush(self) -> None:
         """Wait until all rows that were taken are written, as far as files allow it."""
         if self._skipped is None:
-            epoch = self._require(EpochState.OPEN)
+            epoch = self._require_taking()
             work = self._context.background.start(lambda: self._write_waiting(epoch))
             self._wait_for(work, "write", epoch.number)
             if epoch.failure is not None:
@@ -183,13 +183,18 @@ class ExactlyOnce:
         if self._skipped is not None:
             self._skipped = None
             return None
+        epoch = self._require(EpochState.OPEN, EpochState.STAGED, EpochState.UNKNOWN)
+        if epoch.writing is None and self._pipeline is None:
+            # Both at once: the thread need not wait between them until this one is woken.
+            epoch.writing = self._context.background.start(lambda: self._finish(epoch))
+            epoch.committing = self._context.background.start(lambda: self._commit_written(epoch))
         files = self.stage()
         epoch = self._require(EpochState.STAGED, EpochState.UNKNOWN)
         if not files and not self._leaves_a_mark(epoch):
             self._epochs.ended_without_rows(epoch.number)
             self._epoch = None
             return None
-        receipt = None if self._pipeline is not None else self._commit(epoch, files)
+        receipt = None if self._pipeline is not None else self._commit(epoch)
         if receipt is not None and self._earlier:
             self._tidy_up(epoch.number)
         self._epochs.committed(epoch.number)
@@ -218,13 +223,17 @@ class ExactlyOnce:
         is_told = epoch.staging.holds_changes or options.overwrites
         return self._context.target.is_known and (is_told or options.epoch_gaps == "refuse")
 
-    def _commit(self, epoch: Epoch, files: tuple[StagedFile, ...]) -> Receipt | None:
-        if epoch.commission is None:
-            epoch.commission = self._commission(epoch, files)
-        commission = epoch.commission
+    def _commit_written(self, epoch: Epoch) -> Receipt | None:
+        """Commit what was written just before, on the thread that wrote it."""
+        files = epoch.writing.result() if epoch.writing is not None else ()
+        if not files and not self._leaves_a_mark(epoch):
+            return None
+        epoch.commission = epoch.commission or self._commission(epoch, files)
+        return self._context.commit(epoch.commission)
+
+    def _commit(self, epoch: Epoch) -> Receipt | None:
         if epoch.committing is None:
-            work = self._context.background.start(lambda: self._context.commit(commission))
-            epoch.committing = work
+            epoch.committing = self._context.background.start(lambda: self._commit_written(epoch))
         work = epoch.committing
         try:
             return self._wait_for(work, "commit", epoch.number)
@@ -235,7 +244,7 @@ class ExactlyOnce:
                 # What is known now is known; the next call tries again.
                 epoch.committing = None
                 self._is_stale = True
-                is_unknown = commission.is_unknown
+                is_unknown = epoch.commission is not None and epoch.commission.is_unknown
                 epoch.state = EpochState.UNKNOWN if is_unknown else EpochState.STAGED
             raise
 
@@ -263,6 +272,8 @@ class ExactlyOnce:
         epoch = self._epoch
         if epoch is None:
             raise self._out_of_order("there is no epoch to roll back")
+        if epoch.committing is not None:
+            epoch.committing.cancel()  # if it has not begun
         if epoch.rolling_back is None or _has_failed(epoch.rolling_back):
             epoch.rolling_back = self._context.background.start(lambda: self._give_up(epoch))
         self._wait_for(epoch.rolling_back, "rollback", epoch.number)
@@ -303,6 +314,14 @@ class ExactlyOnce:
 
     def _wait_for(self, work: Future[T], operation: str, epoch: int) -> T:
         return self._context.background.wait(work, operation=operation, epoch=epoch)
+
+    def _require_taking(self) -> Epoch:
+        """Return the epoch if it takes rows: none that come after its last file was begun."""
+        epoch = self._require(EpochState.OPEN)
+        if epoch.writing is not None:
+            message = f"epoch {epoch.number} is being written, and takes no rows any more"
+            raise self._out_of_order(message)
+        return epoch
 
     def _require(self, *states: EpochState) -> Epoch:
         if self._epoch is None:

@@ -46,6 +46,12 @@ _SCANS_AT_ONCE = 4
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
+def _below(after: str | None, prefix: str) -> str:
+    """Return what of a key lies below a directory; nothing if it does not."""
+    directory = f"{prefix.rstrip('/')}/" if prefix else ""
+    return after[len(directory) :] if after is not None and after.startswith(directory) else ""
+
+
 def _info(key: str, status: os.stat_result) -> ObjectInfo:
     return ObjectInfo(
         key=key,
@@ -142,7 +148,8 @@ class LocalBackend:
 
     def _walk(self, prefix: str, after: str | None) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """Yield files in the order of their keys, one directory in memory at a time."""
-        for order, entry in sorted(self._entries(prefix), key=lambda pair: pair[0]):
+        floor = _below(after, prefix)
+        for order, entry in sorted(self._entries(prefix, floor), key=lambda pair: pair[0]):
             key = join_key(prefix, order)
             if order.endswith("/"):
                 if after is None or key > after or after.startswith(key):
@@ -150,8 +157,12 @@ class LocalBackend:
             elif after is None or key > after:
                 yield key, entry
 
-    def _entries(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Yield files under their names, directories under their names and a slash."""
+    def _entries(self, prefix: str, floor: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Yield files under their names, directories under their names and a slash.
+
+        Names that sort before `floor` are passed over first: a log has many, and only new ones
+        are asked for with every commit.
+        """
         path = self._path(prefix)
         with translated("list", path):
             try:
@@ -160,6 +171,8 @@ class LocalBackend:
                 return
             with entries:
                 for entry in entries:
+                    if entry.name < floor and not floor.startswith(entry.name):
+                        continue
                     if entry.is_symlink():
                         self._require_inside(entry.path)
                     if entry.is_dir(follow_symlinks=False):

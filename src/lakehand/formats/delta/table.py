@@ -118,6 +118,8 @@ class DeltaTable(DeltaUpkeep):
         self._settings = settings or Settings()
         self._clock = clock or SystemClock()
         self._heads = Heads(store)
+        #: Properties, and the settings under them.
+        self._settings_known: tuple[Mapping[str, str], Settings] | None = None
 
     def snapshot(
         self,
@@ -243,7 +245,7 @@ class DeltaTable(DeltaUpkeep):
 
     def commit(self, change: Change, *, token: str, checkpoint: bool = True) -> Receipt:
         head = self._heads.at(change.base_version)
-        settings = self._settings.with_properties(head.metadata.configuration)
+        settings = self._settings_with(head.metadata.configuration)
         receipt = commit.commit_change(
             self.store, change, token=token, head=head, settings=settings, clock=self._clock
         )
@@ -253,8 +255,16 @@ class DeltaTable(DeltaUpkeep):
 
     def checkpoint_if_due(self, version: int) -> bool:
         head = self._heads.known or self._heads.at(version)
-        settings = self._settings.with_properties(head.metadata.configuration)
+        settings = self._settings_with(head.metadata.configuration)
         return self._checkpoint_if_due(version, settings)
+
+    def _settings_with(self, properties: Mapping[str, str]) -> Settings:
+        """Return the settings under a table's properties, which seldom change between commits."""
+        known = self._settings_known
+        if known is None or known[0] != properties:
+            known = dict(properties), self._settings.with_properties(properties)
+            self._settings_known = known
+        return known[1]
 
     def _checkpoint_if_due(self, version: int, settings: Settings) -> bool:
         receipt = checkpoint_if_due(

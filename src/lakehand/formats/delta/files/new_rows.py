@@ -97,9 +97,13 @@ class NewFiles:
     def close(self) -> tuple[StagedFile, ...]:
         """Write what is left, several partitions at a time, and return the files."""
         series = list(self._open.values())
-        with ThreadPoolExecutor(min(_CLOSED_AT_ONCE, len(series) or 1)) as pool:
-            for staged in pool.map(FileSeries.close, series):
-                self._files += staged
+        if len(series) == 1:
+            # A thread takes longer to start, on a busy machine, than a small file to write.
+            self._files += series[0].close()
+        else:
+            with ThreadPoolExecutor(min(_CLOSED_AT_ONCE, len(series) or 1)) as pool:
+                for staged in pool.map(FileSeries.close, series):
+                    self._files += staged
         self.__exit__(None, None, None)
         return tuple(self._files)
 
