@@ -1,8 +1,9 @@
 """Write rows into a local table, beside delta-rs and delta-spark; then commits, one by one.
 
-Goals: 200,000 rows a second, a commit below 50 ms on local disk and below 500 ms on an S3 server at
-the median, and below 5 s until a sink that is started again knows where it stopped. Only the ratio
-to the others means something: all are measured in one run, on one machine.
+Goals: 200,000 rows a second; an epoch of 1,000 rows, written, synced and committed, in 25 ms on
+local disk on a quiet machine, in 50 ms on a busy one, and in 500 ms on an S3 server, at the median;
+and below 5 s until a sink that is started again knows where it stopped. Only the ratio to the
+others means something: all are measured in one run, on one machine.
 """
 
 from __future__ import annotations
@@ -35,12 +36,25 @@ LABELS = {
 FULL_ROWS = 4_000_000
 EPOCHS = 4
 COMMITS = 200
-GOALS = {"rows_per_second": 200_000, "local_ms": 50, "s3_ms": 500, "recovery_s": 5}
+#: Epochs before those that are measured, in which everything is loaded.
+WARM_COMMITS = 20
+#: A machine with more runnable processes than this for each of its cores is busy.
+BUSY = 1.0
+GOALS = {
+    "rows_per_second": 200_000,
+    "quiet_ms": 25,
+    "busy_ms": 50,
+    "s3_ms": 500,
+    "recovery_s": 5,
+}
 
 
 def main() -> None:
     chosen = _arguments()
-    if not chosen.draw:
+    if chosen.only_commits:
+        found = SECTION.kept() | measure_commits(chosen)
+        SECTION.keep(found, is_full=True)
+    elif not chosen.draw:
         found = measure(chosen)
         is_full = chosen.rows >= FULL_ROWS and set(found["results"]) == set(CONTENDERS)
         SECTION.keep(found, is_full=is_full)
@@ -58,6 +72,7 @@ def _arguments() -> argparse.Namespace:
     options.add_argument("--runs", type=int, default=5)
     options.add_argument("--commits", type=int, default=COMMITS)
     options.add_argument("--timeout", type=float, default=600, help="seconds for one run")
+    options.add_argument("--only-commits", action="store_true", help="measure epochs alone")
     options.add_argument("--draw", action="store_true", help="renew the page from stored results")
     return options.parse_args()
 
@@ -80,14 +95,22 @@ def measure(chosen: argparse.Namespace) -> dict:
                 _run(contender, results[contender.name], scratch / "table", sources)
         for result in results.values():
             del result["runs"][:1]
-    with Contender("lakehand-local", scratch, timeout_seconds=chosen.timeout) as committing:
-        commits = _commits(committing, scratch, chosen.commits)
     return {
         **around,
         "rows": chosen.rows,
         "results": results,
-        "commits": commits,
+        **measure_commits(chosen),
     }
+
+
+def measure_commits(chosen: argparse.Namespace) -> dict:
+    """Let lakehand alone commit small epochs, and say under which load."""
+    scratch = ROOT / ".cache" / "bench" / "sink"
+    shutil.rmtree(scratch / "commits", ignore_errors=True)
+    around = circumstances()
+    with Contender("lakehand-local", scratch, timeout_seconds=chosen.timeout) as committing:
+        commits = _commits(committing, scratch, chosen.commits)
+    return {"commits": commits, "commits_around": around}
 
 
 def make_sources(folder: Path, rows: int) -> list[str]:
@@ -148,12 +171,13 @@ def _commits(contender: Contender, scratch: Path, commits: int) -> dict:
     sys.path.insert(0, str(ROOT / "tests"))
     from support.s3_server import BINARY, run_s3_server
 
-    _, local = contender.ask("commit", table=str(scratch / "commits"), commits=commits)
+    counts = {"commits": commits, "warm_commits": WARM_COMMITS}
+    _, local = contender.ask("commit", table=str(scratch / "commits"), **counts)
     found = {"local": local}
     if BINARY.exists():
         with run_s3_server(scratch / "s3") as server:
             uri, options = server.new_uri(), server.options
-            _, found["s3"] = contender.ask("commit", table=uri, commits=commits, options=options)
+            _, found["s3"] = contender.ask("commit", table=uri, options=options, **counts)
     return found
 
 
@@ -167,14 +191,27 @@ def table(found: dict) -> str:
         "|---|---:|---:|---:|---:|---:|",
         *(_row(name, result, ours) for name, result in found["results"].items()),
         "",
-        "| commits of lakehand | median ms | p99 ms | started again, s |",
-        "|---|---:|---:|---:|",
+        in_words(found["commits_around"], "epochs of 1,000 rows, one after the other"),
+        "",
+        _COMMIT_TITLES,
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    lines += [
-        f"| {place} | {one['median_ms']:.1f} | {one['p99_ms']:.1f} | {one['recovery_s']:.2f} |"
-        for place, one in found["commits"].items()
-    ]
+    lines += [_commit_row(place, one) for place, one in found["commits"].items()]
     return "\n".join(lines)
+
+
+_COMMIT_TITLES = (
+    "| lakehand, 1,000 rows | whole epoch, median ms | p99 ms | CPU ms | commit alone, median ms |"
+    " p99 ms | started again, s |"
+)
+
+
+def _commit_row(place: str, one: dict) -> str:
+    epoch, commit = one["epoch"], one["commit"]
+    return (
+        f"| {place} | {epoch['median_ms']:.1f} | {epoch['p99_ms']:.1f} | {one['epoch_cpu_ms']:.1f}"
+        f" | {commit['median_ms']:.1f} | {commit['p99_ms']:.1f} | {one['recovery_s']:.2f} |"
+    )
 
 
 def _row(name: str, result: dict, ours: float | None) -> str:
@@ -197,12 +234,19 @@ def meets_goals(found: dict) -> bool:
     commits = found["commits"]
     speed = _speed(found["results"]["lakehand-local"]) or 0
     waits = [one["recovery_s"] for one in commits.values()]
+    far = commits.get("s3")
     return (
         speed >= GOALS["rows_per_second"]
-        and commits["local"]["median_ms"] < GOALS["local_ms"]
-        and commits.get("s3", {"median_ms": 0})["median_ms"] < GOALS["s3_ms"]
+        and commits["local"]["epoch"]["median_ms"] < _local_goal(found["commits_around"])
+        and (far is None or far["epoch"]["median_ms"] < GOALS["s3_ms"])
         and max(waits) < GOALS["recovery_s"]
     )
+
+
+def _local_goal(around: dict) -> int:
+    """Return the milliseconds that an epoch may take, by how busy the machine was."""
+    is_busy = around["load_before"] > BUSY * around["cores"]
+    return GOALS["busy_ms"] if is_busy else GOALS["quiet_ms"]
 
 
 SECTION = Section(name="sink", table=table)

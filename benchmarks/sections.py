@@ -45,8 +45,13 @@ class Section:
 
     def draw(self) -> dict:
         """Put what is stored into the page and return it."""
-        found = json.loads(self.results.read_text())
+        found = self.kept()
         PAGE.write_text(self.with_results(PAGE.read_text(), found))
+        return found
+
+    def kept(self) -> dict:
+        """Return what is stored."""
+        found: dict = json.loads(self.results.read_text())
         return found
 
     def with_results(self, page: str, found: dict | None) -> str:

@@ -118,6 +118,8 @@ class DeltaTable(DeltaUpkeep):
         self._settings = settings or Settings()
         self._clock = clock or SystemClock()
         self._heads = Heads(store)
+        #: The newest checkpoint that was written here: before the next is due none is looked for.
+        self._checkpointed_version = -1
         #: Properties, and the settings under them.
         self._settings_known: tuple[Mapping[str, str], Settings] | None = None
 
@@ -267,12 +269,14 @@ class DeltaTable(DeltaUpkeep):
         return known[1]
 
     def _checkpoint_if_due(self, version: int, settings: Settings) -> bool:
+        interval: int = settings["checkpoint_interval"]
+        if version < self._checkpointed_version + interval:
+            return False
         receipt = checkpoint_if_due(
-            self.store,
-            interval=settings["checkpoint_interval"],
-            committed_version=version,
-            clock=self._clock,
+            self.store, interval=interval, committed_version=version, clock=self._clock
         )
+        if receipt is not None:
+            self._checkpointed_version = receipt.version
         return receipt is not None
 
     def retention(self, snapshot: Snapshot) -> timedelta:
