@@ -132,6 +132,7 @@ def test_the_proof_is_the_sum_of_the_evidence():
         "removed_digest": None,
         "added_rows": 0,
         "added_digest": None,
+        "positions_digest": None,
         "groups": 2,
     }
 

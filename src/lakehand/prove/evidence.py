@@ -5,22 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from lakehand.errors import ProofError
 from lakehand.model.work import Digest, Proof
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
     from lakehand.model.work import ProofKind
 
 __all__ = [
     "check_footers",
     "check_hidden",
-    "check_positions",
     "check_same_reading",
     "digest_text",
     "prove_arrived",
@@ -92,25 +87,6 @@ def check_hidden(expected_rows: int, *, hidden_rows: int, subject: str) -> None:
     """
     if hidden_rows != expected_rows:
         raise _failure(subject, f"{expected_rows} rows were to be hidden, and {hidden_rows} are")
-
-
-def check_positions(
-    expected: npt.NDArray[np.int64], found: npt.NDArray[np.int64], *, rows: int, subject: str
-) -> None:
-    """Raise ProofError unless storage hides these positions of a file of so many rows, no others.
-
-    Both are ascending. Rows that were hidden before are among them, and must not come back.
-    """
-    is_set = bool(np.all(expected[1:] > expected[:-1]))
-    is_inside = not len(expected) or (expected[0] >= 0 and expected[-1] < rows)
-    if not (is_set and is_inside):
-        raise _failure(subject, "rows were to be hidden twice, or that the file does not have")
-    if not np.array_equal(expected, found):
-        differing = len(np.setxor1d(expected, found))
-        raise _failure(
-            subject,
-            f"{len(expected)} rows were to be hidden, {len(found)} are, and {differing} differ",
-        )
 
 
 def prove_positions(

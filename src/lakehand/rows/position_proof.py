@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakehand.prove.evidence import check_positions, prove_positions, sum_of_digests
+from lakehand.prove.evidence import check_footers, prove_positions, sum_of_digests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,7 +56,7 @@ def prove_by_positions(
         rows = worker.count_rows([one.file]) + one.file.deleted_rows
         expected = np.sort(np.concatenate((hidden, one.positions)))
         found = np.arange(rows, dtype=np.int64) if one.live is None else next(after)
-        check_positions(expected, found, rows=rows, subject=one.file.path)
+        check_footers(_difference(expected, found, rows=rows), subject=one.file.path)
     removed = sum(len(one.positions) for one in files)
     return prove_positions(
         worker.count_rows([one.file for one in files]) - removed,
@@ -68,6 +68,21 @@ def prove_by_positions(
         proved_bytes=proved_bytes,
         subject=subject,
     )
+
+
+def _difference(expected: Positions, found: Positions, *, rows: int) -> str | None:
+    """Say what is wrong unless storage hides these positions of a file of so many rows, no others.
+
+    Both are ascending. Rows that were hidden before are among them, and must not come back.
+    """
+    is_set = bool(np.all(expected[1:] > expected[:-1]))
+    is_inside = not len(expected) or (expected[0] >= 0 and expected[-1] < rows)
+    if not (is_set and is_inside):
+        return "rows were to be hidden twice, or that the file does not have"
+    if np.array_equal(expected, found):
+        return None
+    differing = len(np.setxor1d(expected, found))
+    return f"{len(expected)} rows were to be hidden, {len(found)} are, and {differing} differ"
 
 
 def positions_digest(places: Iterable[tuple[str, Positions]]) -> str:
