@@ -1,8 +1,9 @@
 """Upsert: rows come in by their keys; those that are there already are replaced.
 
-Only key columns are read, and only of files that may hold one of the keys. What is left of touched
-files is proved as after a deletion, and the new rows are proved as storage gives them back. One
-commit says all of it, and only if nobody has added or changed rows that were not looked at.
+Keys are looked for in key columns only, and only of files that may hold one of them. What is left
+of touched files is proved as after a deletion: by the positions that vectors hide, or by the rows
+of files that are rewritten. New rows are proved as storage gives them back. One commit says all of
+it, and only if nobody has added or changed rows that were not looked at.
 """
 
 from __future__ import annotations

@@ -108,7 +108,9 @@ SINK: tuple[Setting, ...] = (
         name="write_timeout",
         parse=parse_duration,
         default=timedelta(seconds=30),
-        help="How long a call of a sink waits for storage before it gives up waiting.",
+        help="How long a call of a sink, or `flush` of a hot table, waits for a write or commit."
+        " After it the call raises WriteTimeoutError; the work goes on, and the same call waits"
+        " again.",
         aliases=("write.timeout", "writeTimeout"),
         aliases_by_unit=(("write.timeout.ms", "ms"),),
         minimum=timedelta(seconds=5),
