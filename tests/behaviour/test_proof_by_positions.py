@@ -139,3 +139,41 @@ def test_verify_finds_a_vector_that_is_not_that_of_the_proof(tmp_path):
     commit.write_text("\n".join(map(json.dumps, lines)))
     [check] = lakehand.open_table(tmp_path, engine="local").verify(version=2).proofs
     assert (check.outcome, check.reason) == ("differs", "positions")
+
+
+def test_verify_says_when_the_vector_before_is_gone(tmp_path):
+    wide_table(tmp_path)
+    table = lakehand.open_table(tmp_path, engine="local")
+    table.delete(where="id = 5")
+    [vector] = tmp_path.rglob("*.bin")
+    table.delete(where="id = 6")
+    vector.unlink()
+    [check] = table.verify(version=3).proofs
+    assert (check.outcome, check.reason) == ("cannot_compare", "inputs_gone")
+
+
+def test_verify_finds_rows_that_come_back(tmp_path):
+    wide_table(tmp_path)
+    table = lakehand.open_table(tmp_path, engine="local")
+    table.delete(where="id = 5")
+    table.delete(where="id = 6")
+    commit = tmp_path / "_delta_log" / f"{3:020d}.json"
+    lines = [json.loads(line) for line in commit.read_text().splitlines()]
+    add = next(line["add"] for line in lines if "add" in line)
+    remove = next(line["remove"] for line in lines if "remove" in line)
+    swapped = remove["deletionVector"], add["deletionVector"]
+    add["deletionVector"], remove["deletionVector"] = swapped
+    commit.write_text("\n".join(map(json.dumps, lines)))
+    [check] = lakehand.open_table(tmp_path, engine="local").verify(version=3).proofs
+    assert (check.outcome, check.reason) == ("differs", "positions")
+    assert "shown again" in check.message
+
+
+def test_new_rows_with_ids_of_their_own_are_not_recorded(tmp_path):
+    schema = pa.schema([("id", pa.int64()), ("payload", pa.binary())])
+    properties = {**VECTORS, "delta.enableRowTracking": "true"}
+    table = lakehand.create_table(tmp_path / "t", schema, properties=properties, engine="local")
+    table.append(pa.table({"id": [17, 18], "payload": [b"a", b"b"]}, schema=schema))
+    table.upsert(one_row(), key=["id"])
+    [check] = table.verify().proofs
+    assert (check.outcome, check.reason) == ("cannot_compare", "not_recorded")
