@@ -137,7 +137,7 @@ class Upserting:
         head = self.target.head
         call = Call(
             operation=self.operation,
-            settings=self.settings.with_properties(head.properties),
+            settings=self.target.in_force(self.settings),
             watch=watch or Stopwatch(self.clock),
             spark=self.spark,
             dry_run=self.dry_run,
