@@ -17,6 +17,7 @@ from lakehand.formats.lance.commits.records import drop_records
 from lakehand.formats.lance.connect import load_lance, open_dataset
 from lakehand.formats.lance.files import fragments
 from lakehand.formats.lance.files.clones import drop_old_clones
+from lakehand.formats.lance.files.plain import plain_table
 from lakehand.formats.lance.files.rows import placed_schema
 from lakehand.formats.lance.log import history
 from lakehand.formats.lance.log.manifests import MANIFESTS, listed_versions
@@ -56,7 +57,6 @@ __all__ = ["LanceFormat", "LanceTable"]
 
 _NO_STATISTICS = "Lance keeps no statistics of columns by fragment; build a scalar index instead"
 _NO_CHECKPOINTS = "every version of a Lance table is complete in itself"
-_NO_UPSERTS = "rows of a Lance table cannot come and go in one commit yet; delete, then append"
 
 
 class LanceFormat:
@@ -101,11 +101,7 @@ class LanceTable(LanceUpkeep):
     capabilities = Capabilities(
         checkpoints=False,
         copies_bytes=False,
-        lacking={
-            "checkpoint": _NO_CHECKPOINTS,
-            "statistics": _NO_STATISTICS,
-            "upsert": _NO_UPSERTS,
-        },
+        lacking={"checkpoint": _NO_CHECKPOINTS, "statistics": _NO_STATISTICS},
     )
 
     def __init__(self, store: Store) -> None:
@@ -196,6 +192,9 @@ class LanceTable(LanceUpkeep):
 
     def placed_schema(self, snapshot: Snapshot) -> pa.Schema:
         return placed_schema(open_dataset(self.store, snapshot.version))
+
+    def comparable_rows(self, rows: pa.Table) -> pa.Table:
+        return plain_table(rows)
 
     def file_versions(self, snapshot: Snapshot) -> pa.Array:
         """Return the numbers of fragments, which grow as versions do."""

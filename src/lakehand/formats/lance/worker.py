@@ -15,10 +15,11 @@ from lakehand.formats.lance.connect import translated
 from lakehand.formats.lance.files.appending import NewFragments
 from lakehand.formats.lance.files.beside import counted, read_ahead
 from lakehand.formats.lance.files.copying import is_worth_a_look, may_copy
-from lakehand.formats.lance.files.deletions import hide_rows, staged_fragment
+from lakehand.formats.lance.files.deletions import hide_rows, marked_positions, staged_fragment
 from lakehand.formats.lance.files.durable import made_durable
 from lakehand.formats.lance.files.fragments import DATA_DIRECTORY
 from lakehand.formats.lance.files.opened import OpenVersions
+from lakehand.formats.lance.files.plain import plain_batch, plain_schema
 from lakehand.formats.lance.files.rewriting import (
     COPYING,
     new_fragments,
@@ -232,7 +233,7 @@ class LanceWorker(OpenVersions, Unsupported):
             (version,) = {file.native["version"] for file in files}
             base = self._open(version)
             seen = open_marked(self.store, base, marked, scratch=limits.scratch_directory)
-            return hidden_positions(seen, [seen.get_fragment(one["id"]) for one in marked])
+            return marked_positions(self.store, seen, marked)
 
     def without_rows(self, file: DataFile, positions: Positions) -> DataFile:
         """Return `file` as a reader should see it without some of its rows."""
@@ -247,6 +248,38 @@ class LanceWorker(OpenVersions, Unsupported):
         inputs = [file for file, _ in files]
         dataset, fragments = self._found(inputs)
         return hide_rows(self.store, dataset, files, fragments, stem=stem)
+
+    @property
+    def keeps_emptied_files(self) -> bool:
+        """Lance replaces rows in one commit only if all fragments stay; compaction drops them."""
+        return True
+
+    @property
+    def hands_on_row_ids(self) -> bool:
+        """Lance gives new ids to rows that replace others."""
+        return False
+
+    @property
+    def new_rows(self) -> pa.Schema:
+        """Columns of rows that are new: without ids, which they get with the commit."""
+        return plain_schema(self.schema)
+
+    def counted_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return new rows in the types that are hashed."""
+        return plain_batch(rows)
+
+    def digest_new(
+        self,
+        files: Sequence[StagedFile],
+        digester: Digester,
+        *,
+        limits: TaskLimits,  # noqa: ARG002
+        decoder: Decoder = "duckdb",
+    ) -> None:
+        """Count rows that are new in `digester`, as storage gives them back."""
+        _require_any(decoder)
+        with translated(self.store, "to read new fragments"):
+            digester.add_all(map(plain_batch, self.read_staged(files)))
 
     def mark_ordered(
         self,

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["commit_change", "find_commit"]
 
-_ROW_CHANGES = ("append", "overwrite", "delete")
+_ROW_CHANGES = ("append", "overwrite", "delete", "update")
 #: How often a rewrite is committed from a newer version, where that is possible.
 _ATTEMPTS = 10
 

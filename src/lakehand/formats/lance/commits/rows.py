@@ -95,7 +95,8 @@ class _RowCommit:
             return version
         # A mark counts only if it is compared with all others: such a change is made from the
         # newest version, and lost if that is the newest no longer.
-        base = read if self._change.removes or self._change.transaction is None else newest
+        is_bound = bool(self._change.removes) or self._change.kind == "update"
+        base = read if is_bound or self._change.transaction is None else newest
         properties = self._properties(marks)
         transaction = load_lance().Transaction(
             read_version=base.version,
@@ -165,15 +166,10 @@ class _RowCommit:
         new = _described(new_fragments(change.adds))
         if change.kind == "append" and change.transaction is None:
             return operations.Append(new)
-        if change.kind == "append":
-            # The one operation that loses to any other that brought or changed rows.
-            return operations.Merge(
-                [*(fragment.metadata for fragment in base.get_fragments()), *_numbered(base, new)],
-                base.lance_schema,
-                preserves_nullability=True,
-            )
         if not has_fragments(base, change.removes):
             raise self._outrun("what was to be replaced is not in its version")
+        if change.kind in ("append", "update"):
+            return self._merge(base)
         removed = {file.native["id"] for file in change.removes}
         kept = [fragment for fragment in new if fragment.id in removed]
         gone = sorted(removed - {fragment.id for fragment in kept})
@@ -181,6 +177,23 @@ class _RowCommit:
             condition = change.parameters.get("where") or change.operation
             return operations.Delete(kept, gone, condition)
         return operations.Update(removed_fragment_ids=sorted(removed), new_fragments=new)
+
+    def _merge(self, base: Any) -> Any:
+        """Return the one operation that loses to any other that brought or changed rows.
+
+        It takes all fragments of the table, so those that lost all rows stay, with all of them
+        hidden.
+        """
+        change, replaced = self._change, {file.path for file in self._change.removes}
+        hidden = _described(new_fragments([file for file in change.adds if file.path in replaced]))
+        new = _described(new_fragments([file for file in change.adds if file.path not in replaced]))
+        known = {fragment.fragment_id: fragment.metadata for fragment in base.get_fragments()}
+        known |= {fragment.id: fragment for fragment in hidden}
+        return load_lance().LanceOperation.Merge(
+            [*known.values(), *_numbered(base, new)],
+            base.lance_schema,
+            preserves_nullability=True,
+        )
 
     def _landed(self, *, after: int, failure: Exception | None) -> int | None:
         """Return the version that has this commit; None if it is to be tried again."""

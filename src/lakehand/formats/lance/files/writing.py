@@ -22,6 +22,7 @@ __all__ = ["FragmentWriter", "write_fragments"]
 
 #: Lance counts rows of a file with 32 bits.
 _ANY_ROWS = 2**31
+_DECIMAL_BYTES = 16
 
 
 def write_fragments(
@@ -97,7 +98,7 @@ class FragmentWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows, which have the columns of the table."""
-        for piece in self._pieces(batch):
+        for piece in self._pieces(_aligned(batch)):
             if self._file is None:
                 self._open(piece)
             self._file.write_batch(piece)
@@ -147,6 +148,33 @@ class FragmentWriter:
         file, self._file = self._file, None
         if file is not None:
             file.close()
+
+
+def _aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows whose decimals begin where Lance, which panics otherwise, can read them.
+
+    Files that are mapped into memory align values by 8 bytes only.
+    """
+    columns = [
+        pa.concat_arrays([column, column.slice(0, 0)]) if _is_askew(column) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _is_askew(column: pa.Array) -> bool:
+    return _has_decimals(column.type) and any(
+        buffer is not None and buffer.address % _DECIMAL_BYTES for buffer in column.buffers()
+    )
+
+
+def _has_decimals(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_decimals(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return _has_decimals(kind.value_type)
+    members = (kind.field(number).type for number in range(kind.num_fields))
+    return pa.types.is_decimal(kind) or any(map(_has_decimals, members))
 
 
 def _describe_file(store: Store, dataset: Any, row: pa.RecordBatch) -> dict[str, Any]:
