@@ -223,6 +223,11 @@ class NewRowsAsMoved:
         ) -> None: ...
 
     @property
+    def streamed_rows(self) -> pa.Schema:
+        """Columns of rows as `read_digested` streams them, and `write` takes them."""
+        return self.moved_rows
+
+    @property
     def keeps_emptied_files(self) -> bool:
         """Whether a file stays, with all rows hidden, if rows are added in the same commit."""
         return False

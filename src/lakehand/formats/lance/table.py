@@ -152,11 +152,13 @@ class LanceTable(LanceUpkeep):
             return {}
         return {"target_rows_per_fragment": 2**31, "max_bytes_per_file": group.target_file_bytes}
 
-    def partition_keys(self, snapshot: Snapshot, *, keeps_order: bool = True) -> pa.Array:  # noqa: ARG002
+    def partition_keys(self, snapshot: Snapshot, *, keeps_order: bool = True) -> pa.Array:
         """Return which parts of indices know each fragment: Lance merges no others.
 
-        There are no partitions.
+        There are no partitions. Where rows move without ids, no index knows them afterwards.
         """
+        if not keeps_order and not snapshot.native.has_stable_row_ids:
+            return pa.array([""] * snapshot.file_count, pa.string())
         numbers = pc.struct_field(snapshot.files["native"], "id").to_pylist()
         return pa.array([snapshot.native.coverage(number) for number in numbers], pa.string())
 

@@ -32,6 +32,8 @@ from lakehand.formats.lance.files.rows import (
     digested_schema,
     hashed_places,
     hidden_positions,
+    identified_rows,
+    identified_schema,
     placed_rows,
     read_rows,
 )
@@ -39,7 +41,7 @@ from lakehand.formats.lance.files.shown import Shown, only_rows, without_rows
 from lakehand.formats.lance.files.staged import open_marked, open_staged, stored_rows
 from lakehand.formats.lance.files.writing import write_fragments
 from lakehand.formats.lance.log.snapshot import state_of
-from lakehand.formats.lance.protocol import obstacles_to_order
+from lakehand.formats.lance.protocol import obstacles_to_recoding
 from lakehand.formats.lance.unsupported import Unsupported
 from lakehand.formats.lance.upkeep.file_check import check_files, check_rows
 from lakehand.formats.worker import NotDecodable
@@ -149,8 +151,17 @@ class LanceWorker(OpenVersions, Unsupported):
     ) -> Iterator[pa.RecordBatch]:
         """Stream the visible rows of `inputs`, each counted in `digester`."""
         _require_any(decoder)
+        rows = self._identified(inputs) if self.tracks_rows else self.read(inputs)
         with translated(self.store, "to read fragments"):
-            yield from counted(self.read(inputs), digester)
+            yield from counted(rows, digester, columns=len(self.moved_rows))
+
+    def _identified(self, inputs: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
+        return identified_rows(self.store, *self._found(inputs))
+
+    @property
+    def streamed_rows(self) -> pa.Schema:
+        """Columns of the table and, where ids are stable, what rows keep as they move."""
+        return identified_schema(self._dataset) if self.tracks_rows else self.schema
 
     def write(
         self,
@@ -322,7 +333,7 @@ class LanceWorker(OpenVersions, Unsupported):
 
     def can_recode(self) -> bool:
         """Say whether nobody needs to know where rows go that are written into other fragments."""
-        return not any(obstacles_to_order(self.schema, state_of(self._dataset)))
+        return not any(obstacles_to_recoding(self.schema, state_of(self._dataset)))
 
     def can_copy(self, inputs: Sequence[DataFile]) -> bool:
         """Say whether Lance can move pages, and nobody needs to know where rows go."""

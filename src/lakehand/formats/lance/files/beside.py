@@ -79,12 +79,16 @@ def _taken(read: Queue[pa.RecordBatch | None], reading: Future[None]) -> Iterato
     reading.result()
 
 
-def counted(batches: Iterable[pa.RecordBatch], digester: Digester) -> Iterator[pa.RecordBatch]:
-    """Pass rows on, and count them in plain types beside whoever takes them."""
+def counted(
+    batches: Iterable[pa.RecordBatch], digester: Digester, *, columns: int
+) -> Iterator[pa.RecordBatch]:
+    """Pass rows on, and count so many of their first columns beside whoever takes them."""
+    chosen = list(range(columns))
     waiting: Queue[pa.RecordBatch | None] = Queue(maxsize=_WAITING_BATCHES)
     with read_ahead(batches) as read, ThreadPoolExecutor(max_workers=1) as beside:
         found = gathered(iter(waiting.get, None))
-        counting = beside.submit(digester.add_all, map(plain_batch, found))
+        plain = (plain_batch(batch.select(chosen)) for batch in found)
+        counting = beside.submit(digester.add_all, plain)
         try:
             for batch in read:
                 _put(waiting, batch, counting)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from lakehand.formats.lance.connect import address, load_lance
 from lakehand.formats.lance.files.fragments import DATA_DIRECTORY
 from lakehand.formats.lance.files.rewriting import staged_files
+from lakehand.formats.lance.files.row_identity import IDENTITY, described_identity
 from lakehand.formats.lance.files.staged import open_empty
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class FragmentWriter:
         self._description: dict[str, Any] = {}
         #: Rows of each file by its name.
         self._written: dict[str, int] = {}
+        #: What the rows of each file keep, where ids of rows are stable.
+        self._identities: dict[str, list[pa.RecordBatch]] = {}
         self._name = ""
 
     def __enter__(self) -> Self:
@@ -97,12 +100,17 @@ class FragmentWriter:
         return None if self._file is None else f"{DATA_DIRECTORY}/{self._name}"
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows, which have the columns of the table."""
+        """Take rows, which have the columns of the table; behind these what they keep, if any."""
+        names = self._dataset.schema.names
         for piece in self._pieces(_aligned(batch)):
+            rows = piece.select(names)
             if self._file is None:
-                self._open(piece)
-            self._file.write_batch(piece)
+                self._open(rows)
+            self._file.write_batch(rows)
             self._written[self._name] += piece.num_rows
+            if piece.num_columns > rows.num_columns:
+                identity = piece.select(list(IDENTITY))
+                self._identities.setdefault(self._name, []).append(identity)
             if self._written[self._name] >= self._rows_a_file:
                 self.close_file()
 
@@ -113,6 +121,7 @@ class FragmentWriter:
                 "id": 0,
                 "files": [{**self._description, "path": name, "file_size_bytes": size}],
                 "physical_rows": rows,
+                **(described_identity(self._identities[name]) if self._identities else {}),
             }
             for (name, rows), size in zip(self._written.items(), self._sizes(), strict=True)
         ]

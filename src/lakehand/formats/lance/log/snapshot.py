@@ -106,6 +106,10 @@ def state_of(dataset: Any) -> LanceState:
             for index in indices
             for part in index.segments
         },
+        known={
+            index.name: frozenset(number for part in index.segments for number in part.fragment_ids)
+            for index in indices
+        },
     )
 
 

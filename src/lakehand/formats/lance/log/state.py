@@ -26,6 +26,8 @@ class LanceState:
     indices: tuple[str, ...]
     #: Numbers of the fragments that each part of an index knows, by the part's id.
     covered: Mapping[str, frozenset[int]]
+    #: The same by the name of the index.
+    known: Mapping[str, frozenset[int]]
 
     def coverage(self, fragment: int) -> str:
         """Return what tells fragments apart that not the same parts of indices know."""
