@@ -18,8 +18,8 @@ from lakehand.formats.lance.files.copying import is_worth_a_look, may_copy
 from lakehand.formats.lance.files.deletions import hide_rows, marked_positions, staged_fragment
 from lakehand.formats.lance.files.durable import made_durable
 from lakehand.formats.lance.files.fragments import DATA_DIRECTORY
+from lakehand.formats.lance.files.new_rows import NewRows, require_any
 from lakehand.formats.lance.files.opened import OpenVersions
-from lakehand.formats.lance.files.plain import plain_batch, plain_schema
 from lakehand.formats.lance.files.rewriting import (
     COPYING,
     new_fragments,
@@ -44,7 +44,6 @@ from lakehand.formats.lance.log.snapshot import state_of
 from lakehand.formats.lance.protocol import obstacles_to_recoding
 from lakehand.formats.lance.unsupported import Unsupported
 from lakehand.formats.lance.upkeep.file_check import check_files, check_rows
-from lakehand.formats.worker import NotDecodable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -62,7 +61,7 @@ __all__ = ["LanceWorker"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LanceWorker(OpenVersions, Unsupported):
+class LanceWorker(OpenVersions, NewRows, Unsupported):
     """Reads and rewrites fragments of one version. Picklable."""
 
     def _counted(
@@ -150,7 +149,7 @@ class LanceWorker(OpenVersions, Unsupported):
         dictionaries: bool = False,  # noqa: ARG002
     ) -> Iterator[pa.RecordBatch]:
         """Stream the visible rows of `inputs`, each counted in `digester`."""
-        _require_any(decoder)
+        require_any(decoder)
         rows = self._identified(inputs) if self.tracks_rows else self.read(inputs)
         with translated(self.store, "to read fragments"):
             yield from counted(rows, digester, columns=len(self.moved_rows))
@@ -204,7 +203,7 @@ class LanceWorker(OpenVersions, Unsupported):
         decoder: Decoder = "duckdb",
     ) -> Iterator[pa.RecordBatch]:
         """Stream visible rows, in the types that are hashed, with their places."""
-        _require_any(decoder)
+        require_any(decoder)
         dataset, fragments = self._found(inputs)
         predicate = parse_predicate(wanted.where, dataset.schema) if wanted.where else None
         numbers = {file.native["id"]: number for number, file in enumerate(inputs)}
@@ -225,7 +224,7 @@ class LanceWorker(OpenVersions, Unsupported):
         decoder: Decoder = "duckdb",
     ) -> Iterator[pa.RecordBatch]:
         """Stream the hashes of visible rows, as a digest counts them, and where they lie."""
-        _require_any(decoder)
+        require_any(decoder)
         numbers = {file.native["id"]: number for number, file in enumerate(inputs)}
         with translated(self.store, "to read fragments"):
             yield from hashed_places(*self._found(inputs), numbers=numbers)
@@ -260,38 +259,6 @@ class LanceWorker(OpenVersions, Unsupported):
         dataset, fragments = self._found(inputs)
         return hide_rows(self.store, dataset, files, fragments, stem=stem)
 
-    @property
-    def keeps_emptied_files(self) -> bool:
-        """Lance replaces rows in one commit only if all fragments stay; compaction drops them."""
-        return True
-
-    @property
-    def hands_on_row_ids(self) -> bool:
-        """Lance gives new ids to rows that replace others."""
-        return False
-
-    @property
-    def new_rows(self) -> pa.Schema:
-        """Columns of rows that are new: without ids, which they get with the commit."""
-        return plain_schema(self.schema)
-
-    def counted_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return new rows in the types that are hashed."""
-        return plain_batch(rows)
-
-    def digest_new(
-        self,
-        files: Sequence[StagedFile],
-        digester: Digester,
-        *,
-        limits: TaskLimits,  # noqa: ARG002
-        decoder: Decoder = "duckdb",
-    ) -> None:
-        """Count rows that are new in `digester`, as storage gives them back."""
-        _require_any(decoder)
-        with translated(self.store, "to read new fragments"):
-            digester.add_all(map(plain_batch, self.read_staged(files)))
-
     def mark_ordered(
         self,
         files: Sequence[StagedFile],
@@ -311,7 +278,7 @@ class LanceWorker(OpenVersions, Unsupported):
         decoder: Decoder = "duckdb",
     ) -> None:
         """Count the visible rows of `inputs`, with ids that they keep, in `digester`."""
-        _require_any(decoder)
+        require_any(decoder)
         found = self._counted(inputs, scratch=limits.scratch_directory)
         with translated(self.store, "to read fragments"), read_ahead(found) as rows:
             digester.add_all(rows)
@@ -325,7 +292,7 @@ class LanceWorker(OpenVersions, Unsupported):
         decoder: Decoder = "duckdb",
     ) -> None:
         """Count the rows of written files in `digester`, as storage gives them back."""
-        _require_any(decoder)
+        require_any(decoder)
         with translated(self.store, "to read new fragments"):
             staged = open_staged(self.store, self._dataset, new_fragments(files))
             with read_ahead(digested_rows(staged, None)) as rows:
@@ -397,9 +364,3 @@ class LanceWorker(OpenVersions, Unsupported):
         """Decode all rows of fragments, and count them."""
         dataset = self._at(files)
         yield from check_rows(self.store, dataset, files)
-
-
-def _require_any(decoder: Decoder) -> None:
-    """There is one decoder of Lance files, so nothing can be read by another one."""
-    if decoder == "only-duckdb":
-        raise NotDecodable("Lance files are read by Lance alone")
