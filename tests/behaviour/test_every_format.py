@@ -233,6 +233,21 @@ def test_a_killed_compaction_harms_nothing_and_is_ended_by_the_next(kit, path, s
     assert len(kit.files(path)) < FILES
 
 
+def test_compaction_takes_the_part_of_a_table_that_a_condition_describes(kit, path):
+    rows, files = kit.rows(path), set(kit.files(path))
+    report = open_here(path).compact(where=f"id < {4 * ROWS}")
+    assert (report.outcome, report.files_removed, report.files_added) == ("committed", 4, 1)
+    assert kit.rows(path) == rows
+    assert len(files & set(kit.files(path))) == 4
+
+
+def test_a_condition_that_divides_a_file_is_refused(kit, path):
+    before = kit.files(path)
+    with pytest.raises(PredicateError, match="both sides"):
+        open_here(path).compact(where="id < 5")
+    assert kit.files(path) == before
+
+
 # Order
 
 
@@ -409,6 +424,13 @@ def test_an_overwrite_takes_the_place_of_all_rows(kit, path):
     report = open_here(path).overwrite(some_rows(7, 2))
     assert (report.files_removed, report.files_added) == (FILES, 1)
     assert kit.ids(path) == [7, 8]
+
+
+def test_an_overwrite_takes_the_place_of_the_part_that_a_condition_describes(kit, path):
+    report = open_here(path).overwrite(some_rows(0, 2, at=1), where=f"id < {2 * ROWS}")
+    assert (report.files_removed, kit.ids(path)) == (2, [0, 1, *ALL[2 * ROWS :]])
+    with pytest.raises(PredicateError):
+        open_here(path).overwrite(some_rows(0, 2), where="id < 20")
 
 
 # Upserts

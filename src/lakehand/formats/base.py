@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakehand.expressions.predicate import Predicate
     from lakehand.formats.data_names import DataNames
     from lakehand.formats.worker import FormatWorker
     from lakehand.model.head import Evolution, TableHead
@@ -143,6 +144,14 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
         """Return a key for each row of `snapshot.files`: files with one key may become one file.
 
         Files that were put in order together stay apart from others, if the rewrite `keeps_order`.
+        """
+        ...
+
+    def read_verdicts(self, snapshot: Snapshot, predicate: Predicate) -> pa.Array | None:
+        """Say of each file whether a condition is true for all, none or some of its rows.
+
+        The words are those of `expressions.pruning`. None where metadata tells as much as the
+        format knows; else rows were read for it.
         """
         ...
 

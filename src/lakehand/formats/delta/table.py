@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime, timedelta
 
+    from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import Operation
     from lakehand.formats.delta.log.file_table import FileKey
     from lakehand.formats.delta.log.snapshot import DeltaState
@@ -174,6 +175,9 @@ class DeltaTable(DeltaUpkeep):
         has_cubes = keeps_order and clustering_columns(state.domains)
         cubes = native.field("tags") if has_cubes else None
         return partition_keys(native.field("partition_values"), columns, cubes=cubes)
+
+    def read_verdicts(self, snapshot: Snapshot, predicate: Predicate) -> pa.Array | None:  # noqa: ARG002
+        return None
 
     def clustering(self, snapshot: Snapshot) -> tuple[str, ...]:
         state: DeltaState = snapshot.native

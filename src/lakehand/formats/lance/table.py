@@ -19,6 +19,7 @@ from lakehand.formats.lance.files import fragments
 from lakehand.formats.lance.files.clones import drop_old_clones
 from lakehand.formats.lance.files.plain import plain_table
 from lakehand.formats.lance.files.rows import placed_schema
+from lakehand.formats.lance.files.verdicts import read_verdicts
 from lakehand.formats.lance.log import history
 from lakehand.formats.lance.log.manifests import MANIFESTS, listed_versions
 from lakehand.formats.lance.log.order_marks import order_marks, stored_orders
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime, timedelta
 
+    from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import Operation
     from lakehand.formats.worker import FormatWorker
     from lakehand.model.head import TableHead
@@ -161,6 +163,10 @@ class LanceTable(LanceUpkeep):
             return pa.array([""] * snapshot.file_count, pa.string())
         numbers = pc.struct_field(snapshot.files["native"], "id").to_pylist()
         return pa.array([snapshot.native.coverage(number) for number in numbers], pa.string())
+
+    def read_verdicts(self, snapshot: Snapshot, predicate: Predicate) -> pa.Array | None:
+        files = self.data_files(snapshot, range(snapshot.file_count))
+        return read_verdicts(self.worker(snapshot), files, predicate)
 
     def clustering(self, snapshot: Snapshot) -> tuple[str, ...]:  # noqa: ARG002
         return ()
