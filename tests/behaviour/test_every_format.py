@@ -420,6 +420,32 @@ def test_a_sink_writes_epochs_once_and_goes_on_after_the_last_one(kit, path):
     assert kit.ids(path) == [*ALL, 1001, 1002]
 
 
+def with_more(start, count):
+    return some_rows(start, count).append_column("more", pa.array(["m"] * count))
+
+
+def test_new_columns_come_with_rows_where_that_is_asked(kit, path):
+    with pytest.raises(SchemaMismatchError):
+        open_here(path).append(with_more(1000, 2))
+    version = open_here(path).snapshot().version
+    report = open_here(path).append(with_more(1000, 2), schema_evolution=True)
+    assert (report.version, kit.ids(path)) == (version + 1, [*ALL, 1000, 1001])
+    found = kit.read(path).sort_by("id")["more"].to_pylist()
+    assert found == [None] * len(ALL) + ["m", "m"]
+
+
+def test_a_sink_adds_columns_and_goes_on_with_them(kit, path):
+    with DeltaSink(path, writer_id="w", schema_evolution=True) as sink:
+        for epoch, rows in enumerate([some_rows(1000, 1), with_more(1001, 1), with_more(1002, 1)]):
+            sink.begin_epoch(epoch)
+            sink.write(rows)
+            sink.commit_epoch()
+    assert kit.ids(path) == [*ALL, 1000, 1001, 1002]
+    assert kit.read(path).sort_by("id")["more"].to_pylist()[-3:] == [None, "m", "m"]
+    open_here(path).compact()
+    assert kit.read(path).sort_by("id")["more"].to_pylist()[-3:] == [None, "m", "m"]
+
+
 def test_an_overwrite_takes_the_place_of_all_rows(kit, path):
     report = open_here(path).overwrite(some_rows(7, 2))
     assert (report.files_removed, report.files_added) == (FILES, 1)

@@ -17,6 +17,7 @@ from lakehand.formats.lance.commits.records import drop_records
 from lakehand.formats.lance.connect import load_lance, open_dataset
 from lakehand.formats.lance.files import fragments
 from lakehand.formats.lance.files.clones import drop_old_clones
+from lakehand.formats.lance.files.evolved import added_columns, told_columns
 from lakehand.formats.lance.files.plain import plain_table
 from lakehand.formats.lance.files.rows import placed_schema
 from lakehand.formats.lance.files.verdicts import read_verdicts
@@ -24,7 +25,7 @@ from lakehand.formats.lance.log import history
 from lakehand.formats.lance.log.manifests import MANIFESTS, listed_versions
 from lakehand.formats.lance.log.order_marks import order_marks, stored_orders
 from lakehand.formats.lance.log.proved import proved_files
-from lakehand.formats.lance.log.snapshot import load_snapshot, table_head
+from lakehand.formats.lance.log.snapshot import evolved_head, load_snapshot, table_head
 from lakehand.formats.lance.protocol import require, require_deletion
 from lakehand.formats.lance.retention.names import DataNames
 from lakehand.formats.lance.retention.protected import (
@@ -108,6 +109,8 @@ class LanceTable(LanceUpkeep):
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        #: The columns that were added last to a version, and what it will be with them.
+        self._evolved: tuple[tuple[int, pa.Schema], TableHead] | None = None
 
     def snapshot(
         self,
@@ -133,10 +136,14 @@ class LanceTable(LanceUpkeep):
         return table_head(self.store)
 
     def evolve(self, head: TableHead, schema: pa.Schema) -> Evolution:
-        if head.schema.equals(schema):
+        added = added_columns(self.store, head.schema, schema)
+        if not added.names:
             return Evolution(head=head)
-        message = f"{self.store.url} cannot take on columns: lakehand does not do that to Lance"
-        raise RefusedError(message, table=self.store.url, operation="append", feature="evolution")
+        # Every batch of rows asks again.
+        if self._evolved is None or self._evolved[0] != (head.version, added):
+            evolved = evolved_head(self.store, head, added)
+            self._evolved = (head.version, added), evolved
+        return Evolution(head=self._evolved[1], native=(told_columns(added),))
 
     def require(
         self,
@@ -188,7 +195,9 @@ class LanceTable(LanceUpkeep):
         return fragments.data_files(snapshot.files, rows)
 
     def worker(self, snapshot: Snapshot | TableHead) -> FormatWorker:
-        return self.worker_at(snapshot.version)
+        from lakehand.formats.lance.worker import LanceWorker
+
+        return LanceWorker(store=self.store, version=snapshot.version, added=snapshot.native.added)
 
     def worker_at(self, version: int) -> FormatWorker:
         from lakehand.formats.lance.worker import LanceWorker

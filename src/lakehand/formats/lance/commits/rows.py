@@ -13,6 +13,7 @@ from lakehand.errors import (
     CommitConflictError,
     CommitError,
     CommitUnknownError,
+    RefusedError,
     ReplanError,
     StorageError,
     VersionNotFoundError,
@@ -27,9 +28,10 @@ from lakehand.formats.lance.commits.properties import (
 from lakehand.formats.lance.commits.records import Record
 from lakehand.formats.lance.commits.undoing import undo
 from lakehand.formats.lance.connect import load_lance, open_dataset, said
+from lakehand.formats.lance.files.evolved import evolved_dataset, untold_columns
 from lakehand.formats.lance.files.fragments import fragments_by_number, has_fragments
 from lakehand.formats.lance.files.rewriting import new_fragments
-from lakehand.formats.lance.log.column_numbers import keeps_columns
+from lakehand.formats.lance.log.column_numbers import column_numbers, keeps_columns
 from lakehand.formats.lance.log.fragment_numbers import next_fragment_number
 from lakehand.model.work import Proof, Receipt
 from lakehand.observe.steps import Step, reached
@@ -130,8 +132,12 @@ class _RowCommit:
         change = self._change
         if newest.version == read.version:
             return
-        is_same = newest.lance_schema.to_pyarrow() == read.lance_schema.to_pyarrow()
-        if not keeps_columns(read, newest) or (change.transaction is not None and not is_same):
+        is_same = (
+            newest.lance_schema.to_pyarrow() == read.lance_schema.to_pyarrow()
+            and column_numbers(newest) == column_numbers(read)
+        )
+        must_be_same = change.transaction is not None or bool(change.native)
+        if not keeps_columns(read, newest) or (must_be_same and not is_same):
             raise self._replan("its columns changed")
         if change.removes and not has_fragments(newest, change.removes):
             raise self._outrun("what was to be replaced is not as it was")
@@ -164,7 +170,9 @@ class _RowCommit:
     def _operation(self, base: Any) -> Any:
         operations, change = load_lance().LanceOperation, self._change
         new = _described(new_fragments(change.adds))
-        if change.kind == "append" and change.transaction is None:
+        if change.native and change.kind != "append":
+            raise self._refused_columns()
+        if change.kind == "append" and change.transaction is None and not change.native:
             return operations.Append(new)
         if not has_fragments(base, change.removes):
             raise self._outrun("what was to be replaced is not in its version")
@@ -189,9 +197,11 @@ class _RowCommit:
         new = _described(new_fragments([file for file in change.adds if file.path not in replaced]))
         known = {fragment.fragment_id: fragment.metadata for fragment in base.get_fragments()}
         known |= {fragment.id: fragment for fragment in hidden}
+        added = untold_columns(change.native)
+        columns = base if added is None else evolved_dataset(self._store, base, added)
         return load_lance().LanceOperation.Merge(
             [*known.values(), *_numbered(base, new)],
-            base.lance_schema,
+            columns.lance_schema,
             preserves_nullability=True,
         )
 
@@ -216,6 +226,16 @@ class _RowCommit:
             raise self._outrun(words)
         if self._change.transaction is None:
             raise self._replan(words)
+
+    def _refused_columns(self) -> RefusedError:
+        return RefusedError(
+            f"rows of {self._store.url} are not overwritten by rows with new columns: Lance does"
+            " not do both in one commit",
+            table=self._store.url,
+            operation=self._change.operation,
+            feature="evolution",
+            hint="nothing was committed; append a row with the new columns first",
+        )
 
     def _unknown(self, words: str) -> CommitUnknownError:
         return CommitUnknownError(
