@@ -249,6 +249,13 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
         """Return the versions that the table itself keeps by a name."""
         ...
 
+    def branches(self) -> Mapping[str, int | None]:
+        """Return the branches that share files with the table, and the version each began with.
+
+        None if that is a version of another branch.
+        """
+        ...
+
     def tag_version(self, name: str, version: int) -> None:
         """Have the table itself keep a version by a name, where its format can."""
         ...

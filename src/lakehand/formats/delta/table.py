@@ -310,6 +310,9 @@ class DeltaTable(DeltaUpkeep):
     def tagged_versions(self) -> Mapping[str, int]:
         return {}
 
+    def branches(self) -> Mapping[str, int | None]:
+        return {}
+
     def tag_version(self, name: str, version: int) -> None:
         """Do nothing: Delta knows no tags of versions."""
 

@@ -8,7 +8,6 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lakehand.errors import RefusedError, UnknownColumnError
-from lakehand.formats.lance.connect import open_dataset
 from lakehand.formats.lance.log.manifests import has_detached_versions
 from lakehand.formats.rows import require_no_reserved_names
 from lakehand.model.snapshot import Snapshot
@@ -70,8 +69,6 @@ def _obstacles(
         yield from _obstacles_to_moving_ids(snapshot)
     if operation in ("rewrite", "vacuum") and state.has_other_bases:
         yield "base paths", "some of its files lie outside of its root, as in a shallow clone"
-    if operation == "vacuum" and open_dataset(store).branches.list():
-        yield "branches", "its branches need files that their own versions name"
     if operation == "vacuum" and has_detached_versions(store):
         yield "detached versions", "it has versions outside of its history"
 

@@ -27,6 +27,7 @@ from lakehand.formats.lance.log.order_marks import order_marks, stored_orders
 from lakehand.formats.lance.log.proved import proved_files
 from lakehand.formats.lance.log.snapshot import evolved_head, load_snapshot, table_head
 from lakehand.formats.lance.protocol import require, require_deletion
+from lakehand.formats.lance.retention.branches import branches
 from lakehand.formats.lance.retention.names import DataNames
 from lakehand.formats.lance.retention.protected import (
     RETENTION,
@@ -279,6 +280,9 @@ class LanceTable(LanceUpkeep):
 
     def tagged_versions(self) -> Mapping[str, int]:
         return tagged_versions(self.store)
+
+    def branches(self) -> Mapping[str, int | None]:
+        return branches(self.store)
 
     def tag_version(self, name: str, version: int) -> None:
         put_tag(self.store, name, version)
