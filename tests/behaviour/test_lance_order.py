@@ -264,6 +264,21 @@ def test_a_sorted_compaction_that_is_killed_is_ended_by_the_next_call(path, step
     assert unknown_files(path) == set()
 
 
+@pytest.mark.parametrize("stable_row_ids", [False, True])
+@pytest.mark.parametrize("step", [Step.TASK_WRITTEN, Step.COMMIT_PUT])
+def test_searches_are_right_after_an_order_was_killed(tmp_path, step, stable_row_ids):
+    path = make_lance(tmp_path / "t", stable_row_ids=stable_row_ids)
+    add_indices(path)
+    rows, found = rows_of(path), searches(path)
+    run_and_kill(step, sort_lance, path)
+    assert (rows_of(path), searches(path)) == (rows, found)
+
+    sort_lance(path)
+
+    assert (rows_of(path), searches(path), fragment_count(path)) == (rows, found, 1)
+    assert unknown_files(path) == set()
+
+
 def test_a_compaction_after_it_keeps_the_rows(path):
     clustered(path, by=["id"])
     rows = rows_of(path)
