@@ -65,8 +65,7 @@ def compact(
     tell(Progress(phase="survey", done=0, unit="files"))
     planned = _plan(table, settings, request or Request(), watch, snapshot, on_survey)
     report = _rewrite(planned, watch, spark=spark, dry_run=dry_run, tell=tell)
-    is_asked = planned.settings["update_indices"] and not dry_run
-    return _with_indices(table, report) if is_asked else report
+    return _with_indices(planned, report, dry_run=dry_run)
 
 
 def cluster(
@@ -89,6 +88,7 @@ def cluster(
     tell(Progress(phase="survey", done=0, unit="files"))
     planned = _plan(table, settings, request, watch, snapshot)
     report = _rewrite(planned, watch, spark=spark, dry_run=dry_run, tell=tell)
+    report = _with_indices(planned, report, dry_run=dry_run)
     order = order_of(planned.plan.order, planned.plan.curve or "linear")
     before = after = planned.snapshot.files
     if dry_run:
@@ -126,10 +126,18 @@ def _rewrite(
     return report_of(planned.snapshot, planned.plan, watch, outcome="committed", done=done)
 
 
-def _with_indices(table: FormatTable, report: OperationReport) -> OperationReport:
-    """Bring indices up to date; that this fails does not change what was done before."""
+def _with_indices(planned: Planned, report: OperationReport, *, dry_run: bool) -> OperationReport:
+    """Bring indices up to date; that this fails does not change what was done before.
+
+    Rows that were put in another order are added again to the indices that knew them.
+    """
+    is_asked = planned.settings["update_indices"]
+    is_moved = bool(planned.plan.order) and report.outcome == "committed"
+    if dry_run or not (is_asked or is_moved):
+        return report
+    since = None if is_asked else planned.snapshot
     try:
-        return replace(report, indices_updated=table.update_indices())
+        return replace(report, indices_updated=planned.table.update_indices(since=since))
     except LakehandError as error:
         if report.outcome != "committed":
             raise

@@ -72,9 +72,9 @@ def create_table(
     **settings: Any,
 ) -> Table:
     """Create an empty table; TableExistsError if there is one."""
-    chosen = Settings(settings)
     store = open_store(uri, storage_options)
     table_format = load_format(format)
+    chosen = Settings(settings).with_defaults(table_format.defaults)
     handle = table_format.create(
         store, schema, partition_by=partition_by, properties=properties or {}, settings=chosen
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import pairwise
 
 import lance
@@ -10,10 +11,17 @@ import pyarrow as pa
 import pytest
 
 import lakehand
-from lakehand.errors import RefusedError, UnknownColumnError, ValidationError
+from lakehand.errors import (
+    CommitConflictError,
+    RefusedError,
+    UnknownColumnError,
+    ValidationError,
+)
+from lakehand.formats.lance import protocol
 from lakehand.observe.steps import Step
 from support.compactions import tasks_inline
 from support.crash import run_and_kill
+from support.deduplications import once_at
 from support.lance_tables import (
     ROWS,
     add_indices,
@@ -23,6 +31,7 @@ from support.lance_tables import (
     make_lance,
     rows_of,
     rows_of_every_kind,
+    searches,
     some_rows,
     unknown_files,
 )
@@ -137,20 +146,100 @@ def test_columns_of_every_kind_move_with_their_rows(tmp_path):
     assert (after.schema, after.to_pylist()) == (before.schema, before.to_pylist())
 
 
-@pytest.mark.parametrize(
-    ("options", "with_index", "feature"),
-    [({}, True, "indices"), ({"stable_row_ids": True}, False, "stable row ids")],
-)
-def test_an_order_is_refused_where_places_of_rows_are_known_elsewhere(
-    tmp_path, options, with_index, feature
-):
-    path = make_lance(tmp_path / "t", **options)
-    if with_index:
-        add_indices(path)
-    with pytest.raises(RefusedError) as caught:
+IDENTITY = ["id", "_row_created_at_version", "_row_last_updated_at_version"]
+
+
+def identities(path):
+    scanner = lance.dataset(path).scanner(columns=IDENTITY, with_row_id=True)
+    return scanner.to_table().sort_by("id").to_pydict()
+
+
+def index_coverage(path):
+    dataset = lance.dataset(path)
+    fragments = {fragment.fragment_id for fragment in dataset.get_fragments()}
+    return {
+        index.name: fragments - {n for part in index.segments for n in part.fragment_ids}
+        for index in dataset.describe_indices()
+    }
+
+
+@pytest.mark.parametrize("sort_task_bytes", [1, 2**30])
+@pytest.mark.parametrize("stable_row_ids", [False, True])
+def test_searches_find_the_same_rows_in_another_order(tmp_path, stable_row_ids, sort_task_bytes):
+    path = make_lance(tmp_path / "t", stable_row_ids=stable_row_ids)
+    add_indices(path)
+    lance.dataset(path).delete("id % 10 = 3")
+    rows, found = rows_of(path), searches(path)
+
+    with tasks_inline():
+        table = lakehand.open_table(path, sort_task_bytes=sort_task_bytes)
+        report = table.compact(sort_by="id DESC")
+
+    assert rows_of(path) == rows
+    assert lance.dataset(path).to_table()["id"].to_pylist() == rows["id"].to_pylist()[::-1]
+    assert searches(path) == found
+    assert index_coverage(path) == {"id_idx": set(), "vector_idx": set(), "word_idx": set()}
+    assert set(report.indices_updated) <= {"id_idx", "vector_idx", "word_idx"}
+
+
+@pytest.mark.parametrize("sort_task_bytes", [1, 2**30])
+def test_rows_keep_their_ids_and_versions_in_another_order(tmp_path, sort_task_bytes):
+    path = make_lance(tmp_path / "t", stable_row_ids=True)
+    lance.dataset(path).update({"word": "'changed'"}, where="id % 3 = 0")
+    before = identities(path)
+
+    with tasks_inline():
+        table = lakehand.open_table(path, sort_task_bytes=sort_task_bytes)
+        report = table.cluster(by=["word", "id"])
+
+    assert (report.outcome, fragment_count(path)) == ("committed", 1)
+    assert identities(path) == before
+    lance.write_dataset(some_rows(5000, 2), path, mode="append")
+    assert len(set(identities(path)["_rowid"])) == len(before["id"]) + 2
+
+
+def test_an_index_that_knows_some_fragments_only_does_not_hinder_an_order(tmp_path):
+    path = make_lance(tmp_path / "t")
+    add_indices(path)
+    lance.write_dataset(some_rows(5000), path, mode="append")
+    rows, found = rows_of(path), searches(path)
+    clustered(path, by=["id"])
+    assert rows_of(path) == rows
+    assert searches(path)["scalar"] == found["scalar"]
+    assert searches(path)["words"] == found["words"]
+
+
+def test_rows_deleted_while_they_are_ordered_stay_deleted(tmp_path):
+    path = make_lance(tmp_path / "t")
+    add_indices(path)
+    race = once_at("commit", lambda: lance.dataset(path).delete("id = 5"))
+    with tasks_inline(), suppress(CommitConflictError):
+        lakehand.open_table(path).compact(sort_by="id DESC", on_progress=race)
+    assert rows_of(path)["id"].to_pylist() == [n for n in range(8 * ROWS) if n != 5]
+
+
+def test_an_order_of_too_many_stable_row_ids_is_refused(tmp_path, monkeypatch):
+    path = make_lance(tmp_path / "t", stable_row_ids=True)
+    monkeypatch.setattr(protocol, "_MOST_MOVED_IDS", 100)
+    with pytest.raises(RefusedError, match="512 rows") as caught:
         clustered(path, by=["id"])
-    assert caught.value.feature == feature
-    assert fragment_count(path) == 8
+    assert (caught.value.feature, fragment_count(path)) == ("stable row ids", 8)
+
+
+def test_dates_and_decimals_pass_through_many_tasks(tmp_path):
+    path, count = str(tmp_path / "t"), 500
+    numbers = np.random.default_rng(0).integers(0, 1000, count)
+    rows = pa.table(
+        {
+            "id": pa.array(range(count)),
+            "day": pa.array(numbers, pa.int32()).cast(pa.date32()),
+            "amount": pa.array(numbers).cast(pa.decimal128(21, 2)),
+        }
+    )
+    lance.write_dataset(rows, path, max_rows_per_file=100)
+    with tasks_inline():
+        lakehand.open_table(path, sort_task_bytes=1).cluster(by=["day"])
+    assert rows_of(path) == rows.combine_chunks()
 
 
 def test_a_column_that_is_none_is_named(path):
@@ -172,6 +261,21 @@ def test_a_sorted_compaction_that_is_killed_is_ended_by_the_next_call(path, step
     sort_lance(path)
 
     assert (rows_of(path), fragment_count(path)) == (rows, 1)
+    assert unknown_files(path) == set()
+
+
+@pytest.mark.parametrize("stable_row_ids", [False, True])
+@pytest.mark.parametrize("step", [Step.TASK_WRITTEN, Step.COMMIT_PUT])
+def test_searches_are_right_after_an_order_was_killed(tmp_path, step, stable_row_ids):
+    path = make_lance(tmp_path / "t", stable_row_ids=stable_row_ids)
+    add_indices(path)
+    rows, found = rows_of(path), searches(path)
+    run_and_kill(step, sort_lance, path)
+    assert (rows_of(path), searches(path)) == (rows, found)
+
+    sort_lance(path)
+
+    assert (rows_of(path), searches(path), fragment_count(path)) == (rows, found, 1)
     assert unknown_files(path) == set()
 
 

@@ -266,12 +266,76 @@ def test_a_pin_does_not_take_over_a_tag_of_another_version(path):
     assert lakehand.open_table(path).pins() == []
 
 
-def test_vacuum_is_refused_where_branches_or_detached_versions_need_files(path):
-    before = stored(path)
-    lance.dataset(path).create_branch("dev")
-    with pytest.raises(RefusedError, match="branches"):
-        vacuum_later(path)
-    assert before <= stored(path)
+def branch_rows(path, name):
+    return lance.dataset(path).checkout_version((name, None)).to_table().sort_by("id")
+
+
+def test_vacuum_keeps_what_branches_need_and_names_them(path):
+    lance.dataset(path).create_branch("dev", 3)
+    branch = lance.dataset(path).checkout_version(("dev", None))
+    branch.insert(some_rows(9000, 2))
+    branch.delete("id = 1")
+    branch.create_branch("dev/more", ("dev", branch.version)).insert(some_rows(9100, 1))
+    before = {name: branch_rows(path, name) for name in ("dev", "dev/more")}
+    compact_lance(path)
+
+    report = vacuum_later(path)
+
+    assert {(item.name, item.kind, item.version) for item in report.holders} == {
+        ("dev", "branch", 3),
+        ("dev/more", "branch", None),
+    }
+    assert report.files_deleted > 0
+    assert {name: branch_rows(path, name) for name in before} == before
+    assert lance.dataset(path, version=3).count_rows() == 3 * ROWS
+    assert rows_of(path).num_rows == 8 * ROWS - 51
+    assert vacuum_later(path).files_deleted == 0
+
+
+def test_the_screen_names_the_branch(path, capsys):
+    lance.dataset(path).create_branch("dev", 3)
+    assert run_command(["vacuum", path, "--dry-run"]) == 0
+    assert "branch 'dev'" in capsys.readouterr().out
+
+
+def test_files_of_a_branch_go_once_it_is_deleted(path):
+    lance.dataset(path).create_branch("dev", 3)
+    compact_lance(path)
+    vacuum_later(path)
+    lance.dataset(path).branches.delete("dev")
+    assert vacuum_later(path).files_deleted > 0
+    assert needed_by(path, lance.dataset(path).version) <= stored(path)
+
+
+@pytest.mark.parametrize("batches", [0, 2])
+def test_a_branch_that_is_made_while_files_go_is_heard(path, monkeypatch, batches):
+    monkeypatch.setattr(garbage, "FILES_AT_A_TIME", 2)
+    before = lance.dataset(path)
+    for number in range(5):
+        lance.write_dataset(some_rows(9000 + number, 1), path, mode="append")
+    compact_lance(path)
+    rows, seen = before.to_table().sort_by("id"), []
+
+    def branch(step):
+        if step is (Step.VACUUM_DELETING if batches else Step.VACUUM_ANNOUNCED):
+            seen.append(step)
+            if len(seen) == max(1, batches):
+                lance.dataset(path).create_branch("late", before.version)
+
+    listen(branch)
+    try:
+        assert vacuum_later(path).files_deleted > 2 * batches
+    finally:
+        listen(None)
+
+    assert branch_rows(path, "late") == rows
+
+
+def test_purge_says_that_a_branch_keeps_rows(path):
+    lance.dataset(path).create_branch("dev", 3)
+    with tasks_inline():
+        report = lakehand.open_table(path).purge()
+    assert any("dev" in remains.message for remains in report.remaining)
 
 
 def test_vacuum_is_refused_beside_detached_versions(path):

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import lance
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -281,3 +282,12 @@ def test_a_proof_by_counts_compares_what_the_new_files_say(path):
     report = compact_lance(path, prove="counts")
     assert (report.proof.kind, report.proof.rows) == ("counts", 8 * ROWS)
     assert rows_of(path)["id"].to_pylist() == list(range(8 * ROWS))
+
+
+def test_what_lance_cannot_restore_is_refused_and_nothing_is_changed(tmp_path):
+    rows = pa.table({"id": [1, 2], "word": pa.array(["a", "b"]).dictionary_encode()})
+    for mode in ("create", "append"):
+        lance.write_dataset(rows, tmp_path / "t", mode=mode, data_storage_version="legacy")
+    with pytest.raises(RefusedError, match=r"version 1 .* 'word'"):
+        lakehand.open_table(tmp_path / "t").restore(version=1)
+    assert lance.dataset(tmp_path / "t").version == 2

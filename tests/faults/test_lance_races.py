@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import lance
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from lakehand.errors import SchemaMismatchError
+from lakehand.errors import RefusedError, ReplanError, SchemaMismatchError
 from lakehand.formats.lance.commits import rows as row_commits
 from lakehand.observe.steps import Step, listen
 from support.formats import open_here, tasks_inline
@@ -116,3 +117,74 @@ def test_rows_that_come_before_the_commit_are_looked_at_too(path, verb, left):
 
     assert not arrivals
     assert sorted(lance.dataset(path).to_table()["id"].to_pylist()) == left
+
+
+def add_new(path):
+    lance.dataset(path).add_columns(pa.schema([pa.field("new", pa.string())]))
+
+
+MORE = {
+    **OTHERS,
+    "append": lambda path: lance.write_dataset(some_rows(1, 3), path, mode="append"),
+    "delete": lambda path: lance.dataset(path).delete("id = 1"),
+    "compact": lambda path: lance.dataset(path).optimize.compact_files(),
+    "same column": add_new,
+}
+
+
+def race(monkeypatch, path, other):
+    """Let others change the table right before the first put; return what it is then."""
+    put, found = row_commits._put, []
+
+    def racing_put(*args):
+        if not found:
+            MORE[other](path)
+            found.append(lance.dataset(path).to_table())
+        return put(*args)
+
+    monkeypatch.setattr(row_commits, "_put", racing_put)
+    return found
+
+
+def filled(rows, columns):
+    for name, kind in zip(columns.names, columns.types, strict=True):
+        if name not in rows.column_names:
+            rows = rows.append_column(name, pa.nulls(len(rows), kind))
+    return rows
+
+
+@pytest.mark.parametrize("epoch", [None, 1])
+@pytest.mark.parametrize("other", MORE)
+def test_a_new_column_holds_the_values_that_came_with_it(path, monkeypatch, other, epoch):
+    found = race(monkeypatch, path, other)
+    new = some_rows(2000, 2003).append_column("new", pa.array(["a", "b", "c"]))
+    mark = {} if epoch is None else {"writer_id": "w", "epoch": epoch}
+    try:
+        open_here(path).append(new, schema_evolution=True, **mark)
+    except (SchemaMismatchError, RefusedError):
+        assert other in {"cast", "other columns"}
+        expected = as_set(found[0])
+    else:
+        columns = lance.dataset(path).schema
+        expected = as_set(filled(found[0], columns)) | as_set(filled(new, columns))
+
+    assert as_set(lance.dataset(path).to_table()) == expected
+    lance.dataset(path).validate()
+
+
+@pytest.mark.parametrize("other", MORE)
+def test_an_upsert_replaces_what_is_there_when_it_lands(path, monkeypatch, other):
+    found = race(monkeypatch, path, other)
+    new = some_rows(1, 3).set_column(1, "word", pa.array(["new", "new"]))
+    try:
+        open_here(path).upsert(new, key=["id"])
+    except (ReplanError, SchemaMismatchError):
+        assert other not in {"append", "delete", "compact"}
+        expected = as_set(found[0])
+    else:
+        kept = found[0].filter(pc.invert(pc.is_in(found[0]["id"], pa.array([1, 2]))))
+        expected = as_set(kept) | as_set(new)
+        assert lance.dataset(path).count_rows() == kept.num_rows + 2
+
+    assert as_set(lance.dataset(path).to_table()) == expected
+    lance.dataset(path).validate()

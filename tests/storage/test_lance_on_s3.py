@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import lance
+import pyarrow as pa
 import pytest
 
 import lakehand
+from lakehand.formats.lance.table import LanceTable
+from lakehand.observe.clock import ManualClock
+from lakehand.retention.vacuum import vacuum
+from lakehand.settings import Settings
 from lakehand.storage import open_store
 from support.compactions import tasks_inline
 from support.deduplications import tasks_inline as row_tasks_inline
@@ -64,3 +71,31 @@ def test_a_table_on_s3_is_vacuumed_and_verified(place):
         table.compact()
     assert table.vacuum(dry_run=True).kept.young > 4
     assert table.verify().outcome == "sound"
+
+
+def test_rows_on_s3_are_replaced_and_bring_columns(place):
+    url, options = place
+    table = lakehand.open_table(url, storage_options=options, engine="local")
+    with row_tasks_inline():
+        table.upsert(some_rows(38, 4), key=["id"])
+        more = some_rows(50, 1).append_column("more", pa.array(["m"]))
+        table.append(more, schema_evolution=True)
+
+    found = lance.dataset(url, storage_options=options).to_table(columns=["id", "more"])
+    assert sorted(found["id"].to_pylist()) == [*range(42), 50]
+    assert set(found["more"].to_pylist()) == {None, "m"}
+
+
+def test_a_table_on_s3_with_a_branch_is_vacuumed(place):
+    url, options = place
+    dataset = lance.dataset(url, storage_options=options)
+    dataset.create_branch("dev", 2)
+    with tasks_inline():
+        lakehand.open_table(url, storage_options=options).compact()
+    clock = ManualClock(datetime.now(UTC) + timedelta(days=30))
+    settings = Settings({"grace": "0"}, environment={})
+    report = vacuum(LanceTable(open_store(url, options)), settings=settings, clock=clock)
+
+    dataset = lance.dataset(url, storage_options=options)
+    assert (report.files_deleted > 0, dataset.count_rows()) == (True, 40)
+    assert dataset.checkout_version(("dev", None)).to_table().num_rows == 20

@@ -156,6 +156,13 @@ def compact_and_die(path: str) -> None:
         open_here(path, target_file_bytes=two_files(path), min_files=2).compact()
 
 
+def upsert_and_die(path: str) -> None:
+    """Replace the row 0 and add the row 1000, with all tasks in this process; to be killed."""
+    rows = pa.concat_tables([some_rows(0, 1, at=9), some_rows(1000, 1, at=9)])
+    with tasks_inline():
+        open_here(path).upsert(rows, key=["id"])
+
+
 def two_files(path: str) -> int:
     """Return the target size at which the small files of a table become two or more."""
     return open_here(path).inspect().total_bytes * 2 // 5

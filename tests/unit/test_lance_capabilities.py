@@ -11,7 +11,7 @@ from lakehand.formats.lance.table import LanceTable
 from lakehand.storage import open_store
 
 #: Behaviour that tests of Delta show and Lance has not: it must not grow unnoticed.
-NOT_ON_LANCE = {"checkpoint", "statistics", "upsert"}
+NOT_ON_LANCE = {"checkpoint", "statistics"}
 
 
 def test_the_list_of_what_lance_lacks_does_not_grow():

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from lakehand.errors import PredicateError
 from lakehand.expressions.computed import column_at
+from lakehand.expressions.engine_types import engine_values
 from lakehand.expressions.names import reference_name
 from lakehand.expressions.session import compute
 
@@ -48,4 +49,4 @@ def _values(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
         name = ".".join(path)
         message = f"the predicate cannot be computed: column {name!r} holds text that is no UTF-8"
         raise PredicateError(message, field=name) from error
-    return values
+    return engine_values(values)

@@ -12,6 +12,7 @@ from sqlglot.errors import SqlglotError
 
 from lakehand.errors import PredicateError
 from lakehand.expressions.computed import Calculator
+from lakehand.expressions.engine_types import engine_schema, require_engine_types
 from lakehand.expressions.names import SparkDialect, parse_expression, reference_name
 from lakehand.expressions.session import compute
 from lakehand.expressions.typed import BOOLEAN, Typed, Unsupported
@@ -60,7 +61,7 @@ def parse_predicate(text: str, schema: pa.Schema, *, clock: Clock | None = None)
     if tree.find(exp.Column) is None and not isinstance(tree, exp.Boolean):
         hint = "write the names of columns bare or in backticks; quotes make them text"
         raise PredicateError(f"the predicate {text!r} names no column", hint=hint)
-    calculator = Calculator(schema)
+    calculator = Calculator(engine_schema(schema))
     sql = _compile(calculator, tree, text=text).sql
     predicate = Predicate(
         text=tree.sql(SparkDialect),
@@ -101,6 +102,7 @@ def _compile(calculator: Calculator, tree: exp.Expr, *, text: str) -> Typed:
     try:
         compiled = calculator.compile_tree(tree)
     except Unsupported as error:
+        require_engine_types(calculator.references, calculator.types)
         raise PredicateError(
             f"the predicate {text!r} cannot be used, because of {error}",
             hint="compare columns with values of their own types; what is computed might come out"
@@ -112,6 +114,7 @@ def _compile(calculator: Calculator, tree: exp.Expr, *, text: str) -> Typed:
 
 
 def _check_meaning(predicate: Predicate, *, text: str) -> None:
+    require_engine_types(predicate.references, predicate.types)
     nulls = {reference_name(index): pa.nulls(1, t) for index, t in enumerate(predicate.types)}
     try:
         compute(predicate.sql, pa.table(nulls or {"v": pa.nulls(1)}))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakehand.expressions.predicate import Predicate
     from lakehand.formats.data_names import DataNames
     from lakehand.formats.worker import FormatWorker
     from lakehand.model.head import Evolution, TableHead
@@ -146,6 +147,14 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
         """
         ...
 
+    def read_verdicts(self, snapshot: Snapshot, predicate: Predicate) -> pa.Array | None:
+        """Say of each file whether a condition is true for all, none or some of its rows.
+
+        The words are those of `expressions.pruning`. None where metadata tells as much as the
+        format knows; else rows were read for it.
+        """
+        ...
+
     def clustering(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Return the columns that the table says its rows are ordered by; empty if by none.
 
@@ -238,6 +247,13 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
 
     def tagged_versions(self) -> Mapping[str, int]:
         """Return the versions that the table itself keeps by a name."""
+        ...
+
+    def branches(self) -> Mapping[str, int | None]:
+        """Return the branches that share files with the table, and the version each began with.
+
+        None if that is a version of another branch.
+        """
         ...
 
     def tag_version(self, name: str, version: int) -> None:

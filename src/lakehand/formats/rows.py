@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lakehand.formats.worker import Decoder, NewFiles, TaskLimits, WriteSpec
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile, StagedFile
+    from lakehand.prove.digest import Digester
 
     #: Ascending, each once.
     Positions = npt.NDArray[np.int64]
@@ -29,6 +30,7 @@ __all__ = [
     "FormatRowWorker",
     "FormatRows",
     "HiddenRows",
+    "NewRowsAsMoved",
     "PlacedColumns",
     "Positions",
     "RowChange",
@@ -84,6 +86,10 @@ class FormatRows(Protocol):
 
     def placed_schema(self, snapshot: Snapshot) -> pa.Schema:
         """Return the columns as `read_placed` hands them out: in types that can be compared."""
+        ...
+
+    def comparable_rows(self, rows: pa.Table) -> pa.Table:
+        """Return rows that are not in the table yet in the types of `placed_schema`."""
         ...
 
     def file_versions(self, snapshot: Snapshot) -> pa.Array:
@@ -150,6 +156,36 @@ class FormatRowWorker(Protocol):
         """Return `file` as a reader should see it with no other rows. Writes nothing."""
         ...
 
+    @property
+    def keeps_emptied_files(self) -> bool:
+        """Whether a file stays, with all rows hidden, if rows are added in the same commit."""
+        ...
+
+    @property
+    def hands_on_row_ids(self) -> bool:
+        """Whether a row that replaces another one takes over its id."""
+        ...
+
+    @property
+    def new_rows(self) -> pa.Schema:
+        """Columns of rows that are new to the table as a digest counts them."""
+        ...
+
+    def counted_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return new rows, which are written as they are, under the columns of `new_rows`."""
+        ...
+
+    def digest_new(
+        self,
+        files: Sequence[StagedFile],
+        digester: Digester,
+        *,
+        limits: TaskLimits,
+        decoder: Decoder = "duckdb",
+    ) -> None:
+        """Count rows that are new, as storage gives them back, under the columns of `new_rows`."""
+        ...
+
     def hide_rows(self, files: Sequence[tuple[DataFile, Positions]], *, stem: str) -> HiddenRows:
         """Delete rows of files without writing the files anew."""
         ...
@@ -167,3 +203,61 @@ class FormatRowWorker(Protocol):
     def open_changes(self, spec: WriteSpec, *, stem: str, kind: RowChange) -> NewFiles:
         """Open files for rows that are new, for readers of changes, whatever their partitions."""
         ...
+
+
+class NewRowsAsMoved:
+    """The part of a worker of a format that counts new rows as it counts those that move."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def tracks_rows(self) -> bool: ...
+
+        @property
+        def moved_rows(self) -> pa.Schema: ...
+
+        def digest_staged(
+            self,
+            files: Sequence[StagedFile],
+            digester: Digester,
+            *,
+            limits: TaskLimits,
+            decoder: Decoder = "duckdb",
+        ) -> None: ...
+
+    @property
+    def streamed_rows(self) -> pa.Schema:
+        """Columns of rows as `read_digested` streams them, and `write` takes them."""
+        return self.moved_rows
+
+    @property
+    def keeps_emptied_files(self) -> bool:
+        """Whether a file stays, with all rows hidden, if rows are added in the same commit."""
+        return False
+
+    @property
+    def hands_on_row_ids(self) -> bool:
+        """Whether a row that replaces another one takes over its id."""
+        return self.tracks_rows
+
+    @property
+    def new_rows(self) -> pa.Schema:
+        """Columns of rows that are new to the table as a digest counts them."""
+        return self.moved_rows
+
+    def counted_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return new rows as they are."""
+        return rows
+
+    def digest_new(
+        self,
+        files: Sequence[StagedFile],
+        digester: Digester,
+        *,
+        limits: TaskLimits,
+        decoder: Decoder = "duckdb",
+    ) -> None:
+        """Count rows that are new, as storage gives them back, with ids that they keep."""
+        self.digest_staged(files, digester, limits=limits, decoder=decoder)

@@ -51,8 +51,10 @@ class FormatUpkeep(Protocol):
         """Say of each file whether it still holds columns that the table has dropped."""
         ...
 
-    def update_indices(self) -> tuple[str, ...]:
+    def update_indices(self, *, since: Snapshot | None = None) -> tuple[str, ...]:
         """Bring indices up to date with rows that came after them, and return their names.
+
+        With `since` only those that knew rows of that version whose files are gone.
 
         Empty where there is nothing to do, as in formats without indices. Raises a LakehandError,
         after which searches find what they found before.

@@ -175,6 +175,11 @@ class FormatWorker(FormatRowWorker, Protocol):
         """Columns of rows that move to other files: those of the table, and their identity."""
         ...
 
+    @property
+    def streamed_rows(self) -> pa.Schema:
+        """Columns of rows as `read_digested` streams them, and `write` takes them."""
+        ...
+
     def read_digested(
         self,
         inputs: Sequence[DataFile],

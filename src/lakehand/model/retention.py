@@ -97,12 +97,14 @@ class Kept:
 class Holder:
     """Who needs more than the retention keeps, and would break without it."""
 
-    #: Name of the pin or the tag, or the id of the run.
+    #: Name of the pin, the tag or the branch, or the id of the run.
     name: str
     #: `version`, `stream` or `clone`; `tag` for a version that the table itself keeps by a name,
-    #: `run` for one from which on a run of lakehand that is under way reads.
+    #: `run` for one from which on a run of lakehand that is under way reads, `branch` for a branch
+    #: of the table, which shares files with it.
     kind: str
-    #: The version that is kept, or from which on all are; null for a clone.
+    #: The version that is kept, or from which on all are; null for a clone, and for a branch of a
+    #: branch.
     version: int | None = None
     #: Where the stream or the clone is.
     uri: str | None = None

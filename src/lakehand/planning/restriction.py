@@ -23,15 +23,20 @@ if TYPE_CHECKING:
 __all__ = ["files_in_busy_partitions", "files_outside_filter", "files_outside_predicate"]
 
 
-def files_outside_predicate(predicate: Predicate, files: pa.Table) -> Flags:
+def files_outside_predicate(
+    predicate: Predicate, files: pa.Table, *, verdicts: pa.Array | None = None
+) -> Flags:
     """Say of each file whether `predicate` keeps none of its rows.
 
     PredicateError if it keeps some rows of a file and not others, or if that is not known: a file
-    is rewritten as a whole or not at all. `files` needs bounds of the columns of the predicate.
+    is rewritten as a whole or not at all. `files` needs bounds of the columns of the predicate,
+    unless there are `verdicts` that come from the rows themselves.
     """
     from lakehand.expressions.pruning import ALL, UNKNOWN, decide  # SQL takes long to import
 
-    verdicts = decide(predicate, files).to_numpy(zero_copy_only=False)
+    if verdicts is None:
+        verdicts = decide(predicate, files)
+    verdicts = verdicts.to_numpy(zero_copy_only=False)
     unknown = np.flatnonzero(verdicts == UNKNOWN)
     if len(unknown):
         raise _undecided(predicate, files, unknown)

@@ -76,6 +76,7 @@ def read_promise(table: FormatTable, settings: Settings, clock: Clock) -> Promis
     retention = choose_retention(table, snapshot, in_force)
     held = hold(table, [pin for pin in list_pins(table.store) if pin.is_in_force(clock.now())])
     held = _with_tags(held, table.tagged_versions())
+    held = _with_branches(held, table.branches())
     held = _with_runs(held, table, in_force, now=clock.now())
     held = _from(held, _first_of_newest(table, in_force["keep_versions"]))
     protection = protect(table, held, since=clock.now() - retention)
@@ -165,6 +166,12 @@ def _with_tags(held: Held, tags: Mapping[str, int]) -> Held:
     ]
     versions = (*held.versions, *(holder.version or 0 for holder in tagged))
     return replace(held, versions=versions, holders=(*held.holders, *tagged))
+
+
+def _with_branches(held: Held, branches: Mapping[str, int | None]) -> Held:
+    """Name the branches of the table; what they need is among what the format protects."""
+    found = [Holder(name=name, kind="branch", version=at) for name, at in branches.items()]
+    return replace(held, holders=(*held.holders, *found))
 
 
 def _with_runs(held: Held, table: FormatTable, settings: Settings, *, now: datetime) -> Held:

@@ -18,11 +18,19 @@ if TYPE_CHECKING:
 
 __all__ = ["orderable_columns", "resolve_order"]
 
+#: What Arrow and DuckDB both compare.
+_MOST_DIGITS = 38
+
+
+def _is_decimal(kind: pa.DataType) -> bool:
+    return bool(pat.is_decimal(kind) and kind.precision <= _MOST_DIGITS)
+
+
 _ORDERABLE = (
     pat.is_boolean,
     pat.is_integer,
     pat.is_floating,
-    pat.is_decimal,
+    _is_decimal,
     pat.is_string,
     pat.is_large_string,
     pat.is_binary,

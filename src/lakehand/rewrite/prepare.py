@@ -359,7 +359,9 @@ class _Planner:
             mask = pc.is_in(snapshot.files["path"].combine_chunks(), value_set=rewritten)
             masks[Reason.ADOPTED] = mask.to_numpy(zero_copy_only=False)
         if predicate is not None:
-            masks[Reason.OUTSIDE_PREDICATE] = files_outside_predicate(predicate, snapshot.files)
+            masks[Reason.OUTSIDE_PREDICATE] = files_outside_predicate(
+                predicate, snapshot.files, verdicts=self.table.read_verdicts(snapshot, predicate)
+            )
         if self.request.file_filter is not None:
             mask = files_outside_filter(self.request.file_filter, snapshot.files)
             masks[Reason.OUTSIDE_FILTER] = mask

@@ -190,7 +190,9 @@ class _Shuffle:
         directory = worker.output_directory(self.group.inputs)
         stem = self.task.run.reserve(self.group.id, f"p{part}", directory=directory)
         with frugal_arrow(), watch.measure("write"), self._by_range(pieces) as waiting:
-            ordered = sorted_rows(waiting, self.division, schema=worker.moved_rows, limits=limits)
+            ordered = sorted_rows(
+                waiting, self.division, schema=worker.streamed_rows, limits=limits
+            )
             outputs = write_apart(self.task, self.group, ordered, stem=stem)
         reached(Step.TASK_WRITTEN)
         with Digester(worker.moved_rows) as digester, watch.measure("prove"):

@@ -103,7 +103,7 @@ class Arrivals:
     def _signature(self, matched: Matched, *, tells_changes: bool) -> str:
         """Return what tells the files for this match from those for another."""
         found = hashlib.sha256(str(tells_changes).encode())
-        if tells_changes or self._shop.worker.tracks_rows:
+        if tells_changes or self._shop.worker.hands_on_row_ids:
             found.update(matched.numbers.tobytes())
             found.update(matched.row_ids.fill_null(-1).to_numpy().tobytes())
         return found.hexdigest()
@@ -127,12 +127,12 @@ class Arrivals:
             return self._run.reserve(_GROUP, directory=directory)
 
         with (
-            Digester(worker.moved_rows, threads=usable_cores()) as digester,
+            Digester(worker.new_rows, threads=usable_cores()) as digester,
             worker.open_files(self._spec, stem=stem) as files,
         ):
             for piece in self._pieces(matched):
-                rows = _identified(piece) if worker.tracks_rows else piece.rows
-                digester.add(rows)
+                rows = _identified(piece) if worker.hands_on_row_ids else piece.rows
+                digester.add(worker.counted_rows(rows))
                 files.write(rows)
             return files.close(), digester.result()
 
@@ -184,8 +184,8 @@ class Arrivals:
     def _digest(self, adds: tuple[StagedFile, ...], decoder: Decoder) -> Digest:
         worker = self._shop.worker
         limits = replace(self._shop.limits, threads=usable_cores())
-        with Digester(worker.moved_rows) as digester:
-            worker.digest_staged(adds, digester, limits=limits, decoder=decoder)
+        with Digester(worker.new_rows) as digester:
+            worker.digest_new(adds, digester, limits=limits, decoder=decoder)
             return digester.result()
 
     @property

@@ -35,7 +35,12 @@ def files_with_keys(table: FormatTable, snapshot: Snapshot, incoming: Incoming) 
     if not incoming.winners.num_rows:
         return np.zeros(snapshot.file_count, np.bool_)
     keys = dict(zip(incoming.key.names, _keys(incoming), strict=True))
-    useful = {name: values for name, values in keys.items() if _helps(values)}
+    # Bounds are of the table's types, and keys may be compared in others.
+    useful = {
+        name: values
+        for name, values in keys.items()
+        if _helps(values) and values.type == snapshot.schema.field(name).type
+    }
     bounded = [name for name in useful if name not in snapshot.partition_columns]
     if bounded:
         spelled = [column_text([name]) for name in bounded]

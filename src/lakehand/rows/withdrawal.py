@@ -166,9 +166,11 @@ class Withdrawal:
         }
 
     def _way(self, file: DataFile, rows: int) -> Way:
-        if rows == visible_rows(file, self._shop.worker):
+        worker = self._shop.worker
+        may_drop = self._arrivals is None or not worker.keeps_emptied_files
+        if may_drop and rows == visible_rows(file, worker):
             return "drop"
-        return "hide" if self._shop.worker.hides_rows else "rewrite"
+        return "hide" if worker.hides_rows else "rewrite"
 
     def _remove(
         self, places: Places, ways: Mapping[int, Way], *, tells: bool

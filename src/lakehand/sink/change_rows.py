@@ -70,6 +70,18 @@ class ChangeRows:
         columns = [*fitted.columns, changes.signs]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
+    def compared(self, changes: pa.Table, *, whole: bool) -> pa.Table:
+        """Return changes in types that can be compared: their key, or the `whole` rows.
+
+        `changes` are those of `fit`, and a number behind them; these two columns stay as they are.
+        """
+        names = self._schema.names
+        chosen = range(len(names)) if whole else [names.index(name) for name in self.key.names]
+        found = self._target.handle.comparable_rows(changes.select(list(chosen)))
+        for place in (changes.num_columns - 2, changes.num_columns - 1):
+            found = found.append_column(changes.schema.field(place), changes.column(place))
+        return found
+
     def _take_form(self, form: Form) -> None:
         known = self.form
         if known is None or (known is Form.ROWS and form is Form.CDC):

@@ -20,6 +20,7 @@ from lakehand.errors import DuplicateKeyError, ValidationError
 from lakehand.model.quantities import format_count
 from lakehand.rows.incoming import LIVE, NUMBER
 from lakehand.rows.sameness import key_value
+from lakehand.sink.rows import without_views
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -78,7 +79,9 @@ def read_changes(batch: pa.RecordBatch, *, columns: Collection[str] = ()) -> Cha
     if OPERATION in names and WEIGHT in names:
         message = f"rows have both {OPERATION} and {WEIGHT}: a changelog has one of them"
         raise ValidationError(message, field=WEIGHT)
-    rows = batch.select([name for name in names if name in columns or name not in BOOKKEEPING])
+    rows = without_views(
+        batch.select([name for name in names if name in columns or name not in BOOKKEEPING])
+    )
     if WEIGHT in names:
         return Changes(rows=rows, signs=_weights(batch.column(WEIGHT)), form=Form.ZSET)
     if OPERATION in names:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakehand.observe.steps import Step, reached
 from lakehand.sink.committing import Commission, commit_files
+from lakehand.sink.options import write_spec
 from lakehand.sink.staging import Staging
 from lakehand.sink.upsert_epochs import UpsertStaging, commit_changes
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from lakehand.formats.worker import WriteSpec
     from lakehand.model.work import Receipt, StagedFile
     from lakehand.observe.clock import Clock
+    from lakehand.settings import Settings
     from lakehand.sink.background import Background
     from lakehand.sink.buffer import Buffer
     from lakehand.sink.options import SinkOptions
@@ -83,7 +85,7 @@ class SinkContext:
 
     target: Target
     options: SinkOptions
-    spec: WriteSpec
+    settings: Settings
     background: Background
     buffer: Buffer
     upkeep: Upkeep
@@ -94,6 +96,11 @@ class SinkContext:
     upserts: Upserts | None = None
     #: Tells this sink from every other one, also under the same writer id.
     session: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def spec(self) -> WriteSpec:
+        """How files are written, as the table and its format want it by now."""
+        return write_spec(self.target.in_force(self.settings))
 
     def put(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Take in rows that fit the table, all or none; BackpressureError if too many wait."""

@@ -99,7 +99,8 @@ class _Writing:
 
     def run(self, data: Any) -> _Written:
         """Write and commit. What fails before a commit could have landed leaves no file."""
-        staging = Staging(self._target, write_spec(self._settings), stem=self._name)
+        spec = write_spec(self._target.in_force(self._settings))
+        staging = Staging(self._target, spec, stem=self._name)
         started = self._clock.monotonic()
         commission: Commission | None = None
         try:

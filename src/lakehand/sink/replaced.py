@@ -42,5 +42,7 @@ def replaced_files(
         names = columns_with_bounds(predicate, snapshot)
         if names:
             snapshot = table.snapshot(version=snapshot.version, statistics=names)
-        chosen = np.flatnonzero(~files_outside_predicate(predicate, snapshot.files))
+        verdicts = table.read_verdicts(snapshot, predicate)
+        outside = files_outside_predicate(predicate, snapshot.files, verdicts=verdicts)
+        chosen = np.flatnonzero(~outside)
     return snapshot.version, table.data_files(snapshot, chosen.tolist())

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from lakehand.errors import ValidationError
 
-__all__ = ["as_reader", "batches_of"]
+__all__ = ["as_reader", "batches_of", "without_views"]
 
 #: Pieces in which large tables are written: what is done to one takes so much memory again.
 _PIECE_ROWS = 256 * 1024
@@ -51,6 +52,19 @@ def as_reader(data: Any) -> pa.RecordBatchReader:
         field="data",
         hint="give an Arrow table, batch or reader, or a pandas frame",
     )
+
+
+def without_views(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows whose strings and bytes are no views: Arrow filters and takes no views."""
+    fields = [field.with_type(_without_view(field.type)) for field in rows.schema]
+    schema = pa.schema(fields, rows.schema.metadata)
+    return rows if schema == rows.schema else rows.cast(schema)
+
+
+def _without_view(kind: pa.DataType) -> pa.DataType:
+    if pat.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pat.is_binary_view(kind) else kind
 
 
 def _is_pandas(data: Any) -> bool:

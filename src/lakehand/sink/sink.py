@@ -21,7 +21,7 @@ from lakehand.sink.buffer import Buffer
 from lakehand.sink.change_rows import ChangeRows, row_schema
 from lakehand.sink.context import SinkContext, SinkMetrics
 from lakehand.sink.exactly_once import ExactlyOnce
-from lakehand.sink.options import SinkOptions, write_spec
+from lakehand.sink.options import SinkOptions
 from lakehand.sink.rows import batches_of
 from lakehand.sink.target import Target
 from lakehand.sink.upkeep import Upkeep
@@ -123,7 +123,7 @@ class DeltaSink:
             metrics=metrics,
             upkeep=Upkeep(target, metrics, self._settings, spark=self._spark),
             options=options,
-            spec=write_spec(self._settings),
+            settings=self._settings,
             background=Background(
                 timeout_seconds=options.timeout_seconds,
                 table=self._store.url,

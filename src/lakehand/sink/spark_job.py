@@ -86,7 +86,7 @@ class WriteJob:
         return cls(
             target=target,
             options=options,
-            spec=write_spec(settings),
+            spec=write_spec(target.in_force(settings)),
             max_retries=settings["max_retries"],
             token=f"lakehand-{uuid.uuid4().hex}",
         )

@@ -71,6 +71,8 @@ class Target:
         self._properties = properties or {}
         self._where = where
         self._handle = handle
+        #: Defaults of the table's format; None: those of the settings that a caller has are right.
+        self._defaults: Mapping[str, Any] | None = None
         self._head: TableHead | None = None
         self._layout: Layout | None = None
         self._takes_columns = evolves and settings["schema_evolution"]
@@ -112,6 +114,11 @@ class Target:
     def conformer(self) -> Conformer:
         return self.layout.conformer
 
+    def in_force(self, settings: Settings) -> Settings:
+        """Return settings with the defaults of the table's format and the table's properties."""
+        chosen = settings if self._defaults is None else settings.with_defaults(self._defaults)
+        return chosen if self._head is None else chosen.with_properties(self._head.properties)
+
     def worker(self) -> FormatWorker:
         return self.handle.worker(self.layout.head)
 
@@ -123,19 +130,22 @@ class Target:
             except NotATableError:
                 return False
             self._handle = found.open(self.store, settings=self._settings)
+            self._defaults = found.defaults
         self.refresh()
         return True
 
     def create(self, schema: pa.Schema) -> None:
         """Create the table; one that another writer creates meanwhile is as good."""
+        table_format = load_format(_FORMAT)
         try:
-            self._handle = load_format(_FORMAT).create(
+            self._handle = table_format.create(
                 self.store,
                 schema,
                 partition_by=self._partition_by,
                 properties=self._properties,
                 settings=self._settings,
             )
+            self._defaults = table_format.defaults
             self.refresh()
         except TableExistsError:
             self.find()

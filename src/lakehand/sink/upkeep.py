@@ -103,7 +103,7 @@ class Upkeep:
 
         report = rewrite_if_due(
             self._target.handle,
-            settings=self._settings.with_call(self._own_wishes()),
+            settings=self._target.in_force(self._settings).with_call(self._own_wishes()),
             spark=self._spark,
             on_progress=self._stop_if_asked,
         )
@@ -129,7 +129,7 @@ class Upkeep:
 
         report = vacuum_if_due(
             self._target.handle,
-            settings=self._settings,
+            settings=self._target.in_force(self._settings),
             clock=self._clock,
             on_progress=self._stop_if_asked,
         )

@@ -10,7 +10,8 @@ import pyarrow as pa
 from lakehand.engine.cores import usable_cores
 from lakehand.formats.worker import TaskLimits
 from lakehand.rewrite.stopwatch import Stopwatch
-from lakehand.rows.incoming import NUMBER, Incoming
+from lakehand.rows.incoming import NUMBER, Incoming, KeyColumns
+from lakehand.rows.sameness import named_key
 from lakehand.rows.session import open_session
 from lakehand.rows.upsert import upsert
 from lakehand.rows.workshop import Call
@@ -90,11 +91,13 @@ class Gathered:
         if form is Form.ROWS and is_ordered:
             form = Form.CDC
         limits = replace(TaskLimits.of(self._settings), threads=usable_cores())
+        compared = self._rows.compared(changes, whole=form is Form.ZSET)
+        key = KeyColumns(schema=named_key(self._rows.key.names, compared.schema))
         with open_session(limits) as session:
-            winners = collapse(session, changes, self._rows.key, form=form)
+            winners = collapse(session, compared, key, form=form)
         # By their places: the table may have columns that are called like those two.
         rows = changes.select(list(range(changes.num_columns - 2)))
-        return Incoming(key=self._rows.key, rows=rows, winners=winners, rows_given=changes.num_rows)
+        return Incoming(key=key, rows=rows, winners=winners, rows_given=changes.num_rows)
 
     def close(self) -> None:
         """Forget the changes."""
@@ -137,7 +140,7 @@ class Upserting:
         head = self.target.head
         call = Call(
             operation=self.operation,
-            settings=self.settings.with_properties(head.properties),
+            settings=self.target.in_force(self.settings),
             watch=watch or Stopwatch(self.clock),
             spark=self.spark,
             dry_run=self.dry_run,

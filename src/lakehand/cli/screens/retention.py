@@ -85,8 +85,9 @@ def _holder_words(holder: Holder) -> str:
         "clone": f"the clone {holder.uri}",
         "tag": f"version {holder.version}",
         "run": f"which is under way and reads version {holder.version}",
+        "branch": "which shares files with the table",
     }[holder.kind]
-    who = holder.kind if holder.kind in ("tag", "run") else "pin"
+    who = holder.kind if holder.kind in ("tag", "run", "branch") else "pin"
     return f"{who} {holder.name!r}: {what}"
 
 

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime, timedelta
 
+    from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import Operation
     from lakehand.formats.delta.log.file_table import FileKey
     from lakehand.formats.delta.log.snapshot import DeltaState
@@ -179,6 +180,9 @@ class DeltaTable(DeltaUpkeep):
         cubes = native.field("tags") if has_cubes else None
         return partition_keys(native.field("partition_values"), columns, cubes=cubes)
 
+    def read_verdicts(self, snapshot: Snapshot, predicate: Predicate) -> pa.Array | None:  # noqa: ARG002
+        return None
+
     def clustering(self, snapshot: Snapshot) -> tuple[str, ...]:
         state: DeltaState = snapshot.native
         return clustering_names(state.domains, state.schema, mode=state.mapping_mode)
@@ -238,6 +242,9 @@ class DeltaTable(DeltaUpkeep):
 
     def placed_schema(self, snapshot: Snapshot) -> pa.Schema:
         return snapshot.schema
+
+    def comparable_rows(self, rows: pa.Table) -> pa.Table:
+        return rows
 
     def file_versions(self, snapshot: Snapshot) -> pa.Array:
         return file_versions(self.store, snapshot.files["path"], until=snapshot.version)
@@ -315,6 +322,9 @@ class DeltaTable(DeltaUpkeep):
             self.commit(entry, token=f"lakehand-vacuum-{uuid.uuid4().hex}")
 
     def tagged_versions(self) -> Mapping[str, int]:
+        return {}
+
+    def branches(self) -> Mapping[str, int | None]:
         return {}
 
     def tag_version(self, name: str, version: int) -> None:

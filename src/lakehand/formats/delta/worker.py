@@ -33,6 +33,7 @@ from lakehand.formats.delta.protocol.clustering import order_mark
 from lakehand.formats.delta.protocol.type_changes import check_type_changes
 from lakehand.formats.delta.upkeep.file_check import check_files
 from lakehand.formats.delta.upkeep.row_check import RowChecker
+from lakehand.formats.rows import NewRowsAsMoved
 from lakehand.parquet.facts import dominant_codec
 from lakehand.storage import open_store
 
@@ -57,7 +58,7 @@ __all__ = ["DeltaWorker"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DeltaWorker:
+class DeltaWorker(NewRowsAsMoved):
     """Reads and writes files of a table, without its log. Picklable."""
 
     store: Store

@@ -98,7 +98,9 @@ def translated(store: Store, doing: str) -> Iterator[None]:
     """Turn what Lance raises while it reads into an error of lakehand."""
     try:
         yield
-    except (OSError, ValueError, RuntimeError) as error:
+    except BaseException as error:
+        if not (isinstance(error, OSError | ValueError | RuntimeError) or _is_panic(error)):
+            raise
         if _MISSING.search(str(error)):
             raise ObjectNotFoundError(
                 f"Lance failed {doing} of {store.url}, because a file is gone:"
@@ -112,6 +114,11 @@ def translated(store: Store, doing: str) -> Iterator[None]:
             table=store.url,
             hint="run `lakehand verify` on the table",
         ) from None
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Say whether the library itself gave up, which Python takes for no common exception."""
+    return type(error).__name__ == "PanicException"
 
 
 def told(store: Store, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lakehand.errors import RefusedError, UnknownColumnError
-from lakehand.formats.lance.connect import open_dataset
 from lakehand.formats.lance.log.manifests import has_detached_versions
 from lakehand.formats.rows import require_no_reserved_names
+from lakehand.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
     from lakehand.formats.base import Operation
     from lakehand.formats.lance.log.state import LanceState
     from lakehand.model.head import TableHead
-    from lakehand.model.snapshot import Snapshot
     from lakehand.storage import Store
 
-__all__ = ["obstacles_to_order", "require", "require_deletion"]
+__all__ = ["obstacles_to_recoding", "require", "require_deletion"]
 
 _LEGACY = "0.1"
+#: Rows whose ids, 4 to 20 bytes each, are kept in every version when they are not ascending.
+_MOST_MOVED_IDS = 2_000_000
 _BLOB = b"lance-encoding:blob"
 _BLOB_TYPE = "lance.blob"
 #: Types of others whose values are equal, and follow each other, as what they are stored as does.
@@ -61,25 +63,33 @@ def _obstacles(
     store: Store, operation: Operation, snapshot: Snapshot | TableHead
 ) -> Iterator[tuple[str, str]]:
     state: LanceState = snapshot.native
-    if operation == "order":
-        yield from obstacles_to_order(snapshot.schema, state)
-    if operation == "append":
+    if operation in ("order", "append"):
         yield from _obstacles_to_writing(snapshot.schema, state)
+    if operation == "order" and state.has_stable_row_ids and isinstance(snapshot, Snapshot):
+        yield from _obstacles_to_moving_ids(snapshot)
     if operation in ("rewrite", "vacuum") and state.has_other_bases:
         yield "base paths", "some of its files lie outside of its root, as in a shallow clone"
-    if operation == "vacuum" and open_dataset(store).branches.list():
-        yield "branches", "its branches need files that their own versions name"
     if operation == "vacuum" and has_detached_versions(store):
         yield "detached versions", "it has versions outside of its history"
 
 
-def obstacles_to_order(schema: pa.Schema, state: LanceState) -> Iterator[tuple[str, str]]:
-    """Yield what would point to the wrong rows, or could not be written, in another order."""
+def _obstacles_to_moving_ids(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    """Yield that row ids out of their order, each of which is in every manifest, are too many."""
+    rows = pc.sum(snapshot.files["rows"]).as_py() or 0
+    if rows > _MOST_MOVED_IDS:
+        why = (
+            f"every version would list the ids of its {rows:,} rows one by one, and lakehand orders"
+            f" tables with stable row ids of up to {_MOST_MOVED_IDS:,} rows"
+        )
+        yield "stable row ids", why
+
+
+def obstacles_to_recoding(schema: pa.Schema, state: LanceState) -> Iterator[tuple[str, str]]:
+    """Yield why Lance itself must rewrite fragments whose rows stay in their order."""
     if state.indices:
-        names = ", ".join(state.indices)
-        yield "indices", f"its indices ({names}) name rows by their place; drop them first"
+        yield "indices", "Lance tells its indices where rows went"
     if state.has_stable_row_ids:
-        yield "stable row ids", "ids of rows are kept in the order of the rows"
+        yield "stable row ids", "Lance keeps ids in the order of the rows"
     yield from _obstacles_to_writing(schema, state)
 
 

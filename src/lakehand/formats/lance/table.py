@@ -17,13 +17,17 @@ from lakehand.formats.lance.commits.records import drop_records
 from lakehand.formats.lance.connect import load_lance, open_dataset
 from lakehand.formats.lance.files import fragments
 from lakehand.formats.lance.files.clones import drop_old_clones
+from lakehand.formats.lance.files.evolved import added_columns, told_columns
+from lakehand.formats.lance.files.plain import plain_table
 from lakehand.formats.lance.files.rows import placed_schema
+from lakehand.formats.lance.files.verdicts import read_verdicts
 from lakehand.formats.lance.log import history
 from lakehand.formats.lance.log.manifests import MANIFESTS, listed_versions
 from lakehand.formats.lance.log.order_marks import order_marks, stored_orders
 from lakehand.formats.lance.log.proved import proved_files
-from lakehand.formats.lance.log.snapshot import load_snapshot, table_head
+from lakehand.formats.lance.log.snapshot import evolved_head, load_snapshot, table_head
 from lakehand.formats.lance.protocol import require, require_deletion
+from lakehand.formats.lance.retention.branches import branches
 from lakehand.formats.lance.retention.names import DataNames
 from lakehand.formats.lance.retention.protected import (
     RETENTION,
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime, timedelta
 
+    from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import Operation
     from lakehand.formats.worker import FormatWorker
     from lakehand.model.head import TableHead
@@ -56,7 +61,6 @@ __all__ = ["LanceFormat", "LanceTable"]
 
 _NO_STATISTICS = "Lance keeps no statistics of columns by fragment; build a scalar index instead"
 _NO_CHECKPOINTS = "every version of a Lance table is complete in itself"
-_NO_UPSERTS = "rows of a Lance table cannot come and go in one commit yet; delete, then append"
 
 
 class LanceFormat:
@@ -101,15 +105,13 @@ class LanceTable(LanceUpkeep):
     capabilities = Capabilities(
         checkpoints=False,
         copies_bytes=False,
-        lacking={
-            "checkpoint": _NO_CHECKPOINTS,
-            "statistics": _NO_STATISTICS,
-            "upsert": _NO_UPSERTS,
-        },
+        lacking={"checkpoint": _NO_CHECKPOINTS, "statistics": _NO_STATISTICS},
     )
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        #: The columns that were added last to a version, and what it will be with them.
+        self._evolved: tuple[tuple[int, pa.Schema], TableHead] | None = None
 
     def snapshot(
         self,
@@ -135,10 +137,14 @@ class LanceTable(LanceUpkeep):
         return table_head(self.store)
 
     def evolve(self, head: TableHead, schema: pa.Schema) -> Evolution:
-        if head.schema.equals(schema):
+        added = added_columns(self.store, head.schema, schema)
+        if not added.names:
             return Evolution(head=head)
-        message = f"{self.store.url} cannot take on columns: lakehand does not do that to Lance"
-        raise RefusedError(message, table=self.store.url, operation="append", feature="evolution")
+        # Every batch of rows asks again.
+        if self._evolved is None or self._evolved[0] != (head.version, added):
+            evolved = evolved_head(self.store, head, added)
+            self._evolved = (head.version, added), evolved
+        return Evolution(head=self._evolved[1], native=(told_columns(added),))
 
     def require(
         self,
@@ -156,13 +162,19 @@ class LanceTable(LanceUpkeep):
             return {}
         return {"target_rows_per_fragment": 2**31, "max_bytes_per_file": group.target_file_bytes}
 
-    def partition_keys(self, snapshot: Snapshot, *, keeps_order: bool = True) -> pa.Array:  # noqa: ARG002
+    def partition_keys(self, snapshot: Snapshot, *, keeps_order: bool = True) -> pa.Array:
         """Return which parts of indices know each fragment: Lance merges no others.
 
-        There are no partitions.
+        There are no partitions. Where rows move without ids, no index knows them afterwards.
         """
+        if not keeps_order and not snapshot.native.has_stable_row_ids:
+            return pa.array([""] * snapshot.file_count, pa.string())
         numbers = pc.struct_field(snapshot.files["native"], "id").to_pylist()
         return pa.array([snapshot.native.coverage(number) for number in numbers], pa.string())
+
+    def read_verdicts(self, snapshot: Snapshot, predicate: Predicate) -> pa.Array | None:
+        files = self.data_files(snapshot, range(snapshot.file_count))
+        return read_verdicts(self.worker(snapshot), files, predicate)
 
     def clustering(self, snapshot: Snapshot) -> tuple[str, ...]:  # noqa: ARG002
         return ()
@@ -184,7 +196,9 @@ class LanceTable(LanceUpkeep):
         return fragments.data_files(snapshot.files, rows)
 
     def worker(self, snapshot: Snapshot | TableHead) -> FormatWorker:
-        return self.worker_at(snapshot.version)
+        from lakehand.formats.lance.worker import LanceWorker
+
+        return LanceWorker(store=self.store, version=snapshot.version, added=snapshot.native.added)
 
     def worker_at(self, version: int) -> FormatWorker:
         from lakehand.formats.lance.worker import LanceWorker
@@ -196,6 +210,9 @@ class LanceTable(LanceUpkeep):
 
     def placed_schema(self, snapshot: Snapshot) -> pa.Schema:
         return placed_schema(open_dataset(self.store, snapshot.version))
+
+    def comparable_rows(self, rows: pa.Table) -> pa.Table:
+        return plain_table(rows)
 
     def file_versions(self, snapshot: Snapshot) -> pa.Array:
         """Return the numbers of fragments, which grow as versions do."""
@@ -263,6 +280,9 @@ class LanceTable(LanceUpkeep):
 
     def tagged_versions(self) -> Mapping[str, int]:
         return tagged_versions(self.store)
+
+    def branches(self) -> Mapping[str, int | None]:
+        return branches(self.store)
 
     def tag_version(self, name: str, version: int) -> None:
         put_tag(self.store, name, version)

@@ -15,9 +15,10 @@ from lakehand.formats.lance.connect import translated
 from lakehand.formats.lance.files.appending import NewFragments
 from lakehand.formats.lance.files.beside import counted, read_ahead
 from lakehand.formats.lance.files.copying import is_worth_a_look, may_copy
-from lakehand.formats.lance.files.deletions import hide_rows, staged_fragment
+from lakehand.formats.lance.files.deletions import hide_rows, marked_positions, staged_fragment
 from lakehand.formats.lance.files.durable import made_durable
 from lakehand.formats.lance.files.fragments import DATA_DIRECTORY
+from lakehand.formats.lance.files.new_rows import NewRows, require_any
 from lakehand.formats.lance.files.opened import OpenVersions
 from lakehand.formats.lance.files.rewriting import (
     COPYING,
@@ -31,6 +32,8 @@ from lakehand.formats.lance.files.rows import (
     digested_schema,
     hashed_places,
     hidden_positions,
+    identified_rows,
+    identified_schema,
     placed_rows,
     read_rows,
 )
@@ -38,10 +41,9 @@ from lakehand.formats.lance.files.shown import Shown, only_rows, without_rows
 from lakehand.formats.lance.files.staged import open_marked, open_staged, stored_rows
 from lakehand.formats.lance.files.writing import write_fragments
 from lakehand.formats.lance.log.snapshot import state_of
-from lakehand.formats.lance.protocol import obstacles_to_order
+from lakehand.formats.lance.protocol import obstacles_to_recoding
 from lakehand.formats.lance.unsupported import Unsupported
 from lakehand.formats.lance.upkeep.file_check import check_files, check_rows
-from lakehand.formats.worker import NotDecodable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,7 +61,7 @@ __all__ = ["LanceWorker"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LanceWorker(OpenVersions, Unsupported):
+class LanceWorker(OpenVersions, NewRows, Unsupported):
     """Reads and rewrites fragments of one version. Picklable."""
 
     def _counted(
@@ -147,9 +149,18 @@ class LanceWorker(OpenVersions, Unsupported):
         dictionaries: bool = False,  # noqa: ARG002
     ) -> Iterator[pa.RecordBatch]:
         """Stream the visible rows of `inputs`, each counted in `digester`."""
-        _require_any(decoder)
+        require_any(decoder)
+        rows = self._identified(inputs) if self.tracks_rows else self.read(inputs)
         with translated(self.store, "to read fragments"):
-            yield from counted(self.read(inputs), digester)
+            yield from counted(rows, digester, columns=len(self.moved_rows))
+
+    def _identified(self, inputs: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
+        return identified_rows(self.store, *self._found(inputs))
+
+    @property
+    def streamed_rows(self) -> pa.Schema:
+        """Columns of the table and, where ids are stable, what rows keep as they move."""
+        return identified_schema(self._dataset) if self.tracks_rows else self.schema
 
     def write(
         self,
@@ -197,7 +208,7 @@ class LanceWorker(OpenVersions, Unsupported):
         decoder: Decoder = "duckdb",
     ) -> Iterator[pa.RecordBatch]:
         """Stream visible rows, in the types that are hashed, with their places."""
-        _require_any(decoder)
+        require_any(decoder)
         dataset, fragments = self._found(inputs)
         predicate = parse_predicate(wanted.where, dataset.schema) if wanted.where else None
         numbers = {file.native["id"]: number for number, file in enumerate(inputs)}
@@ -218,7 +229,7 @@ class LanceWorker(OpenVersions, Unsupported):
         decoder: Decoder = "duckdb",
     ) -> Iterator[pa.RecordBatch]:
         """Stream the hashes of visible rows, as a digest counts them, and where they lie."""
-        _require_any(decoder)
+        require_any(decoder)
         numbers = {file.native["id"]: number for number, file in enumerate(inputs)}
         with translated(self.store, "to read fragments"):
             yield from hashed_places(*self._found(inputs), numbers=numbers)
@@ -237,7 +248,7 @@ class LanceWorker(OpenVersions, Unsupported):
             (version,) = {file.native["version"] for file in files}
             base = self._open(version)
             seen = open_marked(self.store, base, marked, scratch=limits.scratch_directory)
-            return hidden_positions(seen, [seen.get_fragment(one["id"]) for one in marked])
+            return marked_positions(self.store, seen, marked)
 
     def without_rows(self, file: DataFile, positions: Positions) -> DataFile:
         """Return `file` as a reader should see it without some of its rows."""
@@ -272,7 +283,7 @@ class LanceWorker(OpenVersions, Unsupported):
         decoder: Decoder = "duckdb",
     ) -> None:
         """Count the visible rows of `inputs`, with ids that they keep, in `digester`."""
-        _require_any(decoder)
+        require_any(decoder)
         found = self._counted(inputs, scratch=limits.scratch_directory)
         with translated(self.store, "to read fragments"), read_ahead(found) as rows:
             digester.add_all(rows)
@@ -286,7 +297,7 @@ class LanceWorker(OpenVersions, Unsupported):
         decoder: Decoder = "duckdb",
     ) -> None:
         """Count the rows of written files in `digester`, as storage gives them back."""
-        _require_any(decoder)
+        require_any(decoder)
         with translated(self.store, "to read new fragments"):
             staged = open_staged(self.store, self._dataset, new_fragments(files))
             with read_ahead(digested_rows(staged, None)) as rows:
@@ -294,7 +305,7 @@ class LanceWorker(OpenVersions, Unsupported):
 
     def can_recode(self) -> bool:
         """Say whether nobody needs to know where rows go that are written into other fragments."""
-        return not any(obstacles_to_order(self.schema, state_of(self._dataset)))
+        return not any(obstacles_to_recoding(self.schema, state_of(self._dataset)))
 
     def can_copy(self, inputs: Sequence[DataFile]) -> bool:
         """Say whether Lance can move pages, and nobody needs to know where rows go."""
@@ -358,9 +369,3 @@ class LanceWorker(OpenVersions, Unsupported):
         """Decode all rows of fragments, and count them."""
         dataset = self._at(files)
         yield from check_rows(self.store, dataset, files)
-
-
-def _require_any(decoder: Decoder) -> None:
-    """There is one decoder of Lance files, so nothing can be read by another one."""
-    if decoder == "only-duckdb":
-        raise NotDecodable("Lance files are read by Lance alone")

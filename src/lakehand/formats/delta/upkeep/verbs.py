@@ -52,7 +52,7 @@ class DeltaUpkeep:
             self.store, clock=self._clock, accept_data_loss=accept_data_loss, dry_run=dry_run
         )
 
-    def update_indices(self) -> tuple[str, ...]:
+    def update_indices(self, *, since: Snapshot | None = None) -> tuple[str, ...]:  # noqa: ARG002
         """Return nothing: there are no indices."""
         return ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from lakehand.formats.lance.files.fragments import (
     find_fragments,
     fragments_by_number,
 )
-from lakehand.formats.lance.files.rewriting import account_of, tells_places
+from lakehand.formats.lance.files.rewriting import account_of, new_fragments, tells_places
 from lakehand.formats.lance.log.manifests import listed_versions
 from lakehand.formats.lance.log.snapshot import load_snapshot
 from lakehand.model.work import Proof, Receipt
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["commit_change", "find_commit"]
 
-_ROW_CHANGES = ("append", "overwrite", "delete")
+_ROW_CHANGES = ("append", "overwrite", "delete", "update")
 #: How often a rewrite is committed from a newer version, where that is possible.
 _ATTEMPTS = 10
 
@@ -192,6 +193,8 @@ class _Rewrite:
 
 def _put(store: Store, dataset: Any, groups: Sequence[Replacement]) -> Exception | None:
     """Let Lance commit groups, with its indices brought along; return what went wrong."""
+    if _loses_places(dataset, groups):
+        return _put_moved(dataset, groups)
     optimize = load_lance().optimize
     known = fragments_by_number(dataset)
     rewrites = []
@@ -201,6 +204,32 @@ def _put(store: Store, dataset: Any, groups: Sequence[Replacement]) -> Exception
         rewrites.append(optimize.RewriteResult.from_json(account))
     try:
         optimize.Compaction.commit(dataset, rewrites)
+    except Exception as error:  # noqa: BLE001  what it means is found out from the table
+        return error
+    return None
+
+
+def _loses_places(dataset: Any, groups: Sequence[Replacement]) -> bool:
+    """Say whether rows move where no index could follow them: by neither their place nor an id."""
+    if dataset.has_stable_row_ids or not dataset.describe_indices():
+        return False
+    return not all(tells_places(group.adds) for group in groups)
+
+
+def _put_moved(dataset: Any, groups: Sequence[Replacement]) -> Exception | None:
+    """Let Lance commit rows as new ones, which no index knows, so that searches read them."""
+    lance = load_lance()
+    new = [fragment for group in groups for fragment in new_fragments(group.adds)]
+    operation = lance.LanceOperation.Update(
+        removed_fragment_ids=sorted(
+            file.native["id"] for group in groups for file in group.removes
+        ),
+        new_fragments=[
+            lance.fragment.FragmentMetadata.from_json(json.dumps(fragment)) for fragment in new
+        ],
+    )
+    try:
+        lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
     except Exception as error:  # noqa: BLE001  what it means is found out from the table
         return error
     return None

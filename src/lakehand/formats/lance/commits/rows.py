@@ -13,6 +13,7 @@ from lakehand.errors import (
     CommitConflictError,
     CommitError,
     CommitUnknownError,
+    RefusedError,
     ReplanError,
     StorageError,
     VersionNotFoundError,
@@ -27,9 +28,10 @@ from lakehand.formats.lance.commits.properties import (
 from lakehand.formats.lance.commits.records import Record
 from lakehand.formats.lance.commits.undoing import undo
 from lakehand.formats.lance.connect import load_lance, open_dataset, said
+from lakehand.formats.lance.files.evolved import evolved_dataset, untold_columns
 from lakehand.formats.lance.files.fragments import fragments_by_number, has_fragments
 from lakehand.formats.lance.files.rewriting import new_fragments
-from lakehand.formats.lance.log.column_numbers import keeps_columns
+from lakehand.formats.lance.log.column_numbers import column_numbers, keeps_columns
 from lakehand.formats.lance.log.fragment_numbers import next_fragment_number
 from lakehand.model.work import Proof, Receipt
 from lakehand.observe.steps import Step, reached
@@ -95,7 +97,8 @@ class _RowCommit:
             return version
         # A mark counts only if it is compared with all others: such a change is made from the
         # newest version, and lost if that is the newest no longer.
-        base = read if self._change.removes or self._change.transaction is None else newest
+        is_bound = bool(self._change.removes) or self._change.kind == "update"
+        base = read if is_bound or self._change.transaction is None else newest
         properties = self._properties(marks)
         transaction = load_lance().Transaction(
             read_version=base.version,
@@ -129,8 +132,12 @@ class _RowCommit:
         change = self._change
         if newest.version == read.version:
             return
-        is_same = newest.lance_schema.to_pyarrow() == read.lance_schema.to_pyarrow()
-        if not keeps_columns(read, newest) or (change.transaction is not None and not is_same):
+        is_same = (
+            newest.lance_schema.to_pyarrow() == read.lance_schema.to_pyarrow()
+            and column_numbers(newest) == column_numbers(read)
+        )
+        must_be_same = change.transaction is not None or bool(change.native)
+        if not keeps_columns(read, newest) or (must_be_same and not is_same):
             raise self._replan("its columns changed")
         if change.removes and not has_fragments(newest, change.removes):
             raise self._outrun("what was to be replaced is not as it was")
@@ -163,17 +170,14 @@ class _RowCommit:
     def _operation(self, base: Any) -> Any:
         operations, change = load_lance().LanceOperation, self._change
         new = _described(new_fragments(change.adds))
-        if change.kind == "append" and change.transaction is None:
+        if change.native and change.kind != "append":
+            raise self._refused_columns()
+        if change.kind == "append" and change.transaction is None and not change.native:
             return operations.Append(new)
-        if change.kind == "append":
-            # The one operation that loses to any other that brought or changed rows.
-            return operations.Merge(
-                [*(fragment.metadata for fragment in base.get_fragments()), *_numbered(base, new)],
-                base.lance_schema,
-                preserves_nullability=True,
-            )
         if not has_fragments(base, change.removes):
             raise self._outrun("what was to be replaced is not in its version")
+        if change.kind in ("append", "update"):
+            return self._merge(base)
         removed = {file.native["id"] for file in change.removes}
         kept = [fragment for fragment in new if fragment.id in removed]
         gone = sorted(removed - {fragment.id for fragment in kept})
@@ -181,6 +185,25 @@ class _RowCommit:
             condition = change.parameters.get("where") or change.operation
             return operations.Delete(kept, gone, condition)
         return operations.Update(removed_fragment_ids=sorted(removed), new_fragments=new)
+
+    def _merge(self, base: Any) -> Any:
+        """Return the one operation that loses to any other that brought or changed rows.
+
+        It takes all fragments of the table, so those that lost all rows stay, with all of them
+        hidden.
+        """
+        change, replaced = self._change, {file.path for file in self._change.removes}
+        hidden = _described(new_fragments([file for file in change.adds if file.path in replaced]))
+        new = _described(new_fragments([file for file in change.adds if file.path not in replaced]))
+        known = {fragment.fragment_id: fragment.metadata for fragment in base.get_fragments()}
+        known |= {fragment.id: fragment for fragment in hidden}
+        added = untold_columns(change.native)
+        columns = base if added is None else evolved_dataset(self._store, base, added)
+        return load_lance().LanceOperation.Merge(
+            [*known.values(), *_numbered(base, new)],
+            columns.lance_schema,
+            preserves_nullability=True,
+        )
 
     def _landed(self, *, after: int, failure: Exception | None) -> int | None:
         """Return the version that has this commit; None if it is to be tried again."""
@@ -203,6 +226,16 @@ class _RowCommit:
             raise self._outrun(words)
         if self._change.transaction is None:
             raise self._replan(words)
+
+    def _refused_columns(self) -> RefusedError:
+        return RefusedError(
+            f"rows of {self._store.url} are not overwritten by rows with new columns: Lance does"
+            " not do both in one commit",
+            table=self._store.url,
+            operation=self._change.operation,
+            feature="evolution",
+            hint="nothing was committed; append a row with the new columns first",
+        )
 
     def _unknown(self, words: str) -> CommitUnknownError:
         return CommitUnknownError(

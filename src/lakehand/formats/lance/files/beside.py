@@ -79,12 +79,15 @@ def _taken(read: Queue[pa.RecordBatch | None], reading: Future[None]) -> Iterato
     reading.result()
 
 
-def counted(batches: Iterable[pa.RecordBatch], digester: Digester) -> Iterator[pa.RecordBatch]:
-    """Pass rows on, and count them in plain types beside whoever takes them."""
+def counted(
+    batches: Iterable[pa.RecordBatch], digester: Digester, *, columns: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Pass rows on, and count their first `columns`, else all, beside whoever takes them."""
     waiting: Queue[pa.RecordBatch | None] = Queue(maxsize=_WAITING_BATCHES)
     with read_ahead(batches) as read, ThreadPoolExecutor(max_workers=1) as beside:
         found = gathered(iter(waiting.get, None))
-        counting = beside.submit(digester.add_all, map(plain_batch, found))
+        plain = (plain_batch(_first(batch, columns)) for batch in found)
+        counting = beside.submit(digester.add_all, plain)
         try:
             for batch in read:
                 _put(waiting, batch, counting)
@@ -92,6 +95,10 @@ def counted(batches: Iterable[pa.RecordBatch], digester: Digester) -> Iterator[p
         finally:
             _put(waiting, None, counting)
         counting.result()
+
+
+def _first(batch: pa.RecordBatch, columns: int | None) -> pa.RecordBatch:
+    return batch if columns is None else batch.select(list(range(columns)))
 
 
 def _put(

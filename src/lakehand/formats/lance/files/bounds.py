@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakehand.errors import UnknownColumnError
+from lakehand.expressions.engine_types import engine_type
 from lakehand.model.snapshot import column_text
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ def unknown_bounds(schema: pa.Schema, columns: Sequence[str], *, count: int) -> 
 
 
 def _bounds_type(kind: pa.DataType) -> pa.DataType:
-    return pa.struct({"min": kind, "max": kind, "nulls": pa.int64()})
+    computed = engine_type(kind)
+    return pa.struct({"min": computed, "max": computed, "nulls": pa.int64()})
 
 
 def _types(fields: Iterable[pa.Field], above: tuple[str, ...]) -> Iterator[tuple[str, pa.DataType]]:

@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
+from lakehand.formats.lance.connect import load_lance
+from lakehand.formats.lance.files.rows import hidden_positions
 from lakehand.formats.rows import HiddenRows
 from lakehand.model.work import StagedFile
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from lakehand.model.work import DataFile
     from lakehand.storage import Store
 
-__all__ = ["FRAGMENT", "hide_rows", "staged_fragment"]
+__all__ = ["FRAGMENT", "hide_rows", "marked_positions", "staged_fragment"]
 
 #: Under this name a staged file, or a file as it will be seen, carries Lance's description of it.
 FRAGMENT = "fragment"
@@ -46,7 +48,7 @@ def hide_rows(
     marked, objects = [], []
     for file, positions in files:
         fragment = known[file.native["id"]]
-        gone = BitMap(positions) | _deleted(store, fragment)
+        gone = BitMap(positions) | _deleted(store, fragment.metadata)
         number = _number(stem, fragment.fragment_id)
         key = f"{_DIRECTORY}/{fragment.fragment_id}-{dataset.version}-{number}.bin"
         content = gone.serialize()
@@ -63,12 +65,30 @@ def staged_fragment(file: StagedFile | DataFile) -> dict[str, Any] | None:
     return json.loads(text) if text is not None else None
 
 
-def _deleted(store: Store, fragment: Any) -> BitMap:
-    """Return the rows of a fragment that are deleted already."""
-    file = fragment.metadata.deletion_file
+def marked_positions(store: Store, seen: Any, marked: Sequence[dict[str, Any]]) -> list[Positions]:
+    """Return the rows of `marked` fragments that are hidden in `seen`, a dataset that has them.
+
+    Lance leaves fragments out that have no row left: of these storage is asked for what was put.
+    """
+    found = {one["id"]: seen.get_fragment(one["id"]) for one in marked}
+    left = [fragment for fragment in found.values() if fragment is not None]
+    known = {
+        fragment.fragment_id: positions
+        for fragment, positions in zip(left, hidden_positions(seen, left), strict=True)
+    }
+    for one in marked:
+        if found[one["id"]] is None:
+            metadata = load_lance().fragment.FragmentMetadata.from_json(json.dumps(one))
+            known[one["id"]] = np.array(_deleted(store, metadata), np.int64)
+    return [known[one["id"]] for one in marked]
+
+
+def _deleted(store: Store, metadata: Any) -> BitMap:
+    """Return the rows of a fragment that are deleted, as storage says."""
+    file = metadata.deletion_file
     if file is None:
         return BitMap()
-    content = store.get(file.path(fragment.fragment_id))
+    content = store.get(file.path(metadata.id))
     if file.file_type == "bitmap":
         return BitMap.deserialize(content)
     rows = pa.ipc.open_file(pa.py_buffer(content)).read_all()

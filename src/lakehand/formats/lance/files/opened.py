@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import ObjectNotFoundError, VersionNotFoundError
 from lakehand.formats.lance.connect import open_dataset
+from lakehand.formats.lance.files.evolved import evolved_dataset
 from lakehand.formats.lance.files.fragments import (
     find_fragments,
     has_fragments,
@@ -17,12 +18,17 @@ from lakehand.formats.lance.files.fragments import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
+
     from lakehand.model.head import TableHead
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile
     from lakehand.storage import Store
 
 __all__ = ["OpenVersions"]
+
+#: No version has this number: the one that has further columns.
+_EVOLVED = -1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +37,8 @@ class OpenVersions:
 
     store: Store
     version: int
+    #: Columns that this version has only once a commit under way has landed.
+    added: pa.Schema | None = None
     #: Versions that were opened: a version does not change, and keeps what it has read of files.
     _opened: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     #: The last inputs that were asked for, and what was found of them.
@@ -44,11 +52,16 @@ class OpenVersions:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel without what was opened here."""
-        return _opened_at, (type(self), self.store, self.version)
+        return _opened_at, (type(self), self.store, self.version, self.added)
 
     @property
     def _dataset(self) -> Any:
-        return self._open(self.version)
+        if self.added is None:
+            return self._open(self.version)
+        if _EVOLVED not in self._opened:
+            base = self._open(self.version)
+            self._opened[_EVOLVED] = evolved_dataset(self.store, base, self.added)
+        return self._opened[_EVOLVED]
 
     def _open(self, version: int) -> Any:
         if version not in self._opened:
@@ -94,5 +107,7 @@ class OpenVersions:
         return find_fragments(self._dataset, inputs, table=self.store.url)
 
 
-def _opened_at(kind: type[OpenVersions], store: Store, version: int) -> OpenVersions:
-    return kind(store=store, version=version)
+def _opened_at(
+    kind: type[OpenVersions], store: Store, version: int, added: pa.Schema | None
+) -> OpenVersions:
+    return kind(store=store, version=version, added=added)

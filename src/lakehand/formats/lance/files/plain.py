@@ -17,7 +17,7 @@ import pyarrow.types as pat
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["plain_batch", "plain_schema"]
+__all__ = ["plain_batch", "plain_schema", "plain_table"]
 
 _BITS_A_BYTE = 8
 #: A vector: the bits of all its elements and, if some are null, a byte for each that says so.
@@ -43,6 +43,12 @@ def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the same rows in plain types: two values are equal where these are."""
     columns = [_plain(column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=plain_schema(batch.schema))
+
+
+def plain_table(rows: pa.Table) -> pa.Table:
+    """Return the same rows in plain types."""
+    batches = [plain_batch(batch) for batch in rows.to_batches()]
+    return pa.Table.from_batches(batches, schema=plain_schema(rows.schema))
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

@@ -11,6 +11,8 @@ import pyarrow.types as pat
 from lakehand.expressions.evaluate import keep_true
 from lakehand.formats.lance.connect import told
 from lakehand.formats.lance.files.plain import plain_batch, plain_schema
+from lakehand.formats.lance.files.row_identity import CREATED, IDENTITY, UPDATED
+from lakehand.formats.lance.files.row_identity import ROW_ID as IDENTITY_ID
 from lakehand.formats.lance.files.shown import ROW_ADDRESS, Shown, places_of
 from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
 from lakehand.parquet.database import connect
@@ -31,13 +33,14 @@ __all__ = [
     "gathered",
     "hashed_places",
     "hidden_positions",
+    "identified_rows",
+    "identified_schema",
     "placed_rows",
     "placed_schema",
     "read_rows",
 ]
 
-_LANCE_ROW_ID = "_rowid"
-_LANCE_ROW_VERSION = "_row_last_updated_at_version"
+_LANCE_ROW_ID, _LANCE_ROW_VERSION = IDENTITY_ID, UPDATED
 #: Payloads of blob columns, which readers otherwise get as places in files that change.
 _WITH_PAYLOADS = "all_binary"
 #: Of a batch of rows, and how many it has whatever they take.
@@ -82,6 +85,28 @@ def read_rows(
     found = map(shown.filter, read) if shown else read
     batches = _selected(found, schema, predicate) if fragments else iter(())
     return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def identified_schema(dataset: Any) -> pa.Schema:
+    """Return the columns of `identified_rows`."""
+    fields = [pa.field(name, pa.uint64()) for name in IDENTITY]
+    return pa.schema([*dataset.schema, *fields])
+
+
+def identified_rows(
+    store: Store, dataset: Any, fragments: Sequence[Any]
+) -> Iterator[pa.RecordBatch]:
+    """Stream the visible rows of `fragments`, in their order, with what they keep as they move."""
+    names = dataset.schema.names
+    scanner = dataset.scanner(
+        columns=[*names, CREATED, UPDATED],
+        fragments=list(fragments),
+        with_row_id=True,
+        batch_size=_rows_a_batch(dataset.schema, fragments),
+        io_buffer_size=_BUFFER_BYTES,
+    )
+    for batch in told(store, scanner.to_batches()) if fragments else ():
+        yield batch.select([*names, *IDENTITY])
 
 
 def _selected(

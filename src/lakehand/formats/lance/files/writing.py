@@ -10,6 +10,7 @@ import pyarrow as pa
 from lakehand.formats.lance.connect import address, load_lance
 from lakehand.formats.lance.files.fragments import DATA_DIRECTORY
 from lakehand.formats.lance.files.rewriting import staged_files
+from lakehand.formats.lance.files.row_identity import IDENTITY, described_identity
 from lakehand.formats.lance.files.staged import open_empty
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ __all__ = ["FragmentWriter", "write_fragments"]
 
 #: Lance counts rows of a file with 32 bits.
 _ANY_ROWS = 2**31
+_DECIMAL_BYTES = 16
 
 
 def write_fragments(
@@ -77,6 +79,8 @@ class FragmentWriter:
         self._description: dict[str, Any] = {}
         #: Rows of each file by its name.
         self._written: dict[str, int] = {}
+        #: What the rows of each file keep, where ids of rows are stable.
+        self._identities: dict[str, list[pa.RecordBatch]] = {}
         self._name = ""
 
     def __enter__(self) -> Self:
@@ -96,12 +100,17 @@ class FragmentWriter:
         return None if self._file is None else f"{DATA_DIRECTORY}/{self._name}"
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows, which have the columns of the table."""
-        for piece in self._pieces(batch):
+        """Take rows, which have the columns of the table; behind these what they keep, if any."""
+        names = self._dataset.schema.names
+        for piece in self._pieces(_aligned(batch)):
+            rows = piece.select(names)
             if self._file is None:
-                self._open(piece)
-            self._file.write_batch(piece)
+                self._open(rows)
+            self._file.write_batch(rows)
             self._written[self._name] += piece.num_rows
+            if piece.num_columns > rows.num_columns:
+                identity = piece.select(list(IDENTITY))
+                self._identities.setdefault(self._name, []).append(identity)
             if self._written[self._name] >= self._rows_a_file:
                 self.close_file()
 
@@ -112,6 +121,7 @@ class FragmentWriter:
                 "id": 0,
                 "files": [{**self._description, "path": name, "file_size_bytes": size}],
                 "physical_rows": rows,
+                **(described_identity(self._identities[name]) if self._identities else {}),
             }
             for (name, rows), size in zip(self._written.items(), self._sizes(), strict=True)
         ]
@@ -147,6 +157,33 @@ class FragmentWriter:
         file, self._file = self._file, None
         if file is not None:
             file.close()
+
+
+def _aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows whose decimals begin where Lance, which panics otherwise, can read them.
+
+    Files that are mapped into memory align values by 8 bytes only.
+    """
+    columns = [
+        pa.concat_arrays([column, column.slice(0, 0)]) if _is_askew(column) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _is_askew(column: pa.Array) -> bool:
+    return _has_decimals(column.type) and any(
+        buffer is not None and buffer.address % _DECIMAL_BYTES for buffer in column.buffers()
+    )
+
+
+def _has_decimals(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_decimals(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return _has_decimals(kind.value_type)
+    members = (kind.field(number).type for number in range(kind.num_fields))
+    return pa.types.is_decimal(kind) or any(map(_has_decimals, members))
 
 
 def _describe_file(store: Store, dataset: Any, row: pa.RecordBatch) -> dict[str, Any]:

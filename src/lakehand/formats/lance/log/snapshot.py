@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from lakehand.errors import VersionNotFoundError
 from lakehand.formats.lance.commits.marks import LazyMarks
 from lakehand.formats.lance.connect import open_dataset, translated
 from lakehand.formats.lance.files.bounds import unknown_bounds
+from lakehand.formats.lance.files.evolved import evolved_dataset
 from lakehand.formats.lance.files.fragments import file_table
 from lakehand.formats.lance.log.column_numbers import column_numbers
 from lakehand.formats.lance.log.state import LanceState
@@ -19,9 +21,19 @@ from lakehand.model.snapshot import Snapshot
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
+
     from lakehand.storage import Store
 
-__all__ = ["load_snapshot", "state_of", "table_head", "utc", "version_at", "version_times"]
+__all__ = [
+    "evolved_head",
+    "load_snapshot",
+    "state_of",
+    "table_head",
+    "utc",
+    "version_at",
+    "version_times",
+]
 
 
 def load_snapshot(
@@ -74,6 +86,13 @@ def table_head(store: Store) -> TableHead:
     )
 
 
+def evolved_head(store: Store, head: TableHead, added: pa.Schema) -> TableHead:
+    """Return a version as it will be once it has the columns `added`, too."""
+    dataset = evolved_dataset(store, open_dataset(store, head.version), added)
+    state = replace(head.native, added=added)
+    return replace(head, schema=dataset.schema, rules=_rules(dataset, state), native=state)
+
+
 def version_times(store: Store) -> dict[int, datetime]:
     """Return when each version that is there was committed, the oldest first."""
     versions = open_dataset(store).versions()
@@ -105,6 +124,10 @@ def state_of(dataset: Any) -> LanceState:
             str(part.uuid): frozenset(part.fragment_ids)
             for index in indices
             for part in index.segments
+        },
+        known={
+            index.name: frozenset(number for part in index.segments for number in part.fragment_ids)
+            for index in indices
         },
     )
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import pyarrow as pa
+
 __all__ = ["LanceState"]
 
 
@@ -26,6 +28,10 @@ class LanceState:
     indices: tuple[str, ...]
     #: Numbers of the fragments that each part of an index knows, by the part's id.
     covered: Mapping[str, frozenset[int]]
+    #: The same by the name of the index.
+    known: Mapping[str, frozenset[int]]
+    #: Columns that a commit under way adds to this version; None: none.
+    added: pa.Schema | None = None
 
     def coverage(self, fragment: int) -> str:
         """Return what tells fragments apart that not the same parts of indices know."""

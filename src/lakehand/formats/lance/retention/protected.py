@@ -12,6 +12,7 @@ from lakehand.errors import RefusedError
 from lakehand.formats.lance.connect import open_dataset
 from lakehand.formats.lance.files.fragments import DATA_DIRECTORY
 from lakehand.formats.lance.log.snapshot import version_times
+from lakehand.formats.lance.retention.branches import branch_points, shared_with_branches
 from lakehand.model.retention import Protection
 
 if TYPE_CHECKING:
@@ -34,13 +35,17 @@ def protected_files(
     pinned_versions: Collection[int] = (),
     from_version: int | None = None,
 ) -> Protection:
-    """Return the files of every version in force at `since` or later, of pinned and tagged ones."""
+    """Return the files of every version in force at `since` or later, and of pinned ones.
+
+    Versions that have a tag or a branch are pinned.
+    """
     times = version_times(store)
     oldest = max((version for version, at in times.items() if at <= since), default=min(times))
     if from_version is not None:
         oldest = min(oldest, max(from_version, min(times)))
     pinned = {*pinned_versions, *tagged_versions(store).values()}
     _require_versions(store, pinned, times)
+    pinned |= branch_points(store) & times.keys()
     named = open_dataset(store).tracked_files().read_all()
     in_force = pc.greater_equal(named["version"], oldest)
     chosen = pc.is_in(named["version"], value_set=pa.array(sorted(pinned), pa.int64()))
@@ -48,23 +53,23 @@ def protected_files(
         oldest_version=oldest,
         newest_version=max(times),
         keys=_keys(store, named.filter(in_force)),
-        pinned_keys=_keys(store, named.filter(chosen)),
+        pinned_keys=_pinned_keys(store, named.filter(chosen)),
         names=_NO_KEYS,
     )
 
 
 def protected_since(store: Store, *, version: int) -> Protection:
-    """Return the files of versions after `version`, and of those with a tag by now."""
+    """Return the files of versions after `version`, and of those with a tag or branch by now."""
     dataset = open_dataset(store)
-    tags = tagged_versions(store).values()
+    tags = {*tagged_versions(store).values(), *branch_points(store)}
     first = min((version + 1, *tags))
     named = dataset.tracked_files(min_version=first).read_all()
-    chosen = pc.is_in(named["version"], value_set=pa.array(sorted(set(tags)), pa.int64()))
+    chosen = pc.is_in(named["version"], value_set=pa.array(sorted(tags), pa.int64()))
     return Protection(
         oldest_version=version + 1,
         newest_version=max(dataset.version, version),
         keys=_keys(store, named.filter(pc.greater(named["version"], version))),
-        pinned_keys=_keys(store, named.filter(chosen)),
+        pinned_keys=_pinned_keys(store, named.filter(chosen)),
         names=_NO_KEYS,
     )
 
@@ -85,6 +90,11 @@ def _require_versions(store: Store, wanted: Collection[int], known: Collection[i
             version=missing[0],
             hint="nothing was deleted; remove the pin or the tag",
         )
+
+
+def _pinned_keys(store: Store, named: pa.Table) -> pa.ChunkedArray:
+    """Return the keys of files of chosen versions, and of all that branches need."""
+    return _keys(store, pa.concat_tables([named, shared_with_branches(store)]))
 
 
 def _keys(store: Store, named: pa.Table) -> pa.ChunkedArray:

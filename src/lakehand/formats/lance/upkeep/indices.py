@@ -11,6 +11,7 @@ from lakehand.formats.lance.connect import open_dataset, said
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lakehand.formats.lance.log.state import LanceState
     from lakehand.storage import Store
 
 __all__ = ["update_indices"]
@@ -20,14 +21,16 @@ _OWN = "__"
 _ATTEMPTS = 5
 
 
-def update_indices(store: Store) -> tuple[str, ...]:
+def update_indices(store: Store, *, since: LanceState | None = None) -> tuple[str, ...]:
     """Have Lance add rows that they do not know to indices; return the names of these indices.
+
+    With `since` only to those that knew fragments of that version which are gone.
 
     CommitConflictError if others changed the table meanwhile, again and again: it is as it was.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         dataset = open_dataset(store)
-        behind = tuple(sorted(_behind(dataset)))
+        behind = tuple(sorted(_behind(dataset, since)))
         if not behind:
             return ()
         try:
@@ -40,12 +43,13 @@ def update_indices(store: Store) -> tuple[str, ...]:
     raise AssertionError("every attempt returns or raises")
 
 
-def _behind(dataset: Any) -> Iterator[str]:
+def _behind(dataset: Any, since: LanceState | None) -> Iterator[str]:
     """Yield the names of indices that do not know all fragments."""
     fragments = {fragment.fragment_id for fragment in dataset.get_fragments()}
     for index in dataset.describe_indices():
         known = {number for part in index.segments for number in part.fragment_ids}
-        if not index.name.startswith(_OWN) and fragments - known:
+        is_concerned = since is None or since.known.get(index.name, frozenset()) - fragments
+        if is_concerned and not index.name.startswith(_OWN) and fragments - known:
             yield index.name
 
 

@@ -66,8 +66,8 @@ class LanceUpkeep:
         """Say of each fragment whether it still holds columns that the table has dropped."""
         return hold_dropped_columns(self.store, snapshot)
 
-    def update_indices(self) -> tuple[str, ...]:
-        return update_indices(self.store)
+    def update_indices(self, *, since: Snapshot | None = None) -> tuple[str, ...]:
+        return update_indices(self.store, since=None if since is None else since.native)
 
     def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:
         return missing_files(self.store, files)

@@ -1,0 +1,71 @@
+"""Types of Arrow that the engine which computes predicates does not have, and what stands for them.
+
+Half floats are computed as floats of 32 bits, which hold all of them exactly. Decimals of more than
+38 digits have nothing that holds them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lakehand.errors import PredicateError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["engine_schema", "engine_type", "engine_values", "require_engine_types"]
+
+_MOST_DIGITS = 38
+
+
+def engine_schema(schema: pa.Schema) -> pa.Schema:
+    """Return columns as the engine computes them."""
+    return pa.schema([_field(column) for column in schema])
+
+
+def engine_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which the engine computes values of `kind`."""
+    if pat.is_float16(kind):
+        return pa.float32()
+    if pat.is_decimal256(kind) and kind.precision <= _MOST_DIGITS:
+        return pa.decimal128(kind.precision, kind.scale)
+    if pat.is_struct(kind):
+        return pa.struct([_field(member) for member in kind])
+    if pat.is_fixed_size_list(kind):
+        return pa.list_(_field(kind.value_field), kind.list_size)
+    if pat.is_large_list(kind):
+        return pa.large_list(_field(kind.value_field))
+    return pa.list_(_field(kind.value_field)) if pat.is_list(kind) else kind
+
+
+def _field(member: pa.Field) -> pa.Field:
+    return member.with_type(engine_type(member.type))
+
+
+def engine_values(values: pa.Array) -> pa.Array:
+    """Return values as the engine computes them."""
+    kind = engine_type(values.type)
+    return values if kind == values.type else values.cast(kind)
+
+
+def require_engine_types(paths: Sequence[Sequence[str]], types: Sequence[pa.DataType]) -> None:
+    """Raise PredicateError, which names the column, if a type cannot be computed with."""
+    for path, kind in zip(paths, types, strict=True):
+        if _is_beyond(engine_type(kind)):
+            name = ".".join(path)
+            raise PredicateError(
+                f"no predicate can be computed on column {name!r}, which is {kind}",
+                field=name,
+                hint="use other columns in the predicate",
+            )
+
+
+def _is_beyond(kind: pa.DataType) -> bool:
+    if pat.is_dictionary(kind):
+        return _is_beyond(kind.value_type)
+    members = (kind.field(number).type for number in range(kind.num_fields))
+    is_beyond = pat.is_decimal256(kind) or pat.is_float16(kind)
+    return bool(is_beyond) or any(map(_is_beyond, members))
