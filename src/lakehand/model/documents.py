@@ -15,13 +15,19 @@ from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from lakehand.model.order import Curve
+from lakehand.model.work import Method
 
 __all__ = ["DocumentError", "known_members", "parse_object", "read_value"]
 
 T = TypeVar("T")
 
 #: Names in annotations that modules import for type checkers only.
-_NAMES: Mapping[str, Any] = {"Mapping": Mapping, "datetime": datetime, "Curve": Curve, "Any": Any}
+_NAMES: Mapping[str, Any] = {
+    "Mapping": Mapping,
+    "datetime": datetime,
+    "Curve": Curve,
+    "Method": Method,
+}
 
 
 class DocumentError(ValueError):

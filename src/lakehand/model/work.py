@@ -201,6 +201,10 @@ class Refreshed:
     is_known: bool = False
 
 
+#: Greatest version of a transaction: other engines read a signed integer of 64 bits.
+MAX_EPOCH = 2**63 - 1
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Transaction:
     """The mark of an application in the table: commits with the same mark happen once."""
