@@ -14,7 +14,7 @@ from lakehand.errors import ReplanError, SinkStateError, ValidationError
 from lakehand.model.work import Transaction
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
-from lakehand.sink.committing import Commission, commit_files
+from lakehand.sink.committing import Commission, RaceLimit, commit_files
 from lakehand.sink.context import SinkMetrics
 from lakehand.sink.descriptors import Descriptor, require_files, require_fit
 from lakehand.sink.epochs import Epochs
@@ -121,9 +121,9 @@ class DeltaCommitter:
 
     def _commit(self, epoch: int, commission: Commission) -> Receipt | None:
         self._open.pop(epoch, None)
-        retries = self._settings["max_retries"]
+        limit = RaceLimit.of(self._settings)
         try:
-            return commit_files(self._target, commission, max_retries=retries, clock=self._clock)
+            return commit_files(self._target, commission, limit=limit, clock=self._clock)
         except BaseException:
             # One that is proved to be lost is not kept: the next call holds the files that it is
             # given against what has become of the table.
