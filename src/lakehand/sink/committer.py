@@ -11,7 +11,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import ReplanError, SinkStateError, ValidationError
-from lakehand.model.work import Transaction
+from lakehand.model.work import Transaction, require_epoch, require_writer_name
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
 from lakehand.sink.committing import Commission, RaceLimit, commit_files
@@ -46,9 +46,7 @@ class DeltaCommitter:
         **settings: Any,
     ) -> None:
         """`pipeline` is a name of its own for each pipeline, the same one after every restart."""
-        if not pipeline.strip():
-            raise ValidationError("a pipeline must have a name", field="pipeline")
-        self._pipeline = pipeline
+        self._pipeline = require_writer_name(pipeline, field="pipeline")
         self._settings = Settings(settings)
         store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
         self._target = Target(store, self._settings)
@@ -99,7 +97,7 @@ class DeltaCommitter:
 
         After CommitUnknownError call it again: it finds out, and commits at most once.
         """
-        epochs = self._opened
+        epochs, epoch = self._opened, require_epoch(epoch)
         if epochs.is_committed(epoch):
             return None
         epochs.check_next(epoch)

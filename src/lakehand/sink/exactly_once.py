@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from lakehand.errors import LakehandError, SinkStateError
-from lakehand.model.work import Transaction
+from lakehand.model.work import Transaction, require_epoch
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.sink.committing import find_commission
 from lakehand.sink.descriptors import Descriptor, rules_of
@@ -74,6 +74,7 @@ class ExactlyOnce:
 
     def begin(self, epoch: int) -> bool:
         """Begin an epoch; False if it is in the table, so that its rows are dropped."""
+        epoch = require_epoch(epoch)
         self._require_between_epochs(epoch)
         if self._is_stale or not self._is_fenced:
             self._wait_for(self._context.background.start(self._look_around))
