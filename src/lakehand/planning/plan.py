@@ -104,6 +104,8 @@ class Plan:
     chosen: Mapping[str, int] = field(default_factory=dict)
     #: Number of files left alone, by reason.
     left: Mapping[str, int] = field(default_factory=dict)
+    #: Runs that are at work, to which files were left because they are rewriting them.
+    left_to_runs: tuple[str, ...] = ()
     #: What the caps of the run leave for a later one.
     remaining: Remaining = field(default_factory=Remaining)
     #: What is expected of the run.

@@ -26,7 +26,8 @@ from lakehand.planning.restriction import (
     files_outside_predicate,
 )
 from lakehand.rewrite.ordering import resolve_order
-from lakehand.rewrite.stored_plan import require_current, settings_of_plan
+from lakehand.rewrite.stored_plan import require_current, require_free, settings_of_plan
+from lakehand.runs import living_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from lakehand.planning.plan import Plan
     from lakehand.planning.restriction import FileFilter
     from lakehand.planning.surveyed import Flags
-    from lakehand.runs import Adopted
+    from lakehand.runs import Adopted, LivingRun
     from lakehand.settings import Settings
 
     #: Told of a table, its version, the settings in force, and files.
@@ -57,6 +58,7 @@ __all__ = [
     "plan_again",
     "plan_request",
     "prepare",
+    "rivals_at_work",
 ]
 
 
@@ -111,6 +113,11 @@ class Planned:
     #: The reason of every file, in the order of the snapshot's; None for a plan made earlier.
     reasons: pa.DictionaryArray | None
 
+    @property
+    def paths(self) -> list[str]:
+        """The files that are to be rewritten."""
+        return [path for group in self.plan.groups for path in group.paths]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
@@ -151,10 +158,21 @@ def make_plan(
     """
     snapshot = snapshot or table.snapshot()
     table.require("rewrite", snapshot)
+    clock = clock or SystemClock()
+    rivals = rivals_at_work(table, settings.with_properties(snapshot.properties), clock)
     if request.plan is None:
-        planner = _Planner(table, settings, request, clock or SystemClock(), on_survey=on_survey)
+        planner = _Planner(table, settings, request, clock, rivals=rivals, on_survey=on_survey)
         return planner.plan(snapshot)
+    require_free(request.plan, rivals)
     return _take_stored(request.plan, table, settings, request, snapshot)
+
+
+def rivals_at_work(
+    table: FormatTable, settings: Settings, clock: Clock, *, but: str | None = None
+) -> tuple[LivingRun, ...]:
+    """Return the other runs that are rewriting files of the table at this moment."""
+    living = living_runs(table.store, clock=clock, takeover_after=settings["takeover_after"])
+    return tuple(run for run in living if run.inputs and run.id != but)
 
 
 def _take_stored(
@@ -185,9 +203,13 @@ def _take_stored(
     )
 
 
-def plan_again(planned: Planned, *, without: Collection[str], clock: Clock) -> Planned:
-    """Plan on the same snapshot, leaving out files that are rewritten already."""
-    planner = _Planner(planned.table, planned.settings, planned.request, clock, tuple(without))
+def plan_again(
+    planned: Planned, *, without: Collection[str], rivals: Sequence[LivingRun], clock: Clock
+) -> Planned:
+    """Plan on the same snapshot, leaving out files that are rewritten already, or by `rivals`."""
+    planner = _Planner(
+        planned.table, planned.settings, planned.request, clock, tuple(without), rivals
+    )
     return planner.plan(planned.snapshot)
 
 
@@ -235,6 +257,8 @@ class _Planner:
     clock: Clock
     #: Files that are rewritten already.
     without: Collection[str] = ()
+    #: Runs that are rewriting files of the table.
+    rivals: Sequence[LivingRun] = ()
     on_survey: OnSurvey | None = None
 
     def plan(self, snapshot: Snapshot) -> Planned:
@@ -255,6 +279,7 @@ class _Planner:
             where=predicate.text if predicate else None,
             order=order.texts if order else (),
             curve=order.curve if order else None,
+            left_to_runs=self._left_to(snapshot),
         )
         return Planned(
             table=self.table,
@@ -264,6 +289,10 @@ class _Planner:
             plan=plan,
             reasons=planning.reasons,
         )
+
+    def _left_to(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """Return the runs that are rewriting files of the snapshot."""
+        return tuple(run.id for run in self.rivals if _flags(snapshot, run.inputs).any())
 
     def _order(self, snapshot: Snapshot) -> Order | None:
         """Return the order that rows are put into; None: they stay as they are."""
@@ -355,9 +384,10 @@ class _Planner:
     ) -> dict[Reason, Flags]:
         masks: dict[Reason, Flags] = {}
         if self.without:
-            rewritten = pa.array(self.without, pa.string())
-            mask = pc.is_in(snapshot.files["path"].combine_chunks(), value_set=rewritten)
-            masks[Reason.ADOPTED] = mask.to_numpy(zero_copy_only=False)
+            masks[Reason.ADOPTED] = _flags(snapshot, self.without)
+        if self.rivals:
+            taken = {path for run in self.rivals for path in run.inputs}
+            masks[Reason.BEING_REWRITTEN] = _flags(snapshot, taken)
         if predicate is not None:
             masks[Reason.OUTSIDE_PREDICATE] = files_outside_predicate(predicate, snapshot.files)
         if self.request.file_filter is not None:
@@ -378,6 +408,14 @@ class _Planner:
             mask = files_in_busy_partitions(snapshot.files, keys, written_after=limit)
             masks[Reason.RECENTLY_WRITTEN] = mask
         return masks
+
+
+def _flags(snapshot: Snapshot, paths: Collection[str]) -> Flags:
+    """Say of each file whether it is one of `paths`."""
+    found = pa.array(list(paths), pa.string())
+    mask = pc.is_in(snapshot.files["path"].combine_chunks(), value_set=found)
+    flags: Flags = mask.to_numpy(zero_copy_only=False)
+    return flags
 
 
 def _order_keys(snapshot: Snapshot, order: tuple[str, ...]) -> pa.Table | None:

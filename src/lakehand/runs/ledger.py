@@ -2,6 +2,7 @@
 
 Everything lies under `_lakehand/runs/<run id>/` in the table's root:
 
+    inputs.json         which files it is about to replace; there before run.json
     run.json            who runs this, since when, and to what end; without it the run is over
     heartbeat.json      the last sign of life
     cancel              there if somebody asked the run to stop
@@ -41,6 +42,7 @@ from lakehand.runs.leftovers import delete_leftovers, recorded_files, stems_of
 from lakehand.runs.names import group_name, in_order_of_deletion, new_run_id
 from lakehand.runs.records import (
     Identity,
+    Inputs,
     Reservation,
     Settled,
     Sign,
@@ -82,10 +84,11 @@ class Run:
         plan: Mapping[str, Any],
         *,
         snapshot: Snapshot | None = None,
+        inputs: Iterable[str] = (),
         is_adoptable: bool = True,
         clock: Clock | None = None,
     ) -> Self:
-        """Write the ledger of a new run.
+        """Write the ledger of a new run, which is about to replace `inputs`.
 
         `plan` says in short what the run is about; the groups themselves come with their results.
         `snapshot` is what it reads, which vacuum keeps meanwhile; where groups were planned on it,
@@ -96,9 +99,16 @@ class Run:
         state = table_state(snapshot) if snapshot is not None and is_adoptable else None
         version = snapshot.version if snapshot is not None else None
         known = {"table_state": state, "base_version": version, "plan": plan}
+        run.publish_inputs(inputs)
         store.put(run.key("run.json"), _to_bytes({**_identity(run), **known}))
         reached(Step.RUN_STARTED)
         return run
+
+    def publish_inputs(self, paths: Iterable[str]) -> None:
+        """Let other runs know which files this one is about to replace."""
+        found = list(paths)
+        if found or self.store.exists(self.key(Inputs.NAME)):
+            self.store.put(self.key(Inputs.NAME), _to_bytes({"paths": found}))
 
     @classmethod
     def open(cls, store: Store, run_id: str, *, clock: Clock | None = None) -> Self:

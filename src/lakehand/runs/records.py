@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from lakehand.errors import (
     ObjectExistsError,
@@ -58,6 +58,15 @@ class Identity:
     #: Version that the run reads.
     base_version: int | None = None
     plan: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inputs:
+    """Files that a run is about to replace."""
+
+    NAME: ClassVar[str] = "inputs.json"
+
+    paths: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
