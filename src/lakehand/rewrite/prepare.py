@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakehand.errors import ValidationError
 from lakehand.formats.scan import columns_with_bounds
@@ -25,9 +24,9 @@ from lakehand.planning.restriction import (
     files_outside_filter,
     files_outside_predicate,
 )
-from lakehand.rewrite.ordering import resolve_order
-from lakehand.rewrite.stored_plan import require_current, require_free, settings_of_plan
-from lakehand.runs import living_runs
+from lakehand.rewrite.ordering import order_keys, resolve_order
+from lakehand.rewrite.rivals import flags_of, require_free, rivals_at_work, runs_in
+from lakehand.rewrite.stored_plan import require_current, settings_of_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -58,7 +57,6 @@ __all__ = [
     "plan_again",
     "plan_request",
     "prepare",
-    "rivals_at_work",
 ]
 
 
@@ -167,14 +165,6 @@ def make_plan(
     return _take_stored(request.plan, table, settings, request, snapshot)
 
 
-def rivals_at_work(
-    table: FormatTable, settings: Settings, clock: Clock, *, but: str | None = None
-) -> tuple[LivingRun, ...]:
-    """Return the other runs that are rewriting files of the table at this moment."""
-    living = living_runs(table.store, clock=clock, takeover_after=settings["takeover_after"])
-    return tuple(run for run in living if run.inputs and run.id != but)
-
-
 def _take_stored(
     plan: Plan, table: FormatTable, settings: Settings, request: Request, snapshot: Snapshot
 ) -> Planned:
@@ -279,7 +269,7 @@ class _Planner:
             where=predicate.text if predicate else None,
             order=order.texts if order else (),
             curve=order.curve if order else None,
-            left_to_runs=self._left_to(snapshot),
+            left_to_runs=runs_in(snapshot, self.rivals),
         )
         return Planned(
             table=self.table,
@@ -289,10 +279,6 @@ class _Planner:
             plan=plan,
             reasons=planning.reasons,
         )
-
-    def _left_to(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """Return the runs that are rewriting files of the snapshot."""
-        return tuple(run.id for run in self.rivals if _flags(snapshot, run.inputs).any())
 
     def _order(self, snapshot: Snapshot) -> Order | None:
         """Return the order that rows are put into; None: they stay as they are."""
@@ -357,7 +343,7 @@ class _Planner:
             keys,
             policy,
             survey=self.table.survey(snapshot, paths) if paths else None,
-            order_keys=_order_keys(snapshot, declared),
+            order_keys=order_keys(snapshot, declared),
             exclusions=exclusions,
             sorts=bool(self.request.by),
         )
@@ -384,10 +370,10 @@ class _Planner:
     ) -> dict[Reason, Flags]:
         masks: dict[Reason, Flags] = {}
         if self.without:
-            masks[Reason.ADOPTED] = _flags(snapshot, self.without)
+            masks[Reason.ADOPTED] = flags_of(snapshot, self.without)
         if self.rivals:
             taken = {path for run in self.rivals for path in run.inputs}
-            masks[Reason.BEING_REWRITTEN] = _flags(snapshot, taken)
+            masks[Reason.BEING_REWRITTEN] = flags_of(snapshot, taken)
         if predicate is not None:
             masks[Reason.OUTSIDE_PREDICATE] = files_outside_predicate(predicate, snapshot.files)
         if self.request.file_filter is not None:
@@ -408,21 +394,3 @@ class _Planner:
             mask = files_in_busy_partitions(snapshot.files, keys, written_after=limit)
             masks[Reason.RECENTLY_WRITTEN] = mask
         return masks
-
-
-def _flags(snapshot: Snapshot, paths: Collection[str]) -> Flags:
-    """Say of each file whether it is one of `paths`."""
-    found = pa.array(list(paths), pa.string())
-    mask = pc.is_in(snapshot.files["path"].combine_chunks(), value_set=found)
-    flags: Flags = mask.to_numpy(zero_copy_only=False)
-    return flags
-
-
-def _order_keys(snapshot: Snapshot, order: tuple[str, ...]) -> pa.Table | None:
-    """Return where each file lies in the order of the table; None if it has none."""
-    if not order:
-        return None
-    bounds = snapshot.files["bounds"]
-    known = [name for name in order if bounds.type.get_field_index(name) >= 0]
-    minima = [pc.struct_field(bounds, [name, "min"]) for name in known]
-    return pa.table(minima, names=known) if known else None

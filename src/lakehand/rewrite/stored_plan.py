@@ -15,15 +15,12 @@ from lakehand.errors import ReplanError, ValidationError, VersionNotFoundError
 from lakehand.model.quantities import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
     from lakehand.planning.plan import Plan
-    from lakehand.runs import LivingRun
     from lakehand.settings import Settings
 
-__all__ = ["require_current", "require_free", "settings_of_plan"]
+__all__ = ["require_current", "settings_of_plan"]
 
 
 def settings_of_plan(plan: Plan, settings: Settings) -> Settings:
@@ -49,21 +46,6 @@ def require_current(plan: Plan, table: FormatTable, snapshot: Snapshot) -> None:
         raise _replan(plan, snapshot, "the table has gone back to an earlier version")
     if plan.version < snapshot.version:
         _require_same_files(plan, table, snapshot)
-
-
-def require_free(plan: Plan, rivals: Iterable[LivingRun]) -> None:
-    """Raise ReplanError if a run that is at work is rewriting files of the plan."""
-    paths = {path for group in plan.groups for path in group.paths}
-    for run in rivals:
-        if not paths.isdisjoint(run.inputs):
-            count = format_count(len(paths & run.inputs), "file")
-            raise ReplanError(
-                f"{count} of the plan of version {plan.version} of {plan.table} being rewritten by"
-                f" run {run.id}",
-                table=plan.table,
-                expected_version=plan.version,
-                hint="nothing was written; plan again when that run has ended",
-            )
 
 
 def _require_same_files(plan: Plan, table: FormatTable, snapshot: Snapshot) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lakehand.rewrite.prepare import plan_again, prepare, rivals_at_work
-from lakehand.rewrite.stored_plan import require_free
+from lakehand.rewrite.prepare import plan_again, prepare
+from lakehand.rewrite.rivals import require_free, rivals_at_work
 from lakehand.runs import earlier_than, resume
 
 if TYPE_CHECKING:
