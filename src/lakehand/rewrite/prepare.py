@@ -7,7 +7,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pyarrow as pa
 
 from lakehand.errors import ValidationError
 from lakehand.formats.scan import columns_with_bounds
@@ -30,6 +29,8 @@ from lakehand.rewrite.stored_plan import require_current, settings_of_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+
+    import pyarrow as pa
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
