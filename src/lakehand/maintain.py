@@ -26,15 +26,16 @@ from lakehand.rewrite.rehearsal import rehearse
 from lakehand.rewrite.report import report_of
 from lakehand.rewrite.statistics import StatisticsRequest, recompute_statistics
 from lakehand.rewrite.stopwatch import Stopwatch
-from lakehand.rewrite.takeover import describe_work, take_over
+from lakehand.rewrite.takeover import describe_work, take_over, yield_to_earlier
 from lakehand.runs import Heartbeat, Run, sweep
 
 if TYPE_CHECKING:
     from lakehand.engine import Runner, TaskOutcome
     from lakehand.formats.base import FormatTable
-    from lakehand.model.reports import ClusterReport, OperationReport
+    from lakehand.model.reports import ClusterReport, OperationReport, Outcome
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe import OnProgress
+    from lakehand.planning.plan import Plan
     from lakehand.rewrite.prepare import OnSurvey, Planned, Work
     from lakehand.rewrite.report import Done
     from lakehand.settings import Settings
@@ -122,8 +123,9 @@ def _rewrite(
         takeover_after = planned.settings["takeover_after"]
         sweep(planned.table, clock=watch.clock, takeover_after=takeover_after)
         return report_of(planned.snapshot, planned.plan, watch, outcome="nothing_to_do")
-    done = _carry_out(planned, watch, spark=spark, tell=tell)
-    return report_of(planned.snapshot, planned.plan, watch, outcome="committed", done=done)
+    plan, done = _carry_out(planned, watch, spark=spark, tell=tell)
+    outcome: Outcome = "nothing_to_do" if done is None else "committed"
+    return report_of(planned.snapshot, plan, watch, outcome=outcome, done=done)
 
 
 def _with_indices(planned: Planned, report: OperationReport, *, dry_run: bool) -> OperationReport:
@@ -172,18 +174,27 @@ def compact_and_refresh(
     return replace(report, statistics=statistics)
 
 
-def _carry_out(planned: Planned, watch: Stopwatch, *, spark: Any, tell: OnProgress) -> Done:
-    """Do what is planned, in a run whose ledger tells others what it is about to write."""
+def _carry_out(
+    planned: Planned, watch: Stopwatch, *, spark: Any, tell: OnProgress
+) -> tuple[Plan, Done | None]:
+    """Do what is planned, in a run whose ledger tells others what it is about to write.
+
+    Returns the plan that counts, and what came of it; None if all of it was left to other runs.
+    """
     cancel = CancelToken()
     interval = planned.settings["heartbeat_interval"]
     run = Run.start(
         planned.table.store,
         describe_work(planned),
         snapshot=planned.snapshot,
+        inputs=planned.paths,
         clock=watch.clock,
     )
     try:
         with Heartbeat(run, interval=interval, on_stop=cancel.cancel):
+            planned = yield_to_earlier(planned, run)
+            if not planned.plan.groups:
+                return planned.plan, None
             work = take_over(planned, run)
             sizes = {"read_bytes": work.read_bytes, "moved_bytes": work.moved_bytes}
             with open_runner(work.settings, **sizes, spark=spark) as runner:
@@ -192,7 +203,7 @@ def _carry_out(planned: Planned, watch: Stopwatch, *, spark: Any, tell: OnProgre
     finally:
         # What was not committed is deleted here; what may have been is kept.
         run.finish()
-    return batches.done()
+    return planned.plan, batches.done()
 
 
 def _rewrite_and_commit(

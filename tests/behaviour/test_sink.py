@@ -176,7 +176,7 @@ def test_the_older_of_two_sinks_with_one_writer_id_is_told(place):
 
 
 def test_an_epoch_that_another_process_commits_first_is_a_collision(place, monkeypatch):
-    monkeypatch.setattr("lakehand.sink.fence.Fence.check", lambda _fence: None)
+    monkeypatch.setattr("lakehand.sink.fence.Fence.check", lambda *_, **__: None)
     with DeltaSink(place, writer_id="w") as late, DeltaSink(place, writer_id="w") as quick:
         late.begin_epoch(1)
         late.write(batch_of([10]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -291,7 +292,8 @@ def test_a_retention_of_exactly_what_readers_count_on_needs_no_leave(lake):
 def test_files_that_a_run_may_still_commit_stay(lake):
     id_ = "20260101T000000-abc"
     stem = f"lakehand-{id_}-00000-0-x.parquet"
-    lake.store.put(f"_lakehand/runs/{id_}/run.json", b"{}")
+    identity = {"run": id_, "started_at": "2026-01-01T00:00:00+00:00"}
+    lake.store.put(f"_lakehand/runs/{id_}/run.json", json.dumps(identity).encode())
     lake.put(stem, "lakehand-20260101T000000-abd.parquet")
     lake.wait(days=8)
     lake.put(f"_lakehand/runs/{id_}/heartbeat.json")
@@ -313,6 +315,17 @@ def test_files_that_a_run_has_adopted_or_put_into_a_directory_stay(lake):
     assert report.files_deleted == 2
     assert lake.files == {"live.parquet", adopted}
     assert lake.store.exists(vector)
+
+
+@pytest.mark.parametrize("mode", ["full", "lite"])
+def test_what_a_run_with_an_unreadable_ledger_may_have_written_stays(lake, mode):
+    run = Run.start(lake.store, {}, snapshot=lake.table.snapshot(), clock=lake.clock)
+    lake.put("lakehand-20260101T000000-dead-00000-0-x.parquet")
+    lake.wait(days=8)
+    lake.store.put(run.key("results", "000000.json"), b'{"group": 0}')
+    report = lake.vacuum(grace="0", mode=mode)
+    assert report.files_deleted == 1
+    assert "lakehand-20260101T000000-dead-00000-0-x.parquet" in lake.files
 
 
 def test_files_that_a_run_is_still_writing_stay(path):

@@ -58,7 +58,7 @@ def test_sinks_that_died_one_after_the_other_are_all_tidied_up_after(tmp_path):
 
 
 def signs(place):
-    return [json.loads(path.read_text()) for path in place.glob("_lakehand/writers/*")]
+    return [json.loads(path.read_text()) for path in place.glob("_lakehand/writers/*/*")]
 
 
 def test_committed_files_and_those_of_other_writers_stay(tmp_path):
@@ -135,7 +135,7 @@ def test_epochs_that_are_counted_anew_keep_the_files_of_those_from_before(tmp_pa
     table.checkpoint()
     write_more(tmp_path, "w", 0)
     # As if that sink had been killed before it said that nothing is left.
-    sign = next(tmp_path.glob("_lakehand/writers/*"))
+    sign = next(tmp_path.glob("_lakehand/writers/*/*"))
     told = {"writer_id": "w", "session": "0" * 32, "earlier": [died._opened_context.session]}
     sign.write_text(json.dumps(told))
 

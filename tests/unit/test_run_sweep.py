@@ -305,7 +305,7 @@ def test_the_heir_of_an_heir_adopts_the_same_results(table, dead, clock):
 def half_taken_over(table, dead, clock):
     """An heir that died right after it recorded what it adopts, before it cleaned up."""
     heir = start_run(table, [], clock)
-    taken = Fate(kind="taken", batch=0, by=heir.id, at=clock.now().isoformat())
+    taken = Fate(kind="taken", batch=0, by=heir.id, at=clock.now())
     put_fate(table.store, dead.fate_key(0), taken)
     heir.record(dead.results()[0], group=table.groups("a")[0])
     clock.advance(SILENCE.total_seconds())
@@ -344,7 +344,7 @@ def test_a_run_is_left_to_the_heir_that_works_on_it(table, dead, clock):
 
 
 def test_what_a_vanished_sweep_had_taken_is_deleted(table, dead, clock):
-    taken = Fate(kind="taken", batch=0, by="sweep-gone", at=clock.now().isoformat())
+    taken = Fate(kind="taken", batch=0, by="sweep-gone", at=clock.now())
     put_fate(table.store, dead.fate_key(0), taken)
 
     report = sweep(table, clock=clock)

@@ -23,8 +23,9 @@ from lakehand.errors import (
     error_from_json,
 )
 from lakehand.formats.worker import NotDecodable, TaskLimits
+from lakehand.model.documents import DocumentError, read_value
 from lakehand.model.verification import ProofCheck, RowsSeen, Verification
-from lakehand.model.work import DataFile, Digest
+from lakehand.model.work import DataFile, Digest, Proof
 from lakehand.observe.clock import SystemClock
 from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import digest_text, total_digest, with_rows, without_rows
@@ -143,6 +144,11 @@ def _check(table: FormatTable, version: int, reading: _Reading) -> ProofCheck:
     blank = ProofCheck(version=version, outcome="cannot_compare", message="", proof=commit.proof)
     if commit.proof is None:
         return replace(blank, reason="no_proof", message="the commit carries no proof")
+    try:
+        read_value(Proof, commit.proof)
+    except DocumentError as error:
+        message = f"the proof in the commit cannot be read: {error}"
+        return replace(blank, reason="not_recorded", message=message)
     try:
         worker = table.worker_at(version)
     except VersionNotFoundError as error:

@@ -27,6 +27,8 @@ def rewrite_reason(report: OperationReport) -> str:
     ]
     if report.indices_updated:
         parts.append(f"indices that did not know all rows: {', '.join(report.indices_updated)}")
+    if report.left_to_runs and not parts:
+        parts.append(f"being rewritten by run {', '.join(report.left_to_runs)}")
     return "; ".join(parts) or "no file to rewrite now"
 
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from lakehand.errors import ObjectNotFoundError, RefusedError, StorageError, ValidationError
 from lakehand.maintain import cluster, compact
+from lakehand.model.documents import DocumentError, parse_object, read_value
 from lakehand.model.order import order_of, parse_order
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.retention.vacuum import vacuum
@@ -135,10 +136,17 @@ def vacuum_if_due(
     return report
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Vacuumed:
+    """When a table was vacuumed last."""
+
+    at: datetime
+
+
 def _vacuumed_at(store: Store) -> datetime | None:
     try:
-        return datetime.fromisoformat(json.loads(store.get(_VACUUMED))["at"])
-    except (ObjectNotFoundError, ValueError, KeyError, TypeError):
+        return read_value(_Vacuumed, parse_object(store.get(_VACUUMED))).at
+    except (ObjectNotFoundError, DocumentError):
         # To vacuum once too often does no harm.
         return None
 

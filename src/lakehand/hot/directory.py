@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from lakehand.errors import HotLogError, HotLogLockedError, ValidationError
+from lakehand.model.documents import DocumentError, parse_object, read_value
 from lakehand.model.spellings import parse_local_path
 from lakehand.storage.local_files import TemporaryFile, make_directory, translated
 
@@ -78,10 +79,10 @@ class Manifest:
     @classmethod
     def of(cls, text: bytes, path: Path) -> Self:
         try:
-            document = json.loads(text)
-            if document.pop("format") == _FORMAT:
-                return cls(**{**document, "key": tuple(document["key"])})
-        except (ValueError, KeyError, TypeError) as error:
+            document = parse_object(text)
+            if document.get("format") == _FORMAT:
+                return read_value(cls, document)
+        except DocumentError as error:
             raise _unreadable(path) from error
         raise _unreadable(path)
 

@@ -260,6 +260,8 @@ class OperationReport(ChangeReport):
     #: Why there was nothing to do: the reason of the files that came closest to being rewritten,
     #: or `no_files_to_compact`; null if there was something.
     skip_reason: str | None = None
+    #: Runs that are at work, to which files were left because they are rewriting them.
+    left_to_runs: tuple[str, ...] = ()
     #: What is worth rewriting, but beyond the caps of this run.
     remaining: Remaining = Remaining()
     #: Size of a file on average.

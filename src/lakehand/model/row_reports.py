@@ -73,3 +73,5 @@ class DeduplicationReport(DeletionReport):
     max_duplicates_per_key: int = 0
     #: Rows that went by rows before.
     deduplication_ratio: float = 0.0
+    #: Runs that are at work on the same deduplication, which was left to them.
+    left_to_runs: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 __all__ = [
+    "MAX_DURATION",
     "one_of",
     "parse_auto",
     "parse_bool",
@@ -20,8 +21,13 @@ __all__ = [
     "parse_local_path",
     "parse_names",
     "parse_part",
+    "parse_text",
 ]
 
+#: Longer durations count as this long: they lead beyond the dates and waits that there are.
+MAX_DURATION = timedelta(days=100_000)
+#: Engines read sizes as signed integers of 64 bits.
+_MAX_BYTES = 2**63 - 1
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 _BYTE_UNITS = {
     "": 1, "b": 1,
@@ -54,9 +60,10 @@ def parse_bytes(value: str | int) -> int:
     >>> parse_bytes("128MiB")
     134217728
     """
-    if isinstance(value, int):
-        return value
-    return int(_quantity(value, _BYTE_UNITS, "a size"))
+    size = value if isinstance(value, int) else int(_quantity(value, _BYTE_UNITS, "a size"))
+    if size > _MAX_BYTES:
+        raise ValueError(f"{value!r} is more than {_MAX_BYTES} bytes")
+    return size
 
 
 def parse_duration(value: str | float | timedelta) -> timedelta:
@@ -66,10 +73,21 @@ def parse_duration(value: str | float | timedelta) -> timedelta:
     datetime.timedelta(days=1)
     """
     if isinstance(value, timedelta):
-        return value
+        return min(value, MAX_DURATION)
     if isinstance(value, int | float):
-        return timedelta(seconds=value)
-    return timedelta(seconds=_quantity(value, _SECOND_UNITS, "a duration"))
+        seconds = value
+    else:
+        seconds = _quantity(value, _SECOND_UNITS, "a duration")
+    if seconds >= MAX_DURATION.total_seconds():
+        return MAX_DURATION
+    return timedelta(seconds=max(seconds, -MAX_DURATION.total_seconds()))
+
+
+def parse_text(value: str) -> str:
+    """Take a string as it is; TypeError for anything else, whose spelling nobody chose."""
+    if not isinstance(value, str):
+        raise TypeError("it is no string")
+    return value
 
 
 def parse_bool(value: str | bool) -> bool:  # noqa: FBT001  what a user gave

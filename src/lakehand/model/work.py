@@ -5,11 +5,15 @@ All of them survive a process boundary: `to_json` gives a plain dict, `from_json
 
 from __future__ import annotations
 
+import operator
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
+
+from lakehand.errors import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import SupportsIndex
 
     from lakehand.model.order import Curve
 
@@ -203,12 +207,57 @@ class Refreshed:
     is_known: bool = False
 
 
+#: Greatest version of a transaction: other engines read a signed integer of 64 bits.
+MAX_EPOCH = 2**63 - 1
+_MAX_NAME_BYTES = 1024
+
+
+def require_epoch(value: object) -> int:
+    """Return the number of an epoch; ValidationError if it is none that a table can hold."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(cast("SupportsIndex", value))
+    except TypeError:
+        number = None
+    if number is None or not 0 <= number <= MAX_EPOCH:
+        raise ValidationError(
+            f"an epoch is an integer from 0 to {MAX_EPOCH}, and not {_short(value)}",
+            field="epoch",
+            value=_short(value),
+            hint="nothing was written; count epochs from 0",
+        )
+    return number
+
+
+def require_writer_name(value: object, *, field: str = "writer_id") -> str:
+    """Return the name of a writer; ValidationError if no log can hold it."""
+    problem = None
+    if not isinstance(value, str):
+        problem = f"must be a string, and not {_short(value)}"
+    elif not value.strip():
+        problem = "must not be empty"
+    elif any("\ud800" <= character <= "\udfff" for character in value):
+        problem = "must be valid Unicode"
+    elif len(value.encode()) > _MAX_NAME_BYTES:
+        problem = f"must have at most {_MAX_NAME_BYTES} bytes"
+    if problem is not None or not isinstance(value, str):
+        raise ValidationError(f"{field} {problem}", field=field, value=_short(value))
+    return value
+
+
+def _short(value: object) -> str:
+    return ascii(value)[:60]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Transaction:
     """The mark of an application in the table: commits with the same mark happen once."""
 
     application: str
     version: int
+
+    def __post_init__(self) -> None:
+        require_writer_name(self.application)
+        object.__setattr__(self, "version", require_epoch(self.version))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import ReplanError, ValidationError
+from lakehand.model.documents import DocumentError, parse_object, read_value
 from lakehand.model.reports import Forecast, Measured, Remaining
-from lakehand.planning.policy import CompactionPolicy
+from lakehand.planning.policy import CompactionPolicy  # noqa: TC001  plans are read by it
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,10 +65,6 @@ class PlannedGroup:
     #: Estimated processor time.
     task_seconds: float
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        return cls(**{**value, "paths": tuple(value["paths"]), "recoded": tuple(value["recoded"])})
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayoutForecast:
@@ -79,14 +76,6 @@ class LayoutForecast:
     overlap_depth: Measured
     #: Rows that were tried.
     sampled_rows: int
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            skip_rate=Measured(**value["skip_rate"]),
-            overlap_depth=Measured(**value["overlap_depth"]),
-            sampled_rows=value["sampled_rows"],
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,6 +104,8 @@ class Plan:
     chosen: Mapping[str, int] = field(default_factory=dict)
     #: Number of files left alone, by reason.
     left: Mapping[str, int] = field(default_factory=dict)
+    #: Runs that are at work, to which files were left because they are rewriting them.
+    left_to_runs: tuple[str, ...] = ()
     #: What the caps of the run leave for a later one.
     remaining: Remaining = field(default_factory=Remaining)
     #: What is expected of the run.
@@ -133,22 +124,24 @@ class Plan:
         """Read the document again; ValidationError if it is none."""
         if value.get("form") != PLAN_FORM:
             raise _not_a_plan(f"its form is not {PLAN_FORM}")
-        layout = value.get("layout")
-        known = {name: value[name] for name in (f.name for f in fields(cls)) if name in value}
         try:
-            return cls(
-                **{
-                    **known,
-                    "order": tuple(value.get("order", ())),
-                    "policy": CompactionPolicy.from_json(value["policy"]),
-                    "groups": tuple(PlannedGroup.from_json(group) for group in value["groups"]),
-                    "remaining": Remaining(**value["remaining"]),
-                    "forecast": Forecast.from_json(value["forecast"]),
-                    "layout": LayoutForecast.from_json(layout) if layout else None,
-                }
-            )
-        except (KeyError, TypeError) as error:
+            plan = read_value(cls, value)
+        except DocumentError as error:
             raise _not_a_plan(str(error)) from error
+        plan.check()
+        return plan
+
+    def check(self) -> None:
+        """Raise ValidationError if the groups of a plan contradict themselves."""
+        paths = [path for group in self.groups for path in group.paths]
+        if len(set(paths)) < len(paths):
+            raise _not_a_plan("it names a file twice")
+        for group in self.groups:
+            numbers = range(len(group.paths))
+            if not group.paths or any(number not in numbers for number in group.recoded):
+                raise _not_a_plan(f"group {group.id} has no such files")
+            if group.target_file_bytes <= 0:
+                raise _not_a_plan(f"group {group.id} aims for files without bytes")
 
     def to_text(self) -> str:
         return json.dumps(self.to_json(), indent=2) + "\n"
@@ -157,11 +150,9 @@ class Plan:
     def from_text(cls, text: str) -> Self:
         """Read what `to_text` wrote; ValidationError if it is no plan."""
         try:
-            value = json.loads(text)
-        except ValueError as error:
+            value = parse_object(text)
+        except DocumentError as error:
             raise _not_a_plan(str(error)) from error
-        if not isinstance(value, dict):
-            raise _not_a_plan("it is no JSON object")
         return cls.from_json(value)
 
 

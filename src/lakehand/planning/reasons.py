@@ -66,6 +66,8 @@ class Reason(StrEnum):
     DISABLED = "disabled"
     #: Left: an earlier run that died has rewritten it, and this run commits that.
     ADOPTED = "adopted"
+    #: Left: another run that is at work is rewriting it.
+    BEING_REWRITTEN = "being_rewritten"
 
 
 CHOSEN = (
@@ -97,6 +99,7 @@ LEFT_WORDS: Mapping[str, str] = {
     Reason.OUTSIDE_FILTER: "taken out by file_filter",
     Reason.RECENTLY_WRITTEN: "in partitions written to a moment ago",
     Reason.ADOPTED: "rewritten before by a run that died, and committed now",
+    Reason.BEING_REWRITTEN: "being rewritten by another run",
     Reason.IN_ORDER: "in order, and well apart from others",
     Reason.OTHER_ORDER: "in another order; --full takes them, too",
     Reason.DISABLED: "in a table that wants no automatic runs",

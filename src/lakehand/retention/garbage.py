@@ -55,7 +55,10 @@ class Garbage:
                 f"CREATE TEMP TABLE {name} (key VARCHAR, bytes BIGINT, modified_at TIMESTAMPTZ)"
             )
         #: What is doomed, in the order in which it goes, once that has begun.
-        connection.execute("CREATE TEMP TABLE going (key VARCHAR, bytes BIGINT, place BIGINT)")
+        connection.execute(
+            "CREATE TEMP TABLE going (key VARCHAR, bytes BIGINT,"
+            " modified_at TIMESTAMPTZ, place BIGINT)"
+        )
         self._ordered: int | None = None
         self._place = 0
         #: Where those end that go before all others.
@@ -123,6 +126,10 @@ class Garbage:
                 "contains(replace('/' || key, '/.', '/'), '/lakehand-' || ?)", [run]
             )
             self._count("running", count)
+
+    def keep_since(self, moment: datetime) -> None:
+        """Keep what was written then or later: a run may name any of it, and does not say which."""
+        self._count("running", self._remove("modified_at >= ?::TIMESTAMPTZ", [moment.isoformat()]))
 
     def keep(self, keys: pa.ChunkedArray) -> int:
         """Keep files by key; return how many there were of them."""
@@ -214,7 +221,7 @@ class Garbage:
             f"SELECT count(*) FROM doomed WHERE {is_first}", {"first": first}
         ).fetchall()
         self._connection.execute(
-            "INSERT INTO going SELECT key, bytes,"
+            "INSERT INTO going SELECT key, bytes, modified_at,"
             f" row_number() OVER (ORDER BY {is_first} DESC, key) - 1 FROM doomed",
             {"first": first},
         )

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import ObjectExistsError, ValidationError
+from lakehand.model.documents import DocumentError, parse_object, read_value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from datetime import datetime
 
     from lakehand.storage import Store
 
@@ -62,18 +62,6 @@ class Pin:
             "created_at": self.created_at.isoformat(),
             "expires_at": None if self.expires_at is None else self.expires_at.isoformat(),
         }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        expires_at = value["expires_at"]
-        return cls(
-            name=value["name"],
-            version=value["version"],
-            stream=value.get("stream"),
-            clone=value.get("clone"),
-            created_at=datetime.fromisoformat(value["created_at"]),
-            expires_at=None if expires_at is None else datetime.fromisoformat(expires_at),
-        )
 
 
 def put_pin(store: Store, pin: Pin) -> None:
@@ -127,13 +115,20 @@ def pinned_versions(store: Store, *, now: datetime) -> tuple[int, ...]:
 
 def _read(store: Store, key: str) -> Pin:
     try:
-        return Pin.from_json(json.loads(store.get(key)))
-    except (ValueError, KeyError, TypeError) as error:
+        pin = read_value(Pin, parse_object(store.get(key)), required=("version", "expires_at"))
+        _require_one(pin)
+    except DocumentError as error:
         raise ValidationError(
-            f"the pin {key} of {store.url} cannot be read: {error!r}",
+            f"the pin {key} of {store.url} cannot be read: {error}",
             field="pins",
-            hint="delete the object if the pin is not needed any more",
+            hint="nothing was deleted; delete the object if the pin is not needed any more",
         ) from error
+    return pin
+
+
+def _require_one(pin: Pin) -> None:
+    if (pin.version, pin.stream, pin.clone).count(None) != 2:  # noqa: PLR2004  one of the three is there
+        raise DocumentError("it names not one of version, stream and clone")
 
 
 def _key(name: str) -> str:

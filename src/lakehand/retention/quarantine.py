@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Self
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehand.errors import ObjectExistsError, ObjectNotFoundError, ValidationError
+from lakehand.errors import ObjectExistsError, ObjectNotFoundError, RefusedError, ValidationError
+from lakehand.model.documents import DocumentError, parse_object, read_value
 from lakehand.observe.steps import Step, reached
 from lakehand.retention.garbage import GARBAGE_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
 
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
@@ -34,6 +36,7 @@ DIRECTORY = "_lakehand/quarantine"
 _ABANDONED_AFTER = timedelta(days=1)
 
 QuarantineFate = Literal["sweeping", "undone"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,16 +60,12 @@ class Quarantine:
             "bytes": self.bytes,
         }
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any], *, fate: QuarantineFate | None) -> Self:
-        return cls(
-            id=value["id"],
-            created_at=datetime.fromisoformat(value["created_at"]),
-            sweep_after=datetime.fromisoformat(value["sweep_after"]),
-            files=value["files"],
-            bytes=value["bytes"],
-            fate=fate,
-        )
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Decided:
+    """What was decided over a quarantine."""
+
+    fate: QuarantineFate
 
 
 def start_quarantine(
@@ -109,17 +108,25 @@ def list_quarantines(store: Store) -> list[Quarantine]:
 
 def find_quarantine(store: Store, id_: str) -> Quarantine | None:
     """Return one quarantine; None if it is not, or no longer, there."""
+    key = _key(id_, "manifest.json")
     try:
-        manifest = json.loads(store.get(_key(id_, "manifest.json")))
+        found = _read(Quarantine, store, key)
     except ObjectNotFoundError:
         return None
-    return Quarantine.from_json(manifest, fate=_fate(store, id_))
+    if found.id != id_:
+        raise _unreadable(store, key, f"it is of quarantine {found.id!r}")
+    return replace(found, fate=_fate(store, id_))
 
 
 def read_files(store: Store, quarantine: Quarantine) -> Iterator[pa.RecordBatch]:
     """Stream the files of a quarantine."""
-    with store.open_reader(_key(quarantine.id, "files.parquet")) as source:
-        yield from pq.ParquetFile(source).iter_batches()
+    key = _key(quarantine.id, "files.parquet")
+    try:
+        with store.open_reader(key) as source:
+            for batch in pq.ParquetFile(source).iter_batches():
+                yield batch.select(GARBAGE_SCHEMA.names).cast(GARBAGE_SCHEMA)
+    except (pa.ArrowException, KeyError) as error:
+        raise _unreadable(store, key, str(error)) from error
 
 
 def undo(store: Store, id_: str) -> Quarantine:
@@ -184,10 +191,27 @@ def drop_abandoned(store: Store, *, clock: Clock) -> None:
 
 def _fate(store: Store, id_: str) -> QuarantineFate | None:
     try:
-        fate: QuarantineFate = json.loads(store.get(_key(id_, "fate.json")))["fate"]
+        return _read(_Decided, store, _key(id_, "fate.json")).fate
     except ObjectNotFoundError:
         return None
-    return fate
+
+
+def _read(kind: type[T], store: Store, key: str) -> T:
+    try:
+        return read_value(kind, parse_object(store.get(key)))
+    except DocumentError as error:
+        raise _unreadable(store, key, str(error)) from error
+
+
+def _unreadable(store: Store, key: str, reason: str) -> RefusedError:
+    directory = key.rpartition("/")[0]
+    return RefusedError(
+        f"{key} of {store.url} cannot be read: {reason}",
+        table=store.url,
+        operation="vacuum",
+        hint="nothing of it was deleted; another version of lakehand may have written it; delete"
+        f" {directory} to give its files back, and a later vacuum finds them again",
+    )
 
 
 def _key(id_: str, name: str) -> str:

@@ -8,11 +8,12 @@ reference was checked again.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from lakehand.errors import LakehandError, ValidationError
+from lakehand.errors import LakehandError, RunError, ValidationError
 from lakehand.model.retention import Deletion, DeletionOutcome, VacuumReport
 from lakehand.observe import Progress
 from lakehand.observe.clock import SystemClock
@@ -24,8 +25,10 @@ from lakehand.retention.garbage import Garbage, open_garbage
 from lakehand.retention.pins import list_pins
 from lakehand.retention.promise import hold, protect, read_promise
 from lakehand.runs import Run, list_runs, sweep
+from lakehand.runs.adopt import ADOPTED_WITHIN
 from lakehand.runs.leftovers import noted_files
-from lakehand.runs.state import is_idle
+from lakehand.runs.names import started_at
+from lakehand.runs.state import is_idle, log_unreadable
 from lakehand.storage.scan_columns import batch_of_objects
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ __all__ = ["Mode", "VacuumRequest", "vacuum"]
 Mode = Literal["full", "lite"]
 #: How often files are handed to tasks that do not get to them in time.
 _TIMES = 3
+_EVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,28 +208,36 @@ class _Vacuum:
         self._garbage.add(files, young_since=self._promise.since)
         self._tell(Progress(phase="scanning", done=len(found), total=len(found), unit="files"))
 
-    def _runs_under_way(self) -> list[str]:
+    def _runs_under_way(self) -> list[Run]:
         """Return the runs whose files may still be committed: later than any retention tells.
 
         A ledger that nobody has touched for as long as the retention protects nothing any more.
         """
         now, after = self._promise.clock.now(), self._promise.retention
         runs = (Run(store=self._store, id=id_) for id_ in list_runs(self._store))
-        return [run.id for run in runs if not is_idle(run, now=now, takeover_after=after)]
+        return [run for run in runs if not is_idle(run, now=now, takeover_after=after)]
 
-    def _noted_by(self, runs: list[str]) -> pa.ChunkedArray:
-        """Return the files of runs that do not have their names.
+    def _keep_noted(self, run: Run) -> None:
+        """Keep the files of a run that do not have its name.
 
         The table's format has chosen their names, or a dead run has from which they were adopted.
+        Where the ledger cannot be read, all that the run can have written or adopted is kept.
         """
-        noted = {key for id_ in runs for key in noted_files(Run(store=self._store, id=id_))}
-        return pa.chunked_array([sorted(noted)], pa.string())
+        try:
+            noted = noted_files(run)
+        except RunError as error:
+            log_unreadable(run, error)
+            started = started_at(run.id)
+            self._garbage.keep_since(started - ADOPTED_WITHIN if started else _EVER)
+        else:
+            self._garbage.keep(pa.chunked_array([sorted(noted)], pa.string()))
 
     def _look_again(self) -> None:
         """Keep what runs work on, and what came into the table or was pinned since it was read."""
         runs = self._runs_under_way()
-        self._garbage.keep_of_runs(runs)
-        self._garbage.keep(self._noted_by(runs))
+        self._garbage.keep_of_runs([run.id for run in runs])
+        for run in runs:
+            self._keep_noted(run)
         promise, now = self._promise, self._promise.clock.now()
         newest = promise.protection.newest_version
         self._garbage.keep_protected(self._table.protected_since(version=newest))

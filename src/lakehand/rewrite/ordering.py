@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lakehand.errors import UnknownColumnError, ValidationError
@@ -14,9 +16,9 @@ from lakehand.rewrite.curves import MOST_COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    import pyarrow as pa
+    from lakehand.model.snapshot import Snapshot
 
-__all__ = ["orderable_columns", "resolve_order"]
+__all__ = ["order_keys", "orderable_columns", "resolve_order"]
 
 #: What Arrow and DuckDB both compare.
 _MOST_DIGITS = 38
@@ -132,3 +134,13 @@ def _leaves(
 
 def _is_orderable(kind: pa.DataType) -> bool:
     return any(test(kind) for test in _ORDERABLE)
+
+
+def order_keys(snapshot: Snapshot, order: tuple[str, ...]) -> pa.Table | None:
+    """Return where each file lies in the order of the table; None if it has none."""
+    if not order:
+        return None
+    bounds = snapshot.files["bounds"]
+    known = [name for name in order if bounds.type.get_field_index(name) >= 0]
+    minima = [pc.struct_field(bounds, [name, "min"]) for name in known]
+    return pa.table(minima, names=known) if known else None

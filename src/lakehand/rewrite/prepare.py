@@ -7,8 +7,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakehand.errors import ValidationError
 from lakehand.formats.scan import columns_with_bounds
@@ -25,11 +23,14 @@ from lakehand.planning.restriction import (
     files_outside_filter,
     files_outside_predicate,
 )
-from lakehand.rewrite.ordering import resolve_order
+from lakehand.rewrite.ordering import order_keys, resolve_order
+from lakehand.rewrite.rivals import flags_of, require_free, rivals_at_work, runs_in
 from lakehand.rewrite.stored_plan import require_current, settings_of_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+
+    import pyarrow as pa
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from lakehand.planning.plan import Plan
     from lakehand.planning.restriction import FileFilter
     from lakehand.planning.surveyed import Flags
-    from lakehand.runs import Adopted
+    from lakehand.runs import Adopted, LivingRun
     from lakehand.settings import Settings
 
     #: Told of a table, its version, the settings in force, and files.
@@ -111,6 +112,11 @@ class Planned:
     #: The reason of every file, in the order of the snapshot's; None for a plan made earlier.
     reasons: pa.DictionaryArray | None
 
+    @property
+    def paths(self) -> list[str]:
+        """The files that are to be rewritten."""
+        return [path for group in self.plan.groups for path in group.paths]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
@@ -151,9 +157,12 @@ def make_plan(
     """
     snapshot = snapshot or table.snapshot()
     table.require("rewrite", snapshot)
+    clock = clock or SystemClock()
+    rivals = rivals_at_work(table, settings.with_properties(snapshot.properties), clock)
     if request.plan is None:
-        planner = _Planner(table, settings, request, clock or SystemClock(), on_survey=on_survey)
+        planner = _Planner(table, settings, request, clock, rivals=rivals, on_survey=on_survey)
         return planner.plan(snapshot)
+    require_free(request.plan, rivals)
     return _take_stored(request.plan, table, settings, request, snapshot)
 
 
@@ -185,9 +194,13 @@ def _take_stored(
     )
 
 
-def plan_again(planned: Planned, *, without: Collection[str], clock: Clock) -> Planned:
-    """Plan on the same snapshot, leaving out files that are rewritten already."""
-    planner = _Planner(planned.table, planned.settings, planned.request, clock, tuple(without))
+def plan_again(
+    planned: Planned, *, without: Collection[str], rivals: Sequence[LivingRun], clock: Clock
+) -> Planned:
+    """Plan on the same snapshot, leaving out files that are rewritten already, or by `rivals`."""
+    planner = _Planner(
+        planned.table, planned.settings, planned.request, clock, tuple(without), rivals
+    )
     return planner.plan(planned.snapshot)
 
 
@@ -235,6 +248,8 @@ class _Planner:
     clock: Clock
     #: Files that are rewritten already.
     without: Collection[str] = ()
+    #: Runs that are rewriting files of the table.
+    rivals: Sequence[LivingRun] = ()
     on_survey: OnSurvey | None = None
 
     def plan(self, snapshot: Snapshot) -> Planned:
@@ -255,6 +270,7 @@ class _Planner:
             where=predicate.text if predicate else None,
             order=order.texts if order else (),
             curve=order.curve if order else None,
+            left_to_runs=runs_in(snapshot, self.rivals),
         )
         return Planned(
             table=self.table,
@@ -328,7 +344,7 @@ class _Planner:
             keys,
             policy,
             survey=self.table.survey(snapshot, paths) if paths else None,
-            order_keys=_order_keys(snapshot, declared),
+            order_keys=order_keys(snapshot, declared),
             exclusions=exclusions,
             sorts=bool(self.request.by),
         )
@@ -355,9 +371,10 @@ class _Planner:
     ) -> dict[Reason, Flags]:
         masks: dict[Reason, Flags] = {}
         if self.without:
-            rewritten = pa.array(self.without, pa.string())
-            mask = pc.is_in(snapshot.files["path"].combine_chunks(), value_set=rewritten)
-            masks[Reason.ADOPTED] = mask.to_numpy(zero_copy_only=False)
+            masks[Reason.ADOPTED] = flags_of(snapshot, self.without)
+        if self.rivals:
+            taken = {path for run in self.rivals for path in run.inputs}
+            masks[Reason.BEING_REWRITTEN] = flags_of(snapshot, taken)
         if predicate is not None:
             masks[Reason.OUTSIDE_PREDICATE] = files_outside_predicate(
                 predicate, snapshot.files, verdicts=self.table.read_verdicts(snapshot, predicate)
@@ -380,13 +397,3 @@ class _Planner:
             mask = files_in_busy_partitions(snapshot.files, keys, written_after=limit)
             masks[Reason.RECENTLY_WRITTEN] = mask
         return masks
-
-
-def _order_keys(snapshot: Snapshot, order: tuple[str, ...]) -> pa.Table | None:
-    """Return where each file lies in the order of the table; None if it has none."""
-    if not order:
-        return None
-    bounds = snapshot.files["bounds"]
-    known = [name for name in order if bounds.type.get_field_index(name) >= 0]
-    minima = [pc.struct_field(bounds, [name, "min"]) for name in known]
-    return pa.table(minima, names=known) if known else None

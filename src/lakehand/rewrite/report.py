@@ -23,6 +23,7 @@ __all__ = ["Done", "report_of"]
 #: Why a run has nothing to do, the reason of the files that came closest to being rewritten first.
 _CLOSEST_FIRST = (
     Reason.DISABLED,
+    Reason.BEING_REWRITTEN,
     Reason.LATER_RUN,
     Reason.RECENTLY_WRITTEN,
     Reason.BELOW_MINIMUM_FILES,
@@ -109,6 +110,7 @@ def _of_plan(plan: Plan) -> dict[str, Any]:
         "files_left": plan.left,
         "files_skipped_large_enough": plan.left.get(Reason.LARGE_ENOUGH, 0),
         "skip_reason": None if plan.groups else _skip_reason(plan),
+        "left_to_runs": plan.left_to_runs,
         "remaining": plan.remaining,
         "strategy": plan.policy.strategy,
         "forecast": plan.forecast,

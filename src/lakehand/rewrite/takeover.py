@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakehand.rewrite.prepare import plan_again, prepare
-from lakehand.runs import resume
+from lakehand.rewrite.rivals import require_free, rivals_at_work
+from lakehand.runs import earlier_than, resume
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from lakehand.rewrite.prepare import Planned, Work
     from lakehand.runs import Run
 
-__all__ = ["describe_work", "take_over"]
+__all__ = ["describe_work", "take_over", "yield_to_earlier"]
 
 
 def describe_work(planned: Planned) -> dict[str, Any]:
@@ -31,6 +32,20 @@ def describe_work(planned: Planned) -> dict[str, Any]:
         # A function, or a plan made earlier, may choose otherwise the next time.
         "chosen_by_hand": request.file_filter is not None or request.plan is not None,
     }
+
+
+def yield_to_earlier(planned: Planned, run: Run) -> Planned:
+    """Leave files to runs that began before `run`, and that its plan did not know of."""
+    rivals = rivals_at_work(planned.table, planned.settings, run.clock, but=run.id)
+    paths = set(planned.paths)
+    earlier = [one for one in earlier_than(run, rivals) if not paths.isdisjoint(one.inputs)]
+    if not earlier:
+        return planned
+    if planned.request.plan is not None:
+        require_free(planned.request.plan, earlier)
+    again = plan_again(planned, without=(), rivals=rivals, clock=run.clock)
+    run.publish_inputs(again.paths)
+    return again
 
 
 def take_over(planned: Planned, run: Run) -> Work:
@@ -55,5 +70,8 @@ def take_over(planned: Planned, run: Run) -> Work:
     if not adopted:
         return prepare(planned)
     rewritten = {file.path for item in adopted for file in item.group.inputs}
-    work = prepare(plan_again(planned, without=rewritten, clock=run.clock))
+    rivals = rivals_at_work(planned.table, planned.settings, run.clock, but=run.id)
+    again = plan_again(planned, without=rewritten, rivals=rivals, clock=run.clock)
+    run.publish_inputs([*again.paths, *rewritten])
+    work = prepare(again)
     return replace(work, adopted=tuple(adopted))

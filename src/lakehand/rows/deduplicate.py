@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.observe.clock import SystemClock
 from lakehand.rewrite.stopwatch import Stopwatch
 from lakehand.rows.duplicates import Searching
-from lakehand.rows.report import deduplication_report
+from lakehand.rows.report import deduplication_left_to, deduplication_report
 from lakehand.rows.sameness import Sameness
 from lakehand.rows.search import Search, partitions_for
 from lakehand.rows.withdrawal import Withdrawal
@@ -66,13 +66,15 @@ def deduplicate(
         spark=spark,
         dry_run=dry_run,
         on_progress=on_progress,
+        parameters=_parameters(sameness),
     )
     with open_workshop(table, snapshot, call, read_bytes=snapshot.total_bytes) as shop:
         search = _search(shop, snapshot, sameness)
         if dry_run:
             return deduplication_report(search.find(snapshot), sameness, shop)
-        parameters = _parameters(sameness)
-        done = Withdrawal(shop, parameters).commit(snapshot, lambda s: search.find(s).places)
+        if rivals := shop.rivals():
+            return deduplication_left_to(rivals, snapshot, sameness, shop)
+        done = Withdrawal(shop, call.parameters).commit(snapshot, lambda s: search.find(s).places)
     return deduplication_report(search.found, sameness, shop, done=done)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakehand.rows.withdrawal import Withdrawn
     from lakehand.rows.workshop import Workshop
 
-__all__ = ["deduplication_report", "deletion_report", "upsert_report"]
+__all__ = ["deduplication_left_to", "deduplication_report", "deletion_report", "upsert_report"]
 
 
 def deduplication_report(
@@ -45,6 +45,19 @@ def deduplication_report(
         duplicate_distribution=found.distribution,
         max_duplicates_per_key=max(found.distribution, default=0) + min(found.rows, 1),
         deduplication_ratio=removed / found.rows if found.rows else 0.0,
+    )
+
+
+def deduplication_left_to(
+    runs: tuple[str, ...], snapshot: Snapshot, sameness: Sameness, shop: Workshop
+) -> DeduplicationReport:
+    """Return the report of a deduplication that other runs are at work on."""
+    return DeduplicationReport(
+        **_figures(snapshot, shop, done=None),
+        key=None if sameness.exact else sameness.columns,
+        keep=sameness.keep,
+        order_by=sameness.order_by,
+        left_to_runs=runs,
     )
 
 

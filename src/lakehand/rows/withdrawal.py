@@ -23,7 +23,7 @@ from lakehand.runs import commit_results
 from lakehand.runs.records import table_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile, Transaction
@@ -98,6 +98,8 @@ class Withdrawal:
         self._arrivals = arrivals
         self._transaction = transaction
         self._done: dict[int, _Done] = {}
+        #: Tries that were begun.
+        self._taken = 0
 
     def commit(self, snapshot: Snapshot, search: Callable[[Snapshot], Places]) -> Withdrawn | None:
         """Commit what `search` finds in the newest version; None if there is nothing to commit.
@@ -106,7 +108,7 @@ class Withdrawal:
         """
         state = table_state(snapshot)
         overtaken: CommitConflictError | None = None
-        for retries in range(_TRIES):
+        for retries in self._tries():
             places = search(snapshot)
             if not places.rows and not (self._arrivals and self._arrivals.rows):
                 return None
@@ -125,7 +127,17 @@ class Withdrawal:
                     return replace(work, receipt=receipt, retries=retries)
             _require_same_table(newest, state)
             snapshot = newest
-        raise overtaken or _outrun(snapshot)
+        raise overtaken or _outrun(snapshot, tries=self._taken)
+
+    def _tries(self) -> Iterator[int]:
+        """Count tries: `_TRIES` at least, and more of them while commits may be rebased."""
+        settings, clock = self._shop.call.settings, self._shop.call.watch.clock
+        deadline = clock.monotonic() + settings["commit_timeout"].total_seconds()
+        for number in range(max(_TRIES, settings["commit_attempts"])):
+            if number >= _TRIES and clock.monotonic() > deadline:
+                return
+            self._taken = number + 1
+            yield number
 
     def _forget(self) -> None:
         """Give up what was written: it is deleted by now."""
@@ -283,9 +295,9 @@ def _proof(work: Withdrawn) -> dict[str, Any]:
     return {str(number): proof.to_json() for number, proof in enumerate(proofs)}
 
 
-def _outrun(snapshot: Snapshot) -> CommitConflictError:
+def _outrun(snapshot: Snapshot, *, tries: int) -> CommitConflictError:
     return CommitConflictError(
-        f"others changed rows of {snapshot.table} faster than they could be compared, {_TRIES}"
+        f"others changed rows of {snapshot.table} faster than they could be compared, {tries}"
         " times in a row",
         table=snapshot.table,
         actual_version=snapshot.version,

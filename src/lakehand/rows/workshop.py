@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import CancelToken, open_runner
@@ -11,10 +11,10 @@ from lakehand.engine.here import HERE
 from lakehand.formats.worker import TaskLimits
 from lakehand.rows.exchange import open_exchange
 from lakehand.rows.labour import Labour
-from lakehand.runs import Heartbeat, Run, sweep
+from lakehand.runs import Heartbeat, Run, earlier_than, living_runs, sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from lakehand.engine import Runner
     from lakehand.formats.base import FormatTable
@@ -43,6 +43,13 @@ class Call:
     on_progress: OnProgress | None = None
     #: Tasks on files of no more than this together run in this process, whatever the engine.
     inline_bytes: int = 0
+    #: What tells the work of a run from other work of the same verb.
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """What the run is about, for its ledger."""
+        return {"operation": self.operation, "parameters": dict(self.parameters)}
 
     def tell(self, progress: Progress) -> None:
         if self.on_progress is not None:
@@ -65,6 +72,15 @@ class Workshop:
     @property
     def limits(self) -> TaskLimits:
         return TaskLimits.of(self.call.settings)
+
+    def rivals(self) -> tuple[str, ...]:
+        """Return the runs at work on the very same that began before this one."""
+        if self.run is None:
+            return ()
+        after, clock = self.call.settings["takeover_after"], self.call.watch.clock
+        living = living_runs(self.table.store, clock=clock, takeover_after=after)
+        same = [run for run in living if run.plan == self.call.plan]
+        return tuple(run.id for run in earlier_than(self.run, same))
 
 
 @contextmanager
@@ -114,7 +130,7 @@ def _start(table: FormatTable, snapshot: Snapshot, call: Call) -> Run:
     sweep(table, clock=call.watch.clock, takeover_after=call.settings["takeover_after"])
     return Run.start(
         table.store,
-        {"operation": call.operation},
+        call.plan,
         snapshot=snapshot,
         # What rows were found depends on the call, which nobody else makes again.
         is_adoptable=False,

@@ -10,6 +10,7 @@ from lakehand.runs.adopt import Adopted
 from lakehand.runs.commit import commit_results
 from lakehand.runs.fate import Fate
 from lakehand.runs.heartbeat import Heartbeat
+from lakehand.runs.inputs import LivingRun, earlier_than, living_runs
 from lakehand.runs.ledger import Run, list_runs
 from lakehand.runs.records import Reservation
 from lakehand.runs.sweep import SweepReport, resume, sweep
@@ -18,11 +19,14 @@ __all__ = [
     "Adopted",
     "Fate",
     "Heartbeat",
+    "LivingRun",
     "Reservation",
     "Run",
     "SweepReport",
     "commit_results",
+    "earlier_than",
     "list_runs",
+    "living_runs",
     "resume",
     "sweep",
 ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import lakehand
 from lakehand.errors import ObjectNotFoundError
 from lakehand.runs.records import table_state
 
@@ -83,8 +84,10 @@ class Adopter:
         identity = dead.run.identity()
         return (
             identity is not None
-            and identity["table_state"] == table_state(self._snapshot)
-            and self._wanted(identity["plan"])
+            # What another version means by its results is not known to this one.
+            and identity.lakehand == lakehand.__version__
+            and identity.table_state == table_state(self._snapshot)
+            and self._wanted(identity.plan)
         )
 
     def _goes_on(

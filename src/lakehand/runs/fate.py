@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from lakehand.errors import ObjectExistsError, ObjectNotFoundError, StoreUnreachableError
-from lakehand.runs.records import read_object
+from lakehand.runs.records import read_record, require_paths, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from datetime import datetime
 
     from lakehand.storage import Store
 
@@ -31,8 +31,8 @@ class Fate:
     batch: int
     #: Run that wrote this fate.
     by: str
-    #: When it was written, ISO 8601 in UTC.
-    at: str
+    #: When it was written.
+    at: datetime
     #: Token of the commit; None unless `committing`.
     token: str | None = None
     #: Version above which the commit may have landed; None unless `committing`.
@@ -45,17 +45,26 @@ class Fate:
         return self.kind != "committing"
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "at": self.at.isoformat()}
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        return cls(**{**value, "outputs": tuple(value["outputs"])})
+
+def parse_fate(key: str, text: bytes) -> Fate:
+    """Return the fate that is stored under `key`; RunError if it cannot be read.
+
+    One that is about to be committed must name its token and outputs: without them nobody could
+    tell which files belong to a version.
+    """
+    fate = read_record(Fate, key, text, required=("outputs",))
+    if fate.kind == "committing" and not (fate.token and fate.base_version is not None):
+        raise unreadable(key, "a commit without its token or its version")
+    require_paths(key, fate.outputs)
+    return fate
 
 
 def read_fate(store: Store, key: str) -> Fate | None:
     """Return the fate under `key`, or None if nobody has decided yet."""
     try:
-        return Fate.from_json(read_object(key, store.get(key)))
+        return parse_fate(key, store.get(key))
     except ObjectNotFoundError:
         return None
 

@@ -2,6 +2,7 @@
 
 Everything lies under `_lakehand/runs/<run id>/` in the table's root:
 
+    inputs.json         which files it is about to replace; there before run.json
     run.json            who runs this, since when, and to what end; without it the run is over
     heartbeat.json      the last sign of life
     cancel              there if somebody asked the run to stop
@@ -22,8 +23,8 @@ import platform
 import uuid
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import lakehand
 from lakehand.errors import (
@@ -36,13 +37,25 @@ from lakehand.model.work import Group, GroupResult
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
-from lakehand.runs.fate import Fate, FateKind, put_fate
+from lakehand.runs.fate import Fate, FateKind, parse_fate, put_fate
 from lakehand.runs.leftovers import delete_leftovers, recorded_files, stems_of
-from lakehand.runs.names import group_name, new_run_id
-from lakehand.runs.records import Reservation, put_first, read_object, table_state
+from lakehand.runs.names import group_name, in_order_of_deletion, new_run_id
+from lakehand.runs.records import (
+    Identity,
+    Inputs,
+    Reservation,
+    Settled,
+    Sign,
+    parse_reservation,
+    parse_result,
+    put_first,
+    read_record,
+    table_state,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from lakehand.model.snapshot import Snapshot
@@ -53,6 +66,7 @@ _STRAGGLERS = "stragglers"
 _DIRECTORIES = ("stems", "groups", "results", "fates", "settled")
 
 logger = get_logger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,10 +84,11 @@ class Run:
         plan: Mapping[str, Any],
         *,
         snapshot: Snapshot | None = None,
+        inputs: Iterable[str] = (),
         is_adoptable: bool = True,
         clock: Clock | None = None,
     ) -> Self:
-        """Write the ledger of a new run.
+        """Write the ledger of a new run, which is about to replace `inputs`.
 
         `plan` says in short what the run is about; the groups themselves come with their results.
         `snapshot` is what it reads, which vacuum keeps meanwhile; where groups were planned on it,
@@ -84,9 +99,16 @@ class Run:
         state = table_state(snapshot) if snapshot is not None and is_adoptable else None
         version = snapshot.version if snapshot is not None else None
         known = {"table_state": state, "base_version": version, "plan": plan}
+        run.publish_inputs(inputs)
         store.put(run.key("run.json"), _to_bytes({**_identity(run), **known}))
         reached(Step.RUN_STARTED)
         return run
+
+    def publish_inputs(self, paths: Iterable[str]) -> None:
+        """Let other runs know which files this one is about to replace."""
+        found = list(paths)
+        if found or self.store.exists(self.key(Inputs.NAME)):
+            self.store.put(self.key(Inputs.NAME), _to_bytes({"paths": found}))
 
     @classmethod
     def open(cls, store: Store, run_id: str, *, clock: Clock | None = None) -> Self:
@@ -98,9 +120,17 @@ class Run:
     def key(self, *parts: str) -> str:
         return "/".join((RUNS_DIRECTORY, self.id, *parts))
 
-    def identity(self) -> dict[str, Any] | None:
+    def identity(self) -> Identity | None:
         """Return who started the run, when and where; None if the run is over."""
-        return self._read_json("run.json")
+        return self._read(partial(read_record, Identity), "run.json")
+
+    def require_readable(self) -> None:
+        """Raise RunError if anything in the ledger is not what this lakehand writes there."""
+        self.last_sign()
+        self.reservations()
+        self.groups()
+        self.results()
+        self.unsettled()
 
     def require_ledger(self) -> None:
         if not self.store.exists(self.key("run.json")):
@@ -121,8 +151,8 @@ class Run:
         identity = self.identity()
         if identity is None:
             return None
-        beat = self._read_json("heartbeat.json")
-        return datetime.fromisoformat(beat["at"] if beat else identity["started_at"])
+        sign = self._read(partial(read_record, Sign), "heartbeat.json")
+        return sign.at if sign else identity.started_at
 
     def request_cancel(self) -> None:
         """Ask the run to stop, from any process; it does so at its next heartbeat."""
@@ -160,17 +190,16 @@ class Run:
         key, own = self.key("results", name), _to_bytes(result.to_json())
         found = put_first(self.store, key, own)
         reached(Step.TASK_RECORDED)
-        return result if found == own else GroupResult.from_json(read_object(key, found))
+        return result if found == own else parse_result(key, found)
 
     def result(self, group: int) -> GroupResult | None:
         """Return the result of a group, or None if no attempt has recorded one."""
-        result = self._read_json("results", group_name(group))
-        return GroupResult.from_json(result) if result else None
+        return self._read(parse_result, "results", group_name(group))
 
     def results(self, *, known: Collection[int] = ()) -> list[GroupResult]:
         """Return the results recorded so far, but for groups in `known`."""
         skip = {group_name(group) for group in known}
-        return [GroupResult.from_json(item) for item in self._read_all("results", skip=skip)]
+        return self._read_all(parse_result, "results", skip=skip)
 
     def recorded_at(self, group: int) -> datetime | None:
         """Return when the result of a group was recorded, by the clock of the store."""
@@ -181,11 +210,11 @@ class Run:
 
     def groups(self) -> dict[int, Group]:
         """Return the groups of recorded results, by number."""
-        found = (Group.from_json(item) for item in self._read_all("groups"))
+        found = self._read_all(partial(read_record, Group), "groups")
         return {group.id: group for group in found}
 
     def reservations(self) -> list[Reservation]:
-        return [Reservation.from_json(item) for item in self._read_all("stems")]
+        return self._read_all(partial(parse_reservation, self.id), "stems")
 
     def has_repeated_attempts(self) -> bool:
         """Say whether the same was tried twice, as names tell that differ at their ends alone."""
@@ -197,7 +226,7 @@ class Run:
 
     def fates(self) -> list[Fate]:
         """Return the fates decided so far, in the order of their batches."""
-        return [Fate.from_json(item) for item in self._read_all("fates")]
+        return self._read_all(parse_fate, "fates")
 
     def decide_fate(self, results: Iterable[GroupResult], *, base_version: int) -> Fate:
         """Claim the right to commit `results`; RunTakenError if another run has taken over.
@@ -216,7 +245,8 @@ class Run:
 
     def unsettled(self) -> list[Fate]:
         """Return the commits of which nobody noted whether they landed."""
-        settled = {outcome["batch"] for outcome in self._read_all("settled")}
+        outcomes = self._read_all(partial(read_record, Settled), "settled")
+        settled = {outcome.batch for outcome in outcomes}
         fates = (fate for fate in self.fates() if fate.kind == "committing")
         return [fate for fate in fates if fate.batch not in settled]
 
@@ -232,7 +262,7 @@ class Run:
             kind=kind,
             batch=batch,
             by=self.id,
-            at=self._now(),
+            at=self.clock.now(),
             token=f"lakehand-{self.id}-{batch}" if kind == "committing" else None,
             base_version=base_version,
             outputs=tuple(outputs),
@@ -272,14 +302,16 @@ class Run:
     def _now(self) -> str:
         return self.clock.now().isoformat()
 
-    def _read_json(self, *parts: str) -> dict[str, Any] | None:
+    def _read(self, parse: Callable[[str, bytes], T], *parts: str) -> T | None:
         key = self.key(*parts)
         try:
-            return read_object(key, self.store.get(key))
+            return parse(key, self.store.get(key))
         except ObjectNotFoundError:
             return None
 
-    def _read_all(self, directory: str, *, skip: Collection[str] = ()) -> list[dict[str, Any]]:
+    def _read_all(
+        self, parse: Callable[[str, bytes], T], directory: str, *, skip: Collection[str] = ()
+    ) -> list[T]:
         listed = (info.key.rsplit("/", 1)[-1] for info in self.store.list(self.key(directory)))
         names = [name for name in listed if name not in skip]
         keys = [self.key(directory, name) for name in names]
@@ -287,9 +319,9 @@ class Run:
             items = self.store.get_many(keys)
         except ObjectNotFoundError:
             # Another run is dropping this ledger at this moment.
-            found = (self._read_json(directory, name) for name in names)
+            found = (self._read(parse, directory, name) for name in names)
             return [item for item in found if item is not None]
-        return [read_object(key, item) for key, item in zip(keys, items, strict=True)]
+        return [parse(key, item) for key, item in zip(keys, items, strict=True)]
 
     # The end.
 
@@ -310,7 +342,7 @@ class Run:
                 self.drop(self._all_but_awaited(entries))
         except RunTakenError as error:
             log_event(logger, logging.INFO, "run_left_to_taker", "%s", error.message, run=self.id)
-        except StorageError as error:
+        except (RunError, StorageError) as error:
             message = "Run %s is left to the next sweep: %s"
             log_event(logger, logging.WARNING, "run_not_finished", message, self.id, error.message)
 
@@ -340,8 +372,8 @@ class Run:
         """
         prefix = self.key("")
         names = self.entries() if entries is None else entries
-        for stage in (_names_outputs, _is_about_the_run, _says_that_it_runs, _is_fate):
-            self.discard([prefix + name for name in names if stage(name)])
+        for stage in in_order_of_deletion(names):
+            self.discard([prefix + name for name in stage])
         for directory in (*_DIRECTORIES, ""):
             self.store.delete_unfinished(self.key(directory), names=("",))
         _remove_empty_directories(self.store.local_path(self.key()))
@@ -351,22 +383,6 @@ class Run:
         failures = self.store.delete(keys)
         if failures:
             raise failures[0].error
-
-
-def _names_outputs(name: str) -> bool:
-    return name.startswith(("stems/", "results/"))
-
-
-def _is_fate(name: str) -> bool:
-    return name.startswith("fates/")
-
-
-def _says_that_it_runs(name: str) -> bool:
-    return name == "run.json"
-
-
-def _is_about_the_run(name: str) -> bool:
-    return not (_names_outputs(name) or _is_fate(name) or _says_that_it_runs(name))
 
 
 def _remove_empty_directories(root: Path | None) -> None:

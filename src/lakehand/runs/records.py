@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from lakehand.errors import (
     ObjectExistsError,
@@ -14,12 +14,17 @@ from lakehand.errors import (
     StorageError,
     StoreUnreachableError,
 )
+from lakehand.model.documents import DocumentError, parse_object, read_value
+from lakehand.model.work import GroupResult
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
+    from datetime import datetime
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.storage import Store
+
+T = TypeVar("T")
 
 #: How often an object is put that a store without an answer does not have.
 _TRIES = 3
@@ -37,24 +42,87 @@ class Reservation:
     #: Files by other names, where the table's format chooses them: known once they are written.
     files: tuple[str, ...] = ()
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        return cls(**{**value, "files": tuple(value.get("files", ()))})
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Identity:
+    """Who started a run, when and where, and what it is about."""
+
+    run: str
+    started_at: datetime
+    host: str | None = None
+    pid: int | None = None
+    #: Version of lakehand.
+    lakehand: str | None = None
+    #: Fingerprint of the table without its files; None: nobody may adopt what the run did.
+    table_state: str | None = None
+    #: Version that the run reads.
+    base_version: int | None = None
+    plan: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_object(key: str, text: bytes) -> dict[str, Any]:
-    """Return what an object of a ledger says; RunError if it says nothing that can be read."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inputs:
+    """Files that a run is about to replace."""
+
+    NAME: ClassVar[str] = "inputs.json"
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sign:
+    """A sign of life."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settled:
+    """What came of a commit: its version, or None if it is proved lost."""
+
+    batch: int
+    version: int | None
+
+
+def read_record(kind: type[T], key: str, text: bytes, *, required: Collection[str] = ()) -> T:
+    """Return what an object of a ledger says; RunError if it is not of that kind."""
     try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise RunError(
-            f"{key} cannot be read: it is not what lakehand writes there",
-            hint="nothing of that run is touched; once nobody works on the table, delete the run's"
-            " folder, and vacuum finds the files that it left",
-        )
-    return value
+        return read_value(kind, parse_object(text), required=required)
+    except DocumentError as error:
+        raise unreadable(key, str(error)) from error
+
+
+def unreadable(key: str, reason: str) -> RunError:
+    """Return the error for an object of a ledger that is not what lakehand writes there."""
+    return RunError(
+        f"{key} cannot be read: {reason}",
+        hint="another version of lakehand may have written it; nothing of that run is touched; once"
+        " no process works on the table, delete the run's directory, and vacuum deletes its files",
+    )
+
+
+def require_paths(key: str, paths: Iterable[str]) -> None:
+    """Raise RunError if an object of a ledger names a path that no run writes to."""
+    for path in paths:
+        if not path or ".." in path.split("/"):
+            raise unreadable(key, f"{path!r} is no path in the table")
+
+
+def parse_result(key: str, text: bytes) -> GroupResult:
+    """Return what came of a group; RunError if it cannot be read."""
+    result = read_record(GroupResult, key, text, required=("outputs", "proof", "failure"))
+    require_paths(key, (file.path for file in result.outputs))
+    return result
+
+
+def parse_reservation(run_id: str, key: str, text: bytes) -> Reservation:
+    """Return a reservation of a run; RunError if it cannot be read, or is of another run."""
+    found = read_record(Reservation, key, text)
+    if not found.stem.startswith(f"lakehand-{run_id}-"):
+        # Files that start like this would be deleted as those of the run.
+        raise unreadable(key, f"{found.stem!r} is no name stem of the run")
+    require_paths(key, [*([found.directory] if found.directory else []), *found.files])
+    return found
 
 
 def put_first(store: Store, key: str, data: bytes) -> bytes:

@@ -14,6 +14,7 @@ from lakehand.runs.names import started_at
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
+    from lakehand.errors import LakehandError
     from lakehand.observe.clock import Clock
     from lakehand.runs.fate import Fate
     from lakehand.storage import Store
@@ -65,16 +66,22 @@ def read_states(store: Store, *, clock: Clock) -> dict[str, RunState]:
         try:
             states[run_id] = read_state(Run(store=store, id=run_id, clock=clock))
         except RunError as error:
-            log_event(logger, logging.WARNING, "run_unreadable", "%s", error.message, run=run_id)
+            log_unreadable(Run(store=store, id=run_id), error)
     return states
+
+
+def log_unreadable(run: Run, error: LakehandError) -> None:
+    """Warn of a ledger that cannot be read."""
+    message = "Run %s is left alone with its files: %s"
+    log_event(logger, logging.WARNING, "run_unreadable", message, run.id, error.message, run=run.id)
 
 
 def versions_under_way(store: Store, *, now: datetime, takeover_after: timedelta) -> dict[str, int]:
     """Return the versions that living runs read, by the ids of the runs."""
     runs = (Run(store=store, id=run_id) for run_id in list_runs(store))
     alive = (run for run in runs if not is_idle(run, now=now, takeover_after=takeover_after))
-    identities = {run.id: run.identity() or {} for run in alive}
-    versions = {run_id: found.get("base_version") for run_id, found in identities.items()}
+    identities = {run.id: run.identity() for run in alive}
+    versions = {run_id: found.base_version for run_id, found in identities.items() if found}
     return {run_id: version for run_id, version in versions.items() if version is not None}
 
 

@@ -11,17 +11,17 @@ from __future__ import annotations
 import logging
 import uuid
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from lakehand.errors import CorruptLogError, RunError, VersionNotFoundError
+from lakehand.errors import CorruptLogError, RunError, UnsafePathError, VersionNotFoundError
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.runs.adopt import Adopted, Adopter
 from lakehand.runs.fate import Fate, put_fate
 from lakehand.runs.leftovers import delete_unfinished, disown, find_leftovers, recorded_files
-from lakehand.runs.state import RunState, is_idle, read_state, read_states
+from lakehand.runs.state import RunState, is_idle, log_unreadable, read_state, read_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -115,10 +115,12 @@ class _Settling:
 
     def _settle_or_keep(self, state: RunState) -> None:
         try:
+            state.run.require_readable()
             self._settle(state)
-        except RunError as error:
+        except (RunError, UnsafePathError) as error:
             # A ledger that cannot be read does not say what may be deleted: nothing, then.
-            self._keep(state, error.message)
+            self._report.kept[state.run.id] = error.message
+            log_unreadable(state.run, error)
 
     def _is_dead(self, state: RunState) -> bool:
         now, after = self._clock.now(), self._takeover_after
@@ -167,7 +169,7 @@ class _Settling:
     def _take(self, state: RunState) -> bool:
         """Claim the run's undecided outputs; False if somebody else was faster."""
         batch = len(state.fates)
-        fate = Fate(kind="taken", batch=batch, by=self._by, at=self._clock.now().isoformat())
+        fate = Fate(kind="taken", batch=batch, by=self._by, at=self._clock.now())
         return put_fate(state.run.store, state.run.fate_key(batch), fate) == fate
 
     def _clean(self, state: RunState) -> None:
@@ -240,7 +242,7 @@ class _Settling:
             return False
 
     def _is_forgotten(self, missing: Collection[Fate]) -> bool:
-        newest = max(datetime.fromisoformat(fate.at) for fate in missing)
+        newest = max(fate.at for fate in missing)
         return self._clock.now() - newest > FORGET_AFTER
 
     def _keep(self, state: RunState, reason: str) -> None:

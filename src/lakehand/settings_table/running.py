@@ -20,6 +20,7 @@ RUNNING: tuple[Setting, ...] = (
         aliases=("checkpoint.interval", "checkpointInterval"),
         table_property="delta.checkpointInterval",
         minimum=1,
+        maximum=2**31 - 1,
     ),
     Setting(
         name="max_retries",

@@ -11,6 +11,7 @@ from lakehand.model.spellings import (
     parse_duration,
     parse_names,
     parse_part,
+    parse_text,
 )
 from lakehand.settings_table.setting import Setting
 
@@ -21,7 +22,7 @@ _MIB = 2**20
 SINK: tuple[Setting, ...] = (
     Setting(
         name="writer_id",
-        parse=str,
+        parse=parse_text,
         default=None,
         help="Name of a writer, by which a table knows what it has of it; needed for exactly-once.",
         aliases=("writer.id", "writerId", "txnAppId"),

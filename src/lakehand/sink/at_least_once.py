@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakehand.errors import SinkStateError
+from lakehand.model.work import require_epoch
 from lakehand.sink.epochs import EpochState
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class AtLeastOnce:
         """Begin an epoch. Nobody can tell whether the table has it, so it is always written."""
         if self._epoch is not None:
             raise self._out_of_order(f"epoch {epoch} cannot begin before {self._epoch} is over")
-        self._epoch = epoch
+        self._epoch = require_epoch(epoch)
         return True
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> int:

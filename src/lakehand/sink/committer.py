@@ -11,10 +11,10 @@ import uuid
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import ReplanError, SinkStateError, ValidationError
-from lakehand.model.work import Transaction
+from lakehand.model.work import Transaction, require_epoch, require_writer_name
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
-from lakehand.sink.committing import Commission, commit_files
+from lakehand.sink.committing import Commission, RaceLimit, commit_files
 from lakehand.sink.context import SinkMetrics
 from lakehand.sink.descriptors import Descriptor, require_files, require_fit
 from lakehand.sink.epochs import Epochs
@@ -46,9 +46,7 @@ class DeltaCommitter:
         **settings: Any,
     ) -> None:
         """`pipeline` is a name of its own for each pipeline, the same one after every restart."""
-        if not pipeline.strip():
-            raise ValidationError("a pipeline must have a name", field="pipeline")
-        self._pipeline = pipeline
+        self._pipeline = require_writer_name(pipeline, field="pipeline")
         self._settings = Settings(settings)
         store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
         self._target = Target(store, self._settings)
@@ -99,7 +97,7 @@ class DeltaCommitter:
 
         After CommitUnknownError call it again: it finds out, and commits at most once.
         """
-        epochs = self._opened
+        epochs, epoch = self._opened, require_epoch(epoch)
         if epochs.is_committed(epoch):
             return None
         epochs.check_next(epoch)
@@ -121,9 +119,9 @@ class DeltaCommitter:
 
     def _commit(self, epoch: int, commission: Commission) -> Receipt | None:
         self._open.pop(epoch, None)
-        retries = self._settings["max_retries"]
+        limit = RaceLimit.of(self._settings)
         try:
-            return commit_files(self._target, commission, max_retries=retries, clock=self._clock)
+            return commit_files(self._target, commission, limit=limit, clock=self._clock)
         except BaseException:
             # One that is proved to be lost is not kept: the next call holds the files that it is
             # given against what has become of the table.

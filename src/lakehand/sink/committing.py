@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import (
     CommitConflictError,
@@ -25,10 +25,23 @@ if TYPE_CHECKING:
     from lakehand.model.head import TableHead
     from lakehand.model.work import StagedFile, Transaction
     from lakehand.observe.clock import Clock
+    from lakehand.settings import Settings
     from lakehand.sink.staging import Staging
     from lakehand.sink.target import Target
 
-__all__ = ["Commission", "collision", "commit_files", "find_commission", "require_same_table"]
+__all__ = [
+    "Commission",
+    "RaceLimit",
+    "collision",
+    "commit_files",
+    "find_commission",
+    "require_same_table",
+]
+
+#: Waits after a lost race: short, because the winner is done already, but never in step with it.
+_CONTENTION = RetryPolicy(
+    base_delay=timedelta(milliseconds=10), max_delay=timedelta(seconds=1), jitter=1.0
+)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -71,10 +84,26 @@ class Commission:
         return self.base_version if self.since_version is None else self.since_version
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RaceLimit:
+    """How often, and for how long, rows are made to fit a table that other writers change."""
+
+    attempts: int
+    seconds: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        attempts: int = settings["commit_attempts"]
+        if settings.sources["max_retries"] != "default":
+            # Also known as max.commit.retries: whoever sets it means these.
+            attempts = settings["max_retries"] + 1
+        return cls(attempts=attempts, seconds=settings["commit_timeout"].total_seconds())
+
+
 def commit_files(
-    target: Target, commission: Commission, *, max_retries: int, clock: Clock
+    target: Target, commission: Commission, *, limit: RaceLimit, clock: Clock
 ) -> Receipt | None:
-    """Commit files to `target` and return what was committed; again and again, if need be.
+    """Commit files to `target` and return what was committed; a lost race is tried again.
 
     None if there is nothing to change: no rows, in the place of none.
 
@@ -83,13 +112,7 @@ def commit_files(
     """
     require_same_table(commission, target.head)
     receipt = _find_lost_answer(target, commission) if commission.is_unknown else None
-    policy = RetryPolicy(
-        max_retries=max_retries,
-        base_delay=timedelta(milliseconds=100),
-        multiplier=5,
-        jitter=0.25,
-    )
-    losses = 0
+    losses, deadline = 0, clock.monotonic() + limit.seconds
     while receipt is None:
         try:
             evolution = _evolution(target, commission)
@@ -101,9 +124,10 @@ def commit_files(
                 target.adopt(evolution, receipt.version)
         except (CommitConflictError, ReplanError) as error:
             losses += 1
-            if losses > max_retries or not _fits_what_is_there_now(target, commission, error):
+            is_over = losses >= limit.attempts or clock.monotonic() > deadline
+            if is_over or not _fits_what_is_there_now(target, commission, error):
                 raise
-            clock.sleep(policy.delay_seconds(losses, chance=random.random()))  # noqa: S311
+            clock.sleep(_CONTENTION.delay_seconds(losses, chance=random.random()))  # noqa: S311
     target.base_version = max(target.base_version, receipt.version)
     return receipt
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakehand.observe.steps import Step, reached
-from lakehand.sink.committing import Commission, commit_files
+from lakehand.sink.committing import Commission, RaceLimit, commit_files
 from lakehand.sink.options import write_spec
 from lakehand.sink.staging import Staging
 from lakehand.sink.upsert_epochs import UpsertStaging, commit_changes
@@ -90,7 +90,7 @@ class SinkContext:
     buffer: Buffer
     upkeep: Upkeep
     clock: Clock
-    max_retries: int
+    limit: RaceLimit
     metrics: SinkMetrics
     #: How changes are brought in by their keys; None: rows are appended, or overwrite.
     upserts: Upserts | None = None
@@ -147,7 +147,7 @@ class SinkContext:
         staging = commission.staging
         if self.upserts is not None and isinstance(staging, UpsertStaging):
             return commit_changes(self.upserts.upserting, commission, staging, self.metrics)
-        return commit_files(self.target, commission, max_retries=self.max_retries, clock=self.clock)
+        return commit_files(self.target, commission, limit=self.limit, clock=self.clock)
 
     def _count(self, commission: Commission, receipt: Receipt, commit_ms: float) -> None:
         metrics = self.metrics

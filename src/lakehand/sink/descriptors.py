@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import ReplanError, ValidationError
-from lakehand.model.work import StagedFile
+from lakehand.model.documents import DocumentError, parse_object, read_value
+from lakehand.model.work import MAX_EPOCH, StagedFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +49,7 @@ class Descriptor:
     def from_json(cls, text: str) -> Self:
         """Read what a writer sent; ValidationError if it is of a form that is not known."""
         value = _parse(text)
-        version = value.pop("version", None)
+        version = value.get("version")
         if version != _VERSION:
             raise ValidationError(
                 f"a descriptor of version {version!r} cannot be read: only {_VERSION} is known",
@@ -57,10 +58,12 @@ class Descriptor:
                 hint="nothing was committed; use the same lakehand for writers and committer",
             )
         try:
-            files = tuple(StagedFile.from_json(file) for file in value.pop("files"))
-            return cls(**value, files=files)
-        except (KeyError, TypeError) as error:
-            raise _unreadable(repr(error)) from error
+            found = read_value(cls, value)
+        except DocumentError as error:
+            raise _unreadable(str(error)) from error
+        if not 0 <= found.epoch <= MAX_EPOCH:
+            raise _unreadable(f"{found.epoch} is no epoch")
+        return found
 
 
 def rules_of(head: TableHead) -> str:
@@ -102,12 +105,9 @@ def require_files(target: Target, files: Sequence[StagedFile]) -> None:
 
 def _parse(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except ValueError as error:
+        return parse_object(text)
+    except (DocumentError, TypeError) as error:
         raise _unreadable(str(error)) from error
-    if not isinstance(value, dict):
-        raise _unreadable("it is no object")
-    return value
 
 
 def _unreadable(reason: str) -> ValidationError:

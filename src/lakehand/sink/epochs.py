@@ -6,7 +6,7 @@ import logging
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from lakehand.errors import EpochGapError, ValidationError
+from lakehand.errors import EpochGapError
 from lakehand.observe.logs import get_logger, log_event
 
 if TYPE_CHECKING:
@@ -81,9 +81,6 @@ class Epochs:
 
     def check_next(self, epoch: int) -> None:
         """Raise if `epoch` must not begin now."""
-        if epoch < 0:
-            message = f"an epoch is a number from 0 on, and not {epoch}"
-            raise ValidationError(message, field="epoch", value=epoch)
         missing = 0 if self._done is None else epoch - self._done - 1
         if missing > 0 and self._gaps != "allow":
             self._notice(epoch, missing)

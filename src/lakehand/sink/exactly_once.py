@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from lakehand.errors import LakehandError, SinkStateError, WriteTimeoutError
-from lakehand.model.work import Transaction
+from lakehand.model.work import Transaction, require_epoch
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.sink.committing import find_commission
 from lakehand.sink.descriptors import Descriptor, rules_of
@@ -50,6 +50,8 @@ class ExactlyOnce:
         name = f"{self._pipeline}/{self._writer_id}" if self._pipeline else self._writer_id
         self._fence = Fence(store=context.target.store, writer_id=name, session=context.session)
         self._is_fenced = False
+        #: Newest epoch that this sink itself has committed.
+        self._committed: int | None = None
         #: Sinks that died under this id, and may have left files.
         self._earlier: frozenset[str] = frozenset()
         self._epoch: Epoch | None = None
@@ -72,6 +74,7 @@ class ExactlyOnce:
 
     def begin(self, epoch: int) -> bool:
         """Begin an epoch; False if it is in the table, so that its rows are dropped."""
+        epoch = require_epoch(epoch)
         self._require_between_epochs(epoch)
         if self._is_stale or not self._is_fenced:
             work = self._context.background.start(self._look_around)
@@ -92,13 +95,16 @@ class ExactlyOnce:
 
     def _look_around(self) -> None:
         """Make sure of the table, and that nobody else writes under this id."""
+        is_another = False
         if not self._is_fenced:
-            self._earlier = self._fence.put_up()
+            self._earlier, is_another = self._fence.put_up(seen=self._epochs.last)
             self._is_fenced = True
-        if self._is_stale:
+        if self._is_stale or (is_another and self._context.target.find()):
             self._context.target.refresh()
             self._epochs.last = self._last_in_table()
             self._is_stale = False
+        if is_another:
+            self._fence.note_seen(self._epochs.last)
 
     def _last_in_table(self) -> int | None:
         target = self._context.target
@@ -171,7 +177,7 @@ class ExactlyOnce:
         self._write_waiting(epoch)
         if epoch.failure is None:
             try:
-                self._fence.check()
+                self._fence.check(committed=self._committed, clock=self._context.clock)
                 return epoch.staging.finish()
             except BaseException as error:  # noqa: BLE001  kept, and raised for whoever waits
                 epoch.failure = error
@@ -198,6 +204,7 @@ class ExactlyOnce:
         if receipt is not None and self._earlier:
             self._tidy_up(epoch.number)
         self._epochs.committed(epoch.number)
+        self._committed = epoch.number if receipt is not None else self._committed
         self._doubtful.clear()
         self._epoch = None
         return receipt

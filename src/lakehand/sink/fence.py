@@ -2,97 +2,204 @@
 
 The table itself keeps epochs from being written twice. But a second writer that was given the same
 id by mistake would find its first epochs in the table, and drop rows that nobody has. So each sink
-leaves its name beside the table when it begins, and looks before each commit whether it still is
-the last that did.
+puts a lease beside the table when it begins, and looks before each commit whether its lease is
+still the newest.
+
+_lakehand/writers/<writer id>/<number>-<session>.json, both hashed: the greatest name counts
+
+Each sink writes its own lease only, so of any number that begin at once exactly one has the
+greatest name. A commit of the sink before it may be on its way at that moment, and land after the
+new one has read the table: the new one then lacks an epoch, and could commit nothing. So it says in
+its lease up to which epoch it has seen the table, and a sink that has committed a later one takes
+the lease back.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import logging
+import re
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 from lakehand.errors import ObjectNotFoundError, WriterCollisionError
+from lakehand.model.documents import DocumentError, parse_object, read_value
+from lakehand.observe.clock import SystemClock
+from lakehand.observe.logs import get_logger, log_event
 
 if TYPE_CHECKING:
+    from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
 __all__ = ["Fence"]
 
+_logger = get_logger(__name__)
 _DIRECTORY = "_lakehand/writers"
+_NAME = re.compile(r"[0-9]{12}-[0-9a-f]{32}\.json")
 #: So many sinks that died one after the other, before a commit, are remembered.
 _MOST_EARLIER = 100
+#: How long a sink that has just begun is given to say what it has seen of the table.
+_LOOKS, _LOOK_SECONDS = 40, 0.05
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Lease:
+    """What a sink says of itself."""
+
+    writer_id: str
+    session: str
+    #: Sinks before it that did not end well, and may have left files.
+    earlier: tuple[str, ...] = ()
+    #: Whether it has ended, and left nothing.
+    has_ended: bool = False
+    #: Whether it has read the table since it put up the lease, and the newest epoch it found.
+    has_looked: bool = True
+    seen: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fence:
-    """The sign of one sink under its writer id."""
+    """The lease of one sink under its writer id."""
 
     store: Store
     writer_id: str
     session: str
 
     @property
-    def _key(self) -> str:
-        return f"{_DIRECTORY}/{hashlib.sha256(self.writer_id.encode()).hexdigest()[:32]}.json"
+    def _directory(self) -> str:
+        return f"{_DIRECTORY}/{_hashed(self.writer_id)}"
 
-    def put_up(self) -> frozenset[str]:
+    def put_up(self, *, seen: int | None = None) -> tuple[frozenset[str], bool]:
         """Say that this sink writes under the id from now on, and no other.
 
-        Returns the sinks before it that did not end well, and may have left files.
+        `seen` is the newest epoch that it has found in the table. Returns the sinks before it that
+        did not end well, and may have left files; and whether another one had the lease, so that
+        the table has to be read again: call `note_seen` then.
         """
-        sign = self._read() or {"session": self.session}
-        earlier = {*sign.get("earlier", ()), sign["session"]} - {self.session}
-        if sign.get("has_ended"):
-            earlier.discard(sign["session"])
-        self._put(earlier=sorted(earlier)[:_MOST_EARLIER])
-        return frozenset(earlier)
+        earlier: frozenset[str] = frozenset()
+        is_another = False
+        for _ in range(_LOOKS):
+            newest = self._newest()
+            if newest is not None and self._is_own(newest):
+                break
+            found = self._read(newest) if newest is not None else None
+            is_another |= newest is not None
+            if found is not None:
+                earlier |= {*found.earlier, found.session} - {self.session}
+                earlier -= {found.session} if found.has_ended else set()
+            own = self._own(earlier=tuple(sorted(earlier)[:_MOST_EARLIER]), seen=seen)
+            number = 0 if newest is None else _number(newest)
+            self._put(number + 1, replace(own, has_looked=not is_another))
+        self._delete_others()
+        return earlier, is_another
+
+    def note_seen(self, epoch: int | None) -> None:
+        """Say that this sink has read the table after `put_up`, and found this epoch there."""
+        self._update(has_looked=True, seen=epoch)
 
     def forget_earlier(self) -> None:
         """Say that nothing is left of the sinks before this one."""
-        if self.check():
-            self._put(earlier=[])
+        self._update(earlier=())
 
     def take_down(self) -> None:
         """Say that this sink has ended, and left nothing."""
-        sign = self._read()
-        if sign is not None and sign["session"] == self.session:
-            self._put(earlier=sign.get("earlier", []), has_ended=True)
-
-    def _put(self, **further: Any) -> None:
-        sign = {"writer_id": self.writer_id, "session": self.session, **further}
-        self.store.put(self._key, json.dumps(sign).encode())
-
-    def _read(self) -> dict[str, Any] | None:
-        try:
-            sign: dict[str, Any] = json.loads(self.store.get(self._key))
-        except ObjectNotFoundError:
-            # Somebody tidied up: whoever opens a sink next puts up another one.
-            return None
-        return sign
+        self._update(has_ended=True)
 
     def claim(self) -> None:
-        """Put the sign up where there is none; WriterCollisionError if it is another's.
+        """Put the lease up where there is none; WriterCollisionError if it is another's.
 
         For a session that lasts: that of a stream, which its checkpoint keeps over all restarts.
         """
         if not self.check():
-            self.put_up()
+            self._put(1, self._own())
+            self.check()
 
-    def check(self) -> bool:
-        """Say whether the sign is there; WriterCollisionError if it is another's."""
-        sign = self._read()
-        if sign is None:
+    def check(self, *, committed: int | None = None, clock: Clock | None = None) -> bool:
+        """Say whether a lease is there; WriterCollisionError if it is another's.
+
+        `committed` is the newest epoch that this sink has committed: from a sink that has not seen
+        it the lease is taken back.
+        """
+        newest = self._newest()
+        if newest is None:
+            # Somebody tidied up: whoever opens a sink next puts up another one.
             return False
-        if sign["session"] != self.session:
-            raise WriterCollisionError(
-                f"another process has opened a sink, or started another stream, on {self.store.url}"
-                f" under the writer id {self.writer_id!r}",
-                table=self.store.url,
-                writer_id=self.writer_id,
-                hint="nothing of this epoch was committed; give each writer an id of its own, and"
-                " let only one process at a time use it; a stream with a new checkpoint is a new"
-                " writer",
+        if self._is_own(newest):
+            return True
+        if committed is not None and self._has_missed(newest, committed, clock or SystemClock()):
+            self.put_up()
+            self.note_seen(committed)
+            return self.check()
+        raise WriterCollisionError(
+            f"another process has opened a sink, or started another stream, on {self.store.url}"
+            f" under the writer id {self.writer_id!r}",
+            table=self.store.url,
+            writer_id=self.writer_id,
+            hint="nothing of this epoch was committed; give each writer an id of its own, and"
+            " let only one process at a time use it; a stream with a new checkpoint is a new"
+            " writer",
+        )
+
+    def _has_missed(self, key: str, committed: int, clock: Clock) -> bool:
+        """Say whether the sink of a lease read the table before `committed` was in it."""
+        for _ in range(_LOOKS):
+            lease = self._read(key)
+            if lease is None or lease.has_looked:
+                return lease is not None and (lease.seen is None or lease.seen < committed)
+            clock.sleep(_LOOK_SECONDS)
+        return False
+
+    def _own(self, **members: object) -> _Lease:
+        own = _Lease(writer_id=self.writer_id, session=self.session)
+        return replace(own, **members)  # type: ignore[arg-type]
+
+    def _update(self, **members: object) -> None:
+        """Change what the own lease says, unless it is another's turn by now."""
+        newest = self._newest()
+        if newest is not None and self._is_own(newest):
+            known = self._read(newest) or self._own()
+            self._put(_number(newest), replace(known, **members))  # type: ignore[arg-type]
+
+    def _put(self, number: int, lease: _Lease) -> None:
+        key = f"{self._directory}/{number:012d}-{_hashed(self.session)}.json"
+        self.store.put(key, json.dumps(asdict(lease)).encode())
+
+    def _newest(self) -> str | None:
+        """Return the key of the lease that counts."""
+        return max(self._keys(), default=None)
+
+    def _keys(self) -> list[str]:
+        listed = (info.key for info in self.store.list(self._directory))
+        return [key for key in listed if _NAME.fullmatch(key.rpartition("/")[2])]
+
+    def _is_own(self, key: str) -> bool:
+        return key.endswith(f"-{_hashed(self.session)}.json")
+
+    def _read(self, key: str) -> _Lease | None:
+        """Return what a lease says; None if it is gone, or cannot be read.
+
+        Files of a sink whose lease cannot be read are left to vacuum.
+        """
+        try:
+            return read_value(_Lease, parse_object(self.store.get(key)))
+        except ObjectNotFoundError:
+            return None
+        except DocumentError as error:
+            message = "The lease %s of %s cannot be read: %s"
+            log_event(
+                _logger, logging.WARNING, "lease_unreadable", message, key, self.store.url, error
             )
-        return True
+            return None
+
+    def _delete_others(self) -> None:
+        """Delete leases that no longer count."""
+        self.store.delete(sorted(self._keys())[:-1])
+
+
+def _hashed(name: str) -> str:
+    return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def _number(key: str) -> int:
+    return int(key.rpartition("/")[2].partition("-")[0])

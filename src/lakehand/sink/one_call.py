@@ -10,7 +10,7 @@ from lakehand.errors import ValidationError
 from lakehand.model.work import Transaction
 from lakehand.model.writing import WriteReport
 from lakehand.observe.clock import SystemClock
-from lakehand.sink.committing import Commission, commit_files
+from lakehand.sink.committing import Commission, RaceLimit, commit_files
 from lakehand.sink.options import SinkOptions, write_spec
 from lakehand.sink.rows import as_reader
 from lakehand.sink.staging import Staging
@@ -143,7 +143,7 @@ class _Writing:
         return commit_files(
             self._target,
             commission,
-            max_retries=self._settings["max_retries"],
+            limit=RaceLimit.of(self._settings),
             clock=self._clock,
         )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import RefusedError, ValidationError
 from lakehand.formats.worker import WriteSpec
+from lakehand.model.work import require_writer_name
 
 if TYPE_CHECKING:
     from lakehand.settings import Settings
@@ -68,6 +69,8 @@ class SinkOptions:
         if where is not None and not overwrites:
             message = "where says what is overwritten, and write_mode is append"
             raise ValidationError(message, field="where", value=where)
+        if pipeline is not None:
+            require_writer_name(pipeline, field="pipeline")
         if pipeline is not None and (delivery != "exactly-once" or overwrites):
             message = "writers of a pipeline append exactly once: give a writer_id, and append"
             raise ValidationError(message, field="pipeline", value=pipeline)
@@ -111,9 +114,7 @@ def write_spec(settings: Settings) -> WriteSpec:
 
 def _writer_id(settings: Settings) -> str | None:
     name: str | None = settings["writer_id"]
-    if name is not None and not name.strip():
-        raise ValidationError("a writer id must not be empty", field="writer_id", value=name)
-    return name
+    return None if name is None else require_writer_name(name)
 
 
 def _key(settings: Settings, pipeline: str | None) -> tuple[str, ...]:

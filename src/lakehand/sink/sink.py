@@ -19,6 +19,7 @@ from lakehand.sink.at_least_once import AtLeastOnce
 from lakehand.sink.background import Background
 from lakehand.sink.buffer import Buffer
 from lakehand.sink.change_rows import ChangeRows, row_schema
+from lakehand.sink.committing import RaceLimit
 from lakehand.sink.context import SinkContext, SinkMetrics
 from lakehand.sink.exactly_once import ExactlyOnce
 from lakehand.sink.options import SinkOptions
@@ -133,7 +134,7 @@ class DeltaSink:
                 max_rows=options.max_waiting_records, max_bytes=options.max_waiting_bytes
             ),
             clock=SystemClock(),
-            max_retries=self._settings["max_retries"],
+            limit=RaceLimit.of(self._settings),
             upserts=self._upserts(target),
         )
 

@@ -17,7 +17,7 @@ from lakehand.errors import (
 from lakehand.model.work import Transaction
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.logs import get_logger, log_event
-from lakehand.sink.committing import Commission, commit_files, find_commission
+from lakehand.sink.committing import Commission, RaceLimit, commit_files, find_commission
 from lakehand.sink.descriptors import Descriptor, require_files, require_fit, rules_of
 from lakehand.sink.leftovers import delete_unreported
 from lakehand.sink.options import SinkOptions, write_spec
@@ -60,7 +60,7 @@ class WriteJob:
     target: Target
     options: SinkOptions
     spec: WriteSpec
-    max_retries: int
+    limit: RaceLimit
     #: Names the files of this try and, in the table, its commit.
     token: str
 
@@ -87,7 +87,7 @@ class WriteJob:
             target=target,
             options=options,
             spec=write_spec(target.in_force(settings)),
-            max_retries=settings["max_retries"],
+            limit=RaceLimit.of(settings),
             token=f"lakehand-{uuid.uuid4().hex}",
         )
 
@@ -148,9 +148,7 @@ class WriteJob:
             for descriptor in descriptors:
                 require_fit(self.target, descriptor)
             require_files(self.target, commission.files)
-            receipt = commit_files(
-                self.target, commission, max_retries=self.max_retries, clock=SystemClock()
-            )
+            receipt = commit_files(self.target, commission, limit=self.limit, clock=SystemClock())
         except LakehandError:
             if not commission.is_unknown:
                 self.discard(descriptors)

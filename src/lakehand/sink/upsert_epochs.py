@@ -9,6 +9,7 @@ from lakehand.observe.steps import Step, reached
 from lakehand.rows.upsert import AlreadyThere, Mark
 from lakehand.sink.committing import (
     Commission,
+    RaceLimit,
     collision,
     commit_files,
     find_commission,
@@ -116,7 +117,7 @@ def leave_mark(upserting: Upserting, commission: Commission) -> Receipt | None:
     return commit_files(
         upserting.target,
         commission,
-        max_retries=upserting.settings["max_retries"],
+        limit=RaceLimit.of(upserting.settings),
         clock=upserting.clock,
     )
 

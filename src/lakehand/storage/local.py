@@ -275,6 +275,14 @@ def _link(file: TemporaryFile) -> None:
     try:
         os.link(file.path, file.target)
     except FileExistsError:
+        if os.path.lexists(file.target) and not os.path.isfile(file.target):
+            # No reader would ever find an object there: to try again would never end.
+            raise StorageError(
+                f"{file.target} is taken by something that is no file",
+                path=file.target,
+                operation="put-if-absent",
+                hint="nothing was written; remove the directory or the link of that name",
+            ) from None
         raise ObjectExistsError(
             f"{file.target} exists", path=file.target, operation="put-if-absent"
         ) from None

@@ -51,9 +51,10 @@ def _effect(report: ClusterReport) -> Iterable[tuple[str, str]]:
 
 def _outcome_words(report: OperationReport) -> str:
     groups = format_count(report.groups.planned, "group")
+    rivals = ", ".join(report.left_to_runs)
     return {
         "committed": f"version {report.version:,} committed",
-        "nothing_to_do": "nothing to do",
+        "nothing_to_do": f"nothing to do{f': being rewritten by run {rivals}' if rivals else ''}",
         "dry_run": f"{groups} of files would be rewritten; nothing was written",
     }[report.outcome]
 
@@ -65,6 +66,8 @@ def _figures(report: OperationReport) -> Iterable[tuple[str, str]]:
         yield from _changes(report)
         yield from _evidence(report)
         yield "took", _pace(report)
+    if report.left_to_runs and report.outcome != "nothing_to_do":
+        yield "left to", f"run {', '.join(report.left_to_runs)}, which is at work"
     if report.indices_updated:
         yield "indices", f"{', '.join(report.indices_updated)} brought up to date"
 

@@ -28,9 +28,14 @@ def _outcome_words(report: DeletionReport) -> str:
     rows = format_count(report.rows_removed, "row")
     return {
         "committed": f"{rows} removed in version {report.version:,}",
-        "nothing_to_do": "nothing to do",
+        "nothing_to_do": f"nothing to do{_rival(report)}",
         "dry_run": f"{rows} would be removed; nothing was written",
     }[report.outcome]
+
+
+def _rival(report: DeletionReport) -> str:
+    runs = report.left_to_runs if isinstance(report, DeduplicationReport) else ()
+    return f": being deduplicated by run {', '.join(runs)}" if runs else ""
 
 
 def _figures(report: DeletionReport) -> Iterable[tuple[str, str]]:

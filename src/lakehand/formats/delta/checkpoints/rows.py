@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehand.errors import CorruptLogError
 from lakehand.formats.delta.checkpoints.schema import NON_FILE_KINDS, json_structure
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
 from lakehand.parquet.database import connect
@@ -39,7 +40,7 @@ def file_rows(kind: str, actions: pa.Table, schema: pa.Schema) -> pa.Table:
 def action_rows(actions: Sequence[tuple[str, Mapping[str, Any]]], schema: pa.Schema) -> pa.Table:
     """Return actions that name no file as rows with the columns of `schema`."""
     columns = {
-        kind: pa.array([as_pairs(value) if kind == of else None for of, value in actions], type_)
+        kind: _array([as_pairs(value) if kind == of else None for of, value in actions], type_)
         for kind, type_ in NON_FILE_KINDS.items()
     }
     return _rows(columns, len(actions), schema)
@@ -94,6 +95,17 @@ def _member(actions: pa.Table, member: pa.Field) -> pa.Array:
         return pa.nulls(actions.num_rows, member.type)
     column = actions.column(member.name)
     return _whole(column if column.type == member.type else column.cast(member.type))
+
+
+def _array(values: list[Any], type_: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, type_)
+    except (pa.ArrowException, OverflowError) as error:
+        raise CorruptLogError(
+            f"an action of the log has a value that does not fit its type: {error}",
+            hint="no checkpoint was written; other engines may not read the table either: correct"
+            " the value in its commit, and keep a copy of the file",
+        ) from error
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

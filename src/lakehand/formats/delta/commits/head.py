@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import CorruptLogError
 from lakehand.formats.delta.commits.row_tracking import NO_ROW_IDS, high_water_mark
+from lakehand.formats.delta.protocol.actions import transaction_versions
 from lakehand.formats.delta.protocol.activity import uses_in_commit_timestamps
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ class Head:
     def of(cls, state: DeltaState) -> Self:
         """Return the head of a table whose newest version is the one of `state`."""
         domains = [{"domain": name, "configuration": text} for name, text in state.domains.items()]
-        transactions = {name: int(txn["version"]) for name, txn in state.transactions.items()}
+        transactions = transaction_versions(
+            state.transactions.values(), table=state.store.url, version=state.segment.version
+        )
         return cls(
             table=state.store.url,
             version=state.segment.version,

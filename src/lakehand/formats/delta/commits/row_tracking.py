@@ -26,6 +26,8 @@ __all__ = [
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
 #: High-water mark of a table that never handed out a row id.
 NO_ROW_IDS = -1
+#: Row ids are signed integers of 64 bits.
+_ROW_IDS_END = 2**63
 
 _FEATURE = "rowTracking"
 _ENABLED = "delta.enableRowTracking"
@@ -76,6 +78,11 @@ def assign_row_ids(
             continue
         numbered.append({**add, "baseRowId": mark + 1, "defaultRowCommitVersion": version})
         mark += physical_rows(add)
+    if mark >= _ROW_IDS_END:
+        raise CorruptLogError(
+            f"the table's row ids are used up: the next would be {mark}",
+            hint="nothing was written; the high-water mark of row ids in the log is wrong",
+        )
     return numbered, mark
 
 

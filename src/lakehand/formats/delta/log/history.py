@@ -43,6 +43,7 @@ def history(store: Store, *, limit: int | None = None) -> list[HistoryEntry]:
 
 def _entry(version: int, info: Mapping[str, Any], stored_at: datetime) -> HistoryEntry:
     own = info.get("lakehand")
+    proof = own.get("proof") if isinstance(own, dict) else None
     claimed = info.get("inCommitTimestamp")
     metrics = _mapping(info.get("operationMetrics"))
     return HistoryEntry(
@@ -54,7 +55,7 @@ def _entry(version: int, info: Mapping[str, Any], stored_at: datetime) -> Histor
         summary=describe_metrics(metrics),
         engine=_text(info.get("engineInfo")),
         token=_text(info.get("txnId")),
-        proof=own.get("proof") if isinstance(own, dict) else None,
+        proof=proof if isinstance(proof, dict) else None,
     )
 
 

@@ -13,6 +13,7 @@ from lakehand.formats.delta.log.loading import load_soundly
 from lakehand.formats.delta.log.replay import live_removes
 from lakehand.formats.delta.log.source import open_log_source
 from lakehand.formats.delta.log.state import fold
+from lakehand.formats.delta.protocol.actions import transaction_versions
 from lakehand.formats.delta.protocol.arrow_types import to_arrow
 from lakehand.formats.delta.protocol.features import require_read
 from lakehand.formats.delta.protocol.row_rules import constraints_of, row_rules
@@ -117,7 +118,9 @@ def table_head(state: DeltaState) -> TableHead:
         properties=state.metadata.configuration,
         table_id=state.metadata.id,
         rules=_rules(state),
-        transactions={name: int(txn["version"]) for name, txn in state.transactions.items()},
+        transactions=transaction_versions(
+            state.transactions.values(), table=state.store.url, version=state.segment.version
+        ),
         native=state,
     )
 

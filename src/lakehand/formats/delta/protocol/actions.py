@@ -12,7 +12,7 @@ from lakehand.formats.delta.protocol.names import commit_key
 from lakehand.formats.delta.protocol.paths import decode_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = [
     "Commit",
@@ -202,6 +202,8 @@ def _commit(version: int, found: dict[str, list[dict[str, Any]]]) -> Commit:
     for action in (*found["add"], *found["remove"], *found["cdc"]):
         if not isinstance(action.get("path"), str):
             raise TypeError("a file action has no path")
+    for transaction in found["txn"]:
+        transaction_version(transaction)
     protocol, metadata, info = (next(iter(found[kind]), None) for kind in _SINGLE_KINDS)
     return Commit(
         version=version,
@@ -214,6 +216,30 @@ def _commit(version: int, found: dict[str, list[dict[str, Any]]]) -> Commit:
         transactions=tuple(found["txn"]),
         domains=tuple(found["domainMetadata"]),
     )
+
+
+def transaction_version(transaction: Mapping[str, Any]) -> int:
+    """Return how far an application has come; ValueError if that cannot be told."""
+    name, version = transaction.get("appId"), transaction.get("version")
+    is_integer = isinstance(version, int) and not isinstance(version, bool)
+    if not isinstance(name, str) or version is None or not is_integer:
+        raise ValueError(f"the transaction of application {name!r} has the version {version!r}")
+    return int(version)
+
+
+def transaction_versions(
+    transactions: Iterable[Mapping[str, Any]], *, table: str, version: int
+) -> dict[str, int]:
+    """Return how far each application has come; CorruptLogError if one cannot be told."""
+    try:
+        return {item["appId"]: transaction_version(item) for item in transactions}
+    except ValueError as error:
+        raise CorruptLogError(
+            f"the log of {table} up to version {version} cannot be read: {error}",
+            table=table,
+            version=version,
+            hint="nothing was written; the version of a transaction is an integer of 64 bits",
+        ) from error
 
 
 def file_key(action: Mapping[str, Any]) -> tuple[str, str | None]:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakehand.errors import ValidationError
+from lakehand.model.spellings import MAX_DURATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +23,7 @@ _UNITS: Mapping[str, timedelta] = {
     "millisecond": timedelta(milliseconds=1),
     "microsecond": timedelta(microseconds=1),
 }
+_MICROSECOND = timedelta(microseconds=1)
 _TERM = r"([+-]?\d+)\s+([a-z]+?)s?(?=\s|$)"
 _INTERVAL = re.compile(rf"(?:interval\s+)?{_TERM}(?:\s+{_TERM})*")
 
@@ -35,10 +37,10 @@ def parse_interval(text: str) -> timedelta:
     plain = text.strip().lower()
     if _INTERVAL.fullmatch(plain) is None:
         raise ValueError(f"{text!r} is not an interval such as 'interval 7 days'")
-    total = sum((_term(text, *term) for term in re.findall(_TERM, plain)), timedelta())
-    if total < timedelta():
+    total = sum(_microseconds(text, *term) for term in re.findall(_TERM, plain))
+    if total < 0:
         raise ValueError(f"{text!r} is a negative interval")
-    return total
+    return timedelta(microseconds=min(total, MAX_DURATION // _MICROSECOND))
 
 
 def interval_property(properties: Mapping[str, str], name: str, default: str) -> timedelta:
@@ -55,8 +57,8 @@ def interval_property(properties: Mapping[str, str], name: str, default: str) ->
         ) from error
 
 
-def _term(text: str, count: str, unit: str) -> timedelta:
+def _microseconds(text: str, count: str, unit: str) -> int:
     if unit not in _UNITS:
         known = ", ".join(_UNITS)
         raise ValueError(f"{text!r} is no interval of fixed length: {unit} is none of {known}")
-    return int(count) * _UNITS[unit]
+    return int(count) * (_UNITS[unit] // _MICROSECOND)

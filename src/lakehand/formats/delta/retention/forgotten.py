@@ -17,6 +17,7 @@ from lakehand.formats.delta.log.commit_times import version_at
 from lakehand.formats.delta.log.listing import list_log
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY
 from lakehand.formats.delta.retention.named import Named
+from lakehand.model.documents import DocumentError, parse_object
 from lakehand.model.retention import Forgotten
 
 if TYPE_CHECKING:
@@ -62,11 +63,11 @@ def note_vacuumed(store: Store, version: int | None) -> None:
 
 def _last_vacuumed(store: Store) -> int:
     try:
-        version = json.loads(store.get(_STATE_KEY)).get(_STATE_MEMBER, -1)
-    except (ObjectNotFoundError, ValueError, AttributeError):
+        version = parse_object(store.get(_STATE_KEY)).get(_STATE_MEMBER, -1)
+    except (ObjectNotFoundError, DocumentError):
         # To look at more commits than needed does no harm.
         return -1
-    return version if isinstance(version, int) else -1
+    return version if isinstance(version, int) and not isinstance(version, bool) else -1
 
 
 def _require_commits(store: Store, listing: LogListing, first: int, last: int) -> None:

@@ -50,7 +50,7 @@ __all__ = ["commit_change", "find_commit"]
 
 _ROW_CHANGES = ("append", "overwrite", "delete", "update")
 #: How often a rewrite is committed from a newer version, where that is possible.
-_ATTEMPTS = 10
+_ATTEMPTS = 100
 
 
 def commit_change(store: Store, change: Change, *, token: str) -> Receipt:

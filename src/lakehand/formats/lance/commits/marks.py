@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import ObjectNotFoundError
 from lakehand.formats.lance.commits.properties import read_properties
+from lakehand.formats.lance.commits.records import unreadable
 from lakehand.formats.lance.log.manifests import listed_versions
+from lakehand.model.documents import DocumentError, parse_object, read_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +28,14 @@ __all__ = ["LazyMarks", "keep_marks", "newest_marks", "note_marks"]
 
 _NOTE = "_lakehand/marks.json"
 _MARKS = "marks"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Note:
+    """The marks of all writers, as of a version."""
+
+    version: int
+    marks: Mapping[str, int]
 
 
 class LazyMarks(Mapping[str, int]):
@@ -80,10 +91,12 @@ def _find(store: Store) -> tuple[dict[str, int], int]:
 
 def _read(store: Store) -> tuple[dict[str, int], int]:
     try:
-        value = json.loads(store.get(_NOTE))
+        note = read_value(_Note, parse_object(store.get(_NOTE)))
     except ObjectNotFoundError:
         return {}, 0
-    return value[_MARKS], value["version"]
+    except DocumentError as error:
+        raise unreadable(f"{_NOTE} of {store.url}", error) from error
+    return dict(note.marks), note.version
 
 
 def _put(store: Store, marks: Mapping[str, int], version: int) -> None:

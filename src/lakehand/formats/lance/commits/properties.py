@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import StorageError, VersionNotFoundError
-from lakehand.formats.lance.commits.records import Record, read_record
+from lakehand.formats.lance.commits.records import (
+    Record,
+    parse_record,
+    read_record,
+    unreadable,
+)
 from lakehand.formats.lance.connect import open_dataset, said
 from lakehand.formats.lance.log.manifests import listed_versions
+from lakehand.model.documents import DocumentError, parse_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +49,10 @@ def is_conflict(failure: Exception) -> bool:
 def properties_of(found: Mapping[str, str] | None) -> dict[str, Any]:
     """Return what lakehand wrote into the properties of a transaction; empty if nothing."""
     text = (found or {}).get(PROPERTY)
-    return json.loads(text) if text else {}
+    try:
+        return parse_object(text) if text else {}
+    except DocumentError as error:
+        raise unreadable("what lakehand wrote into a transaction", error) from error
 
 
 def read_properties(store: Store, version: int) -> dict[str, Any]:
@@ -64,8 +72,10 @@ def own_record(found: Mapping[str, Any]) -> Record | None:
     """Return what was written as a record of a commit."""
     if not found:
         return None
-    fields = {key: value for key, value in found.items() if key != _MARKS}
-    return Record(**{**fields, "outputs": tuple(fields["outputs"])})
+    try:
+        return parse_record(found)
+    except DocumentError as error:
+        raise unreadable("what lakehand wrote into a transaction", error) from error
 
 
 def commit_record(store: Store, version: int) -> Record | None:

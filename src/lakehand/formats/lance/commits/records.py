@@ -7,10 +7,13 @@ _lakehand/commits/<version>.json         put once it landed
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakehand.errors import ObjectNotFoundError
+from lakehand.errors import CorruptLogError, ObjectNotFoundError
+from lakehand.model.documents import DocumentError, parse_object, read_value
+from lakehand.observe.logs import get_logger, log_event
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -23,10 +26,14 @@ __all__ = [
     "drop_records",
     "list_records",
     "note_landed",
+    "parse_record",
     "put_pending",
     "read_pending",
     "read_record",
+    "unreadable",
 ]
+
+_logger = get_logger(__name__)
 
 _DIRECTORY = "_lakehand/commits"
 
@@ -75,7 +82,7 @@ def read_record(store: Store, version: int) -> Record | None:
 def list_records(store: Store) -> list[Record]:
     """Return all that is remembered, the oldest version first."""
     _, objects = store.list_directory(_DIRECTORY)
-    found = (_read(store, key) for key in sorted(info.key for info in objects))
+    found = (_read_or_leave(store, key) for key in sorted(info.key for info in objects))
     return [record for record in found if record is not None]
 
 
@@ -84,17 +91,40 @@ def drop_records(store: Store, *, versions: Collection[int], live: Collection[st
     kept = {_key(version) for version in versions}
     _, objects = store.list_directory(_DIRECTORY)
     for key in {info.key for info in objects} - kept:
-        record = _read(store, key)
+        record = _read_or_leave(store, key)
         if record is not None and set(record.outputs).isdisjoint(live):
             store.delete([key])
 
 
 def _read(store: Store, key: str) -> Record | None:
     try:
-        value = json.loads(store.get(key))
+        return parse_record(parse_object(store.get(key)))
     except ObjectNotFoundError:
         return None
-    return Record(**{**value, "outputs": tuple(value["outputs"])})
+    except DocumentError as error:
+        raise unreadable(f"{key} of {store.url}", error) from error
+
+
+def _read_or_leave(store: Store, key: str) -> Record | None:
+    """Return a record; None, with a warning, if it cannot be read: it is left alone then."""
+    try:
+        return _read(store, key)
+    except CorruptLogError as error:
+        log_event(_logger, logging.WARNING, "record_unreadable", "%s", error.message)
+        return None
+
+
+def parse_record(value: Mapping[str, Any]) -> Record:
+    """Return the record of a commit; DocumentError if it is none."""
+    return read_value(Record, value, required=("outputs",))
+
+
+def unreadable(what: str, error: Exception) -> CorruptLogError:
+    """Return the error for something that lakehand noted of its commits, and cannot read."""
+    return CorruptLogError(
+        f"{what} cannot be read: {error}",
+        hint="another version of lakehand may have written it; restore it from a copy",
+    )
 
 
 def _key(version: int) -> str:

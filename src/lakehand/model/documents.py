@@ -1,0 +1,221 @@
+"""JSON documents that lakehand stores and reads back, as values.
+
+A document may be of a later lakehand, or damaged. Members that are not known are ignored; a member
+that is missing or of another type is an error, before any part of the document is used.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Collection, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from lakehand.model.order import Curve
+from lakehand.model.work import Method
+
+__all__ = ["DocumentError", "known_members", "parse_object", "read_value"]
+
+T = TypeVar("T")
+
+#: Names in annotations that modules import for type checkers only.
+_NAMES: Mapping[str, Any] = {
+    "Mapping": Mapping,
+    "datetime": datetime,
+    "Curve": Curve,
+    "Method": Method,
+}
+
+
+class DocumentError(ValueError):
+    """A document is not what it is read as. Its readers turn this into an error of their own."""
+
+
+def parse_object(text: bytes | str) -> dict[str, Any]:
+    """Return the JSON object in `text`; DocumentError if it is none."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DocumentError(f"it is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise DocumentError("it is no JSON object")
+    return value
+
+
+def known_members(kind: type, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of `value` that the dataclass `kind` knows.
+
+    >>> from lakehand.model.work import Transaction
+    >>> known_members(Transaction, {"application": "a", "version": 1, "of_later": True})
+    {'application': 'a', 'version': 1}
+    """
+    return {name: value[name] for name in _field_names(kind) if name in value}
+
+
+@cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+def read_value(kind: type[T], value: object, *, required: Collection[str] = ()) -> T:
+    """Return the dataclass `kind` as `value`, parsed JSON, describes it.
+
+    DocumentError if a member is not of the type that the dataclass declares, or is missing although
+    it has no default or is among those `required`.
+    """
+    missing = [name for name in required if not isinstance(value, dict) or name not in value]
+    if missing:
+        raise DocumentError(f"{missing[0]} is missing")
+    found: T = _reader(cast("Any", kind))(value, "")
+    return found
+
+
+class _Reader:
+    """Turns parsed JSON into a value of one type; called with where it is, for messages."""
+
+    def __call__(self, value: Any, place: str) -> Any:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain(_Reader):
+    kinds: tuple[type, ...]
+    words: str
+
+    def __call__(self, value: Any, place: str) -> Any:
+        # A boolean is an integer to Python, and nowhere else.
+        if not isinstance(value, self.kinds) or (
+            isinstance(value, bool) and bool not in self.kinds
+        ):
+            raise _unfit(place, self.words, value)
+        return value
+
+
+class _Instant(_Reader):
+    def __call__(self, value: Any, place: str) -> datetime:
+        try:
+            moment = datetime.fromisoformat(value)
+        except (TypeError, ValueError):
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            raise _unfit(place, "a time with its offset from UTC", value)
+        return moment
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice(_Reader):
+    choices: tuple[Any, ...]
+
+    def __call__(self, value: Any, place: str) -> Any:
+        if value not in self.choices or isinstance(value, bool):
+            raise _unfit(place, f"one of {', '.join(map(str, self.choices))}", value)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Optional(_Reader):
+    inner: _Reader
+
+    def __call__(self, value: Any, place: str) -> Any:
+        return None if value is None else self.inner(value, place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Items(_Reader):
+    inner: _Reader
+    #: How many there are; None: any number.
+    count: int | None = None
+
+    def __call__(self, value: Any, place: str) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple) or self.count not in {None, len(value)}:
+            raise _unfit(
+                place, "a list" if self.count is None else f"a list of {self.count}", value
+            )
+        return tuple(self.inner(item, f"{place}[{number}]") for number, item in enumerate(value))
+
+
+@dataclass(frozen=True, slots=True)
+class _Members(_Reader):
+    inner: _Reader
+
+    def __call__(self, value: Any, place: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise _unfit(place, "an object", value)
+        return {name: self.inner(item, f"{place}.{name}") for name, item in value.items()}
+
+
+class _Anything(_Reader):
+    def __call__(self, value: Any, place: str) -> Any:  # noqa: ARG002  any place, too
+        return value
+
+
+class _Record(_Reader):
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        hints = get_type_hints(kind, localns=dict(_NAMES))
+        self._readers = [
+            (field.name, _reader(hints[field.name]), _is_required(field)) for field in fields(kind)
+        ]
+
+    def __call__(self, value: Any, place: str) -> Any:
+        if not isinstance(value, dict):
+            raise _unfit(place, "an object", value)
+        found: dict[str, Any] = {}
+        for name, reader, is_required in self._readers:
+            inner = f"{place}.{name}" if place else name
+            if name in value:
+                found[name] = reader(value[name], inner)
+            elif is_required:
+                raise DocumentError(f"{inner} is missing")
+        return self._kind(**found)
+
+
+def _is_required(field: Any) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+@cache
+def _reader(kind: Any) -> _Reader:
+    if kind is Any or kind is object:
+        return _Anything()
+    if kind is datetime:
+        return _Instant()
+    if is_dataclass(kind):
+        return _Record(kind)
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    return _composed(kind, get_origin(kind), get_args(kind))
+
+
+def _composed(kind: Any, origin: Any, parts: tuple[Any, ...]) -> _Reader:
+    if origin is Literal:
+        return _Choice(parts)
+    if origin in {Union, types.UnionType}:
+        (inner,) = (part for part in parts if part is not type(None))
+        return _Optional(_reader(inner))
+    if origin is tuple:
+        return _Items(_reader(parts[0]), None if parts[-1] is Ellipsis else len(parts))
+    if origin is Mapping:
+        return _Members(_reader(parts[1]))
+    raise TypeError(f"no document holds {kind}")
+
+
+_PLAIN: Mapping[Any, _Reader] = {
+    str: _Plain((str,), "a string"),
+    bool: _Plain((bool,), "true or false"),
+    int: _Plain((int,), "an integer"),
+    float: _Plain((int, float), "a number"),
+}
+
+
+def _unfit(place: str, expected: str, value: object) -> DocumentError:
+    shown = repr(value)
+    short = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
+    return DocumentError(f"{place or 'the document'} is not {expected}: {short}")
+
+
+#: Characters of a bad value that a message shows.
+_MOST_SHOWN = 60
