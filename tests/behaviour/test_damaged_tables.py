@@ -64,8 +64,8 @@ CASES = (
     Case(
         break_table=damage.lose_a_row,
         names={"wrong_size", "wrong_row_count"},
-        safely=[i for i in ALL if i != 120],
-        at_a_loss=[i for i in ALL if i != 120],
+        safely=None,
+        at_a_loss=None,
         left={"wrong_size", "wrong_row_count"},
     ),
     Case(

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -71,6 +72,17 @@ def rewrite_commit(path: Path, version: int, change: Callable[[dict[str, Any]], 
     commit_file(path, version).write_text(text)
 
 
+def state_sizes(path: Path) -> Path:
+    """Have the log give the sizes that files have now, so that sizes tell nothing."""
+    for commit in (path / "_delta_log").glob("*.json"):
+        lines = [json.loads(line) for line in commit.read_text().splitlines()]
+        for add in (line["add"] for line in lines if "add" in line):
+            file = path / unquote(add["path"])
+            add["size"] = file.stat().st_size if file.exists() else add["size"]
+        commit.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
 def data_file(path: Path, version: int) -> Path:
     [name] = [line["add"]["path"] for line in actions(path, version) if "add" in line]
     return path / name
@@ -124,6 +136,17 @@ def miscount_nulls(path: Path) -> None:
             line["add"]["stats"] = json.dumps(stats)
 
     rewrite_commit(path, 4, miscount)
+
+
+def expect_another_row(path: Path) -> None:
+    """State a row more than the file holds."""
+
+    def expect(line: dict[str, Any]) -> None:
+        if "add" in line:
+            stats = json.loads(line["add"]["stats"])
+            line["add"]["stats"] = json.dumps({**stats, "numRecords": ROWS + 1})
+
+    rewrite_commit(path, 4, expect)
 
 
 def delete_rows(path: Path, *, inline: str | None = None) -> str:

@@ -18,9 +18,21 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = ["FileFacts", "dominant_codec", "read_facts", "read_facts_and_size", "read_many_facts"]
+__all__ = [
+    "FileFacts",
+    "check_row_count",
+    "check_size",
+    "dominant_codec",
+    "read_facts",
+    "read_facts_and_size",
+    "read_many_facts",
+]
 
 _PARALLEL_READS = 16
+_CHANGED = (
+    "the file was changed since it was committed: restore it from a backup;"
+    " `lakehand verify` lists all such files"
+)
 # Codecs that new files keep; an uncompressed file is no wish for more of them.
 _KEPT_CODECS = {"SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd"}
 _KEPT_CODECS |= {"LZ4": "lz4", "LZ4_RAW": "lz4"}
@@ -74,6 +86,22 @@ def read_many_facts(files: Iterable[tuple[Store, str]]) -> list[FileFacts]:
     """Read footers in parallel, in the order of `files`."""
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
         return list(pool.map(lambda file: read_facts(*file), files))
+
+
+def check_size(path: str, *, found: int, expected: int | None) -> None:
+    """Refuse a file of another size than the table says; it says nothing by 0 or None."""
+    if expected and found != expected:
+        raise CorruptFileError(
+            f"{path} has {found} bytes, and the table says {expected}", path=path, hint=_CHANGED
+        )
+
+
+def check_row_count(path: str, *, found: int, expected: int | None) -> None:
+    """Refuse a file of another number of rows than the table says."""
+    if expected is not None and found != expected:
+        raise CorruptFileError(
+            f"{path} holds {found} rows, and the table says {expected}", path=path, hint=_CHANGED
+        )
 
 
 def dominant_codec(facts: Iterable[FileFacts]) -> str | None:

@@ -383,4 +383,7 @@ def _live(files: Sequence[DataFile]) -> list[SourceFile]:
 
 
 def _staged(files: Sequence[StagedFile]) -> list[SourceFile]:
-    return [SourceFile(path=file.path, size_bytes=file.bytes, add=file.native) for file in files]
+    return [
+        SourceFile(path=file.path, size_bytes=file.bytes, add=file.native, is_committed=False)
+        for file in files
+    ]

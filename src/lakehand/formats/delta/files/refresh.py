@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from lakehand.errors import CorruptFileError
 from lakehand.formats.delta.files.file_schema import file_schema
+from lakehand.formats.delta.files.known_facts import read_committed_facts
 from lakehand.formats.delta.files.statistics import StatisticsCollector
 from lakehand.model.work import Refreshed
 from lakehand.parquet.calendar import calendar_class
-from lakehand.parquet.facts import read_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,8 +50,7 @@ class Refresher:
         Bounds and null counts are those of the rows that are not deleted, so they are tight; the
         number of rows is that of the file.
         """
-        facts = read_facts(*self.context.store.resolve(file.path))
-        _check_row_count(file, facts)
+        facts = read_committed_facts(self.context.store, file)
         visible_rows = facts.rows - file.deleted_rows
         collector = self._collector(is_legacy=_is_legacy(facts))
         for rows in self._rows(file, count=visible_rows):
@@ -82,15 +80,6 @@ class Refresher:
             return
         for batch in self.read(file, [column.name for column in columns]):
             yield schema.to_file(pa.Table.from_batches([batch]))
-
-
-def _check_row_count(file: DataFile, facts: FileFacts) -> None:
-    if file.rows is not None and file.rows != facts.rows:
-        raise CorruptFileError(
-            f"{file.path} holds {facts.rows} rows, and the table says {file.rows}",
-            path=file.path,
-            hint="the file was changed since it was committed; verify the table",
-        )
 
 
 def _is_legacy(facts: FileFacts) -> bool:
