@@ -84,13 +84,13 @@ def _danger_when_decoded(key: str) -> str | None:
     `p=a%2F..` does, but never above the directory that the segment is in.
     """
     for segment in key.split("/"):
-        decoded = unquote(segment)
-        while decoded != segment:
-            segment, decoded = decoded, unquote(decoded)
-            if "\0" in segment:
+        before, decoded = segment, unquote(segment)
+        while decoded != before:
+            if "\0" in decoded:
                 return "it holds an encoded NUL byte"
-            if _climbs(re.split(r"[/\\]", segment)):
+            if _climbs(re.split(r"[/\\]", decoded)):
                 return "it holds an encoded '.' or '..'"
+            before, decoded = decoded, unquote(decoded)
     return None
 
 
