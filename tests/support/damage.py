@@ -165,6 +165,17 @@ def delete_rows(path: Path, *, inline: str | None = None) -> str:
     return live["path"]
 
 
+def delete_by_vectors(path: Path) -> None:
+    """Have rows of the table deleted by vectors from now on."""
+    [metadata] = [line["metaData"] for line in actions(path, 0) if "metaData" in line]
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    commit_by_hand(
+        path,
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
+        {"metaData": {**metadata, "configuration": {"delta.enableDeletionVectors": "true"}}},
+    )
+
+
 def garble_vector(path: Path) -> None:
     delete_rows(path, inline="^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{M")
 
