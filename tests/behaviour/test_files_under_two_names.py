@@ -55,3 +55,14 @@ def test_rows_that_are_deleted_do_not_come_back_under_the_other_name(path, vecto
 
 def test_they_are_no_duplicates(path):
     assert deduplicate_inline(add_again(path), key=["id"]).duplicates_removed == 0
+
+
+def test_it_is_found_and_repaired_without_loss(path):
+    add_again(path)
+    [found] = open_table(path).verify(proofs=False).findings
+    assert (found.name, found.path) == ("duplicate_entry", data_file(path, 4).name)
+    done = open_table(path).repair()
+    assert [repair.name for repair in done.repairs] == ["remove_duplicate_entries"]
+    assert (done.remaining, read_ids(path)) == ((), ALL)
+    [remove] = [line["remove"] for line in actions(path, 6) if "remove" in line]
+    assert remove["path"] == str(data_file(path, 4))

@@ -26,6 +26,7 @@ __all__ = [
     "read_facts",
     "read_facts_and_size",
     "read_many_facts",
+    "read_metadata_and_size",
 ]
 
 _PARALLEL_READS = 16
@@ -59,6 +60,14 @@ def read_facts(store: Store, key: str) -> FileFacts:
 
 def read_facts_and_size(store: Store, key: str) -> tuple[FileFacts | CorruptFileError, int]:
     """Read the footer of one file, or why it cannot be read, and the size of the file."""
+    metadata, size = read_metadata_and_size(store, key)
+    return (metadata if isinstance(metadata, CorruptFileError) else _facts(metadata)), size
+
+
+def read_metadata_and_size(
+    store: Store, key: str
+) -> tuple[pq.FileMetaData | CorruptFileError, int]:
+    """Read the footer of one file as Arrow has it, or why it cannot be read, and the size."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -71,7 +80,7 @@ def read_facts_and_size(store: Store, key: str) -> tuple[FileFacts | CorruptFile
     # Arrow wants a file: magic and footer alone are one, as far as its metadata goes.
     file = pa.BufferReader(MAGIC + tail[-footer_bytes - TRAILER_BYTES :])
     try:
-        return _facts(pq.read_metadata(file)), size
+        return pq.read_metadata(file), size
     except (pa.ArrowException, OSError) as error:
         corrupt = CorruptFileError(
             f"{key} has no footer that can be read: {error}",

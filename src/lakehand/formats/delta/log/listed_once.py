@@ -68,19 +68,19 @@ def listed_once(raw: pa.Table, table: str) -> pa.Table:
     """
     paths = decoded_paths(raw)
     names = paths_in_table(paths, table)
-    others: list[list[str] | None] = [None] * raw.num_rows if names is not None else []
+    if names is None:
+        return raw.append_column(OTHER_PATHS, pa.nulls(raw.num_rows, _SPELLINGS))
+    others: list[list[str] | None] = [None] * raw.num_rows
     dropped: set[int] = set()
-    for rows in () if names is None else _several(names):
+    for rows in _several(names):
         # The relative spelling is the one that other engines write.
         kept, *twins = sorted(rows, key=lambda row: (paths[row].as_py() != names[row].as_py(), row))
         same = [row for row in twins if _vector(raw, row) == _vector(raw, kept)]
         others[kept] = [raw["raw_path"][row].as_py() for row in same] or None
         dropped.update(same)
-    spellings = pa.array(others, _SPELLINGS) if others else pa.nulls(raw.num_rows, _SPELLINGS)
-    listed = raw.append_column(OTHER_PATHS, spellings)
-    if not dropped:
-        return listed
-    return listed.take(pa.array([row for row in range(raw.num_rows) if row not in dropped]))
+    listed = raw.append_column(OTHER_PATHS, pa.array(others, _SPELLINGS))
+    left = [row for row in range(raw.num_rows) if row not in dropped]
+    return listed.take(pa.array(left, pa.int64()))
 
 
 def _several(names: pa.ChunkedArray) -> Sequence[Sequence[int]]:
