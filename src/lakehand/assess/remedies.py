@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakehand.assess.lost_pins import LOST_PIN
-from lakehand.model.repair import FileRepair, option_of
+from lakehand.model.repair import option_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
-    from lakehand.model.repair import Consent, ConsentName
+    from lakehand.model.repair import Consent, ConsentName, FileRepair
 
 __all__ = ["REMEDIES", "UNREPAIRABLE", "Remedy", "chosen_remedy", "why_refused"]
 
@@ -65,6 +65,7 @@ REMEDIES: Mapping[str, tuple[Remedy, ...]] = {
     "unreadable_statistics": (_RECOMPUTE,),
     "duplicate_entry": (_UNLIST,),
 }
+_ONLY_A_BACKUP = "the file is not the one that was committed; only a backup has that one"
 #: Findings that nobody can repair from what the table has.
 UNREPAIRABLE: Mapping[str, str] = {
     "unreachable_file": "storage does not say whether the file exists",
@@ -75,17 +76,23 @@ UNREPAIRABLE: Mapping[str, str] = {
 }
 
 
-def chosen_remedy(name: str, consent: Consent) -> Remedy | None:
-    """Return what is done about a finding; None: nothing without another consent."""
-    allowed = (remedy for remedy in REMEDIES.get(name, ()) if consent.allows(remedy.consent))
+def chosen_remedy(name: str, consent: Consent, offered: Collection[FileRepair]) -> Remedy | None:
+    """Return what is done about a finding; None: nothing without another consent.
+
+    `offered` are the repairs that the format of the table knows.
+    """
+    allowed = (remedy for remedy in _offered(name, offered) if consent.allows(remedy.consent))
     return next(allowed, None)
 
 
-def why_refused(name: str) -> tuple[str, tuple[ConsentName, ...]]:
+def why_refused(name: str, offered: Collection[FileRepair]) -> tuple[str, tuple[ConsentName, ...]]:
     """Return why nothing is done about a finding, and which consents would change that."""
-    remedies = [remedy for remedy in REMEDIES.get(name, ()) if remedy.consent is not None]
-    if not remedies:
-        return UNREPAIRABLE[name], ()
-    ways = [f"{option_of(r.consent)} {r.effect}" for r in remedies if r.consent is not None]
-    reason = "restore it from a backup; else " + "; or ".join(ways)
-    return reason, tuple(r.consent for r in remedies if r.consent is not None)
+    remedies = _offered(name, offered)
+    ways = {r.consent: f"{option_of(r.consent)} {r.effect}" for r in remedies if r.consent}
+    if not ways:
+        return UNREPAIRABLE.get(name, _ONLY_A_BACKUP), ()
+    return "restore it from a backup; else " + "; or ".join(ways.values()), tuple(ways)
+
+
+def _offered(name: str, offered: Collection[FileRepair]) -> list[Remedy]:
+    return [remedy for remedy in REMEDIES.get(name, ()) if remedy.repair in offered]

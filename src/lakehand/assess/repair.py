@@ -161,7 +161,10 @@ class _FileRepairs:
 
     def _of_one_file(self, findings: Sequence[Finding]) -> list[tuple[Finding, FileRepair]]:
         """Choose for one file: it is dropped, or everything that is wrong with it is repaired."""
-        remedies = [(finding, chosen_remedy(finding.name, self._consent)) for finding in findings]
+        offered = self._table.file_repairs
+        remedies = [
+            (finding, chosen_remedy(finding.name, self._consent, offered)) for finding in findings
+        ]
         if any(remedy is not None and remedy.repair == "drop_files" for _, remedy in remedies):
             return [(finding, "drop_files") for finding in findings]
         is_blocked = any(remedy is None for _, remedy in remedies)
@@ -175,7 +178,9 @@ class _FileRepairs:
     def _refuse(self, findings: Sequence[Finding], reason: str | None = None) -> None:
         """Say what is not done about `findings`; without a reason: for want of a consent."""
         for finding in findings:
-            why, consent = (reason, ()) if reason is not None else why_refused(finding.name)
+            why, consent = why_refused(finding.name, self._table.file_repairs)
+            if reason is not None:
+                why, consent = reason, ()
             self.refused.append(
                 Refusal(name=finding.name, path=finding.path, reason=why, consent=consent)
             )

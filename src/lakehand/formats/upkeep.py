@@ -21,6 +21,9 @@ __all__ = ["FormatUpkeep"]
 class FormatUpkeep(Protocol):
     """The part of a table that looks after its history."""
 
+    #: What `repairing_change` can do.
+    file_repairs: frozenset[FileRepair]
+
     def clean_logs(
         self, wishes: KeepWishes, *, even_if_disabled: bool = False, dry_run: bool = False
     ) -> LogCleanup | None:

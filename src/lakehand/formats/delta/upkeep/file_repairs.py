@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakehand.model.work import ChangeKind, DataFile
     from lakehand.storage import Store
 
-__all__ = ["Means", "repairing_change"]
+__all__ = ["FILE_REPAIRS", "Means", "repairing_change"]
 
 _VECTOR = "deletionVector"
 _TAKEN = ("partitionValues", "tags", "clusteringProvider")
@@ -145,3 +145,5 @@ _REPAIRS: Mapping[FileRepair, tuple[ChangeKind, _Parts]] = {
     "correct_deletion_count": ("statistics", _counted),
     "restore_deleted_rows": ("delete", _without_vectors),
 }
+#: What can be done about entries of files.
+FILE_REPAIRS: frozenset[FileRepair] = frozenset(_REPAIRS)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lakehand.formats.delta.upkeep.cleanup import clean_logs
 from lakehand.formats.delta.upkeep.entry_check import unreadable_statistics
 from lakehand.formats.delta.upkeep.file_check import duplicate_files
-from lakehand.formats.delta.upkeep.file_repairs import Means, repairing_change
+from lakehand.formats.delta.upkeep.file_repairs import FILE_REPAIRS, Means, repairing_change
 from lakehand.formats.delta.upkeep.log_findings import check_log
 from lakehand.formats.delta.upkeep.log_repair import repair_log
 from lakehand.formats.delta.upkeep.missing import missing_files
@@ -34,6 +34,7 @@ class DeltaUpkeep(ABC):
 
     store: Store
     _clock: Clock
+    file_repairs = FILE_REPAIRS
 
     @abstractmethod
     def worker(self, snapshot: Snapshot | TableHead) -> FormatWorker: ...

@@ -33,6 +33,7 @@ class LanceUpkeep:
     """The part of a Lance table that looks after its versions."""
 
     store: Store
+    file_repairs: frozenset[FileRepair] = frozenset({"drop_files"})
 
     def clean_logs(
         self,
