@@ -66,6 +66,12 @@ def test_a_writer_may_take_a_moment_from_a_checkpoint_to_its_pointer(path):
     assert findings(path) == ["stale_last_checkpoint"]
 
 
+def test_a_pointer_that_cannot_be_read_is_found_however_young_the_checkpoint_is(path):
+    os.utime(checkpoint_file(path))
+    damage.break_pointer(path)
+    assert findings(path) == ["corrupt_last_checkpoint"]
+
+
 def test_files_that_were_replaced_and_deleted_since_are_not_missed(path, monkeypatch):
     old = [damage.data_file(path, version) for version in range(VERSIONS)]
 

@@ -256,6 +256,8 @@ def _pointer_findings(log: LogExamination, now: datetime) -> Iterator[Finding]:
 
 def _is_about_to_be_named(log: LogExamination, newest: int, now: datetime) -> bool:
     """Say whether a checkpoint is so young that its writer may not have pointed to it yet."""
+    if log.pointer is None and any(info.key == LAST_CHECKPOINT_KEY for info in log.objects):
+        return False
     named = -1 if log.pointer is None else log.pointer.version
     keys = {key for c in log.listing.checkpoints if c.version == newest for key in c.keys}
     written = [info.modified_at for info in log.objects if info.key in keys]
