@@ -243,7 +243,8 @@ def _reason(
     gone = {*plan.needless, *plan.later}
     if finding.name in {"missing_commit", "corrupt_commit"}:
         return _why_commits_stay(log, plan, consent)
-    if finding.name in _SUMS and finding.path not in gone:
+    # A hidden checksum goes with its file.
+    if finding.name in _SUMS and gone.isdisjoint({finding.path, summed_key(finding.path or "")}):
         asked = _sum_consent(log, finding)
         return (None, None) if asked is None else (_WHY_SUMS_STAY[asked], asked)
     if finding.name in _POINTERS and _is_held(log, consent):
