@@ -106,6 +106,18 @@ def test_partitions_of_every_type_are_read_as_they_were_written(tmp_path):
     assert found["s"].to_pylist() == ["a b", "ü/=%", None, None]
 
 
+def test_values_that_look_like_paths_are_partitions_like_any_other(tmp_path):
+    values = ["a/..", "a/../..", "../../..", "x/../y", "a\\..", "a%2F..", "..", ".", "a/.", "a\0b"]
+    given = pa.table({"p": values, "n": pa.array(range(len(values)), pa.int64())})
+    table = new_table(tmp_path / "t", given.schema, partition_by=["p"])
+    table.append(given)
+    readers = (table.to_arrow(), DeltaRsTable(str(tmp_path / "t")).to_pyarrow_table())
+    for found in readers:
+        assert found.sort_by("n")["p"].to_pylist() == values
+    assert table.verify(proofs=False).outcome == "sound"
+    assert [file.name for file in tmp_path.iterdir()] == ["t"]
+
+
 def test_many_partitions_take_no_more_memory_than_they_are_given(tmp_path):
     ids = list(range(4_000))
     data = pa.table({"id": ids, "part": [str(number % 200) for number in ids]})

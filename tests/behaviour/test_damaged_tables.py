@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -42,11 +44,20 @@ class Case:
     at_a_loss: list[int] | None = field(default_factory=lambda: ALL)
     #: What stays wrong even then.
     left: set[str] = field(default_factory=set)
+    #: What the repair asks for that may lose something.
+    consent: str = "accept_data_loss"
     deep: bool = False
+
+    @property
+    def is_log_alone(self) -> bool:
+        """Whether nothing but objects of the log, which are moved away, is concerned."""
+        return bool(self.names & {"wrong_checksum_file", "stale_hadoop_sum", "checkpoint_differs"})
 
 
 OLD = ids_of(0, 1, 2)
 MOST = ids_of(0, 1, 2, 3)
+REPLACED = sorted(MOST + ids_of(3))
+KEPT = [i for i in ALL if i - 120 not in {3, 4, 7, 11, 18, 29}]
 CASES = (
     Case(break_table=damage.lose_file, names={"missing_file"}, safely=None, at_a_loss=MOST),
     Case(
@@ -64,9 +75,52 @@ CASES = (
     Case(
         break_table=damage.lose_a_row,
         names={"wrong_size", "wrong_row_count"},
-        safely=[i for i in ALL if i != 120],
+        safely=None,
         at_a_loss=[i for i in ALL if i != 120],
-        left={"wrong_size", "wrong_row_count"},
+        consent="accept_changed_files",
+    ),
+    Case(
+        break_table=damage.expect_another_row,
+        names={"wrong_row_count"},
+        consent="accept_changed_files",
+    ),
+    Case(
+        break_table=damage.replace_file,
+        names={"wrong_statistics"},
+        safely=REPLACED,
+        at_a_loss=REPLACED,
+        consent="accept_changed_files",
+    ),
+    Case(
+        break_table=damage.change_file_with_hadoop_sum,
+        names={"wrong_file_checksum"},
+        left={"wrong_file_checksum"},
+    ),
+    *(
+        Case(
+            break_table=damage.garble_statistics(text),
+            names={"unreadable_statistics"},
+            is_safe=True,
+        )
+        for text in ("{", "[1]", '{"numRecords":30,"minValues":{"id":"x"}}', '{"minValues":[1]}')
+    ),
+    Case(
+        break_table=damage.miscount_vector,
+        names={"wrong_deletion_count"},
+        safely=KEPT,
+        is_safe=True,
+    ),
+    Case(
+        break_table=damage.garble_vector,
+        names={"bad_deletion_vector"},
+        safely=None,
+        consent="restore_deleted_rows",
+    ),
+    Case(
+        break_table=damage.lose_vector,
+        names={"missing_deletion_vector"},
+        safely=None,
+        consent="restore_deleted_rows",
     ),
     Case(
         break_table=damage.garble_vector,
@@ -87,8 +141,18 @@ CASES = (
         at_a_loss=MOST,
         deep=True,
     ),
-    Case(break_table=damage.narrow_bounds, names={"wrong_statistics"}, is_safe=True, deep=True),
-    Case(break_table=damage.miscount_nulls, names={"wrong_statistics"}, is_safe=True, deep=True),
+    Case(
+        break_table=damage.narrow_bounds,
+        names={"wrong_statistics"},
+        consent="accept_changed_files",
+        deep=True,
+    ),
+    Case(
+        break_table=damage.miscount_nulls,
+        names={"wrong_statistics"},
+        consent="accept_changed_files",
+        deep=True,
+    ),
     # Version 1 lies below the checkpoint: only history is lost. Version 3 does not.
     Case(break_table=damage.lose_commit(1), names={"missing_commit"}),
     Case(break_table=damage.lose_commit(2), names={"missing_commit"}),
@@ -118,6 +182,11 @@ CASES = (
         break_table=damage.add_twice_in_one_commit,
         names={"malformed_commit"},
         left={"malformed_commit"},
+    ),
+    Case(
+        break_table=damage.say_twice_what_the_table_is,
+        names={"corrupt_commit"},
+        at_a_loss=MOST,
     ),
     Case(
         break_table=damage.turn_back_time, names={"wrong_commit_time"}, left={"wrong_commit_time"}
@@ -157,13 +226,32 @@ CASES = (
     Case(break_table=damage.point_nowhere, names={"stale_last_checkpoint"}, is_safe=True),
     Case(break_table=damage.lose_pointer, names={"missing_last_checkpoint"}, is_safe=True),
     Case(
-        break_table=damage.miscount_in_checksum_file, names={"wrong_checksum_file"}, is_safe=True
+        break_table=damage.miscount_in_checksum_file,
+        names={"wrong_checksum_file"},
+        consent="accept_changed_files",
     ),
-    Case(break_table=damage.leave_old_hadoop_sum, names={"stale_hadoop_sum"}, is_safe=True),
+    Case(
+        break_table=damage.miscount_in_an_older_checksum_file,
+        names={"wrong_checksum_file"},
+        consent="accept_changed_files",
+    ),
+    Case(break_table=damage.garble_checksum_file, names={"wrong_checksum_file"}, is_safe=True),
+    Case(
+        break_table=damage.leave_old_hadoop_sum,
+        names={"stale_hadoop_sum"},
+        consent="accept_changed_files",
+    ),
+    Case(
+        break_table=damage.leave_old_sum_of_the_pointer, names={"stale_hadoop_sum"}, is_safe=True
+    ),
     Case(
         break_table=damage.leave_checksums_of_a_later_version,
         names={"stale_hadoop_sum", "wrong_checksum_file"},
-        is_safe=True,
+    ),
+    Case(
+        break_table=damage.lose_file_from_commits,
+        names={"checkpoint_differs", "stale_last_checkpoint"},
+        at_a_loss=ids_of(0, 2, 3, 4),
     ),
 )  # fmt: skip
 IDS = [case.break_table.__name__ for case in CASES]
@@ -215,6 +303,7 @@ def test_damage_is_named_and_repaired_without_loss_or_refused(case, path):
     done = table.repair(deep=case.deep)
 
     assert (done.repairs, done.refused) == (dry.repairs, dry.refused)
+    assert done.outcome == ("committed" if done.repairs else "refused")
     assert bool(done.remaining) is not case.is_safe
     assert names(done.remaining) == {refusal.name for refusal in done.refused}
     assert ids_or_none(path) == case.safely
@@ -226,9 +315,15 @@ def test_damage_is_named_and_repaired_without_loss_or_refused(case, path):
 def test_damage_that_costs_something_is_repaired_only_with_consent(case, path):
     case.break_table(path)
     table = open_table(path, engine="local")
-    done = table.repair(deep=case.deep, accept_data_loss=True)
+    asked = {name for refusal in table.repair(deep=case.deep).refused for name in refusal.consent}
+    assert case.consent in asked or case.left == case.names
+
+    done = table.repair(deep=case.deep, **{case.consent: True})
+
     assert names(done.remaining) == case.left
     assert {refusal.name for refusal in done.refused} >= case.left
+    assert bool(done.repairs) is (case.left != case.names)
+    assert any(repair.loses for repair in done.repairs) or not done.repairs or case.is_log_alone
     assert ids_or_none(path) == case.at_a_loss
 
 
@@ -238,6 +333,43 @@ def test_files_in_the_table_twice_are_named(path):
     assert (found.name, found.found) == ("duplicate_file", "2")
     [refused] = open_table(path).repair(accept_data_loss=True).refused
     assert "which of the entries" in refused.reason
+
+
+def test_a_lost_vector_is_repaired_with_the_rows_or_without_the_file(path):
+    damage.lose_vector(path)
+    [refused] = open_table(path).repair().refused
+    assert refused.consent == ("restore_deleted_rows", "accept_data_loss")
+    both = open_table(path).repair(restore_deleted_rows=True, accept_data_loss=True, dry_run=True)
+    [repair] = both.repairs
+    assert repair.name == "restore_deleted_rows"
+    assert repair.loses == "the deletion of rows: 6, as far as the table says, are visible again"
+
+
+def test_a_file_that_was_replaced_shows_until_somebody_agrees_to_it(path, capsys):
+    """Equal size and equal row count hide nothing, with or without decoding rows."""
+    damage.replace_file(path)
+    for deep in ([], ["--deep"]):
+        assert run(["repair", str(path), "--json", *deep]) == 5
+        report = json.loads(capsys.readouterr().out)
+        assert (report["outcome"], report["repairs"]) == ("refused", [])
+        [refused] = report["refused"]
+        assert refused["consent"] == ["accept_changed_files"]
+        assert "--accept-changed-files" in refused["reason"]
+        assert run(["verify", str(path), "--no-proofs", *deep]) == 5
+        capsys.readouterr()
+    assert run(["repair", str(path), "--deep", "--accept-changed-files"]) == 0
+    assert "if they were replaced" in capsys.readouterr().out
+
+
+def test_several_things_are_repaired_one_after_the_other(path):
+    damage.miscount_vector(path)
+    damage.data_file(path, 0).unlink()
+    damage.rewrite_commit(path, 3, lambda line: line.get("add", {}).update(stats="{"))
+    done = open_table(path).repair(accept_data_loss=True)
+    assert {repair.name for repair in done.repairs} == {
+        "drop_files", "correct_deletion_count", "recompute_statistics",
+    }  # fmt: skip
+    assert (done.remaining, read_ids(path)) == ((), [i for i in KEPT if i >= 30])
 
 
 def test_a_file_that_must_not_be_looked_at_is_named():
@@ -290,7 +422,7 @@ def test_a_pin_that_cannot_be_read_is_named(path):
 
 def test_every_kind_of_finding_is_shown_by_a_damaged_table():
     shown = {name for case in CASES for name in case.names}
-    assert shown | {"duplicate_file", "unreachable_file"} == FINDINGS.keys()
+    assert shown | {"duplicate_file", "duplicate_entry", "unreachable_file"} == FINDINGS.keys()
 
 
 def test_lost_files_are_listed_with_their_rows_and_leave_in_a_commit_that_says_so(path):
@@ -329,10 +461,13 @@ def test_what_leaves_the_log_is_set_aside_byte_for_byte(path):
 def test_a_young_part_of_a_checkpoint_may_be_somebodys_work(path):
     damage.put_part_of_checkpoint(path)
     [part] = (path / "_delta_log").glob("*.checkpoint.*.*.parquet")
-    part.touch()
+    then = time.time() - 2 * 60 * 60
+    os.utime(part, (then, then))
     [refused] = open_table(path).repair().refused
     assert "younger than a day" in refused.reason
     assert part.exists()
+    part.touch()
+    assert open_table(path).verify(proofs=False).outcome == "sound"
 
 
 def test_nothing_is_written_to_a_table_with_features_that_nobody_knows(path):
@@ -340,7 +475,7 @@ def test_nothing_is_written_to_a_table_with_features_that_nobody_knows(path):
     damage.break_pointer(path)
     before = fingerprint(path)
     done = open_table(path).repair(accept_data_loss=True)
-    assert (done.outcome, fingerprint(path)) == ("nothing_to_do", before)
+    assert (done.outcome, fingerprint(path)) == ("refused", before)
     assert {refusal.name for refusal in done.refused} >= {"corrupt_last_checkpoint"}
 
 

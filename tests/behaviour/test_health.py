@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 from datetime import UTC, datetime, timedelta
+from unittest.mock import patch
 
 import pytest
 
-from lakehand import check_health
+from lakehand import check_health, open_table
+from lakehand.assess import checkup
 from lakehand.assess.checkup import check_health as check_handle
 from lakehand.cli.main import run
 from lakehand.errors import ValidationError
@@ -28,7 +30,7 @@ def failing(report) -> list[str]:
 
 
 class Monitored:
-    """A table of one file for each action, one commit each, and the clock that dates them."""
+    """The log of a table: one file for each action, one commit each, and the clock of both."""
 
     def __init__(self, *actions: dict) -> None:
         self.clock = ManualClock(START)
@@ -40,7 +42,9 @@ class Monitored:
     def check(self, *, orphans: bool = False, **settings):
         table = DeltaTable(self.store, clock=self.clock)
         chosen = Settings(settings, environment={})
-        return check_handle(table, settings=chosen, orphans=orphans, clock=self.clock)
+        # There is a log, and nothing else.
+        with patch.object(checkup, "_damage", lambda *_: {}):
+            return check_handle(table, settings=chosen, orphans=orphans, clock=self.clock)
 
 
 def large_files(count: int, **members) -> list[dict]:
@@ -51,7 +55,8 @@ def test_a_table_of_large_files_is_healthy_and_says_what_it_looked_at():
     report = Monitored(*large_files(3)).check()
     assert (report.healthy, report.version, report.file_count, report.score) == (True, 3, 3, 100)
     assert [check.code for check in report.checks] == [
-        "small_file_ratio", "deleted_row_ratio", "commits_since_checkpoint", "checkpoint_age",
+        "damaged_files", "small_file_ratio", "deleted_row_ratio", "commits_since_checkpoint",
+        "checkpoint_age",
     ]  # fmt: skip
 
 
@@ -173,3 +178,42 @@ def test_orphans_are_counted_only_where_asked_for_those_set_aside_included():
     assert failing(table.check(max_orphan_bytes=999, orphans=True)) == ["orphan_bytes"]
     assert failing(table.check(max_orphan_bytes=1000, orphans=True)) == []
     assert table.store.exists("left-over.parquet")
+
+
+def test_a_table_that_has_lost_its_files_is_not_healthy(tmp_path):
+    path = make_table(tmp_path / "table", commits=3)
+    assert (open_table(path).health().files_checked, open_table(path).health().files_damaged) == (
+        6, 0,
+    )  # fmt: skip
+    for file in path.rglob("part-*.parquet"):
+        file.unlink()
+    for orphans in (False, True):
+        report = open_table(path).health(orphans=orphans)
+        assert (report.healthy, report.score) == (False, 0)
+        assert (report.files_checked, report.files_damaged) == (6, 6)
+        [reason] = [r for r in report.reasons if r.code == "damaged_files"]
+        assert "6 of 6 files checked" in reason.message
+        assert "missing_file" in reason.message
+
+
+def test_a_file_of_another_size_is_damage_too(tmp_path):
+    path = make_table(tmp_path / "table", commits=1)
+    file = next(path.rglob("part-*.parquet"))
+    file.write_bytes(file.read_bytes()[:-9])
+    report = open_table(path).health()
+    assert (report.healthy, report.files_damaged) == (False, 1)
+
+
+def test_of_many_files_only_some_are_checked_and_others_next_time(tmp_path, monkeypatch):
+    path = make_table(tmp_path / "table", commits=3)
+    monkeypatch.setattr(checkup, "_SAMPLED_FILES", 2)
+    report = open_table(path).health()
+    assert (report.file_count, report.files_checked) == (6, 2)
+    seen = {row for version in range(4) for row in checkup.sampled_rows(6, version)}
+    assert seen == set(range(6))
+
+
+def test_the_screen_says_how_many_files_were_checked(tmp_path, capsys):
+    path = make_table(tmp_path / "table", commits=1)
+    assert run(["health", str(path)]) == 0
+    assert "2 of 2 files checked" in capsys.readouterr().out

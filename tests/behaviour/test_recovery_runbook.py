@@ -20,6 +20,7 @@ from support.damage import ids_of, make_whole_table, read_ids
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "recovery.md"
 PLACES = re.compile(r"s3://lake/events|path/to/table")
 ALL, MOST, OLD = ids_of(0, 1, 2, 3, 4), ids_of(0, 1, 2, 3), ids_of(0, 1, 2)
+CHANGED = [i for i in ALL if i != 120]
 
 
 def compact(path: str) -> None:
@@ -58,6 +59,8 @@ def go_too_far(path):
 SECTIONS = {
     "Find out what is wrong": (damage.lose_pointer, ALL),
     "A file is lost or damaged": (damage.lose_file, MOST),
+    "A file is another one than was committed": (damage.lose_a_row, CHANGED),
+    "A deletion vector is lost or wrong": (damage.lose_vector, ALL),
     "The newest commit is broken": (damage.empty_newest_commit, MOST),
     "A commit in the middle is missing": (damage.lose_commit(3), OLD),
     "Only old history is broken": (damage.lose_commit(1), ALL),

@@ -19,6 +19,7 @@ from lakehand.formats.delta.files.deletion_vectors import write_deletion_vectors
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.rewrite import statistics
 from lakehand.storage import open_store
+from support.damage import state_sizes
 from support.rows import assert_same_rows, lakehand_rows
 from support.small_tables import commit_by_hand, fingerprint, make_table, rows
 from support.stripped_statistics import live_adds, newest_commit, without_statistics
@@ -220,7 +221,7 @@ def test_ancient_dates_that_readers_shift_are_no_bounds(tmp_path):
     [file] = path.glob("*.parquet")
     marks = {"org.apache.spark.version": "3.5.0", "org.apache.spark.legacyDateTime": ""}
     pq.write_table(days.replace_schema_metadata(marks), file)
-    refresh(path)
+    refresh(state_sizes(path))
     [found] = stats_of(path).values()
 
     assert found["minValues"] == {"n": 1}
@@ -268,7 +269,7 @@ def test_a_file_with_other_rows_than_the_table_says_is_not_whitewashed(tmp_path)
     [file, *_] = sorted(path.rglob("*.parquet"))
     pq.write_table(pq.ParquetFile(file).read().slice(1), file)
 
-    report = refresh(path, full=True)
+    report = refresh(state_sizes(path), full=True)
 
     assert [error["code"] for error in report.errors] == ["CORRUPT_FILE"]
     assert "holds 4 rows, and the table says 5" in report.errors[0]["message"]

@@ -19,6 +19,7 @@ from lakehand.formats.delta.table import DeltaFormat
 from lakehand.prove.row_hash import ALGORITHM, ENGINE
 from lakehand.rewrite import statistics
 from lakehand.storage import open_store
+from support.damage import state_sizes
 from support.small_tables import commit_by_hand, fingerprint, make_table
 from support.stripped_statistics import live_adds, newest_commit
 from support.tasks_here import run_tasks_here
@@ -60,6 +61,7 @@ def inputs(path):
 
 def rewrite_file(file, change):
     pq.write_table(change(pq.ParquetFile(file).read()), file)
+    state_sizes(next(folder for folder in file.parents if (folder / "_delta_log").is_dir()))
 
 
 def with_proof(path, **changes):

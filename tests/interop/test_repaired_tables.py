@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 
@@ -105,6 +106,29 @@ def test_delta_spark_reads_on_without_a_file_that_was_lost(oracle, path):
     assert spark_ids(oracle, path) == left
 
 
+def test_delta_spark_reads_what_is_left_once_a_lost_vector_is_given_up(oracle, path):
+    for vector in path.glob("deletion_vector_*.bin"):
+        vector.unlink()
+    with pytest.raises(OracleError):
+        oracle.rows(path)
+    done = open_table(path).repair(restore_deleted_rows=True)
+    assert (done.remaining, done.files_dropped) == ((), ())
+    assert_spark_goes_on(oracle, path, EVERY | {5, 15})
+
+
+def test_delta_spark_reads_a_table_whose_vector_was_counted_again(oracle, path):
+    commit = log_file(path, 1)
+    commit.write_text(re.sub(r'"cardinality":\d+', '"cardinality":4', commit.read_text()))
+    for other in (log_file(path, 2, "checkpoint.parquet"), *(path / "_delta_log").glob("*.crc")):
+        other.unlink()
+    for sums in (path / "_delta_log").glob(".*.crc"):
+        sums.unlink()
+    done = open_table(path).repair()
+    assert "correct_deletion_count" in {repair.name for repair in done.repairs}
+    assert done.remaining == ()
+    assert_spark_goes_on(oracle, path, EVERY)
+
+
 def test_delta_spark_reads_a_checkpoint_that_was_written_anew(oracle, path):
     checkpoint = log_file(path, 2, "checkpoint.parquet")
     checkpoint.write_bytes(b"PAR1 nothing PAR1")
@@ -125,7 +149,8 @@ def test_delta_spark_reads_what_a_checksum_of_other_bytes_kept_it_from(oracle, p
         oracle.rows(path)
     [found] = open_table(path).verify(proofs=False).findings
     assert found.name == "stale_hadoop_sum"
-    assert open_table(path).repair().remaining == ()
+    assert open_table(path).repair().outcome == "refused"
+    assert open_table(path).repair(accept_changed_files=True).remaining == ()
     assert spark_ids(oracle, path) == EVERY
 
 

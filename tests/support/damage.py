@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
+import zlib
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import write_deltalake
+from pyroaring import BitMap64
 
 from lakehand import open_table
+from lakehand.formats.delta.files.deletion_vectors import write_deletion_vectors
 from lakehand.storage import open_store
 from support.checkpoints import put_checkpoint
 from support.hand_written_logs import remove
@@ -71,6 +75,17 @@ def rewrite_commit(path: Path, version: int, change: Callable[[dict[str, Any]], 
     commit_file(path, version).write_text(text)
 
 
+def state_sizes(path: Path) -> Path:
+    """Have the log give the sizes that files have now, so that sizes tell nothing."""
+    for commit in (path / "_delta_log").glob("*.json"):
+        lines = [json.loads(line) for line in commit.read_text().splitlines()]
+        for add in (line["add"] for line in lines if "add" in line):
+            file = path / unquote(add["path"])
+            add["size"] = file.stat().st_size if file.exists() else add["size"]
+        commit.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
 def data_file(path: Path, version: int) -> Path:
     [name] = [line["add"]["path"] for line in actions(path, version) if "add" in line]
     return path / name
@@ -81,6 +96,33 @@ def data_file(path: Path, version: int) -> Path:
 
 def lose_file(path: Path) -> None:
     data_file(path, 4).unlink()
+
+
+def replace_file(path: Path) -> None:
+    """Put the file of version 3 where that of version 4 was; only sizes are as before."""
+    data_file(path, 4).write_bytes(data_file(path, 3).read_bytes())
+    state_sizes(path)
+
+
+def garble_statistics(text: str) -> Callable[[Path], None]:
+    def garble(path: Path) -> None:
+        rewrite_commit(path, 4, lambda line: line.get("add", {}).update(stats=text))
+
+    garble.__name__ = f"garble_statistics_{len(text)}"
+    return garble
+
+
+def change_file_with_hadoop_sum(path: Path) -> None:
+    """Have a checksum as Hadoop writes it beside a file, and then change the file."""
+    file = data_file(path, 4)
+    content = file.read_bytes()
+    parts = (content[start : start + 512] for start in range(0, len(content), 512))
+    sums = b"".join(zlib.crc32(part).to_bytes(4, "big") for part in parts)
+    header = b"crc\x00" + (512).to_bytes(4, "big")
+    file.with_name(f".{file.name}.crc").write_bytes(header + sums)
+    changed = content.replace(b"delta", b"DELTA")
+    assert changed != content
+    file.write_bytes(changed)
 
 
 def cut_file(path: Path) -> None:
@@ -126,6 +168,17 @@ def miscount_nulls(path: Path) -> None:
     rewrite_commit(path, 4, miscount)
 
 
+def expect_another_row(path: Path) -> None:
+    """State a row more than the file holds."""
+
+    def expect(line: dict[str, Any]) -> None:
+        if "add" in line:
+            stats = json.loads(line["add"]["stats"])
+            line["add"]["stats"] = json.dumps({**stats, "numRecords": ROWS + 1})
+
+    rewrite_commit(path, 4, expect)
+
+
 def delete_rows(path: Path, *, inline: str | None = None) -> str:
     """Delete six rows of version 4 by a vector that is in the log; return the file's path.
 
@@ -140,6 +193,17 @@ def delete_rows(path: Path, *, inline: str | None = None) -> str:
     added = {**live, "deletionVector": vector}
     commit_by_hand(path, {"protocol": protocol}, {"remove": remove}, {"add": added})
     return live["path"]
+
+
+def delete_by_vectors(path: Path) -> None:
+    """Have rows of the table deleted by vectors from now on."""
+    [metadata] = [line["metaData"] for line in actions(path, 0) if "metaData" in line]
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    commit_by_hand(
+        path,
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
+        {"metaData": {**metadata, "configuration": {"delta.enableDeletionVectors": "true"}}},
+    )
 
 
 def garble_vector(path: Path) -> None:
@@ -158,6 +222,19 @@ def lose_vector(path: Path) -> None:
             }
 
     rewrite_commit(path, VERSIONS, outside)
+
+
+def miscount_vector(path: Path) -> None:
+    """State another number of deleted rows than a vector in a file of its own holds."""
+    store = open_store(path)
+    [vector] = write_deletion_vectors(store, [BitMap64([3, 4, 7, 11, 18, 29])])
+    delete_rows(path)
+
+    def miscount(line: dict[str, Any]) -> None:
+        if "add" in line:
+            line["add"]["deletionVector"] = {**vector.to_json(), "cardinality": 4}
+
+    rewrite_commit(path, VERSIONS, miscount)
 
 
 def add_twice(path: Path) -> None:
@@ -195,6 +272,12 @@ def cut_commit(path: Path) -> None:
 
 def empty_newest_commit(path: Path) -> None:
     commit_file(path, 4).write_bytes(b"")
+
+
+def say_twice_what_the_table_is(path: Path) -> None:
+    [line] = [line for line in actions(path, 0) if "metaData" in line]
+    append_line(path, 4, line)
+    append_line(path, 4, line)
 
 
 def contradict(path: Path) -> None:
@@ -262,6 +345,12 @@ def leave_file_out_of_checkpoint(path: Path) -> None:
     put_checkpoint(open_store(path), FOLDED, lines)
 
 
+def lose_file_from_commits(path: Path) -> None:
+    """Leave a file in the checkpoint that the commits no longer add."""
+    lines = [line for line in actions(path, 1) if "add" not in line]
+    commit_file(path, 1).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
 def leave_tombstone_out_of_checkpoint(path: Path) -> None:
     now_ms = int(time.time() * 1000)
     newest = commit_by_hand(path, remove("removed-just-now.parquet", at_ms=now_ms))
@@ -290,11 +379,27 @@ def point_nowhere(path: Path) -> None:
 
 def lose_pointer(path: Path) -> None:
     pointer(path).unlink()
+    then = time.time() - 2 * 60
+    os.utime(checkpoint_file(path), (then, then))
 
 
 def miscount_in_checksum_file(path: Path) -> None:
     text = json.dumps({"numFiles": 4, "tableSizeBytes": 1, "numMetadata": 1, "numProtocol": 1})
     (path / "_delta_log" / f"{4:020}.crc").write_text(text)
+
+
+def garble_checksum_file(path: Path) -> None:
+    (path / "_delta_log" / f"{4:020}.crc").write_text("{")
+
+
+def miscount_in_an_older_checksum_file(path: Path) -> None:
+    text = json.dumps({"numFiles": 7, "tableSizeBytes": 1, "numMetadata": 1, "numProtocol": 1})
+    (path / "_delta_log" / f"{3:020}.crc").write_text(text)
+
+
+def leave_old_sum_of_the_pointer(path: Path) -> None:
+    sums = b"crc\x00" + (512).to_bytes(4, "big") + bytes(4)
+    (path / "_delta_log" / "._last_checkpoint.crc").write_bytes(sums)
 
 
 def leave_old_hadoop_sum(path: Path) -> None:

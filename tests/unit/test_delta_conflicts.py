@@ -56,6 +56,21 @@ def test_a_winner_that_names_an_input_drops_that_group_and_keeps_the_rest(winner
     assert groups_of(rebase(change, head(), winner)) == [2, 3]
 
 
+@pytest.mark.parametrize("name", ["{}/a", "{}/%61"])
+def test_a_winner_may_name_an_input_by_its_absolute_path(name):
+    change = rewrite(replacement(1, "a"), replacement(2, "b"))
+    winner = commit(removes=(name.format(head().table),))
+
+    assert groups_of(rebase(change, head(), winner)) == [2]
+
+
+def test_a_file_elsewhere_is_another_file():
+    change = rewrite(replacement(1, "a"))
+    winner = commit(removes=(f"{head().table}-clone/a", "s3://bucket/a", "odd:/a"))
+
+    assert rebase(change, head(), winner) == change
+
+
 def test_a_new_deletion_vector_on_an_input_drops_the_group():
     change = rewrite(replacement(1, "a"), replacement(2, "b"))
     vector = {"storageType": "u", "pathOrInlineDv": "x", "offset": 1}

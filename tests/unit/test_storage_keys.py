@@ -34,6 +34,17 @@ def test_a_bad_segment_is_refused_wherever_it_is(before, bad, after):
         check_key("/".join([*before, bad, *after]))
 
 
+@pytest.mark.parametrize("key", ["p=a%2F../f", "p=x%2F..%2Fy/f", "p=a%252F..", "p=a%5C../f"])
+def test_a_segment_that_goes_up_only_within_itself_once_it_is_decoded_is_safe(key):
+    assert check_key(key) == key
+
+
+@pytest.mark.parametrize("key", ["p=a%2F..%2F../f", "d/p=a%252F..%252F..", "p=a%2F../..", "..%5Cf"])
+def test_a_segment_that_leaves_its_directory_once_it_is_decoded_is_refused(key):
+    with pytest.raises(UnsafePathError):
+        check_key(key)
+
+
 def test_the_error_names_path_and_remedy():
     with pytest.raises(UnsafePathError, match=r"\.\./secret") as raised:
         check_key("../secret")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from lakehand.assess.health import Reason, assess_health
 from lakehand.assess.inspect import measure
 from lakehand.errors import StorageError, TableError
@@ -28,13 +30,16 @@ __all__ = ["UNREADABLE", "Check", "HealthReport", "check_health", "report_unread
 
 #: Errors that say something about the table, and nothing about the call.
 UNREADABLE = (StorageError, TableError)
+#: Files that storage is asked for; one request each.
+_SAMPLED_FILES = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
     """One number and its threshold."""
 
-    #: What was measured: the name of the threshold's setting, without `max_`.
+    #: What was measured: the name of the threshold's setting, without `max_`; or
+    #: `damaged_files`, of which there may be none.
     code: str
     #: What it is.
     value: float
@@ -56,6 +61,11 @@ class HealthReport:
     version: int | None = None
     #: Files that the version is made of.
     file_count: int | None = None
+    #: Files of them that storage was asked for: whether they are there, with their size, footer,
+    #: row count and deletion vector. At most 64, others in each version.
+    files_checked: int | None = None
+    #: Files among those that are missing or damaged.
+    files_damaged: int | None = None
     #: From the call until the newest version was read, or could not be.
     latency_ms: float
     #: From 0 to 100; 0 if the table cannot be read.
@@ -92,6 +102,7 @@ def check_health(
             uncovered_age=_uncovered_age(table, measures, clock),
             orphan_bytes=_orphan_bytes(table, settings, clock) if orphans else None,
             overlap_depth=_overlap_depth(table, snapshot),
+            **_damage(table, snapshot),
         )
     except UNREADABLE as error:
         return report_unreadable(table.store.url, error, started=started, clock=clock)
@@ -102,6 +113,8 @@ def check_health(
         healthy=all(check.passed for check in checks),
         version=snapshot.version,
         file_count=measures.file_count,
+        files_checked=measures.files_checked,
+        files_damaged=len(measures.damage),
         latency_ms=latency_ms,
         score=health.score,
         reasons=health.reasons,
@@ -121,6 +134,22 @@ def report_unreadable(
         reasons=(Reason(code="unreadable", points=100, message=error.message),),
         error=error.to_json(),
     )
+
+
+def sampled_rows(file_count: int, version: int) -> range:
+    """Return which files of a version are checked: evenly spread, and others in the next one."""
+    step = max(1, -(-file_count // _SAMPLED_FILES))
+    return range(version % step, file_count, step)
+
+
+def _damage(table: FormatTable, snapshot: Snapshot) -> dict[str, Any]:
+    """Look at some files as storage has them, and return what is wrong with each of them."""
+    rows = sampled_rows(snapshot.file_count, snapshot.version)
+    if not rows:
+        return {}
+    found = table.worker(snapshot).check_files(snapshot.files.take(pa.array(rows, pa.int64())))
+    by_path = {finding.path: f"{finding.name} {finding.path}" for finding in reversed(found)}
+    return {"files_checked": len(rows), "damage": tuple(by_path.values())}
 
 
 def _uncovered_age(table: FormatTable, measures: Measures, clock: Clock) -> timedelta | None:
@@ -147,6 +176,8 @@ def _overlap_depth(table: FormatTable, snapshot: Snapshot) -> float | None:
 
 
 def _checks(measures: Measures, settings: Settings) -> Iterator[Check]:
+    damaged = len(measures.damage)
+    yield Check(code="damaged_files", value=damaged, limit=0, passed=not damaged)
     # Fewer files than this are left alone by compaction, too.
     saves_enough = measures.excess_file_count >= settings["min_files"]
     small = measures.excess_file_ratio if saves_enough else 0.0

@@ -2,6 +2,7 @@
 
 | finding | costs at most | full cost is reached when |
 |---|---|---|
+| damaged files | 100 | one of the files that are checked is missing or damaged |
 | small files | 50 | compaction would save every file |
 | deleted rows | 20 | a quarter of the rows in the files is deleted |
 | checkpoint overdue | 20 | ten intervals of commits have to be replayed |
@@ -10,8 +11,9 @@
 | no row counts | 10 | no file says how many rows it has |
 | overlap | 20 | 16 files lie over one another on average, in columns it is clustered by |
 
-Each cost grows in proportion. A finding that costs less than a point is not reported. The age of a
-checkpoint and the overlap are looked at by `health` only, orphans only by `health --orphans`.
+Each cost grows in proportion. A finding that costs less than a point is not reported. Files, the
+age of a checkpoint and the overlap are looked at by `health` only, orphans only by
+`health --orphans`.
 """
 
 from __future__ import annotations
@@ -84,6 +86,9 @@ class Measures:
     #: How many files lie over one another on average in the columns that the table says its rows
     #: are ordered by; None: it says nothing, or nobody looked.
     overlap_depth: float | None = None
+    #: Files that storage was asked for, and what is wrong with each that is damaged.
+    files_checked: int = 0
+    damage: tuple[str, ...] = ()
 
     @property
     def excess_file_ratio(self) -> float:
@@ -216,7 +221,22 @@ def _overlap(measures: Measures) -> Reason | None:
     )
 
 
+def _damaged_files(measures: Measures) -> Reason | None:
+    if not measures.damage:
+        return None
+    return Reason(
+        code="damaged_files",
+        points=_FULL_SCORE,
+        message=(
+            f"{len(measures.damage):,} of {format_count(measures.files_checked, 'file')} checked"
+            f" (of {measures.file_count:,}) are missing or damaged: {measures.damage[0]};"
+            " `lakehand verify` lists all"
+        ),
+    )
+
+
 RULES: tuple[Callable[[Measures], Reason | None], ...] = (
+    _damaged_files,
     _small_files,
     _deleted_rows,
     _checkpoint_overdue,

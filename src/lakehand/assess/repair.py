@@ -1,74 +1,73 @@
-"""Repairing a table: look, set right what can be, and look again.
+"""Repairing a table: look, repair what can be, and look again.
 
-Nothing is lost without the caller's word for it. With it the table goes back to what can be read,
-and files that are lost leave it in a commit that says so.
+Nothing is lost without the caller's consent, and nothing that shows a loss is taken away without
+it. What is not repaired is reported with the reason, and with the consent that would change it.
 """
 
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.assess.lost_pins import LOST_PIN
+from lakehand.assess.remedies import REMEDIES, UNREPAIRABLE, chosen_remedy, why_refused
 from lakehand.assess.structure import check_structure
-from lakehand.errors import CommitConflictError, LakehandError, RefusedError
+from lakehand.errors import CommitConflictError, CorruptFileError, RefusedError
 from lakehand.model.quantities import format_count
-from lakehand.model.repair import DroppedFile, Refusal, Repair, RepairReport
-from lakehand.model.work import Change, Refreshed
+from lakehand.model.repair import Consent, DroppedFile, Refusal, Repair, RepairReport
 from lakehand.observe.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lakehand.assess.structure import Structure
     from lakehand.formats.base import FormatTable
-    from lakehand.model.reports import Outcome
+    from lakehand.model.repair import FileRepair, RepairOutcome
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.verification import Finding
-    from lakehand.model.work import ChangeKind, DataFile
+    from lakehand.model.work import DataFile
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
 __all__ = ["RepairRequest", "repair"]
 
-#: Files whose rows nobody can read; what is left to do is to say so.
-_LOST = frozenset(
-    {
-        "missing_file",
-        "unreadable_footer",
-        "missing_deletion_vector",
-        "bad_deletion_vector",
-        "unreadable_rows",
-    }
-)
-_STATISTICS = "wrong_statistics"
-#: Findings that nobody can set right from what the table has.
-_UNREPAIRABLE = {
-    "unreachable_file": "nobody knows whether the file is there",
-    "wrong_size": "the file is not the one that was committed; only a backup has that one",
-    "wrong_row_count": "the file is not the one that was committed; only a backup has that one",
-    "duplicate_file": "nobody can say which of the entries is right",
-    LOST_PIN: "who made the pin must say what to keep instead",
-}
 _ALL_LOST = (
     "all files of the table are lost, so this is more likely the wrong place, or a wrong key, than"
     " damage; bring them back, or create the table anew"
 )
-_NEEDS_CONSENT = "its rows would be given up; allow it with --accept-data-loss"
+_UNREADABLE = "the newest version cannot be read, so nothing can be committed"
+_BLOCKED = "something else is wrong with the file that must be repaired first"
+#: What each repair does, with the number of files, and what is lost by it.
+_WORDS: Mapping[FileRepair, tuple[str, str | None]] = {
+    "drop_files": ("take {} out of the table", "{rows:,} rows, as far as the table says"),
+    "restore_deleted_rows": (
+        "drop the deletion vectors of {}",
+        "the deletion of rows: {deleted:,}, as far as the table says, are visible again",
+    ),
+    "accept_changed_files": (
+        "take {} as they are now: size and statistics are computed again",
+        "rows that the files held when they were committed, if they were replaced since",
+    ),
+    "correct_deletion_count": (
+        "state as many deleted rows as the deletion vectors of {} hold",
+        None,
+    ),
+    "recompute_statistics": ("compute the statistics of {} again", None),
+    "remove_duplicate_entries": ("remove the entries of {} under other paths", None),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepairRequest:
     """How far a repair may go."""
 
-    #: Whether what cannot be read may be given up.
-    accept_data_loss: bool = False
+    #: What the caller agrees to.
+    consent: Consent = field(default_factory=Consent)
     #: Whether the rows of every file are decoded to find what is wrong.
     deep: bool = False
 
@@ -94,16 +93,14 @@ def repair(
         )
 
     before = look()
-    consent = request.accept_data_loss
-    log = table.repair_log(accept_data_loss=consent, dry_run=dry_run)
+    log = table.repair_log(request.consent, dry_run=dry_run)
     is_changed = bool(log.repairs) and not dry_run
-    files = _FileRepair(table, look() if is_changed else before, accept_data_loss=consent)
+    files = _FileRepairs(table, look() if is_changed else before, request.consent)
     files.run(dry_run=dry_run)
     repairs = (*log.repairs, *files.repairs)
     after = look() if repairs and not dry_run else before
-    done: Outcome = "committed" if repairs else "nothing_to_do"
     return RepairReport(
-        outcome="dry_run" if dry_run else done,
+        outcome=_outcome(before, repairs, dry_run=dry_run),
         table=table.store.url,
         version=after.log.version,
         findings=before.findings,
@@ -118,54 +115,102 @@ def repair(
     )
 
 
-class _FileRepair:
+def _outcome(before: Structure, repairs: Sequence[Repair], *, dry_run: bool) -> RepairOutcome:
+    if dry_run:
+        return "dry_run"
+    if repairs:
+        return "committed"
+    return "refused" if before.findings else "nothing_to_do"
+
+
+class _FileRepairs:
     """Repairs what is wrong with files, in commits of the table."""
 
-    def __init__(self, table: FormatTable, structure: Structure, *, accept_data_loss: bool) -> None:
+    def __init__(self, table: FormatTable, structure: Structure, consent: Consent) -> None:
         self._table = table
         self._structure = structure
-        self._accept_data_loss = accept_data_loss
+        self._consent = consent
+        #: The newest version, as far as this repair knows.
+        self._version = structure.log.readable_version
         self.repairs: list[Repair] = []
         self.refused: list[Refusal] = []
         self.dropped: list[DroppedFile] = []
 
     def run(self, *, dry_run: bool) -> None:
-        found = [*_about_files(self._structure.findings)]
-        lost = [finding for finding in found if finding.name in _LOST]
-        wrong = [finding for finding in found if finding.name == _STATISTICS]
-        gone = {finding.path for finding in lost} if self._accept_data_loss else set()
+        found = [f for f in self._structure.findings if f.name in {*REMEDIES, *UNREPAIRABLE}]
         log = self._structure.log
         if found and log.readable_version != log.version and not dry_run:
-            self._refuse(found, "the newest version cannot be read, so nothing can be committed")
+            self._refuse(found, _UNREADABLE)
             return
-        self._refuse([f for f in found if f.name in _UNREPAIRABLE and f.path not in gone])
+        for repair, findings in self._chosen(found).items():
+            self._try(findings, repair, dry_run=dry_run)
+
+    def _chosen(self, found: Sequence[Finding]) -> dict[FileRepair, list[Finding]]:
+        """Return what is done about which findings; the rest is refused."""
+        by_path: dict[str | None, list[Finding]] = {}
+        for finding in found:
+            by_path.setdefault(finding.path, []).append(finding)
+        chosen: dict[FileRepair, list[Finding]] = {}
+        for findings in by_path.values():
+            for finding, repair in self._of_one_file(findings):
+                chosen.setdefault(repair, []).append(finding)
+        lost = chosen.get("drop_files", [])
         if 1 < self._structure.files == len({finding.path for finding in lost}):
-            self._refuse(lost, _ALL_LOST)
-        elif lost and self._accept_data_loss:
-            self._try(lost, lambda: self._drop(lost, dry_run=dry_run))
-        elif lost:
-            self._refuse(lost, _NEEDS_CONSENT)
-        if wrong:
-            self._try(wrong, lambda: self._refresh(wrong, dry_run=dry_run))
+            self._refuse(chosen.pop("drop_files"), _ALL_LOST)
+        return chosen
+
+    def _of_one_file(self, findings: Sequence[Finding]) -> list[tuple[Finding, FileRepair]]:
+        """Choose for one file: it is dropped, or everything that is wrong with it is repaired."""
+        offered = self._table.file_repairs
+        remedies = [
+            (finding, chosen_remedy(finding.name, self._consent, offered)) for finding in findings
+        ]
+        if any(remedy is not None and remedy.repair == "drop_files" for _, remedy in remedies):
+            return [(finding, "drop_files") for finding in findings]
+        is_blocked = any(remedy is None for _, remedy in remedies)
+        for finding, remedy in remedies:
+            if is_blocked:
+                self._refuse([finding], None if remedy is None else _BLOCKED)
+        if is_blocked:
+            return []
+        return [(finding, remedy.repair) for finding, remedy in remedies if remedy is not None]
 
     def _refuse(self, findings: Sequence[Finding], reason: str | None = None) -> None:
-        self.refused += [
-            Refusal(name=f.name, path=f.path, reason=reason or _UNREPAIRABLE[f.name])
-            for f in findings
-        ]
+        """Say what is not done about `findings`; without a reason: for want of a consent."""
+        for finding in findings:
+            why, consent = why_refused(finding.name, self._table.file_repairs)
+            if reason is not None:
+                why, consent = reason, ()
+            self.refused.append(
+                Refusal(name=finding.name, path=finding.path, reason=why, consent=consent)
+            )
 
-    def _try(self, findings: Sequence[Finding], action: Callable[[], None]) -> None:
+    def _try(self, findings: Sequence[Finding], repair: FileRepair, *, dry_run: bool) -> None:
         """Do something about `findings`; the table's own refusal is an answer."""
         try:
-            action()
-        except RefusedError as error:
+            self._repair(findings, repair, dry_run=dry_run)
+        except (RefusedError, CorruptFileError) as error:
             self._refuse(findings, error.message)
+
+    def _repair(self, findings: Sequence[Finding], repair: FileRepair, *, dry_run: bool) -> None:
+        names = {f.path: f.name for f in findings if f.path}
+        snapshot = self._snapshot(dry_run=dry_run)
+        files = self._table.data_files(snapshot, _rows_of(snapshot, names))
+        if not dry_run:
+            self._table.require("rewrite", snapshot)
+            change = self._table.repairing_change(snapshot, repair, files)
+            receipt = self._table.commit(change, token=f"lakehand-repair-{uuid.uuid4()}")
+            self._version = receipt.version
+        if repair == "drop_files":
+            self.dropped += [
+                DroppedFile(path=f.path, name=names[f.path], rows=_rows(f)) for f in files
+            ]
+        self.repairs.append(_in_words(repair, files))
 
     def _snapshot(self, *, dry_run: bool) -> Snapshot:
         """Return the version that was looked at; to be changed it must still be the newest."""
-        log = self._structure.log
-        snapshot = self._table.snapshot(version=log.readable_version if dry_run else None)
-        if snapshot.version != log.readable_version:
+        snapshot = self._table.snapshot(version=self._version if dry_run else None)
+        if snapshot.version != self._version:
             raise CommitConflictError(
                 f"version {snapshot.version} of {snapshot.table} was committed meanwhile",
                 table=snapshot.table,
@@ -174,52 +219,17 @@ class _FileRepair:
             )
         return snapshot
 
-    def _drop(self, lost: Sequence[Finding], *, dry_run: bool) -> None:
-        names = {f.path: f.name for f in lost if f.path}
-        snapshot = self._snapshot(dry_run=dry_run)
-        files = self._table.data_files(snapshot, _rows_of(snapshot, names))
-        dropped = [DroppedFile(path=f.path, name=names[f.path], rows=_rows(f)) for f in files]
-        if not dry_run:
-            self._commit(snapshot, kind="delete", removes=files, parameters={"lost": len(files)})
-        self.dropped += dropped
-        rows = sum(file.rows or 0 for file in dropped)
-        self.repairs.append(
-            Repair(
-                name="drop_files",
-                message=f"take {format_count(len(dropped), 'lost file')} out of the table",
-                paths=tuple(file.path for file in dropped),
-                loses=f"{rows:,} rows, as far as the table says",
-            )
-        )
 
-    def _refresh(self, wrong: Sequence[Finding], *, dry_run: bool) -> None:
-        paths = [f.path for f in wrong if f.path]
-        snapshot = self._snapshot(dry_run=dry_run)
-        files = self._table.data_files(snapshot, _rows_of(snapshot, paths))
-        if not dry_run:
-            self._table.require("rewrite", snapshot)
-            refreshed = tuple(_refreshed(self._table.worker(snapshot).refresh(files)))
-            self._commit(snapshot, kind="statistics", refreshed=refreshed)
-        message = f"compute the statistics of {format_count(len(paths), 'file')} anew"
-        self.repairs.append(
-            Repair(name="recompute_statistics", message=message, paths=tuple(paths))
-        )
-
-    def _commit(self, snapshot: Snapshot, *, kind: ChangeKind, **parts: Any) -> None:
-        operation = "statistics" if kind == "statistics" else "REPAIR"
-        change = Change(
-            kind=kind,
-            base_version=snapshot.version,
-            table_id=snapshot.table_id,
-            operation=operation,
-            **parts,
-        )
-        self._table.commit(change, token=f"lakehand-repair-{uuid.uuid4()}")
-
-
-def _about_files(findings: Sequence[Finding]) -> Iterator[Finding]:
-    known = {*_LOST, *_UNREPAIRABLE, _STATISTICS}
-    yield from (finding for finding in findings if finding.name in known)
+def _in_words(repair: FileRepair, files: Sequence[DataFile]) -> Repair:
+    message, loses = _WORDS[repair]
+    rows = sum(_rows(file) or 0 for file in files)
+    deleted = sum(file.deleted_rows for file in files)
+    return Repair(
+        name=repair,
+        message=message.format(format_count(len(files), "file")),
+        paths=tuple(file.path for file in files),
+        loses=None if loses is None else loses.format(rows=rows, deleted=deleted),
+    )
 
 
 def _rows_of(snapshot: Snapshot, paths: Iterable[str]) -> list[int]:
@@ -231,11 +241,3 @@ def _rows_of(snapshot: Snapshot, paths: Iterable[str]) -> list[int]:
 
 def _rows(file: DataFile) -> int | None:
     return None if file.rows is None else file.rows - file.deleted_rows
-
-
-def _refreshed(found: Iterator[Refreshed | LakehandError]) -> Iterator[Refreshed]:
-    for item in found:
-        if isinstance(item, LakehandError):
-            raise item
-        if not item.is_known:
-            yield item

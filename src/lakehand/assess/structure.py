@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pat
 
 from lakehand.assess.lost_pins import find_lost_pins
 from lakehand.engine import CancelToken, open_runner
@@ -45,6 +46,8 @@ _BYTES_READ_A_FILE = 64 * 2**10
 #: Files whose entries are in memory as values at a time, while rows are decoded.
 _FILES_A_ROUND = 10_000
 _COLUMNS = ("path", "bytes", "rows", "deleted_rows", "native")
+#: Columns whose bounds are compared with footers; more would only show the same again.
+_COMPARED_COLUMNS = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,13 +93,57 @@ def check_structure(
     log = table.check_log()
     if log.readable_version is None:
         return Structure(log=log, files=0, findings=log.findings)
-    snapshot = table.snapshot(version=log.readable_version)
+    snapshot = _snapshot(table, log.readable_version)
     check = _FileCheck(table, snapshot, settings=settings, spark=spark, on_progress=on_progress)
-    findings = [*log.findings, *table.check_entries(snapshot), *check.files()]
-    findings += find_lost_pins(table, now=SystemClock().now())
+    entries = table.check_entries(snapshot)
+    findings = [*log.findings, *entries, *_still_there(table, snapshot, check.files())]
+    findings += _pins_lost_for_good(table)
     if deep:
-        findings += check.rows(skip={finding.path for finding in findings if finding.path})
+        known = {finding.path for finding in findings if finding.path}
+        findings += _still_there(table, snapshot, check.rows(skip=known))
     return Structure(log=log, files=snapshot.file_count, findings=tuple(findings))
+
+
+def _snapshot(table: FormatTable, version: int) -> Snapshot:
+    """Return a version with the bounds of a few columns, which footers are compared with."""
+    plain = table.snapshot(version=version)
+    names = [field.name for field in plain.schema if _has_sure_bounds(field.type)]
+    names = [name for name in names if name not in plain.partition_columns][:_COMPARED_COLUMNS]
+    return table.snapshot(version=version, statistics=names) if names else plain
+
+
+def _has_sure_bounds(kind: pa.DataType) -> bool:
+    return bool(pat.is_integer(kind) or pat.is_date(kind) or pat.is_timestamp(kind))
+
+
+def _still_there(
+    table: FormatTable, snapshot: Snapshot, found: Sequence[Finding]
+) -> Sequence[Finding]:
+    """Return what is wrong with files that the table still has as they were looked at.
+
+    Others may have rewritten and vacuumed a file since the table was opened.
+    """
+    if not found:
+        return ()
+    newest = table.snapshot()
+    if newest.version == snapshot.version:
+        return found
+    paths = pa.array(sorted({finding.path for finding in found if finding.path}), pa.string())
+    now, then = (_entries(version, paths) for version in (newest, snapshot))
+    return [finding for finding in found if now.get(finding.path) == then.get(finding.path)]
+
+
+def _entries(snapshot: Snapshot, paths: pa.Array) -> dict[str | None, Any]:
+    """Return what the table has of some files, their deletion vectors included."""
+    chosen = snapshot.files.filter(pc.is_in(snapshot.files["path"], paths))
+    return {file["path"]: file for file in chosen.select(_COLUMNS).to_pylist()}
+
+
+def _pins_lost_for_good(table: FormatTable) -> list[Finding]:
+    """Return what is wrong with pins after a second look: they come and go with versions."""
+    now = SystemClock().now()
+    first = [*find_lost_pins(table, now=now)]
+    return [pin for pin in find_lost_pins(table, now=now) if pin in first] if first else []
 
 
 class _FileCheck:
@@ -121,7 +168,8 @@ class _FileCheck:
 
     def files(self) -> list[Finding]:
         """Look at every file as storage has it."""
-        files = self._snapshot.files.select(_COLUMNS)
+        names = self._snapshot.files.column_names
+        files = self._snapshot.files.select([*_COLUMNS, *({"bounds"} & set(names))])
         if files.num_rows > _FILES_HERE:
             return self._files_in_tasks(files)
         found: list[Finding] = []

@@ -54,25 +54,36 @@ class SoundnessVerbs:
         self,
         *,
         accept_data_loss: bool = False,
+        accept_changed_files: bool = False,
+        restore_deleted_rows: bool = False,
         deep: bool = False,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
         **settings: Any,
     ) -> RepairReport:
-        """Set right what `verify` finds wrong, as far as nothing is lost by it, and look again.
+        """Repair what `verify` finds wrong, as far as nothing is lost by it, and look again.
 
-        Checkpoints are written anew, and the pointer to the newest; what misleads readers is set
-        aside, never deleted. `accept_data_loss` also takes files out of the table that are lost,
-        and goes back to the newest version that can be read where later ones cannot be. What is
-        not repaired is in the report with its reason. `deep` decodes the rows of every file, as in
+        Checkpoints are written again, and the pointer to the newest; what misleads readers is
+        moved out of the log, never deleted. The rest asks for a consent: `accept_data_loss` drops
+        files that are lost, and goes back to the newest version that can be read;
+        `accept_changed_files` takes files, and the log, as they are although they contradict their
+        size, statistics or checksum; `restore_deleted_rows` drops deletion vectors that cannot be
+        read, so that deleted rows are visible again. What is not repaired is in the report with
+        its reason and the consent that it asks for. `deep` decodes the rows of every file, as in
         `verify`. Stop other writers first. Further keywords are settings, for this call only.
         """
         from lakehand.assess.repair import RepairRequest, repair
+        from lakehand.model.repair import Consent
 
+        consent = Consent(
+            accept_data_loss=accept_data_loss,
+            accept_changed_files=accept_changed_files,
+            restore_deleted_rows=restore_deleted_rows,
+        )
         return repair(
             self._handle,
             settings=self._settings.with_call(settings),
-            request=RepairRequest(accept_data_loss=accept_data_loss, deep=deep),
+            request=RepairRequest(consent=consent, deep=deep),
             spark=self._spark,
             dry_run=dry_run,
             on_progress=on_progress,

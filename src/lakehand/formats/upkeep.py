@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakehand.model.repair import LogRepair
+    from lakehand.model.repair import Consent, FileRepair, LogRepair
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.upkeep import KeepWishes, LogCleanup
     from lakehand.model.verification import Finding, LogCheck
@@ -20,6 +20,9 @@ __all__ = ["FormatUpkeep"]
 
 class FormatUpkeep(Protocol):
     """The part of a table that looks after its history."""
+
+    #: What `repairing_change` can do.
+    file_repairs: frozenset[FileRepair]
 
     def clean_logs(
         self, wishes: KeepWishes, *, even_if_disabled: bool = False, dry_run: bool = False
@@ -39,7 +42,13 @@ class FormatUpkeep(Protocol):
         """Say what is wrong with the table of files itself, without looking at the files."""
         ...
 
-    def repair_log(self, *, accept_data_loss: bool = False, dry_run: bool = False) -> LogRepair:
+    def repairing_change(
+        self, snapshot: Snapshot, repair: FileRepair, files: Sequence[DataFile]
+    ) -> Change:
+        """Return the change that does `repair` to the entries of `files`, or refuse."""
+        ...
+
+    def repair_log(self, consent: Consent, *, dry_run: bool = False) -> LogRepair:
         """Set right what is wrong with the history, as far as nothing is lost by it.
 
         `accept_data_loss` goes back to the newest version that can be read, and gives up history

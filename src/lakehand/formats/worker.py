@@ -218,10 +218,14 @@ class FormatWorker(FormatRowWorker, Protocol):
         """Count the rows of written files in `digester`, as storage gives them back."""
         ...
 
-    def refresh(self, files: Sequence[DataFile]) -> Iterator[Refreshed | LakehandError]:
+    def refresh(
+        self, files: Sequence[DataFile], *, accept_changes: bool = False
+    ) -> Iterator[Refreshed | LakehandError]:
         """Compute the statistics of files anew from their visible rows, one after the other.
 
-        A file that cannot be read yields its error, and the others theirs.
+        A file that cannot be read yields its error, and the others theirs. So does one whose rows
+        contradict the statistics that it has, because it may have been replaced; unless
+        `accept_changes` is set.
         """
         ...
 

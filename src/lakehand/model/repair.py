@@ -3,13 +3,61 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from lakehand.model.reports import Outcome
     from lakehand.model.verification import Finding
 
-__all__ = ["DroppedFile", "LogRepair", "Refusal", "Repair", "RepairReport"]
+__all__ = [
+    "Consent",
+    "ConsentName",
+    "DroppedFile",
+    "FileRepair",
+    "LogRepair",
+    "Refusal",
+    "Repair",
+    "RepairOutcome",
+    "RepairReport",
+    "option_of",
+]
+
+#: What a caller may agree to, by the names of the options.
+ConsentName = Literal["accept_data_loss", "accept_changed_files", "restore_deleted_rows"]
+#: What can be done about the entry of a file.
+FileRepair = Literal[
+    "drop_files",
+    "restore_deleted_rows",
+    "accept_changed_files",
+    "correct_deletion_count",
+    "recompute_statistics",
+    "remove_duplicate_entries",
+]
+RepairOutcome = Literal["committed", "nothing_to_do", "dry_run", "refused"]
+
+
+def option_of(consent: ConsentName) -> str:
+    """Return the option of the command for a consent.
+
+    >>> option_of("accept_data_loss")
+    '--accept-data-loss'
+    """
+    return "--" + consent.replace("_", "-")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Consent:
+    """What the caller agrees to. Without it nothing is lost, and no evidence of a loss hidden."""
+
+    #: What cannot be read, or is missing, may be given up.
+    accept_data_loss: bool = False
+    #: Files that contradict their size, statistics or checksum may be taken as they are.
+    accept_changed_files: bool = False
+    #: Rows whose deletion vector is lost may become visible again.
+    restore_deleted_rows: bool = False
+
+    def allows(self, name: ConsentName | None) -> bool:
+        """Say whether something may be done that asks for this consent; None: it asks for none."""
+        return name is None or bool(getattr(self, name))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,7 +65,8 @@ class Repair:
     """One thing that sets a table right."""
 
     #: What is done: `set_aside`, `rewrite_checkpoint`, `point_to_checkpoint`, `forget_versions`,
-    #: `forget_history`, `drop_files` or `recompute_statistics`.
+    #: `forget_history`, `drop_files`, `restore_deleted_rows`, `accept_changed_files`,
+    #: `correct_deletion_count`, `recompute_statistics` or `remove_duplicate_entries`.
     name: str
     #: The same for people.
     message: str
@@ -39,6 +88,8 @@ class Refusal:
     version: int | None = None
     #: Why nothing is done about it.
     reason: str
+    #: Options, each of which lets a repair do something about it; empty if none does.
+    consent: tuple[ConsentName, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,8 +120,9 @@ class RepairReport:
 
     #: The verb.
     operation: str = "repair"
-    #: `committed`: something was repaired; `nothing_to_do`; `dry_run`.
-    outcome: Outcome
+    #: `committed`: something was repaired; `refused`: something is wrong, and nothing was
+    #: repaired; `nothing_to_do`: nothing is wrong; `dry_run`.
+    outcome: RepairOutcome
     #: URL of the table, without credentials.
     table: str
     #: The newest version now; null if there is none.

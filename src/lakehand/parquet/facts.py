@@ -18,9 +18,22 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = ["FileFacts", "dominant_codec", "read_facts", "read_facts_and_size", "read_many_facts"]
+__all__ = [
+    "FileFacts",
+    "check_row_count",
+    "check_size",
+    "dominant_codec",
+    "read_facts",
+    "read_facts_and_size",
+    "read_many_facts",
+    "read_metadata_and_size",
+]
 
 _PARALLEL_READS = 16
+_CHANGED = (
+    "the file was changed since it was committed: restore it from a backup;"
+    " `lakehand verify` lists all such files"
+)
 # Codecs that new files keep; an uncompressed file is no wish for more of them.
 _KEPT_CODECS = {"SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd"}
 _KEPT_CODECS |= {"LZ4": "lz4", "LZ4_RAW": "lz4"}
@@ -47,6 +60,14 @@ def read_facts(store: Store, key: str) -> FileFacts:
 
 def read_facts_and_size(store: Store, key: str) -> tuple[FileFacts | CorruptFileError, int]:
     """Read the footer of one file, or why it cannot be read, and the size of the file."""
+    metadata, size = read_metadata_and_size(store, key)
+    return (metadata if isinstance(metadata, CorruptFileError) else _facts(metadata)), size
+
+
+def read_metadata_and_size(
+    store: Store, key: str
+) -> tuple[pq.FileMetaData | CorruptFileError, int]:
+    """Read the footer of one file as Arrow has it, or why it cannot be read, and the size."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -59,7 +80,7 @@ def read_facts_and_size(store: Store, key: str) -> tuple[FileFacts | CorruptFile
     # Arrow wants a file: magic and footer alone are one, as far as its metadata goes.
     file = pa.BufferReader(MAGIC + tail[-footer_bytes - TRAILER_BYTES :])
     try:
-        return _facts(pq.read_metadata(file)), size
+        return pq.read_metadata(file), size
     except (pa.ArrowException, OSError) as error:
         corrupt = CorruptFileError(
             f"{key} has no footer that can be read: {error}",
@@ -74,6 +95,22 @@ def read_many_facts(files: Iterable[tuple[Store, str]]) -> list[FileFacts]:
     """Read footers in parallel, in the order of `files`."""
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
         return list(pool.map(lambda file: read_facts(*file), files))
+
+
+def check_size(path: str, *, found: int, expected: int | None) -> None:
+    """Refuse a file of another size than the table says; it says nothing by 0 or None."""
+    if expected and found != expected:
+        raise CorruptFileError(
+            f"{path} has {found} bytes, and the table says {expected}", path=path, hint=_CHANGED
+        )
+
+
+def check_row_count(path: str, *, found: int, expected: int | None) -> None:
+    """Refuse a file of another number of rows than the table says."""
+    if expected is not None and found != expected:
+        raise CorruptFileError(
+            f"{path} holds {found} rows, and the table says {expected}", path=path, hint=_CHANGED
+        )
 
 
 def dominant_codec(facts: Iterable[FileFacts]) -> str | None:

@@ -110,4 +110,5 @@ def check_outputs(
 
 
 def _as_live(file: StagedFile) -> DataFile:
-    return DataFile(path=file.path, bytes=file.bytes, rows=None)
+    # Without a size: what storage holds is compared by the proof, which says so itself.
+    return DataFile(path=file.path, bytes=0, rows=None)

@@ -11,7 +11,7 @@ from lakehand.errors import UnsafePathError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["check_key", "check_keys", "check_prefix", "join_key"]
+__all__ = ["check_key", "check_keys", "check_prefix", "is_safe_key", "join_key"]
 
 # An empty segment, '.' or '..'; a leading or trailing slash makes an empty segment.
 _BAD_SEGMENT = re.compile(r"(?:^|/)\.{0,2}(?:/|$)")
@@ -28,9 +28,7 @@ def check_key(key: str) -> str:
     >>> check_key("day=1/a%20b.parquet")
     'day=1/a%20b.parquet'
     """
-    reason = _danger(key)
-    if reason is None and "%" in key:
-        reason = _danger_when_decoded(key)
+    reason = _why_refused(key)
     if reason is not None:
         raise UnsafePathError(
             f"the path {key!r} is refused: {reason}",
@@ -38,6 +36,11 @@ def check_key(key: str) -> str:
             hint="paths are relative to the root of the table and stay below it",
         )
     return key
+
+
+def is_safe_key(key: str) -> bool:
+    """Say whether `check_key` takes `key`."""
+    return _why_refused(key) is None
 
 
 def check_keys(keys: Iterable[str]) -> list[str]:
@@ -59,6 +62,11 @@ def join_key(directory: str, name: str) -> str:
     return f"{directory}/{name}" if directory else name
 
 
+def _why_refused(key: str) -> str | None:
+    reason = _danger(key)
+    return _danger_when_decoded(key) if reason is None and "%" in key else reason
+
+
 def _danger(key: str) -> str | None:
     if "\0" in key:
         return "it holds a NUL byte"
@@ -70,11 +78,26 @@ def _danger(key: str) -> str | None:
 
 
 def _danger_when_decoded(key: str) -> str | None:
-    decoded = unquote(key)
-    while decoded != key:
-        key, decoded = decoded, unquote(decoded)
-        if "\0" in key:
-            return "it holds an encoded NUL byte"
-        if any(segment in {".", ".."} for segment in re.split(r"[/\\]", key)):
-            return "it holds an encoded '.' or '..'"
+    """Say why `key` could leave a directory once some party decodes it.
+
+    Each segment is looked at by itself: one that decodes to a path may go up in it, as
+    `p=a%2F..` does, but never above the directory that the segment is in.
+    """
+    for segment in key.split("/"):
+        before, decoded = segment, unquote(segment)
+        while decoded != before:
+            if "\0" in decoded:
+                return "it holds an encoded NUL byte"
+            if _climbs(re.split(r"[/\\]", decoded)):
+                return "it holds an encoded '.' or '..'"
+            before, decoded = decoded, unquote(decoded)
     return None
+
+
+def _climbs(parts: list[str]) -> bool:
+    depth = 0
+    for part in parts:
+        depth += {"": 0, ".": 0, "..": -1}.get(part, 1)
+        if depth < 0:
+            return True
+    return parts[0] in {".", ".."}

@@ -16,7 +16,7 @@ from lakehand.storage.keys import check_prefix
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Location", "parse_location", "parse_log_path", "path_to_url"]
+__all__ = ["Location", "key_inside", "parse_location", "parse_log_path", "path_to_url"]
 
 _URL = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>.*)", re.DOTALL
@@ -127,6 +127,17 @@ def parse_log_path(path: str, *, relative_to: Location) -> Location | None:
     if match["scheme"].lower() == "file" and match["authority"] in {"", "localhost"}:
         return _absolute(_LOCAL_DISK, match["path"])
     return _parse_url(match["scheme"].lower(), match["authority"], match["path"])
+
+
+def key_inside(path: str, root: Location) -> str | None:
+    """Return the key that a decoded path from a log has below `root`; None if it lies elsewhere."""
+    try:
+        target = parse_log_path(path, relative_to=root)
+    except (UnsafePathError, ValidationError):
+        return None
+    if target is None:
+        return path
+    return target.key_below(root) if target.is_inside(root) else None
 
 
 def _absolute(neighbour: Location, path: str) -> Location:

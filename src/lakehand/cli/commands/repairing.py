@@ -79,13 +79,24 @@ def restore(
     print_report(report, restore_screen, as_json=as_json)
 
 
-@click.command(short_help="Set right what is wrong, as far as nothing is lost by it.")
+@click.command(short_help="Fix what verify finds; never drops data unless told to.")
 @table_options
 @click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
 @click.option(
     "--accept-data-loss",
     is_flag=True,
     help="Give up what cannot be read: lost files, and versions whose commits are broken.",
+)
+@click.option(
+    "--accept-changed-files",
+    is_flag=True,
+    help="Take files as they are that contradict their size, statistics or checksum. They may have"
+    " been replaced: their earlier rows are then lost.",
+)
+@click.option(
+    "--restore-deleted-rows",
+    is_flag=True,
+    help="Keep files whose deletion vector is lost: their deleted rows are visible again.",
 )
 @click.option("--deep", is_flag=True, help="Decode the rows of every file to find what is wrong.")
 @engine_options
@@ -95,11 +106,12 @@ def repair(
     as_json: bool,  # noqa: FBT001
     **options: Any,
 ) -> int:
-    """Set right what is wrong with TABLE, as far as nothing is lost by it, and look again.
+    """Fix what is wrong with TABLE, as far as nothing is lost by it, and look again.
 
-    Checkpoints and the pointer to the newest one are written anew; what misleads readers is set
-    aside, never deleted. Stop other writers first. Exit code 5 if something is still wrong, or
-    would be.
+    Checkpoints and the pointer to the newest one are written again; what misleads readers is moved
+    out of the log, never deleted. Whatever could lose rows, or hide that rows were lost, is left
+    alone and listed with the option that allows it. Stop other writers first. Exit code 5 if
+    something is still wrong, or would be.
     """
     from lakehand.cli.screens.repairing import repair_screen
 

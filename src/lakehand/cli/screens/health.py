@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from lakehand.model.quantities import format_bytes, format_duration
+from lakehand.model.quantities import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -37,6 +37,7 @@ def _age(value: float) -> str:
 
 #: How each number is called and written.
 _NUMBERS: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "damaged_files": ("files missing or damaged", _count),
     "small_file_ratio": ("files that compaction would save", _ratio),
     "deleted_row_ratio": ("deleted rows", _ratio),
     "commits_since_checkpoint": ("commits since the checkpoint", _count),
@@ -60,7 +61,8 @@ def _facts(report: HealthReport) -> str:
     latency = f"answered in {report.latency_ms:,.0f} ms"
     if report.version is None or report.file_count is None:
         return latency
-    return f"version {report.version:,}, files {report.file_count:,}, {latency}"
+    checked = f"{report.files_checked or 0:,} of {format_count(report.file_count, 'file')} checked"
+    return f"version {report.version:,}, {checked}, {latency}"
 
 
 def _checks(checks: Iterable[Check]) -> RenderableType:

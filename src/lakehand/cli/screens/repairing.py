@@ -69,7 +69,7 @@ def repair_screen(report: RepairReport) -> Iterator[RenderableType]:
         yield Text(f"  what was set aside is in {report.aside}")
     for refusal in report.refused:
         what = refusal.path or "the table"
-        yield Text.assemble(("  left alone: ", "bold yellow"), f"{refusal.name} of {what}")
+        yield Text.assemble(("  not repaired: ", "bold yellow"), f"{refusal.name} of {what}")
         yield Text(f"    {refusal.reason}")
     if report.remaining and not report.dry_run:
         yield Text("still wrong:", style="bold red")
@@ -81,6 +81,8 @@ def _repair_words(report: RepairReport) -> str:
     if report.dry_run:
         return f"{found}; nothing was changed"
     if report.outcome == "nothing_to_do":
-        return f"{found}; nothing was repaired" if report.findings else "the table is sound"
+        return "the table is sound"
+    if report.outcome == "refused":
+        return f"{found}; nothing was repaired"
     left = format_count(len(report.remaining), "finding")
     return f"{found}; {left} left" if report.remaining else f"{found}; the table is sound again"

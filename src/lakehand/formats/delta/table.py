@@ -37,6 +37,7 @@ from lakehand.formats.delta.protocol.clustering import (
 )
 from lakehand.formats.delta.protocol.features import require_read, require_write
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY
+from lakehand.formats.delta.protocol.paths import OTHER_PATHS
 from lakehand.formats.delta.protocol.schema import physical_name
 from lakehand.formats.delta.retention import entries
 from lakehand.formats.delta.retention.forgotten import forgotten_files, note_vacuumed
@@ -216,9 +217,13 @@ class DeltaTable(DeltaUpkeep):
         keys = file_keys(chosen)
         adds = self._adds(snapshot, keys)
         facts = chosen.drop_columns(["native"]).to_pylist()
+        spellings = pc.struct_field(chosen["native"], OTHER_PATHS).to_pylist()
         return tuple(
-            DataFile(**file, native={"add": adds[key]})
-            for file, key in zip(facts, keys, strict=True)
+            DataFile(
+                **file,
+                native={"add": adds[key]} | ({OTHER_PATHS: others} if others else {}),
+            )
+            for file, key, others in zip(facts, keys, spellings, strict=True)
         )
 
     def _adds(self, snapshot: Snapshot, keys: Sequence[FileKey]) -> dict[FileKey, dict[str, Any]]:

@@ -31,7 +31,7 @@ from lakehand.formats.delta.files.writer import write_files
 from lakehand.formats.delta.protocol.arrow_types import to_arrow
 from lakehand.formats.delta.protocol.clustering import order_mark
 from lakehand.formats.delta.protocol.type_changes import check_type_changes
-from lakehand.formats.delta.upkeep.file_check import check_files
+from lakehand.formats.delta.upkeep.file_check import check_files, check_sums
 from lakehand.formats.delta.upkeep.row_check import RowChecker
 from lakehand.formats.rows import NewRowsAsMoved
 from lakehand.parquet.facts import dominant_codec
@@ -271,13 +271,15 @@ class DeltaWorker(NewRowsAsMoved):
         """Open files for rows that are new, for readers of changes."""
         return ChangeFiles(self.context, spec, stem=stem, kind=kind)
 
-    def refresh(self, files: Sequence[DataFile]) -> Iterator[Refreshed | LakehandError]:
+    def refresh(
+        self, files: Sequence[DataFile], *, accept_changes: bool = False
+    ) -> Iterator[Refreshed | LakehandError]:
         """Compute the statistics of files anew from their visible rows, one after the other."""
 
         def read(file: DataFile, columns: list[str]) -> pa.RecordBatchReader:
             return self.read([file], columns=columns)
 
-        with Refresher(self.context, read) as refresher:
+        with Refresher(self.context, read, accept_changes) as refresher:
             for file in files:
                 try:
                     yield refresher.refresh(file)
@@ -286,13 +288,14 @@ class DeltaWorker(NewRowsAsMoved):
 
     def check_files(self, files: pa.Table) -> list[Finding]:
         """Look at files as storage has them, without reading their rows."""
-        return check_files(self.store, files)
+        return check_files(self.context, files)
 
     def check_rows(self, files: Sequence[DataFile]) -> Iterator[Finding]:
         """Decode all rows of files, and hold them against what the table says of them."""
         with RowChecker(self.context, lambda file: self.read([file])) as checker:
             for file in files:
                 yield from checker.check(file)
+                yield from check_sums(self.context, file.path, whole=True)
 
     def staged_difference(
         self, inputs: Sequence[DataFile], outputs: Sequence[StagedFile]
@@ -389,4 +392,7 @@ def _live(files: Sequence[DataFile]) -> list[SourceFile]:
 
 
 def _staged(files: Sequence[StagedFile]) -> list[SourceFile]:
-    return [SourceFile(path=file.path, size_bytes=file.bytes, add=file.native) for file in files]
+    return [
+        SourceFile(path=file.path, size_bytes=file.bytes, add=file.native, is_committed=False)
+        for file in files
+    ]

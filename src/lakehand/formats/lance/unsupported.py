@@ -49,7 +49,12 @@ class Unsupported:
     def open_changes(self, spec: WriteSpec, *, stem: str, kind: RowChange) -> NewFiles:  # noqa: ARG002
         self._refuse("write_changes")
 
-    def refresh(self, files: Sequence[DataFile]) -> Iterator[Refreshed | LakehandError]:  # noqa: ARG002
+    def refresh(
+        self,
+        files: Sequence[DataFile],  # noqa: ARG002
+        *,
+        accept_changes: bool = False,  # noqa: ARG002
+    ) -> Iterator[Refreshed | LakehandError]:
         self._refuse("statistics")
 
     def rehearse(

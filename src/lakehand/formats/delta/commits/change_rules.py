@@ -159,11 +159,19 @@ def _counts_its_rows(change: Change, head: Head) -> None:
 
 
 def _refreshes_statistics_alone(change: Change, head: Head) -> None:
-    """Refuse an entry that differs from the live one by more, or counts other rows than it."""
+    """Refuse an entry that differs from the live one by more, or counts other rows than it.
+
+    A repair may also correct what the log says of the file's size and of its deleted rows.
+    """
+    allowed = {"stats"} if change.operation != "REPAIR" else {"stats", "size", "deletionVector"}
     for item in change.refreshed:
-        if set(item.native) != {"stats"}:
+        before = item.file.native["add"].get("deletionVector")
+        is_same = dv_id(item.native.get("deletionVector", before)) == dv_id(before)
+        if not item.native or not set(item.native) <= allowed or not is_same:
             message = f"the change would alter more of {item.file.path!r} than its statistics"
             raise ValidationError(message, field="change", value=sorted(item.native))
+        if "stats" not in item.native:
+            continue
         count = _row_count(item)
         if count is None or count != (item.file.rows if item.file.rows is not None else count):
             raise ValidationError(

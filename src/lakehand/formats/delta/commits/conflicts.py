@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CommitConflictError, CommitUnknownError, ReplanError
 from lakehand.formats.delta.protocol.clustering import CLUSTERING_DOMAIN
-from lakehand.formats.delta.protocol.paths import decode_path
+from lakehand.formats.delta.protocol.paths import decode_path, path_in_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from lakehand.formats.delta.commits.head import Head
     from lakehand.formats.delta.protocol.actions import Commit, Metadata
@@ -99,7 +99,7 @@ def _stop_clustering_if_columns_changed(change: Change, head: Head, winner: Comm
 
 def _stop_if_files_are_there(change: Change, head: Head, winner: Commit) -> Change:
     """Refuse to add a file twice: the winner may be this very change under another token."""
-    known = {decode_path(add["path"]) for add in winner.adds}
+    known = _paths(winner.adds, head)
     replaced = {file.path for file in change.all_removes}
     for path in {file.path for file in change.all_adds} - replaced:
         if path in known:
@@ -116,11 +116,11 @@ def _stop_if_files_are_there(change: Change, head: Head, winner: Commit) -> Chan
 def _drop_touched_groups(change: Change, head: Head, winner: Commit) -> Change:
     if not change.replacements:
         return change
-    touched = _touched_paths(winner)
+    touched = _touched_paths(winner, head)
     left = tuple(
         replacement
         for replacement in change.replacements
-        if touched.isdisjoint(file.path for file in replacement.removes)
+        if touched.isdisjoint(path_in_table(f.path, head.table) for f in replacement.removes)
     )
     if left:
         return replace(change, replacements=left, proof=_proof_of(change, left))
@@ -136,8 +136,12 @@ def _drop_touched_statistics(change: Change, head: Head, winner: Commit) -> Chan
     """Leave out files that the winner names: an add without a remove would bring them back."""
     if not change.refreshed:
         return change
-    touched = _touched_paths(winner)
-    left = tuple(item for item in change.refreshed if item.file.path not in touched)
+    touched = _touched_paths(winner, head)
+    left = tuple(
+        item
+        for item in change.refreshed
+        if path_in_table(item.file.path, head.table) not in touched
+    )
     if left:
         return replace(change, refreshed=left)
     raise CommitConflictError(
@@ -156,7 +160,8 @@ def _proof_of(change: Change, left: tuple[Replacement, ...]) -> Mapping[str, Any
 
 
 def _stop_if_removed_files_were_touched(change: Change, head: Head, winner: Commit) -> Change:
-    touched = _touched_paths(winner).intersection(file.path for file in change.removes)
+    removed = {path_in_table(file.path, head.table) for file in change.removes}
+    touched = _touched_paths(winner, head) & removed
     if not touched:
         return change
     raise CommitConflictError(
@@ -199,9 +204,14 @@ def _file_actions(commit: Commit) -> tuple[Mapping[str, Any], ...]:
     return (*commit.adds, *commit.removes)
 
 
-def _touched_paths(commit: Commit) -> set[str]:
+def _touched_paths(commit: Commit, head: Head) -> set[str]:
     """Return the files that a commit names, whatever their deletion vectors."""
-    return {decode_path(action["path"]) for action in _file_actions(commit)}
+    return _paths(_file_actions(commit), head)
+
+
+def _paths(actions: Iterable[Mapping[str, Any]], head: Head) -> set[str]:
+    """Return files by their names in the table, however the commit spells them."""
+    return {path_in_table(decode_path(action["path"]), head.table) for action in actions}
 
 
 def _replan(change: Change, head: Head, winner: Commit, what: str) -> ReplanError:

@@ -12,10 +12,10 @@ from lakehand.formats.delta.commits.row_tracking import (
     high_water_mark_action,
 )
 from lakehand.formats.delta.protocol.clustering import shared_cube
-from lakehand.formats.delta.protocol.paths import encode_path
+from lakehand.formats.delta.protocol.paths import OTHER_PATHS, encode_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from lakehand.formats.delta.commits.head import Head
     from lakehand.model.work import Change, DataFile, Refreshed, StagedFile
@@ -41,7 +41,7 @@ def draft_commit(change: Change, head: Head, *, token: str, now_ms: int) -> byte
     timestamp_ms = head.next_timestamp(now_ms)
     adds, mark = _adds(change, head, now_ms)
     adds += [_refreshed(refreshed) for refreshed in change.refreshed]
-    removes = [_remove(file, change, now_ms) for file in change.all_removes]
+    removes = [remove for file in change.all_removes for remove in _removes(file, change, now_ms)]
     info = commit_info(
         change, head, adds=adds, removes=removes, token=token, timestamp_ms=timestamp_ms
     )
@@ -128,6 +128,17 @@ def _refreshed(refreshed: Refreshed) -> dict[str, Any]:
     Nothing else may differ, row ids among it: the file is the same, and so are its rows.
     """
     return {**refreshed.file.native["add"], "dataChange": False, **refreshed.native}
+
+
+def _removes(file: DataFile, change: Change, now_ms: int) -> Iterator[dict[str, Any]]:
+    """Yield the action that removes a file, once for each spelling that the log has of its path.
+
+    An entry that is left would bring the rows of the file back.
+    """
+    remove = _remove(file, change, now_ms)
+    yield remove
+    for path in file.native.get(OTHER_PATHS, ()):
+        yield {**remove, "path": path}
 
 
 def _remove(file: DataFile, change: Change, now_ms: int) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from lakehand.parquet.copyable import (
     refusal,
 )
 from lakehand.parquet.division import divide
+from lakehand.parquet.facts import check_row_count, check_size
 from lakehand.parquet.footer import fetch_footer, parse_footer, row_group_bytes
 from lakehand.parquet.leaves import leaves
 
@@ -141,10 +142,13 @@ def _sources(context: WriteContext, inputs: Sequence[DataFile]) -> list[Source]:
     # Threads wait for bytes; taking them apart is work for one.
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
         fetched = pool.map(lambda place: fetch_footer(*place, table=context.store.url), places)
-        return [
-            Source.stored(store, key, parse_footer(data, path=key, file_bytes=size))
-            for (store, key), (data, size) in zip(places, fetched, strict=True)
-        ]
+        sources = []
+        for file, (store, key), (data, size) in zip(inputs, places, fetched, strict=True):
+            check_size(file.path, found=size, expected=file.bytes)
+            footer = parse_footer(data, path=key, file_bytes=size)
+            check_row_count(file.path, found=footer.rows, expected=file.rows)
+            sources.append(Source.stored(store, key, footer))
+        return sources
 
 
 _Part = list[tuple["DataFile", Source]]

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = ["DvDescriptor", "read_deletion_vector", "write_deletion_vectors"]
+__all__ = [
+    "DvDescriptor",
+    "read_any_cardinality",
+    "read_deletion_vector",
+    "write_deletion_vectors",
+]
 
 RELATIVE, ABSOLUTE, INLINE = "u", "p", "i"
 
@@ -34,6 +39,10 @@ _NATIVE_COUNT = struct.Struct("<I")
 _FRAMING_BYTES = _LENGTH.size + _CHECKSUM.size
 _UUID_CHARACTERS = 20
 _NEAR_START_BYTES = 64 * 1024
+_LOST_HINT = (
+    "restore the file from a backup, or the table to a version before it was written; `lakehand"
+    " repair` says what else can be done"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,13 +110,22 @@ def read_deletion_vector(
 
     `rows` is the number of physical rows in the data file, where it is known.
     """
+    bitmap = read_any_cardinality(store, descriptor, rows=rows)
+    if len(bitmap) != descriptor.cardinality:
+        reason = f"it holds {len(bitmap)} rows where the log says {descriptor.cardinality}"
+        hint = "run `lakehand repair`, which corrects the number where the vector has a checksum"
+        raise _corrupt(descriptor.path or "inline", reason, hint=hint)
+    return bitmap
+
+
+def read_any_cardinality(
+    store: Store, descriptor: DvDescriptor, *, rows: int | None = None
+) -> BitMap64:
+    """Return the same, however many rows the log says there are."""
     path = descriptor.path
     data = _inline(descriptor) if path is None else _from_file(store, path, descriptor)
     where = path or "inline"
     bitmap = _parse(data, where=where)
-    if len(bitmap) != descriptor.cardinality:
-        reason = f"it holds {len(bitmap)} rows where the log says {descriptor.cardinality}"
-        raise _corrupt(where, reason)
     if rows is not None and bitmap and bitmap.max() >= rows:
         raise _corrupt(where, f"it deletes row {bitmap.max()} of a file with {rows} rows")
     return bitmap
@@ -212,9 +230,6 @@ def _parse_native(data: bytes) -> BitMap64:
     return rows
 
 
-def _corrupt(where: str, reason: str) -> CorruptFileError:
-    return CorruptFileError(
-        f"the deletion vector {where} cannot be used: {reason}",
-        hint="restore the file, or restore the table to a version before it was written",
-        path=where,
-    )
+def _corrupt(where: str, reason: str, *, hint: str = _LOST_HINT) -> CorruptFileError:
+    message = f"the deletion vector {where} cannot be used: {reason}"
+    return CorruptFileError(message, hint=hint, path=where)

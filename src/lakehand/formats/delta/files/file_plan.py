@@ -16,6 +16,7 @@ from lakehand.formats.delta.files.row_identity import RowIdentity, places
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
 from lakehand.formats.delta.protocol.schema import physical_name
 from lakehand.parquet.columns import file_columns
+from lakehand.parquet.facts import check_size
 from lakehand.parquet.reading import open_file
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class FilePlan:
 def plan_file(request: ReadRequest, source: SourceFile) -> FilePlan:
     """Read the footer and the deletion vector of a file, and see how its columns fit."""
     file = open_file(request.store, source.path, bytes_hint=source.size_bytes)
+    check_size(source.path, found=file.size_bytes, expected=source.stated_bytes)
     stored = file_columns(file.schema)
     columns = request.needed
     partition = _partition(request, columns, source)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from lakehand.parquet.facts import read_many_facts
+from lakehand.errors import CorruptFileError
+from lakehand.parquet.facts import check_row_count, check_size, read_facts_and_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,7 +15,9 @@ if TYPE_CHECKING:
     from lakehand.parquet.facts import FileFacts
     from lakehand.storage import Store
 
-__all__ = ["KnownFacts"]
+__all__ = ["KnownFacts", "read_committed_facts"]
+
+_PARALLEL_READS = 16
 
 
 class KnownFacts:
@@ -31,9 +35,23 @@ class KnownFacts:
         return KnownFacts, ()
 
     def of(self, store: Store, files: Sequence[DataFile]) -> list[FileFacts]:
-        """Return what the footers of `files` say, in their order."""
+        """Return what the footers of `files` say, in their order.
+
+        CorruptFileError if one is not the file that the table says.
+        """
         paths = tuple(file.path for file in files)
         if paths != self._paths:
-            self._facts = read_many_facts(store.resolve(path) for path in paths)
+            with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+                self._facts = list(pool.map(lambda file: read_committed_facts(store, file), files))
             self._paths = paths
         return self._facts
+
+
+def read_committed_facts(store: Store, file: DataFile) -> FileFacts:
+    """Read the footer of `file`; CorruptFileError if its size or row count is another one."""
+    facts, size = read_facts_and_size(*store.resolve(file.path))
+    check_size(file.path, found=size, expected=file.bytes)
+    if isinstance(facts, CorruptFileError):
+        raise facts
+    check_row_count(file.path, found=facts.rows, expected=file.rows)
+    return facts

@@ -6,6 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from lakehand.formats.delta.protocol.schema import MappingMode, physical_name
+from lakehand.storage.keys import is_safe_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ def partition_directory(
 
     `values` are the raw partition values by physical name. Readers take nothing from the
     directory: with mapped columns, names would lie there, so files go to the root. So do those of
-    values that are too long for a name.
+    values that are too long for a name, or that no path may hold.
     """
     if configuration.get("delta.randomizeFilePrefixes", "false").lower() == "true":
         length = int(configuration.get("delta.randomPrefixLength", "2"))
@@ -46,7 +47,8 @@ def partition_directory(
     ]
     directory = "/".join(parts)
     is_short = all(len(part.encode()) <= _MOST_NAME_BYTES for part in parts)
-    return directory if is_short and len(directory.encode()) <= _MOST_BYTES else ""
+    is_short = is_short and len(directory.encode()) <= _MOST_BYTES
+    return directory if is_short and is_safe_key(directory) else ""
 
 
 def _escape(text: str) -> str:

@@ -41,10 +41,17 @@ class SourceFile:
     path: str
     size_bytes: int
     add: Mapping[str, Any]
+    #: Whether the table has the file; one that it is to get is judged by its proof.
+    is_committed: bool = True
     #: Among the files that are read, where somebody asks for places.
     number: int = 0
     #: Positions of rows to be left out; None: those that the table says are deleted.
     hidden: npt.NDArray[np.int64] | None = None
+
+    @property
+    def stated_bytes(self) -> int | None:
+        """Size that the table states; None if it states none."""
+        return self.size_bytes if self.is_committed else None
 
     @property
     def hides_rows(self) -> bool:

@@ -12,15 +12,17 @@ import pyarrow as pa
 
 from lakehand.errors import CorruptFileError
 from lakehand.formats.delta.files.file_schema import file_schema
+from lakehand.formats.delta.files.known_facts import read_committed_facts
 from lakehand.formats.delta.files.statistics import StatisticsCollector
+from lakehand.formats.delta.upkeep.stated_statistics import contradictions
 from lakehand.model.work import Refreshed
 from lakehand.parquet.calendar import calendar_class
-from lakehand.parquet.facts import read_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from lakehand.formats.delta.files.context import WriteContext
+    from lakehand.formats.delta.files.statistics import LeafFacts
     from lakehand.model.work import DataFile
     from lakehand.parquet.facts import FileFacts
 
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Refresher"]
 
+#: Contradictions named in a message; the others are as wrong.
+_NAMED = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Refresher:
@@ -36,6 +41,8 @@ class Refresher:
 
     context: WriteContext
     read: ReadColumns
+    #: Whether rows that contradict the statistics of their file are taken for right.
+    accept_changes: bool = False
     _collectors: dict[bool, StatisticsCollector] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
 
@@ -51,15 +58,32 @@ class Refresher:
         Bounds and null counts are those of the rows that are not deleted, so they are tight; the
         number of rows is that of the file.
         """
-        facts = read_facts(*self.context.store.resolve(file.path))
-        _check_row_count(file, facts)
+        facts = read_committed_facts(self.context.store, file)
         visible_rows = facts.rows - file.deleted_rows
         collector = self._collector(is_legacy=_is_legacy(facts))
         for rows in self._rows(file, count=visible_rows):
             collector.add(rows)
-        text = collector.finish(stored_rows=facts.rows)
+        _, found = collector.facts()
+        if not self.accept_changes:
+            self._require_agreement(file, found)
+        text = collector.text(found, rows=facts.rows)
         is_known = _says_the_same(file.native["add"].get("stats"), text)
         return Refreshed(file=file, native={"stats": text}, rows=visible_rows, is_known=is_known)
+
+    def _require_agreement(
+        self, file: DataFile, found: Mapping[tuple[str, ...], LeafFacts]
+    ) -> None:
+        """Refuse a file whose rows contradict its statistics: it may be another file by now."""
+        leaves = self.context.statistics_rules().leaves
+        text, deleted = file.native["add"].get("stats"), bool(file.deleted_rows)
+        wrong = contradictions(text, leaves, found, hides_rows=deleted)
+        if wrong:
+            raise CorruptFileError(
+                f"the rows of {file.path} contradict its statistics: {'; '.join(wrong[:_NAMED])}",
+                path=file.path,
+                hint="the file may have been replaced: compare it with a backup; `lakehand repair"
+                " --deep --accept-changed-files` takes it as it is",
+            )
 
     def _collector(self, *, is_legacy: bool) -> StatisticsCollector:
         """Return a collector that has seen nothing; to open one costs more than a small file."""
@@ -82,15 +106,6 @@ class Refresher:
             return
         for batch in self.read(file, [column.name for column in columns]):
             yield schema.to_file(pa.Table.from_batches([batch]))
-
-
-def _check_row_count(file: DataFile, facts: FileFacts) -> None:
-    if file.rows is not None and file.rows != facts.rows:
-        raise CorruptFileError(
-            f"{file.path} holds {facts.rows} rows, and the table says {file.rows}",
-            path=file.path,
-            hint="the file was changed since it was committed; verify the table",
-        )
 
 
 def _is_legacy(facts: FileFacts) -> bool:

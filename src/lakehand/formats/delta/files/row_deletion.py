@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyroaring import BitMap64
 
-from lakehand.errors import CorruptFileError, ValidationError
+from lakehand.errors import ValidationError
 from lakehand.formats.delta.files.deletion_vectors import (
     DvDescriptor,
     read_deletion_vector,
@@ -105,9 +105,6 @@ def _objects(context: WriteContext, vectors: Sequence[DvDescriptor]) -> tuple[St
 def _rows(context: WriteContext, file: DataFile) -> int:
     """Return the physical rows of a file, by its footer."""
     [facts] = context.footers.of(context.store, [file])
-    if file.rows is not None and file.rows != facts.rows:
-        message = f"{file.path} holds {facts.rows} rows, and the table says {file.rows}"
-        raise CorruptFileError(message, path=file.path)
     return facts.rows
 
 

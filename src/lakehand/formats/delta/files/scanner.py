@@ -24,6 +24,7 @@ from lakehand.formats.delta.protocol.schema import MappingMode, physical_name
 from lakehand.formats.worker import NotDecodable
 from lakehand.parquet.checksums import pages_are_intact
 from lakehand.parquet.database import lease
+from lakehand.parquet.facts import check_size
 from lakehand.parquet.few_texts import NumberedTexts
 from lakehand.parquet.schema_groups import by_schema
 from lakehand.parquet.unsliced import unsliced
@@ -161,6 +162,7 @@ class Scanner:
             if portion.paths is None:
                 yield _Query(files=here)
                 continue
+            _check_sizes(here, portion.paths)
             for positions in by_schema(portion.paths):
                 group = [here[position] for position in positions]
                 paths = [portion.paths[position] for position in positions]
@@ -215,6 +217,13 @@ class _Query:
     paths: Sequence[Path] = ()
     #: None: Arrow has to read them.
     rows: SqlRows | None = None
+
+
+def _check_sizes(files: Sequence[SourceFile], paths: Sequence[Path]) -> None:
+    """Refuse files of other sizes than the table says: DuckDB would not notice."""
+    for file, path in zip(files, paths, strict=True):
+        if path.exists():  # Whoever reads it will say that it is missing.
+            check_size(file.path, found=path.stat().st_size, expected=file.stated_bytes)
 
 
 @contextmanager

@@ -119,8 +119,11 @@ class StatisticsCollector:
         `stored_rows` is how many rows the file has, where deleted ones did not go by.
         """
         rows, facts = self.facts()
-        counted = rows if stored_rows is None else stored_rows
-        return statistics_text(self._rules, facts, rows=counted, is_legacy=self._is_legacy)
+        return self.text(facts, rows=rows if stored_rows is None else stored_rows)
+
+    def text(self, facts: Mapping[tuple[str, ...], LeafFacts], *, rows: int) -> str:
+        """Return `facts` as the text of `add.stats` for a file of so many rows."""
+        return statistics_text(self._rules, facts, rows=rows, is_legacy=self._is_legacy)
 
     def facts(self) -> tuple[int, dict[tuple[str, ...], LeafFacts]]:
         """Return the number of rows, and what is known of each leaf, and begin the next file."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,15 +11,16 @@ from lakehand.errors import CorruptLogError
 from lakehand.formats.delta.log.bounds import request_bounds
 from lakehand.formats.delta.log.file_members import ROW_COUNT
 from lakehand.formats.delta.log.files import quoted
+from lakehand.formats.delta.log.listed_once import decoded_paths, listed_once, vector_id
 from lakehand.formats.delta.log.replay import live_relation
-from lakehand.formats.delta.protocol.actions import dv_id
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
+from lakehand.formats.delta.protocol.paths import OTHER_PATHS
 from lakehand.formats.delta.protocol.schema import mapping_mode, physical_name
 from lakehand.model.file_columns import FILE_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from lakehand.formats.delta.log.bounds import BoundsRequest
     from lakehand.formats.delta.log.source import LogSource
@@ -51,6 +52,7 @@ NATIVE_TYPE = pa.struct(
         ("base_row_id", pa.int64()),
         ("default_row_commit_version", pa.int64()),
         ("clustering_provider", pa.string()),
+        (OTHER_PATHS, pa.list_(pa.string())),
     ]
 )
 _FACTS = tuple(name for name in FILE_COLUMNS if name != "path")
@@ -80,10 +82,10 @@ def read_file_table(
     columns = _partition_fields(schema, metadata)
     mode = mapping_mode(metadata.configuration)
     bounds = request_bounds(statistics, schema, mode)
-    raw = source.stream(_query(source, columns, mode, bounds)).read_all()
+    raw = listed_once(source.stream(_query(source, columns, mode, bounds)).read_all(), source.table)
     facts = {name: raw.column(name).cast(FILE_COLUMNS[name]) for name in _FACTS}
     table = {
-        "path": _paths(raw),
+        "path": decoded_paths(raw),
         **facts,
         "partition": _partition(raw, columns, time_zone),
         "native": _native(raw),
@@ -99,22 +101,7 @@ def file_keys(files: pa.Table) -> list[FileKey]:
     vectors = pc.struct_field(files["native"], "deletion_vector")
     if vectors.null_count == len(vectors):
         return [(path, None) for path in paths]
-    return list(zip(paths, map(_vector_id, vectors.to_pylist()), strict=True))
-
-
-def _vector_id(vector: Mapping[str, Any] | None) -> str | None:
-    if vector is None:
-        return None
-    known = {"storageType": vector["storage_type"], "pathOrInlineDv": vector["path_or_inline"]}
-    return dv_id({**known, "offset": vector["offset"]})
-
-
-def _paths(raw: pa.Table) -> pa.ChunkedArray:
-    """Return decoded paths; where no path is encoded they share their memory with the raw ones."""
-    decoded = raw.column("decoded_path")
-    if decoded.null_count == raw.num_rows:
-        return raw.column("raw_path")
-    return pc.coalesce(decoded, raw.column("raw_path"))
+    return list(zip(paths, map(vector_id, vectors.to_pylist()), strict=True))
 
 
 def _partition_fields(schema: StructType, metadata: Metadata) -> list[StructField]:

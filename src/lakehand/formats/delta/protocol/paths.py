@@ -7,11 +7,16 @@ lakehand compares decoded paths; the spelling of the log is kept beside them.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from lakehand.errors import CorruptLogError
+from lakehand.storage.location import Location, key_inside, parse_location
 
-__all__ = ["decode_path", "encode_path", "is_absolute"]
+__all__ = ["OTHER_PATHS", "decode_path", "encode_path", "is_absolute", "path_in_table"]
+
+#: Where a file of a snapshot keeps further spellings of its path that the log has entries for.
+OTHER_PATHS = "other_paths"
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _LOCAL_URL = "file:///"
@@ -47,6 +52,24 @@ def decode_path(raw: str) -> str:
     if decoded.startswith(_LOCAL_URL):
         return decoded[len(_LOCAL_URL) - 1 :]
     return decoded
+
+
+def path_in_table(decoded: str, table: str) -> str:
+    """Return the one name of a file, whichever way a log spells it, in the table at URL `table`.
+
+    An absolute path that leads into the table becomes relative to its root.
+
+    >>> path_in_table("s3://lake/events/p=1/a.parquet", "s3://lake/events")
+    'p=1/a.parquet'
+    """
+    if not is_absolute(decoded):
+        return decoded
+    return key_inside(decoded, _location(table)) or decoded
+
+
+@lru_cache(maxsize=64)
+def _location(table: str) -> Location:
+    return parse_location(table)
 
 
 def is_absolute(path: str) -> bool:

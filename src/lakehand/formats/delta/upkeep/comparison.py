@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.actions import Protocol
     from lakehand.storage import Store
 
-__all__ = ["checkpoint_difference"]
+__all__ = ["CheckpointDifference", "checkpoint_difference"]
 
 #: With it checkpoints forget transactions, and nobody can say which they had to keep.
 _FORGETS_TRANSACTIONS = "delta.setTransactionRetentionDuration"
@@ -54,9 +54,18 @@ _KINDS = ("files", "tombstones in force")
 _CLOCKS_DIFFER = timedelta(hours=1)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointDifference:
+    """In what a checkpoint differs from the commits."""
+
+    reason: str
+    #: Live files that it has and the commits lack.
+    extra_files: int = 0
+
+
 def checkpoint_difference(
     store: Store, checkpoint: CheckpointFiles, *, now: datetime, distrusted: Collection[str] = ()
-) -> str | None:
+) -> CheckpointDifference | None:
     """Say in what a checkpoint differs from a replay without it; None: in nothing.
 
     None as well where the commits before it are gone: then it is the only witness. The checkpoint
@@ -81,8 +90,20 @@ def checkpoint_difference(
         return None
     for kind, found, wanted in zip(_KINDS, _named(store, alone, since), expected, strict=True):
         if found != wanted:
-            return f"it holds {found[0]:,} {kind}, or others than the {wanted[0]:,} of the commits"
-    return _other_difference(_state(store, alone), state)
+            reason = (
+                f"it holds {found[0]:,} {kind}, or others than the {wanted[0]:,} of the commits"
+            )
+            extra = _live_paths(store, alone) - _live_paths(store, replayed)
+            return CheckpointDifference(reason=reason, extra_files=len(extra))
+    other = _other_difference(_state(store, alone), state)
+    return None if other is None else CheckpointDifference(reason=other)
+
+
+def _live_paths(store: Store, segment: LogSegment) -> set[str]:
+    with open_log_source(store, segment) as source:
+        relation = live_relation(source, "add", ("size",))
+        found = source.stream(f"SELECT path_key FROM {relation}").read_all()
+    return set(found["path_key"].to_pylist())
 
 
 def _named(store: Store, segment: LogSegment, since: int) -> list[tuple[int, str]]:

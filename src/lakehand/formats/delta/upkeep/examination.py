@@ -47,6 +47,8 @@ class BadCheckpoint:
     reason: str
     #: Whether it can be read, and says something else than the commits.
     differs: bool = False
+    #: Live files that it has and the commits lack.
+    extra_files: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,10 +161,14 @@ def _difference(
     store: Store, files: CheckpointFiles, distrusted: Collection[str], now: datetime
 ) -> BadCheckpoint | None:
     try:
-        reason = checkpoint_difference(store, files, now=now, distrusted=distrusted)
+        found = checkpoint_difference(store, files, now=now, distrusted=distrusted)
     except (CorruptFileError, CorruptLogError, ObjectNotFoundError) as error:
         return BadCheckpoint(files=files, reason=error.message)
-    return None if reason is None else BadCheckpoint(files=files, reason=reason, differs=True)
+    if found is None:
+        return None
+    return BadCheckpoint(
+        files=files, reason=found.reason, differs=True, extra_files=found.extra_files
+    )
 
 
 def _missing(listing: LogListing, commits: Mapping[int, CommitFacts]) -> Iterator[int]:

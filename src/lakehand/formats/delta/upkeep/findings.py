@@ -24,9 +24,14 @@ class FindingKind:
 
 
 _BACKUP = "bring the object back from a backup"
-_HARMLESS = "the table reads as before; `lakehand repair` sets it right"
+_HARMLESS = "the table reads as before; `lakehand repair` fixes it"
 _LOSS = "`lakehand repair --accept-data-loss` goes back to the newest version that can be read"
 _DROP = "`lakehand repair --accept-data-loss` takes the file out of the table"
+_ACCEPT = "`lakehand repair --accept-changed-files` takes the file as it is"
+_RESTORE = (
+    "`lakehand repair --restore-deleted-rows` keeps the file with all of its rows, deleted ones"
+    " among them"
+)
 
 FINDINGS: Mapping[str, FindingKind] = {
     kind.name: kind
@@ -83,7 +88,8 @@ FINDINGS: Mapping[str, FindingKind] = {
         FindingKind(
             name="checkpoint_differs",
             meaning="a checkpoint says something else than the commits that it stands for",
-            hint="`lakehand repair` writes it again from the commits",
+            hint="`lakehand repair` writes it again from the commits; --accept-data-loss is needed"
+            " where it has files that the commits lack",
         ),
         FindingKind(
             name="corrupt_last_checkpoint",
@@ -102,14 +108,25 @@ FINDINGS: Mapping[str, FindingKind] = {
         ),
         FindingKind(
             name="wrong_checksum_file",
-            meaning="the checksum file of a version says something else than the version",
-            hint="delta-spark refuses the table because of it; `lakehand repair` sets it aside",
+            meaning="the checksum file of a version (one of the ten newest) says something else"
+            " than the version, or is of a version that is not in the log",
+            hint="delta-spark refuses the table because of it, and the log may have lost something:"
+            " compare it with a backup; `lakehand repair` says which consent it asks for",
         ),
         FindingKind(
             name="stale_hadoop_sum",
             meaning="the hidden checksum of a file in the log, as Hadoop keeps it on local disk, is"
             " of other bytes",
-            hint="delta-spark cannot read the file because of it; `lakehand repair` sets it aside",
+            hint="delta-spark cannot read the file because of it, and a commit or a checkpoint may"
+            " have been changed: compare it with a backup; `lakehand repair` says which consent it"
+            " asks for",
+        ),
+        FindingKind(
+            name="wrong_file_checksum",
+            meaning="the hidden checksum of a data file, as Hadoop keeps it on local disk, is of"
+            " other bytes (without `--deep` only the end of the file is compared)",
+            hint=f"the file was probably changed since it was committed; {_BACKUP}, or delete the"
+            " checksum file if the data file is right",
         ),
         FindingKind(
             name="missing_file",
@@ -124,7 +141,7 @@ FINDINGS: Mapping[str, FindingKind] = {
         FindingKind(
             name="wrong_size",
             meaning="a file has another size than the table says: it was cut off, or changed",
-            hint=f"{_BACKUP}; other engines read it by the size in the log, and fail",
+            hint=f"nothing reads or rewrites such a file; {_BACKUP}; else {_ACCEPT}",
         ),
         FindingKind(
             name="unreadable_footer",
@@ -134,7 +151,7 @@ FINDINGS: Mapping[str, FindingKind] = {
         FindingKind(
             name="wrong_row_count",
             meaning="a file holds another number of rows than the table says",
-            hint=f"it was changed since it was committed; {_BACKUP}",
+            hint=f"it was changed since it was committed; {_BACKUP}; else {_ACCEPT}",
         ),
         FindingKind(
             name="duplicate_file",
@@ -142,14 +159,26 @@ FINDINGS: Mapping[str, FindingKind] = {
             hint="nobody can say which entry is right; restore a version from before",
         ),
         FindingKind(
+            name="duplicate_entry",
+            meaning="a file is listed under several spellings of its path: lakehand reads it once,"
+            " other engines more than once",
+            hint="`lakehand repair` removes the other entries",
+        ),
+        FindingKind(
             name="missing_deletion_vector",
-            meaning="storage does not have the list of deleted rows of a file",
-            hint=f"{_BACKUP}; else {_DROP}, because nobody knows which rows were deleted",
+            meaning="storage does not have the deletion vector of a file",
+            hint=f"{_BACKUP}; else {_RESTORE}, or {_DROP}",
         ),
         FindingKind(
             name="bad_deletion_vector",
-            meaning="the list of deleted rows of a file cannot be read, or is another one",
-            hint=f"{_BACKUP}; else {_DROP}, because nobody knows which rows were deleted",
+            meaning="the deletion vector of a file cannot be read, or is another one",
+            hint=f"{_BACKUP}; else {_RESTORE}, or {_DROP}",
+        ),
+        FindingKind(
+            name="wrong_deletion_count",
+            meaning="the log states another number of deleted rows than the deletion vector of a"
+            " file holds, whose bytes have the right checksum",
+            hint="`lakehand repair` states the number that the vector holds",
         ),
         FindingKind(
             name="unreadable_rows",
@@ -158,9 +187,16 @@ FINDINGS: Mapping[str, FindingKind] = {
         ),
         FindingKind(
             name="wrong_statistics",
-            meaning="rows of a file lie outside the bounds that the table has for it, or nulls are"
-            " counted wrongly, so that readers skip rows (`--deep`)",
-            hint="`lakehand repair --deep` computes them anew",
+            meaning="values of a file lie outside the bounds that the table has for it, or nulls"
+            " are counted wrongly: the file was replaced, or its writer stated wrong statistics"
+            " (without `--deep` only footers are compared, and no files with deleted rows)",
+            hint=f"compare the file with a backup; {_ACCEPT} and computes its statistics again",
+        ),
+        FindingKind(
+            name="unreadable_statistics",
+            meaning="the statistics of a file are no JSON, or have values of other types than its"
+            " columns, so that other engines fail to read the table",
+            hint="`lakehand repair` computes them again",
         ),
     )
 }

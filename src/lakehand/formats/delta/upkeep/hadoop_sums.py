@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
     from lakehand.storage import ObjectInfo, Store
 
-__all__ = ["stale_sums", "summed_key"]
+__all__ = ["differs_from_its_sum", "stale_sums", "sum_of", "summed_key"]
 
 _HEADER = struct.Struct(">4sI")
 _MAGIC = b"crc\x00"
 _PREFIX, _SUFFIX = ".", ".crc"
 #: Larger files are rare in a log, and reading them again costs more than the answer is worth.
 _MOST_BYTES = 64 * 2**20
+#: What is read of a data file without its rows.
+_END_BYTES = 64 * 2**10
 
 
 def summed_key(key: str) -> str | None:
@@ -33,6 +35,42 @@ def summed_key(key: str) -> str | None:
     if not (name.startswith(_PREFIX) and name.endswith(_SUFFIX)):
         return None
     return f"{folder}{slash}{name[len(_PREFIX) : -len(_SUFFIX)]}"
+
+
+def sum_of(key: str) -> str:
+    """Return the key that the hidden checksum of a file has.
+
+    >>> sum_of("p=1/a.parquet")
+    'p=1/.a.parquet.crc'
+    """
+    folder, slash, name = key.rpartition("/")
+    return f"{folder}{slash}{_PREFIX}{name}{_SUFFIX}"
+
+
+def differs_from_its_sum(store: Store, key: str, *, whole: bool) -> bool:
+    """Say whether a local file has other bytes than its hidden checksum says, if it has one.
+
+    Unless `whole` is asked for, only the end of the file is read: its footer differs, too.
+    """
+    local, sums = store.local_path(key), store.local_path(sum_of(key))
+    if local is None or sums is None or not sums.is_file() or not local.is_file():
+        return False
+    stated = sums.read_bytes()
+    if len(stated) < _HEADER.size or stated[: len(_MAGIC)] != _MAGIC:
+        return True
+    _, portion = _HEADER.unpack_from(stated)
+    size = local.stat().st_size
+    count = -(-size // portion) if portion else -1
+    if len(stated) != _HEADER.size + 4 * count:
+        return True
+    first = 0 if whole else max(0, count - _END_BYTES // portion - 1)
+    with local.open("rb") as file:
+        file.seek(first * portion)
+        for number in range(first, count):
+            start = _HEADER.size + 4 * number
+            if zlib.crc32(file.read(portion)).to_bytes(4, "big") != stated[start : start + 4]:
+                return True
+    return False
 
 
 def stale_sums(

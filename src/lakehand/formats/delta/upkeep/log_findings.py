@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import json
-from itertools import chain
+from datetime import timedelta
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
+from lakehand.errors import (
+    CorruptFileError,
+    CorruptLogError,
+    ObjectNotFoundError,
+    VersionNotFoundError,
+)
 from lakehand.formats.delta.log.commit_times import first_with_own_time
+from lakehand.formats.delta.log.snapshot import load_snapshot
 from lakehand.formats.delta.log.state import LogState
 from lakehand.formats.delta.protocol.actions import Metadata, Protocol
 from lakehand.formats.delta.protocol.features import FEATURES, supported_features
@@ -18,6 +28,7 @@ from lakehand.formats.delta.protocol.names import (
     parse_log_name,
     version_prefix,
 )
+from lakehand.formats.delta.protocol.paths import OTHER_PATHS
 from lakehand.formats.delta.upkeep.examination import examine_log
 from lakehand.formats.delta.upkeep.findings import finding
 from lakehand.formats.delta.upkeep.hadoop_sums import stale_sums, summed_key
@@ -32,31 +43,61 @@ if TYPE_CHECKING:
     from lakehand.model.verification import Finding
     from lakehand.storage import Store
 
-__all__ = ["check_log", "log_findings"]
+__all__ = ["NO_JSON", "check_log", "log_findings", "look_at_log"]
 
 _READER_LIST, _WRITER_LIST = 3, 7
+#: Checksum files that are compared, the newest ones: each takes as long as to open the table.
+_CHECKSUMS = 10
+#: What is found in a checksum file that cannot be read.
+NO_JSON = "no JSON object"
+#: How long a writer may take from a checkpoint to the pointer to it, and for all of its parts.
+_POINTER_DELAY, _BEING_WRITTEN = timedelta(minutes=1), timedelta(hours=1)
+#: Findings that come with the newest version, whichever that is.
+_OF_THE_NEWEST = frozenset({"incomplete_log", "unknown_feature", "wrong_feature"})
 
 
 def check_log(store: Store, *, now: datetime) -> LogCheck:
     """Say what is wrong with the log of a table, also where the table cannot be opened."""
-    log = examine_log(store, now=now)
+    log, findings = look_at_log(store, now=now)
     return LogCheck(
         version=log.version,
         readable_version=None if log.state is None else log.state.segment.version,
         commits=len(log.commits),
         checkpoints=len(log.sound) + len(log.bad),
-        findings=tuple(log_findings(store, log)),
+        findings=findings,
     )
 
 
-def log_findings(store: Store, log: LogExamination) -> Iterator[Finding]:
+def look_at_log(store: Store, *, now: datetime) -> tuple[LogExamination, tuple[Finding, ...]]:
+    """Examine the log, and say what is wrong with it after a second look.
+
+    What is wrong shows in several objects that are read one after the other, between which others
+    may write: only what is found twice is wrong.
+    """
+    log = examine_log(store, now=now)
+    findings = tuple(log_findings(store, log, now=now))
+    if not findings:
+        return log, ()
+    first = {_identity(found) for found in findings}
+    log = examine_log(store, now=now)
+    again = log_findings(store, log, now=now)
+    return log, tuple(found for found in again if _identity(found) in first)
+
+
+def _identity(found: Finding) -> tuple[object, ...]:
+    """Return what makes two findings the same, however many versions came between them."""
+    version = None if found.name in _OF_THE_NEWEST else found.version
+    return found.name, found.path, version, found.found
+
+
+def log_findings(store: Store, log: LogExamination, *, now: datetime) -> Iterator[Finding]:
     """Yield what is wrong: commits first, then what stands for them."""
     yield from chain(
         _commit_findings(log),
         _time_findings(log),
         _feature_findings(log),
-        _checkpoint_findings(log),
-        _pointer_findings(log),
+        _checkpoint_findings(log, now),
+        _pointer_findings(log, now),
         _checksum_findings(store, log),
         _sum_findings(store, log),
     )
@@ -166,7 +207,7 @@ def _is_used(name: str, metadata: Metadata) -> bool:
     return feature.is_active(metadata) and not feature.is_active(empty)
 
 
-def _checkpoint_findings(log: LogExamination) -> Iterator[Finding]:
+def _checkpoint_findings(log: LogExamination, now: datetime) -> Iterator[Finding]:
     for checkpoint in log.bad:
         version = checkpoint.files.version
         yield finding(
@@ -177,13 +218,17 @@ def _checkpoint_findings(log: LogExamination) -> Iterator[Finding]:
             found=checkpoint.reason,
         )
     for info in log.fragments:
+        if info.modified_at > now - _BEING_WRITTEN:
+            continue
         state = "empty" if not info.bytes else "without its other parts"
         message = f"{info.key} is {state}, so readers pass it by"
         yield finding("incomplete_checkpoint", message, path=info.key, found=state)
 
 
-def _pointer_findings(log: LogExamination) -> Iterator[Finding]:
+def _pointer_findings(log: LogExamination, now: datetime) -> Iterator[Finding]:
     newest = max((check.version for check in log.sound), default=None)
+    if newest is not None and _is_about_to_be_named(log, newest, now):
+        return
     is_there = any(info.key == LAST_CHECKPOINT_KEY for info in log.objects)
     pointer = log.pointer
     expected = None if newest is None else f"version {newest}"
@@ -209,8 +254,19 @@ def _pointer_findings(log: LogExamination) -> Iterator[Finding]:
         )
 
 
+def _is_about_to_be_named(log: LogExamination, newest: int, now: datetime) -> bool:
+    """Say whether a checkpoint is so young that its writer may not have pointed to it yet."""
+    if log.pointer is None and any(info.key == LAST_CHECKPOINT_KEY for info in log.objects):
+        return False
+    named = -1 if log.pointer is None else log.pointer.version
+    keys = {key for c in log.listing.checkpoints if c.version == newest for key in c.keys}
+    written = [info.modified_at for info in log.objects if info.key in keys]
+    is_behind = named < newest and (log.pointer is not None or len(log.sound) == 1)
+    return is_behind and max(written, default=now) > now - _POINTER_DELAY
+
+
 def _checksum_findings(store: Store, log: LogExamination) -> Iterator[Finding]:
-    """Hold the checksum file of the newest version, if it has one, against that version.
+    """Compare the newest checksum files with their versions.
 
     One of a version that is still to come would be taken for that version's own.
     """
@@ -219,22 +275,40 @@ def _checksum_findings(store: Store, log: LogExamination) -> Iterator[Finding]:
         if isinstance(name, ChecksumName) and name.version > (log.version or 0):
             message = f"{info.key} is of a version that is not there"
             yield finding("wrong_checksum_file", message, path=info.key, version=name.version)
-    snapshot = log.snapshot
-    if snapshot is None or snapshot.version != log.version:
-        return
-    key = f"{version_prefix(snapshot.version)}.crc"
-    if not any(info.key == key for info in log.objects):
-        return
-    for what, expected, found in _checksum_differences(_stated(store, key), snapshot):
+    keys = {info.key for info in log.objects}
+    newest = -1 if log.snapshot is None else log.snapshot.version
+    stated = (number for number in range(newest, -1, -1) if _checksum_key(number) in keys)
+    for version in islice(stated, _CHECKSUMS):
+        snapshot = _snapshot_at(store, log, version)
+        if snapshot is not None:
+            yield from _checksum_finding(_stated(store, _checksum_key(version)), snapshot)
+
+
+def _checksum_key(version: int) -> str:
+    return f"{version_prefix(version)}.crc"
+
+
+def _snapshot_at(store: Store, log: LogExamination, version: int) -> Snapshot | None:
+    if log.snapshot is not None and log.snapshot.version == version:
+        return log.snapshot
+    try:
+        return load_snapshot(store, version=version)
+    except (CorruptFileError, CorruptLogError, ObjectNotFoundError, VersionNotFoundError):
+        # What is wrong with the version itself is another finding.
+        return None
+
+
+def _checksum_finding(stated: dict[str, Any], snapshot: Snapshot) -> Iterator[Finding]:
+    for what, expected, found in islice(_checksum_differences(stated, snapshot), 1):
+        key = _checksum_key(snapshot.version)
         yield finding(
             "wrong_checksum_file",
             f"{key} says {found} for {what}, and the version has {expected}",
             path=key,
-            version=log.version,
+            version=snapshot.version,
             expected=expected,
             found=found,
         )
-        return
 
 
 def _stated(store: Store, key: str) -> dict[str, Any]:
@@ -249,9 +323,13 @@ def _checksum_differences(
     stated: dict[str, Any], snapshot: Snapshot
 ) -> Iterator[tuple[str, object, object]]:
     if not stated:
-        yield "everything", "a JSON object", "no JSON object"
+        yield "everything", "a JSON object", NO_JSON
         return
+    spellings = pc.struct_field(snapshot.files["native"], OTHER_PATHS)
+    # Other engines count a file under several paths several times.
+    is_comparable = spellings.null_count == len(spellings)
     known = {"numFiles": snapshot.file_count, "tableSizeBytes": snapshot.total_bytes}
+    known = known if is_comparable else {}
     for name, expected in known.items():
         if name in stated and stated[name] != expected:
             yield name, expected, stated[name]

@@ -19,9 +19,8 @@ from lakehand.formats.delta.log.listing import list_log
 from lakehand.formats.delta.protocol.features import require_write
 from lakehand.formats.delta.protocol.names import LAST_CHECKPOINT_KEY, commit_key
 from lakehand.formats.delta.upkeep.aside import Aside
-from lakehand.formats.delta.upkeep.examination import examine_log
 from lakehand.formats.delta.upkeep.expired import stretches
-from lakehand.formats.delta.upkeep.log_findings import log_findings
+from lakehand.formats.delta.upkeep.log_findings import look_at_log
 from lakehand.formats.delta.upkeep.repairs import LogPlan, plan_log_repair
 from lakehand.model.repair import LogRepair, Refusal
 from lakehand.observe.steps import Step, reached
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakehand.formats.delta.upkeep.examination import LogExamination
+    from lakehand.model.repair import Consent
     from lakehand.model.verification import Finding
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
@@ -37,16 +37,13 @@ if TYPE_CHECKING:
 __all__ = ["repair_log"]
 
 
-def repair_log(
-    store: Store, *, clock: Clock, accept_data_loss: bool = False, dry_run: bool = False
-) -> LogRepair:
+def repair_log(store: Store, consent: Consent, *, clock: Clock, dry_run: bool = False) -> LogRepair:
     """Set right what can be set right in the log; `dry_run` only says what that would be."""
-    log = examine_log(store, now=clock.now())
-    findings = tuple(log_findings(store, log))
+    log, findings = look_at_log(store, now=clock.now())
     refusal = _feature_refusal(store, log)
     if refusal is not None:
         return LogRepair(repairs=(), refused=tuple(_all_refused(findings, refusal)))
-    plan = plan_log_repair(log, findings, accept_data_loss=accept_data_loss, now=clock.now())
+    plan = plan_log_repair(log, findings, consent=consent, now=clock.now())
     done = LogRepair(repairs=plan.repairs, refused=plan.refused)
     if dry_run or not plan.repairs:
         return done

@@ -12,23 +12,37 @@ from typing import TYPE_CHECKING
 
 from lakehand.formats.delta.protocol.names import (
     LAST_CHECKPOINT_KEY,
+    CheckpointName,
+    CommitName,
     CompactionName,
     parse_log_name,
 )
 from lakehand.formats.delta.upkeep.expired import IN_PROGRESS, stretches
+from lakehand.formats.delta.upkeep.hadoop_sums import summed_key
+from lakehand.formats.delta.upkeep.log_findings import NO_JSON
+from lakehand.model.quantities import format_count
 from lakehand.model.repair import Refusal, Repair
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from lakehand.formats.delta.upkeep.examination import BadCheckpoint, LogExamination
+    from lakehand.model.repair import Consent, ConsentName
     from lakehand.model.verification import Finding
 
 __all__ = ["LogPlan", "plan_log_repair"]
 
 _COMMITS_STAY = "commits are never changed once they are published"
 _NEEDS_CONSENT = "versions would be lost; allow it with --accept-data-loss"
+_WHY_SUMS_STAY: Mapping[ConsentName, str] = {
+    "accept_changed_files": "it says that the log has changed since it was written, so the log may"
+    " have lost something: compare the log with a backup; --accept-changed-files takes the log as"
+    " it is and moves the checksum out of the way",
+    "accept_data_loss": "it was written with a version that is not in the log, so a commit may be"
+    " lost: bring it back from a backup; --accept-data-loss gives it up and moves the checksum out"
+    " of the way",
+}
 _UNREPAIRABLE = {
     "malformed_commit": _COMMITS_STAY,
     "wrong_commit_time": _COMMITS_STAY,
@@ -38,6 +52,7 @@ _UNREPAIRABLE = {
 }
 _POINTERS = ("corrupt_last_checkpoint", "stale_last_checkpoint", "missing_last_checkpoint")
 _SUMS = ("wrong_checksum_file", "stale_hadoop_sum")
+_CHECKPOINTS = ("broken_checkpoint", "checkpoint_differs", "incomplete_checkpoint")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,23 +76,23 @@ class LogPlan:
 
 
 def plan_log_repair(
-    log: LogExamination,
-    findings: Sequence[Finding],
-    *,
-    accept_data_loss: bool,
-    now: datetime,
+    log: LogExamination, findings: Sequence[Finding], *, consent: Consent, now: datetime
 ) -> LogPlan:
     """Choose what is done about `findings` of `log`; the rest is refused with its reason."""
-    last = _last_version(log) if accept_data_loss else None
-    first = _first_version(log, last) if accept_data_loss else None
+    last = _last_version(log) if consent.accept_data_loss else None
+    first = _first_version(log, last) if consent.accept_data_loss else None
     later = tuple(_later_objects(log, last))
-    folded = tuple(_replaceable(log, last))
+    folded = tuple(_replaceable(log, last, consent))
     fragments = _old_fragments(log, now)
-    sums = tuple(f.path for f in findings if f.name in _SUMS and f.path)
+    sums = tuple(
+        f.path
+        for f in findings
+        if f.name in _SUMS and f.path and consent.allows(_sum_consent(log, f))
+    )
     broken = tuple(key for checkpoint in folded for key in checkpoint.files.keys)
     needless = tuple(key for key in (*broken, *fragments, *sums) if key not in later)
     checkpoint = _rewritten(log, folded)
-    is_pointer_bad = any(f.name in _POINTERS for f in findings)
+    is_pointer_bad = any(f.name in _POINTERS for f in findings) and not _is_held(log, consent)
     points = is_pointer_bad or bool(later) or bool(folded) or first is not None
     plan = LogPlan(
         last_version=last,
@@ -90,7 +105,7 @@ def plan_log_repair(
     return replace(
         plan,
         repairs=tuple(_repairs(log, plan)),
-        refused=tuple(_refused(log, findings, plan, accept_data_loss=accept_data_loss)),
+        refused=tuple(_refused(log, findings, plan, consent)),
     )
 
 
@@ -126,12 +141,39 @@ def _version(key: str) -> int | None:
     return name.last if isinstance(name, CompactionName) else name.version
 
 
-def _replaceable(log: LogExamination, last: int | None) -> Iterator[BadCheckpoint]:
-    """Yield bad checkpoints whose versions can be put together without them."""
+def _replaceable(
+    log: LogExamination, last: int | None, consent: Consent
+) -> Iterator[BadCheckpoint]:
+    """Yield bad checkpoints whose versions can be put together without them.
+
+    One that has files which the commits lack shows that these may have lost something.
+    """
     for checkpoint in log.bad:
         version = checkpoint.files.version
-        if log.buildable.get(version) and (last is None or version <= last):
+        is_held = checkpoint.extra_files and not consent.accept_data_loss
+        if log.buildable.get(version) and (last is None or version <= last) and not is_held:
             yield checkpoint
+
+
+def _is_held(log: LogExamination, consent: Consent) -> bool:
+    """Say whether the pointer leads to a checkpoint that stays because of what it has."""
+    held = {checkpoint.files.version for checkpoint in log.bad if checkpoint.extra_files}
+    is_pointed_to = log.pointer is not None and log.pointer.version in held
+    return is_pointed_to and not consent.accept_data_loss
+
+
+def _sum_consent(log: LogExamination, finding: Finding) -> ConsentName | None:
+    """Return what moving a checksum away asks for: most are evidence of what they contradict."""
+    if finding.name == "wrong_checksum_file":
+        if finding.found == NO_JSON:
+            return None
+        is_later = finding.version is not None and finding.version > (log.version or 0)
+        return "accept_data_loss" if is_later else "accept_changed_files"
+    name = parse_log_name(summed_key(finding.path or "") or "")
+    if isinstance(name, CommitName):
+        is_later = name.version > (-1 if log.version is None else log.version)
+        return "accept_data_loss" if is_later else "accept_changed_files"
+    return "accept_changed_files" if isinstance(name, CheckpointName) else None
 
 
 def _rewritten(log: LogExamination, folded: Collection[BadCheckpoint]) -> int | None:
@@ -180,38 +222,63 @@ def _repairs(log: LogExamination, plan: LogPlan) -> Iterator[Repair]:
 
 
 def _refused(
-    log: LogExamination, findings: Sequence[Finding], plan: LogPlan, *, accept_data_loss: bool
+    log: LogExamination, findings: Sequence[Finding], plan: LogPlan, consent: Consent
 ) -> Iterator[Refusal]:
     for finding in findings:
-        reason = _reason(log, finding, plan, accept_data_loss=accept_data_loss)
+        reason, asked = _reason(log, finding, plan, consent)
         if reason is not None:
             yield Refusal(
-                name=finding.name, path=finding.path, version=finding.version, reason=reason
+                name=finding.name,
+                path=finding.path,
+                version=finding.version,
+                reason=reason,
+                consent=() if asked is None else (asked,),
             )
 
 
 def _reason(
-    log: LogExamination, finding: Finding, plan: LogPlan, *, accept_data_loss: bool
-) -> str | None:
-    """Say why nothing is done about a finding; None if something is."""
+    log: LogExamination, finding: Finding, plan: LogPlan, consent: Consent
+) -> tuple[str | None, ConsentName | None]:
+    """Say why nothing is done about a finding, and what consent it asks for; None: something is."""
     gone = {*plan.needless, *plan.later}
     if finding.name in {"missing_commit", "corrupt_commit"}:
-        return _why_commits_stay(log, plan, accept_data_loss=accept_data_loss)
-    if finding.name in {"broken_checkpoint", "checkpoint_differs"} and finding.path not in gone:
-        return "the versions that it stands for cannot be put together without it"
-    if finding.name == "incomplete_checkpoint" and finding.path not in gone:
-        return "it is younger than a day, so somebody may be writing it"
+        return _why_commits_stay(log, plan, consent)
+    # A hidden checksum goes with its file.
+    if finding.name in _SUMS and gone.isdisjoint({finding.path, summed_key(finding.path or "")}):
+        asked = _sum_consent(log, finding)
+        return (None, None) if asked is None else (_WHY_SUMS_STAY[asked], asked)
+    if finding.name in _POINTERS and _is_held(log, consent):
+        return "it points to a checkpoint that stays as it is", "accept_data_loss"
+    if finding.name in _CHECKPOINTS and finding.path not in gone:
+        return _why_checkpoint_stays(log, finding)
     if finding.version is not None and _is_forgotten(finding.version, plan):
-        return None
-    return _UNREPAIRABLE.get(finding.name)
+        return None, None
+    return _UNREPAIRABLE.get(finding.name), None
 
 
-def _why_commits_stay(log: LogExamination, plan: LogPlan, *, accept_data_loss: bool) -> str | None:
+def _why_checkpoint_stays(
+    log: LogExamination, finding: Finding
+) -> tuple[str | None, ConsentName | None]:
+    if finding.name == "incomplete_checkpoint":
+        return "it is younger than a day, so somebody may be writing it", None
+    extra = sum(bad.extra_files for bad in log.bad if bad.files.keys[0] == finding.path)
+    if not extra:
+        return "the versions that it stands for cannot be put together without it", None
+    reason = (
+        f"it has {format_count(extra, 'file')} that the commits lack, which readers would lose with"
+        " it: compare the commits with a backup; --accept-data-loss writes it again from them"
+    )
+    return reason, "accept_data_loss"
+
+
+def _why_commits_stay(
+    log: LogExamination, plan: LogPlan, consent: Consent
+) -> tuple[str | None, ConsentName | None]:
     if plan.last_version is not None or plan.first_version is not None:
-        return None
+        return None, None
     if log.newest_buildable is None:
-        return "no version can be put together from what is left; bring objects from a backup"
-    return None if accept_data_loss else _NEEDS_CONSENT
+        return "no version can be put together from what is left; bring objects from a backup", None
+    return (None, None) if consent.accept_data_loss else (_NEEDS_CONSENT, "accept_data_loss")
 
 
 def _is_forgotten(version: int, plan: LogPlan) -> bool:

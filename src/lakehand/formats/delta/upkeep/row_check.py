@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
@@ -15,7 +13,7 @@ from lakehand.formats.delta.files.file_schema import file_schema
 from lakehand.formats.delta.files.statistics import StatisticsCollector
 from lakehand.formats.delta.files.statistics_rules import statistics_rules
 from lakehand.formats.delta.upkeep.findings import finding
-from lakehand.formats.delta.upkeep.stated_statistics import wrong_statistics
+from lakehand.formats.delta.upkeep.stated_statistics import contradictions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -85,12 +83,8 @@ class RowChecker:
 
     def _wrong_statistics(self, file: DataFile) -> Sequence[str]:
         _, facts = self._collector().facts()
-        stated = _parsed(file.native["add"].get("stats"))
-        if stated is None:
-            return ()
-        is_tight = not file.deleted_rows or stated.get("tightBounds") is True
-        leaves = self._rules().leaves
-        return tuple(wrong_statistics(stated, leaves, facts, counts_nulls=is_tight))
+        text = file.native["add"].get("stats")
+        return contradictions(text, self._rules().leaves, facts, hides_rows=bool(file.deleted_rows))
 
     def _collector(self) -> StatisticsCollector:
         """Return the collector, which is opened once: that costs more than a small file."""
@@ -107,11 +101,3 @@ class RowChecker:
             mode=self.context.mode,
             partition_columns=self.context.partition_columns,
         )
-
-
-def _parsed(text: str | None) -> dict[str, Any] | None:
-    try:
-        stated = json.loads(text or "", parse_float=Decimal)
-    except ValueError:
-        return None
-    return stated if isinstance(stated, dict) else None

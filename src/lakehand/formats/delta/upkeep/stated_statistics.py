@@ -6,6 +6,7 @@ What cannot be read as a bound bounds nothing, and readers pass it by.
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -22,12 +23,33 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.files.statistics import LeafFacts
     from lakehand.formats.delta.protocol.schema import Leaf
 
-__all__ = ["wrong_statistics"]
+__all__ = ["contradictions", "wrong_statistics"]
 
 _FIRST_DAY = date(1970, 1, 1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Bounds of times are cut to the millisecond, upper ones too, and readers know that.
 _TICK_MICROSECONDS = 1000
+
+
+def contradictions(
+    text: str | None,
+    leaves: Sequence[Leaf],
+    facts: Mapping[tuple[str, ...], LeafFacts],
+    *,
+    hides_rows: bool,
+) -> tuple[str, ...]:
+    """Return in words what `text`, the statistics of a file, says otherwise than its rows do.
+
+    `hides_rows` says that some rows are deleted, so that counts may be those of all rows.
+    """
+    try:
+        stated = json.loads(text or "", parse_float=Decimal)
+    except ValueError:
+        return ()
+    if not isinstance(stated, dict):
+        return ()
+    is_tight = not hides_rows or stated.get("tightBounds") is True
+    return tuple(wrong_statistics(stated, leaves, facts, counts_nulls=is_tight))
 
 
 def wrong_statistics(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakehand.errors import RefusedError
 from lakehand.formats.lance.files.dropped_columns import hold_dropped_columns
 from lakehand.formats.lance.log.snapshot import version_times
 from lakehand.formats.lance.upkeep.indices import update_indices
@@ -11,17 +12,18 @@ from lakehand.formats.lance.upkeep.log_findings import check_log
 from lakehand.formats.lance.upkeep.log_repair import repair_log
 from lakehand.formats.lance.upkeep.restoring import missing_files, restoring_change
 from lakehand.model.upkeep import LogCleanup
+from lakehand.model.work import Change
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from lakehand.model.repair import LogRepair
+    from lakehand.model.repair import Consent, FileRepair, LogRepair
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.upkeep import KeepWishes
     from lakehand.model.verification import Finding, LogCheck
-    from lakehand.model.work import Change, DataFile
+    from lakehand.model.work import DataFile
     from lakehand.storage import Store
 
 __all__ = ["LanceUpkeep"]
@@ -31,6 +33,7 @@ class LanceUpkeep:
     """The part of a Lance table that looks after its versions."""
 
     store: Store
+    file_repairs: frozenset[FileRepair] = frozenset({"drop_files"})
 
     def clean_logs(
         self,
@@ -59,8 +62,25 @@ class LanceUpkeep:
         """Return nothing: Lance opens no manifest that names a fragment twice."""
         return ()
 
-    def repair_log(self, *, accept_data_loss: bool = False, dry_run: bool = False) -> LogRepair:
-        return repair_log(self.store, accept_data_loss=accept_data_loss, dry_run=dry_run)
+    def repairing_change(
+        self, snapshot: Snapshot, repair: FileRepair, files: Sequence[DataFile]
+    ) -> Change:
+        """Drop fragments that are lost; there is nothing else that could be said of one."""
+        if repair != "drop_files":
+            message = f"{repair} is not for {self.store.url}: it is a Lance table"
+            raise RefusedError(message, table=self.store.url, operation="repair")
+        return Change(
+            kind="delete",
+            base_version=snapshot.version,
+            table_id=snapshot.table_id,
+            operation="REPAIR",
+            parameters={"repair": repair, "files": len(files)},
+            removes=tuple(files),
+        )
+
+    def repair_log(self, consent: Consent, *, dry_run: bool = False) -> LogRepair:
+        loses = consent.accept_data_loss
+        return repair_log(self.store, accept_data_loss=loses, dry_run=dry_run)
 
     def hold_dropped_columns(self, snapshot: Snapshot) -> pa.BooleanArray:
         """Say of each fragment whether it still holds columns that the table has dropped."""
