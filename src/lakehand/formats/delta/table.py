@@ -39,6 +39,7 @@ from lakehand.formats.delta.protocol.features import require_read, require_write
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY
 from lakehand.formats.delta.protocol.schema import physical_name
 from lakehand.formats.delta.retention import entries
+from lakehand.formats.delta.retention.erasure import LogErasure, boundary_change
 from lakehand.formats.delta.retention.forgotten import forgotten_files, note_vacuumed
 from lakehand.formats.delta.retention.names import DataNames
 from lakehand.formats.delta.retention.protected import (
@@ -64,8 +65,10 @@ if TYPE_CHECKING:
     from lakehand.model.head import Evolution, TableHead
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.order import Order
+    from lakehand.model.purging import OldValues
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.upkeep import KeepWishes
     from lakehand.model.work import Change, Group, Receipt
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
@@ -264,6 +267,21 @@ class DeltaTable(DeltaUpkeep):
             clock=self._clock,
         )
         return receipt is not None
+
+    def free_history_of_old_values(self) -> bool:
+        erasure = LogErasure(self.store, now=self._clock.now())
+        needs_commit = erasure.needs_commit
+        if needs_commit:
+            token = f"lakehand-purge-{uuid.uuid4().hex}"
+            self.commit(boundary_change(erasure.newest), token=token, checkpoint=False)
+            erasure = LogErasure(self.store, now=self._clock.now())
+        version = erasure.checkpoint_to_write
+        if version is not None:
+            self.checkpoint(version=version)
+        return needs_commit or version is not None
+
+    def old_values(self, wishes: KeepWishes) -> OldValues:
+        return LogErasure(self.store, now=self._clock.now()).report(wishes)
 
     def retention(self, snapshot: Snapshot) -> timedelta:
         return file_retention(snapshot.properties)

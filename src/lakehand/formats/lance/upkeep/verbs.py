@@ -10,6 +10,7 @@ from lakehand.formats.lance.upkeep.indices import update_indices
 from lakehand.formats.lance.upkeep.log_findings import check_log
 from lakehand.formats.lance.upkeep.log_repair import repair_log
 from lakehand.formats.lance.upkeep.restoring import missing_files, restoring_change
+from lakehand.model.purging import OldValues
 from lakehand.model.upkeep import LogCleanup
 
 if TYPE_CHECKING:
@@ -48,6 +49,15 @@ class LanceUpkeep:
             cutoff=times[oldest],
             reason="vacuum deletes versions of Lance tables together with their files",
         )
+
+    def free_history_of_old_values(self) -> bool:
+        return False
+
+    def old_values(self, wishes: KeepWishes) -> OldValues:  # noqa: ARG002
+        """Manifests and transactions go with the files of their versions, by vacuum."""
+        times = version_times(self.store)
+        newest = max(times)
+        return OldValues(version=newest, at=times[newest], in_history=False)
 
     def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:
         return restoring_change(snapshot, wanted)
