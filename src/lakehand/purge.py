@@ -236,6 +236,10 @@ class _Left:
             )
             reason = f"; it is not cleaned because {self._old.reason}" if self._old.reason else ""
             yield Remains(code="log", message=message + reason, until=self.log_gone_at())
+        if self._old.indices:
+            names = ", ".join(self._old.indices)
+            message = f"indices that hold values of deleted rows; drop and rebuild them: {names}"
+            yield Remains(code="indices", message=message)
         if runs := list_runs(self._table.store):
             yield Remains(
                 code="runs",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import lance
 import pytest
 
 import lakehand
+from lakehand.formats.lance.table import LanceTable
 from support.compactions import tasks_inline
-from support.erasures import SECRET, Days, codes, last_date, make_with_secret, places_with, rows
+from support.erasures import LATENESS, SECRET, Days, codes, make_with_secret, places_with, rows
 from support.small_tables import commit_by_hand
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
@@ -18,10 +20,8 @@ TIMED = {"delta.enableInCommitTimestamps": "true"}
 KINDS = {
     "copy_on_write": {},
     "deletion_vectors": {"properties": VECTORS},
-    "change_data_feed": {"properties": FEED},
     "change_data_feed_and_vectors": {"properties": VECTORS | FEED},
     "v2_checkpoints": {"properties": VECTORS | V2},
-    "v2_checkpoints_copy_on_write": {"properties": V2},
     "partition_value": {"partition_by": ["email"]},
     "partition_value_v2": {"partition_by": ["email"], "properties": V2},
     "in_commit_timestamps": {"properties": TIMED},
@@ -40,13 +40,14 @@ def emails(path):
 def erase_in_time(path, **options):
     """Purge on some days, and check on each that the report tells of what the search finds."""
     days = Days(path, **options)
-    report = days.purge()
-    stated = last_date(report)
+    report = first = days.purge()
+    stated = max(first.gone_at + LATENESS, first.log_gone_at or days.start)
+    assert first.remaining
     for _ in days.on_schedule(until=stated):
-        assert report.remaining
         report = days.purge()
         assert bool(report.remaining) >= bool(places_with(path))
-        assert report.remaining == () or last_date(report) <= stated
+        assert report.log_gone_at in {first.log_gone_at, None}
+        assert report.gone_at is None or report.gone_at <= first.gone_at + LATENESS
     assert places_with(path) == []
     assert (codes(report), report.gone_at, report.log_gone_at) == ([], None, None)
 
@@ -168,3 +169,37 @@ def test_backups_of_a_repair_are_reported(tmp_path):
     backup.write_text(SECRET)
     delete_secret(path)
     assert "backups" in codes(Days(path).purge())
+
+
+def in_lance(path, condition):
+    lance.dataset(path).delete(condition)
+
+
+LANCE = {
+    "a_row": lambda path: in_lance(path, f"email = '{SECRET}'"),
+    "a_row_by_lakehand": delete_secret,
+    "a_whole_fragment": lambda path: in_lance(path, f"email = '{SECRET}' OR id >= 2"),
+    "a_column": lambda path: lance.dataset(path).drop_columns(["email"]),
+}
+
+
+@pytest.mark.parametrize("what", LANCE)
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_a_lance_table_leaves_nothing(tmp_path, what, is_indexed):
+    path = make_with_secret(tmp_path / "t", format="lance")
+    if is_indexed and what != "a_whole_fragment":
+        lance.dataset(path).create_scalar_index("email", "BTREE")
+    LANCE[what](path)
+    erase_in_time(path, of=LanceTable)
+    assert lakehand.open_table(path).to_arrow()["id"].to_pylist()[:2] == [0, 1]
+
+
+def test_an_index_that_lance_does_not_free_of_deleted_rows_is_reported(tmp_path):
+    path = make_with_secret(tmp_path / "t", format="lance")
+    lance.dataset(path).create_scalar_index("email", "BTREE")
+    in_lance(path, "id >= 2")
+    days = Days(path, of=LanceTable)
+    assert "indices" in codes(days.purge())
+    assert codes(days.purge(days=30, grace="0")) == ["indices"]
+    lance.dataset(path).create_scalar_index("email", "BTREE", replace=True)
+    assert "indices" not in codes(days.purge())

@@ -40,6 +40,8 @@ class OldValues:
     history_gone_at: datetime | None = None
     #: Why that is not known.
     reason: str | None = None
+    #: Indices that hold values of deleted rows.
+    indices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 from lakehand.formats.lance.files.dropped_columns import hold_dropped_columns
 from lakehand.formats.lance.log.snapshot import version_times
+from lakehand.formats.lance.retention.old_values import (
+    add_version_after_predicate,
+    find_old_values,
+)
 from lakehand.formats.lance.upkeep.indices import update_indices
 from lakehand.formats.lance.upkeep.log_findings import check_log
 from lakehand.formats.lance.upkeep.log_repair import repair_log
 from lakehand.formats.lance.upkeep.restoring import missing_files, restoring_change
-from lakehand.model.purging import OldValues
 from lakehand.model.upkeep import LogCleanup
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakehand.model.purging import OldValues
     from lakehand.model.repair import LogRepair
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.upkeep import KeepWishes
@@ -51,13 +55,10 @@ class LanceUpkeep:
         )
 
     def free_history_of_old_values(self) -> bool:
-        return False
+        return add_version_after_predicate(self.store)
 
-    def old_values(self, wishes: KeepWishes) -> OldValues:  # noqa: ARG002
-        """Manifests and transactions go with the files of their versions, by vacuum."""
-        times = version_times(self.store)
-        newest = max(times)
-        return OldValues(version=newest, at=times[newest], in_history=False)
+    def old_values(self, wishes: KeepWishes) -> OldValues:  # noqa: ARG002  vacuum hears pins
+        return find_old_values(self.store)
 
     def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:
         return restoring_change(snapshot, wanted)
