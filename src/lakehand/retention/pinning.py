@@ -43,7 +43,7 @@ def make_pin(
         raise ValidationError(f"a pin is one of {', '.join(chosen)}", field="pin", value=name)
     if not chosen:
         chosen = {"version": table.snapshot().version}
-    expires_at = None if expires is None else now + parse_duration(expires)
+    expires_at = None if expires is None else now + _lifetime(expires)
     pin = Pin(name=name, created_at=now, expires_at=expires_at, **chosen)
     put_pin(table.store, pin)
     try:
@@ -54,6 +54,14 @@ def make_pin(
         unpin(table.store, name)
         raise
     return pin
+
+
+def _lifetime(expires: timedelta | str) -> timedelta:
+    try:
+        return parse_duration(expires)
+    except ValueError as error:
+        message = f"a pin cannot expire after {expires!r}: {error}"
+        raise ValidationError(message, field="expires", value=str(expires)) from error
 
 
 def _check(table: FormatTable, pin: Pin) -> None:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_RETENTION", "Promise", "choose_retention", "hold", "protect", "read_promise"]
 
 DEFAULT_RETENTION = timedelta(hours=168)
-_SHORTEST_RETENTION = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -102,14 +101,7 @@ def choose_retention(table: FormatTable, snapshot: Snapshot, settings: Settings)
             "readers of this table may count on",
             field="retention",
             value=str(asked),
-            hint="leave it out, or allow it with --allow-short-retention if nobody reads that far",
-        )
-    if asked < _SHORTEST_RETENTION:
-        raise ValidationError(
-            f"a retention of {format_duration(asked)} would delete files of running writers; it "
-            f"must be at least {format_duration(_SHORTEST_RETENTION)}",
-            field="retention",
-            value=str(asked),
+            hint="leave it out, or add --allow-short-retention if no reader needs older versions",
         )
     return asked
 

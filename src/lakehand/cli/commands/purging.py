@@ -11,6 +11,7 @@ from lakehand.cli.options import engine_options, setting_option, table_options
 from lakehand.cli.output import print_report
 from lakehand.cli.progress import progress_bar
 from lakehand.errors import EXIT_FAILED
+from lakehand.settings import find_setting
 
 
 @click.command(short_help="Remove deleted rows and dropped columns from the files.")
@@ -22,7 +23,7 @@ from lakehand.errors import EXIT_FAILED
     "--allow-short-retention",
     is_flag=True,
     default=None,
-    help="Allow a retention below what readers may count on.",
+    help=find_setting("allow_short_retention").help,
 )
 @engine_options
 def purge(
