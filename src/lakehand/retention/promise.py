@@ -43,6 +43,8 @@ class Held:
     names: pa.ChunkedArray
     holders: tuple[Holder, ...] = ()
     pins: tuple[Pin, ...] = ()
+    #: Tags of pins that have expired: they keep nothing.
+    expired_tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -73,8 +75,9 @@ def read_promise(table: FormatTable, settings: Settings, clock: Clock) -> Promis
     in_force = settings.with_properties(snapshot.properties)
     table.require("vacuum", snapshot, force=in_force["vacuum_stale_metadata"])
     retention = choose_retention(table, snapshot, in_force)
-    held = hold(table, [pin for pin in list_pins(table.store) if pin.is_in_force(clock.now())])
-    held = _with_tags(held, table.tagged_versions())
+    pins = list_pins(table.store)
+    held = hold(table, [pin for pin in pins if pin.is_in_force(clock.now())])
+    held = _with_tags(held, table.tagged_versions(), pins)
     held = _with_runs(held, table, in_force, now=clock.now())
     held = _from(held, _first_of_newest(table, in_force["keep_versions"]))
     protection = protect(table, held, since=clock.now() - retention)
@@ -137,7 +140,10 @@ def protect(table: FormatTable, held: Held, *, since: datetime) -> Protection:
     """
     try:
         return table.protected(
-            since=since, pinned_versions=held.versions, from_version=held.from_version
+            since=since,
+            pinned_versions=held.versions,
+            from_version=held.from_version,
+            ignored_tags=held.expired_tags,
         )
     except VersionNotFoundError as error:
         missing = error.to_json().get("version")
@@ -147,16 +153,22 @@ def protect(table: FormatTable, held: Held, *, since: datetime) -> Protection:
         raise _lost(table, lost[0], error) from error
 
 
-def _with_tags(held: Held, tags: Mapping[str, int]) -> Held:
-    """Add versions that the table itself keeps by a name, unless a pin has it already."""
-    known = {holder.name for holder in held.holders}
+def _with_tags(held: Held, tags: Mapping[str, int], pins: list[Pin]) -> Held:
+    """Add versions that the table itself keeps by a name, unless a pin has it already.
+
+    The tag of a pin that has expired keeps nothing, if it is still the one that was made for it.
+    """
+    gone = {pin.name: pin.version for pin in pins if pin.tagged and pin not in held.pins}
+    expired = tuple(name for name, version in tags.items() if gone.get(name, -1) == version)
+    known = {*(holder.name for holder in held.holders), *expired}
     tagged = [
         Holder(name=name, kind="tag", version=version)
         for name, version in tags.items()
         if name not in known
     ]
     versions = (*held.versions, *(holder.version or 0 for holder in tagged))
-    return replace(held, versions=versions, holders=(*held.holders, *tagged))
+    holders = (*held.holders, *tagged)
+    return replace(held, versions=versions, holders=holders, expired_tags=expired)
 
 
 def _with_runs(held: Held, table: FormatTable, settings: Settings, *, now: datetime) -> Held:

@@ -296,6 +296,7 @@ class DeltaTable(DeltaUpkeep):
         since: datetime,
         pinned_versions: Collection[int] = (),
         from_version: int | None = None,
+        ignored_tags: Collection[str] = (),  # noqa: ARG002  there are no tags
     ) -> Protection:
         return protected_files(
             self.store, since=since, pinned_versions=pinned_versions, from_version=from_version
@@ -324,14 +325,19 @@ class DeltaTable(DeltaUpkeep):
     def tag_version(self, name: str, version: int) -> None:
         """Do nothing: Delta knows no tags of versions."""
 
-    def drop_tag(self, name: str) -> None:
+    def drop_tag(self, name: str, version: int) -> None:
         pass
 
     def streamed_version(self, checkpoint: Store) -> int:
         table_id = load_state_at(self.store).metadata.id
         return oldest_streamed_version(checkpoint, table_id=table_id)
 
-    def protected_since(self, *, version: int) -> Protection:
+    def protected_since(
+        self,
+        *,
+        version: int,
+        ignored_tags: Collection[str] = (),  # noqa: ARG002
+    ) -> Protection:
         return protected_since(self.store, version=version)
 
     def proved_commit(self, version: int) -> ProvedCommit:

@@ -33,13 +33,14 @@ def protected_files(
     since: datetime,
     pinned_versions: Collection[int] = (),
     from_version: int | None = None,
+    ignored_tags: Collection[str] = (),
 ) -> Protection:
     """Return the files of every version in force at `since` or later, of pinned and tagged ones."""
     times = version_times(store)
     oldest = max((version for version, at in times.items() if at <= since), default=min(times))
     if from_version is not None:
         oldest = min(oldest, max(from_version, min(times)))
-    pinned = {*pinned_versions, *tagged_versions(store).values()}
+    pinned = {*pinned_versions, *_tagged(store, ignored_tags)}
     _require_versions(store, pinned, times)
     named = open_dataset(store).tracked_files().read_all()
     in_force = pc.greater_equal(named["version"], oldest)
@@ -53,13 +54,15 @@ def protected_files(
     )
 
 
-def protected_since(store: Store, *, version: int) -> Protection:
+def protected_since(
+    store: Store, *, version: int, ignored_tags: Collection[str] = ()
+) -> Protection:
     """Return the files of versions after `version`, and of those with a tag by now."""
     dataset = open_dataset(store)
-    tags = tagged_versions(store).values()
+    tags = _tagged(store, ignored_tags)
     first = min((version + 1, *tags))
     named = dataset.tracked_files(min_version=first).read_all()
-    chosen = pc.is_in(named["version"], value_set=pa.array(sorted(set(tags)), pa.int64()))
+    chosen = pc.is_in(named["version"], value_set=pa.array(sorted(tags), pa.int64()))
     return Protection(
         oldest_version=version + 1,
         newest_version=max(dataset.version, version),
@@ -73,6 +76,10 @@ def tagged_versions(store: Store) -> dict[str, int]:
     """Return the versions that have a tag, by its name."""
     tags = open_dataset(store).tags.list()
     return {name: tag["version"] for name, tag in tags.items() if tag["branch"] in (None, "main")}
+
+
+def _tagged(store: Store, ignored: Collection[str]) -> set[int]:
+    return {version for name, version in tagged_versions(store).items() if name not in ignored}
 
 
 def _require_versions(store: Store, wanted: Collection[int], known: Collection[int]) -> None:
