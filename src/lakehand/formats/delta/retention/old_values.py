@@ -18,15 +18,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakehand.errors import CorruptFileError
+from lakehand.formats.delta.commits.commit_info import is_purge
 from lakehand.formats.delta.log.discovery import LogSegment, find_segment
 from lakehand.formats.delta.log.file_members import decoded_path, line_types
+from lakehand.formats.delta.log.files import quoted
 from lakehand.formats.delta.log.loading import load_soundly
 from lakehand.formats.delta.log.replay import live_relation
 from lakehand.formats.delta.log.source import open_log_source
 from lakehand.formats.delta.protocol.schema import leaves, mapping_mode, parse_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from lakehand.formats.delta.log.listing import CheckpointFiles, LogListing
     from lakehand.formats.delta.log.source import LogSource
@@ -56,6 +58,9 @@ _CHANGING = (
 )
 _REMOVING = f"SELECT DISTINCT version FROM actions WHERE {_TAKES_ROWS}"
 _PAIRS = pa.schema([("name", pa.string()), ("value", pa.string())])
+_TEXT = pa.string()
+#: A value after its name, in the syntax that DuckDB and Python share.
+_VALUE = r':\s*("(?:[^"\\]|\\.)*"|[-+.0-9A-Za-z]+)'
 _LITERAL = re.compile(r"['\d]")
 
 
@@ -82,7 +87,7 @@ def find_old_values(
         with open_log_source(store, commits) as source:
             source.connection.register("live_values", live)
             found.look_through(source)
-    found.look_at_state(store, listing)
+    found.look_at_states(store, listing)
     clean_from = found.clean_from
     for checkpoint in sorted(listing.checkpoints, key=lambda c: c.version):
         if checkpoint.version >= clean_from and _holds_old_values(store, checkpoint, live):
@@ -109,6 +114,8 @@ class _Search:
     def __init__(self, metadata: Metadata) -> None:
         self.last_removal: int | None = None
         self.clean_from = 0
+        #: Version that dropped columns last.
+        self._last_drop: int | None = None
         self._known = _known_paths(metadata.schema_string, metadata.configuration)
 
     def look_through(self, source: LogSource) -> None:
@@ -117,73 +124,98 @@ class _Search:
         self._note_values(_newest(source, f"{_TAKES_ROWS} AND has_bounds"))
         self._note_values(_newest(source, _NOT_LIVE.format(pairs="pairs")))
         self._note_unknown_columns(source)
+        self._look_at_predicates(source)
+        self._look_at_schemas(source)
+
+    def _look_at_predicates(self, source: LogSource) -> None:
         changing = {version for (version,) in source.run(_CHANGING)}
         removing = {version for (version,) in source.run(_REMOVING)}
-        schemas: list[tuple[int, frozenset[Path]]] = []
         for action in source.other_actions():
-            if action.kind == "commitInfo" and action.version in changing:
-                if _names_values(action.value, is_removal=action.version in removing):
-                    self._note_values(action.version)
-            elif action.kind == "metaData":
-                value = action.value
-                paths = _known_paths(value.get("schemaString"), value.get("configuration") or {})
-                schemas.append((action.version, paths))
-        for (_, before), (version, after) in pairwise(schemas):
-            if before - after:
-                self._note_removal(version)
+            if action.kind != "commitInfo":
+                continue
+            is_removal = action.version in removing
+            if action.version in changing and _names_values(action.value, is_removal=is_removal):
+                self._note_values(action.version)
+            if is_purge(action.value):
+                self._note_removal(action.version)
 
-    def look_at_state(self, store: Store, listing: LogListing) -> None:
+    def _look_at_schemas(self, source: LogSource) -> None:
+        values = [a for a in source.other_actions() if a.kind == "metaData"]
+        schemas = [
+            _known_paths(a.value.get("schemaString"), a.value.get("configuration") or {})
+            for a in values
+        ]
+        for (before, after), action in zip(pairwise(schemas), values[1:], strict=True):
+            if before - after:
+                self._last_drop = action.version
+                self._note_removal(action.version)
+
+    def look_at_states(self, store: Store, listing: LogListing) -> None:
         """Note removals that do not say of themselves that they removed rows or columns.
 
-        Such a file still tells of them in the state of the first version that seemed to be clean.
+        Their files tell of them in the state of the first version that seemed to be clean, or were
+        there when a column was dropped.
         """
-        later = _commits(listing, after=self.clean_from)
-        if later is None or self.clean_from < (listing.earliest_version or 0):
+        earliest = listing.earliest_version or 0
+        start = max(self.clean_from, earliest)
+        self._note_removal_of(store, listing, start, self._telling_files)
+        if self._last_drop is not None and self._last_drop >= earliest:
+            self._note_removal_of(store, listing, self._last_drop, _live_files)
+
+    def _note_removal_of(
+        self,
+        store: Store,
+        listing: LogListing,
+        version: int,
+        files: Callable[[Store, LogSegment], pa.Table],
+    ) -> None:
+        """Note when the last of those `files` was removed that a version had."""
+        later = _commits(listing, after=version)
+        if later is None:
             return
-        telling = load_soundly(store, self.clean_from, lambda s: self._telling_files(store, s))
-        if not telling.num_rows:
+        paths = load_soundly(store, version, lambda segment: files(store, segment))
+        if not paths.num_rows:
             return
         with open_log_source(store, later) as source:
-            source.connection.register("telling", telling)
+            source.connection.register("paths", paths)
             lines = source.lines.relation({"remove": line_types("remove", ())})
             path = decoded_path("remove.path")
-            ((version,),) = source.run(
-                f"SELECT max(version) FROM {lines} WHERE {path} IN (SELECT path_key FROM telling)"
+            ((removed_by,),) = source.run(
+                f"SELECT max(version) FROM {lines} WHERE {path} IN (SELECT path_key FROM paths)"
             )
-        self._note_removal(version)
+        self._note_removal(removed_by)
 
     def _telling_files(self, store: Store, segment: LogSegment) -> pa.Table:
         """Return the live files whose statistics may be of deleted rows or dropped columns."""
-        columns = {"smallest": "minValues", "largest": "maxValues"}
-        derived = {name: _structure("{stats}", part) for name, part in columns.items()}
-        derived |= {"has_bounds": _HAS_BOUNDS.format(stats="{stats}")}
+        derived = {"outline": _outline("{stats}"), "has_bounds": _HAS_BOUNDS}
         with open_log_source(store, segment) as source:
             adds = live_relation(source, "add", ("deletionVector",), derived=derived)
-            source.run(f"CREATE TEMP TABLE adds AS SELECT * FROM {adds} WHERE has_bounds")
-            structures = source.run("SELECT DISTINCT smallest, largest FROM adds")
-            unknown = [pair for pair in structures if self._names_unknown(pair)]
-            source.connection.register("unknown", _as_table(unknown, ("smallest", "largest")))
+            seen = source.stream(f"SELECT DISTINCT outline FROM {adds} WHERE has_bounds").read_all()
+            unknown = [text for text in seen["outline"].to_pylist() if self._names_unknown(text)]
+            source.connection.register("unknown", pa.table({"outline": pa.array(unknown, _TEXT)}))
             return source.stream(
-                "SELECT path_key FROM adds WHERE deletionVector.storageType IS NOT NULL OR"
-                " EXISTS (SELECT 1 FROM unknown WHERE"
-                " unknown.smallest IS NOT DISTINCT FROM adds.smallest AND"
-                " unknown.largest IS NOT DISTINCT FROM adds.largest)"
+                f"SELECT path_key FROM {adds} WHERE has_bounds AND (deletionVector.storageType IS"
+                " NOT NULL OR outline IN (SELECT outline FROM unknown))"
             ).read_all()
-
-    def _names_unknown(self, structures: Iterable[str | None]) -> bool:
-        """Say whether statistics name a column that the table does not have."""
-        found = (path for text in structures if text for path in _paths(json.loads(text)))
-        return any(not self._is_known(path) for path in found)
 
     def _note_unknown_columns(self, source: LogSource) -> None:
         """Note statistics of columns that the table does not have any more."""
-        for version, kind, *structures in source.run(
-            "SELECT DISTINCT version, kind, smallest, largest FROM actions WHERE has_bounds"
+        for version, kind, outline in source.run(
+            "SELECT DISTINCT version, kind, outline FROM actions WHERE has_bounds"
         ):
-            if self._names_unknown(structures):
+            if self._names_unknown(outline):
                 self._note_values(version)
                 if kind == "remove":
                     self._note_removal(version)
+
+    def _names_unknown(self, outline: str) -> bool:
+        """Say whether statistics name a column that the table does not have, or cannot be read."""
+        try:
+            stats = json.loads(outline)
+            found = [*_paths(stats.get("minValues")), *_paths(stats.get("maxValues"))]
+        except (ValueError, AttributeError):
+            return True
+        return not all(self._is_known(path) for path in found)
 
     def _is_known(self, path: Path) -> bool:
         """Say whether a column of statistics is one of the table's, or a part of one."""
@@ -214,11 +246,6 @@ def _commits(listing: LogListing, *, after: int = -1) -> LogSegment | None:
     )
 
 
-def _as_table(rows: Sequence[Sequence[str | None]], names: Sequence[str]) -> pa.Table:
-    columns = [pa.array([row[number] for row in rows], pa.string()) for number in range(len(names))]
-    return pa.table(columns, names=list(names))
-
-
 def _read_actions(source: LogSource) -> None:
     """Read what matters of all file actions; equal ones of a version once."""
     types = {"add": line_types("add", _MEMBERS), "remove": line_types("remove", _MEMBERS)}
@@ -232,16 +259,14 @@ def _read_actions(source: LogSource) -> None:
         "CASE WHEN add IS NULL THEN remove.dataChange ELSE add.dataChange END AS data_change, "
         "coalesce(add.deletionVector, remove.deletionVector).storageType IS NOT NULL AS has_vector,"
         f" {_HAS_BOUNDS.format(stats=stats)} AS has_bounds, "
-        f"{_structure(stats, 'minValues')} AS smallest, "
-        f"{_structure(stats, 'maxValues')} AS largest "
+        f"{_outline(stats)} AS outline "
         f"FROM {lines} WHERE add IS NOT NULL OR remove IS NOT NULL OR cdc IS NOT NULL"
     )
 
 
-def _structure(stats: str, member: str) -> str:
-    """Return SQL for the columns that a part of statistics names, as a string of JSON."""
-    part = f"json_extract({stats}, '$.{member}')"
-    return f"CAST(CASE WHEN json_valid({stats}) THEN json_structure({part}) END AS VARCHAR)"
+def _outline(stats: str) -> str:
+    """Return SQL for statistics without their values: few different ones are left to parse."""
+    return f"regexp_replace({stats}, {quoted(_VALUE)}, ':0', 'g')"
 
 
 def _newest(source: LogSource, condition: str) -> int | None:
@@ -254,6 +279,13 @@ def live_partition_values(store: Store, metadata: Metadata) -> pa.Table:
     if not metadata.partition_columns:
         return _PAIRS.empty_table()
     return load_soundly(store, None, lambda segment: _read_live_values(store, segment))
+
+
+def _live_files(store: Store, segment: LogSegment) -> pa.Table:
+    with open_log_source(store, segment) as source:
+        return source.stream(
+            f"SELECT path_key FROM {live_relation(source, 'add', ('path',))}"
+        ).read_all()
 
 
 def _read_live_values(store: Store, segment: LogSegment) -> pa.Table:
@@ -281,11 +313,16 @@ def _holds_old_values(store: Store, checkpoint: CheckpointFiles, live: pa.Table)
 
 def _known_paths(schema: str | None, properties: Mapping[str, str]) -> frozenset[Path]:
     found = leaves(parse_schema(schema), mode=mapping_mode(properties))
-    return frozenset(tuple(name.lower() for name in leaf.physical_path) for leaf in found)
+    return frozenset(tuple(map(_spelled, leaf.physical_path)) for leaf in found)
+
+
+def _spelled(name: str) -> str:
+    """Return the name of a column as outlines have it."""
+    return re.sub(_VALUE, ":0", name).lower()
 
 
 def _paths(structure: Any, start: Path = ()) -> Iterator[Path]:
-    """Yield the columns of statistics, given as DuckDB describes their JSON."""
+    """Yield the columns of smallest or largest values."""
     if not isinstance(structure, dict):
         if start:
             yield start
