@@ -68,9 +68,9 @@ def test_a_compaction_of_files_with_deleted_rows_does(tmp_path):
 def test_a_compaction_of_files_from_before_a_column_was_dropped_does(tmp_path, stats):
     wider = [metadata(field("a", "string"), field("gone", "long"))]
     came = [entry(add, "1", stats=stats), entry(add, "2")]
-    narrower = [metadata(field("a", "string")), entry(add, "3")]
+    dropped, later = [metadata(field("a", "string"))], [entry(add, "3")]
     first, last = entry(remove, "1", dataChange=False), entry(remove, "3", dataChange=False)
-    assert found(tmp_path / "t", wider, came, narrower, [first], [last]) == (4, 4)
+    assert found(tmp_path / "t", wider, came, dropped, later, [first], [last]) == (5, 5)
 
 
 def test_a_compaction_that_removes_statistics_of_unknown_columns_does(tmp_path):

@@ -283,9 +283,8 @@ def live_partition_values(store: Store, metadata: Metadata) -> pa.Table:
 
 def _live_files(store: Store, segment: LogSegment) -> pa.Table:
     with open_log_source(store, segment) as source:
-        return source.stream(
-            f"SELECT path_key FROM {live_relation(source, 'add', ('path',))}"
-        ).read_all()
+        adds = live_relation(source, "add", ("path",))
+        return source.stream(f"SELECT path_key FROM {adds}").read_all()
 
 
 def _read_live_values(store: Store, segment: LogSegment) -> pa.Table:
