@@ -1,13 +1,13 @@
-"""Purge on one page: rewrite what still holds what was deleted -> vacuum -> say what is left.
+"""Purge on one page: rewrite files with deleted rows -> vacuum -> clean the log -> report the rest.
 
-For requests to erase: rows that were deleted, and columns that were dropped, are hidden from
-readers and still in the files.
+For requests to erase: deleted rows and dropped columns are hidden from readers, but still in files
+of this and of older versions, and values of them are in the log.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,22 +17,26 @@ import pyarrow.compute as pc
 from lakehand.maintain import compact
 from lakehand.model.purging import PurgeReport, Remains
 from lakehand.model.quantities import format_count, format_duration
+from lakehand.model.upkeep import KeepWishes
 from lakehand.observe.clock import SystemClock
 from lakehand.planning.compaction import plan_compaction
 from lakehand.planning.policy import CompactionPolicy
 from lakehand.planning.reasons import Reason
-from lakehand.retention.log_upkeep import clean_logs
+from lakehand.retention.log_upkeep import clean_logs, held_versions
+from lakehand.retention.quarantine import list_quarantines
 from lakehand.retention.vacuum import vacuum
 from lakehand.rewrite.prepare import Request
+from lakehand.runs import list_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from lakehand.formats.base import FormatTable
+    from lakehand.model.purging import OldValues
     from lakehand.model.reports import Outcome
-    from lakehand.model.retention import VacuumReport
+    from lakehand.model.retention import Holder, VacuumReport
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.upkeep import LogCleanupReport
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
     from lakehand.planning.plan import Plan
@@ -40,8 +44,8 @@ if TYPE_CHECKING:
 
 __all__ = ["purge"]
 
-#: Log entries go by whole days.
-_DAY = timedelta(days=1)
+#: Where repair keeps what it took out of a table.
+BACKUPS = "_lakehand/aside"
 #: Of a file whose rows nobody has counted; so many that one of them does not count.
 _ROWS_OF_UNCOUNTED = 1_000_000
 
@@ -88,30 +92,28 @@ def purge(
     on_progress: OnProgress | None = None,
     clock: Clock | None = None,
 ) -> PurgeReport:
-    """Take deleted rows and dropped columns out of the newest version, then vacuum.
+    """Rewrite files of the newest version with deleted rows or dropped columns, then vacuum.
 
-    Earlier versions stay readable as long as vacuum promises, and hold them until then.
+    Earlier versions stay readable within vacuum's retention, and hold them until then.
     """
     clock = clock or SystemClock()
     started = clock.monotonic()
     before = _Hidden.of(table)
     common: dict[str, Any] = {"dry_run": dry_run, "on_progress": on_progress, "clock": clock}
-    request = Request(plan=_plan(table, before, settings))
+    request = Request(plan=_plan(table, before, settings), erases=True)
     rewritten = compact(table, settings=settings, request=request, spark=spark, **common)
-    if rewritten.outcome == "committed":
-        # The log can only be cleaned up to a checkpoint that knows the old files no more.
-        table.checkpoint()
     swept = vacuum(table, settings=settings, spark=spark, **common)
+    is_freed = not dry_run and table.free_history_of_old_values()
     cleaned = clean_logs(table, dry_run=dry_run, clock=clock)
     after = before if dry_run else _Hidden.of(table)
-    is_whole = not after.file_count
-    changed = "committed" in (rewritten.outcome, swept.outcome, cleaned.outcome)
-    done: Outcome = "committed" if changed else "nothing_to_do"
-    in_log = _log_tells_of_more(table, after, clock.now())
+    done = "committed" in (rewritten.outcome, swept.outcome, cleaned.outcome) or is_freed
+    outcome: Outcome = "committed" if done else "nothing_to_do"
+    old = table.old_values(KeepWishes(pinned_versions=held_versions(table, clock)))
+    left = _Left(table, after, swept, old, grace=settings["grace"])
     return PurgeReport(
-        outcome="dry_run" if dry_run else done,
+        outcome="dry_run" if dry_run else outcome,
         table=table.store.url,
-        version=swept.version,
+        version=after.snapshot.version,
         files_rewritten=before.file_count if dry_run else rewritten.files_removed,
         deleted_row_count=after.row_count,
         files_with_dropped_columns=after.files_with_dropped_columns,
@@ -119,9 +121,9 @@ def purge(
         files_deleted=swept.files_deleted,
         log_files_deleted=cleaned.files_deleted,
         quarantine_id=swept.quarantine_id,
-        gone_at=_gone_at(swept, settings["grace"], clock.now()) if is_whole else None,
-        log_gone_at=_log_gone_at(cleaned, clock.now()) if is_whole and in_log else None,
-        remaining=(*_remains(after, swept), *_elsewhere(swept, in_log=in_log)),
+        gone_at=left.gone_at(),
+        log_gone_at=left.log_gone_at(),
+        remaining=tuple(left.places()),
         dry_run=dry_run,
         errors=(*rewritten.errors, *swept.errors, *cleaned.errors),
         duration_ms=(clock.monotonic() - started) * 1000,
@@ -158,81 +160,122 @@ def _as_worn(files: pa.Table, affected: np.ndarray) -> pa.Table:
     return files
 
 
-def _gone_at(swept: VacuumReport, grace: timedelta, now: datetime) -> datetime | None:
-    """Return when the last data file with deleted rows can be gone, if anybody can say so."""
-    if swept.holders or swept.errors:
-        return None
-    if swept.oldest_version < swept.version:
-        return now + timedelta(seconds=swept.retention_seconds) + grace
-    return now + grace if swept.files_quarantined or swept.files_waiting else None
+class _Left:
+    """What a purge leaves behind: where, and until when."""
 
+    def __init__(
+        self,
+        table: FormatTable,
+        hidden: _Hidden,
+        swept: VacuumReport,
+        old: OldValues,
+        *,
+        grace: timedelta,
+    ) -> None:
+        self._table = table
+        self._hidden = hidden
+        self._swept = swept
+        self._old = old
+        self._grace = grace
+        self._quarantines = list_quarantines(table.store)
 
-def _log_tells_of_more(table: FormatTable, hidden: _Hidden, now: datetime) -> bool:
-    """Say whether the log names files, with their statistics, that are not of the newest version.
+    def gone_at(self) -> datetime | None:
+        """Return when the last data file with deleted rows can be deleted, if that is known."""
+        if self._hidden.file_count or self._holders() or self._swept.errors:
+            return None
+        dates = (self._older_versions_end_at(), self._quarantine_ends_at())
+        return max((at for at in dates if at is not None), default=None)
 
-    What it says of files without hidden rows is of rows that are visible.
-    """
-    named = table.protected(since=now, from_version=0).keys
-    is_live = pc.is_in(named, value_set=hidden.snapshot.files["path"])
-    return bool(hidden.file_count) or not pc.all(is_live, min_count=0).as_py()
+    def log_gone_at(self) -> datetime | None:
+        return None if self._hidden.file_count else self._old.history_gone_at
 
+    def places(self) -> Iterator[Remains]:
+        """Name every place that still holds deleted rows, dropped columns or values of them."""
+        yield from self._in_newest_version()
+        yield from self._in_older_versions()
+        yield from self._elsewhere()
 
-def _log_gone_at(cleaned: LogCleanupReport, now: datetime) -> datetime | None:
-    """Return when all that the log holds by now can be cleaned away, if that is for time to say.
+    def _in_newest_version(self) -> Iterator[Remains]:
+        if self._hidden.row_count:
+            rows = format_count(self._hidden.row_count, "deleted row")
+            message = f"{rows} in files of the newest version; purge again to rewrite them"
+            yield Remains(code="not_rewritten", message=message)
+        if self._hidden.files_with_dropped_columns:
+            files = format_count(self._hidden.files_with_dropped_columns, "file")
+            message = f"dropped columns in {files} of the newest version; purge again to rewrite"
+            yield Remains(code="dropped_columns", message=f"{message} them")
 
-    Entries go when their last day is as far back as the newest that may go today.
-    """
-    if cleaned.reason is not None and "old enough" not in cleaned.reason:
-        return None
-    return now + (now - datetime.fromisoformat(cleaned.cutoff)) + _DAY
+    def _in_older_versions(self) -> Iterator[Remains]:
+        swept = self._swept
+        if self._has_older_versions():
+            retention = format_duration(timedelta(seconds=swept.retention_seconds))
+            yield Remains(
+                code="older_versions",
+                message=f"versions from {swept.oldest_version:,} on keep their files for "
+                f"{retention}; then vacuum quarantines them",
+                until=self._older_versions_end_at(),
+            )
+        if holders := self._holders():
+            names = ", ".join(holder.name for holder in holders)
+            yield Remains(code="pinned", message=f"pinned files of older versions: {names}")
+        if waiting := swept.files_quarantined + swept.files_waiting:
+            yield Remains(
+                code="quarantined",
+                message=f"{format_count(waiting, 'file')} in quarantine; vacuum deletes them when"
+                " the grace period is over",
+                until=self._quarantine_ends_at(),
+            )
+        if swept.errors:
+            failed = format_count(len(swept.errors), "file")
+            yield Remains(code="not_deleted", message=f"{failed} could not be deleted; see errors")
 
+    def _elsewhere(self) -> Iterator[Remains]:
+        if self._old.in_history:
+            message = (
+                "the log holds values of deleted rows: statistics, partition values or predicates"
+            )
+            reason = f"; it is not cleaned because {self._old.reason}" if self._old.reason else ""
+            yield Remains(code="log", message=message + reason, until=self.log_gone_at())
+        if self._old.indices:
+            names = ", ".join(self._old.indices)
+            message = f"indices that hold values of deleted rows; drop and rebuild them: {names}"
+            yield Remains(code="indices", message=message)
+        if runs := list_runs(self._table.store):
+            yield Remains(
+                code="runs",
+                message=f"statistics of files in the records of {format_count(len(runs), 'run')}"
+                f" that is not finished, or whose commit is unknown: {runs[0]}",
+            )
+        if backups := sum(1 for _ in self._table.store.list(BACKUPS)):
+            yield Remains(
+                code="backups",
+                message=f"{format_count(backups, 'object')} that repair backed up below {BACKUPS};"
+                " delete them when they are not needed",
+            )
+        if not self._swept.table.startswith("file:"):
+            yield Remains(
+                code="object_versions",
+                message="older versions of deleted objects, if the bucket has versioning enabled",
+            )
 
-def _remains(hidden: _Hidden, swept: VacuumReport) -> Iterator[Remains]:
-    """Name every place among the data files where they still are."""
-    if hidden.row_count:
-        rows = format_count(hidden.row_count, "deleted row")
-        yield Remains(
-            code="not_rewritten",
-            message=f"{rows} in files of the newest version; purge again to take them out",
-        )
-    if hidden.files_with_dropped_columns:
-        files = format_count(hidden.files_with_dropped_columns, "file")
-        yield Remains(
-            code="dropped_columns",
-            message=f"columns that were dropped, in {files} of the newest version; purge again to "
-            "take them out",
-        )
-    if swept.oldest_version < swept.version:
-        retention = format_duration(timedelta(seconds=swept.retention_seconds))
-        yield Remains(
-            code="older_versions",
-            message=f"versions from {swept.oldest_version:,} on keep their files for {retention}; "
-            "vacuum then sets them aside",
-        )
-    if swept.holders:
-        names = ", ".join(holder.name for holder in swept.holders)
-        yield Remains(code="pinned", message=f"pins keep files of older versions: {names}")
-    if waiting := swept.files_quarantined + swept.files_waiting:
-        yield Remains(
-            code="set_aside",
-            message=f"{format_count(waiting, 'file')} set aside; vacuum deletes them when their "
-            "grace is over",
-        )
-    if swept.errors:
-        failed = format_count(len(swept.errors), "file")
-        yield Remains(code="not_deleted", message=f"{failed} could not be deleted; see errors")
+    def _has_older_versions(self) -> bool:
+        removal = self._old.version
+        return removal is not None and self._swept.oldest_version < removal
 
+    def _older_versions_end_at(self) -> datetime | None:
+        if self._old.at is None or not self._has_older_versions():
+            return None
+        return self._old.at + timedelta(seconds=self._swept.retention_seconds) + self._grace
 
-def _elsewhere(swept: VacuumReport, *, in_log: bool) -> Iterator[Remains]:
-    """Name the places beside the data files."""
-    if in_log:
-        yield Remains(
-            code="log",
-            message="the log holds smallest and largest values of files that are gone, until its"
-            " old entries are cleaned",
-        )
-    if not swept.table.startswith("file:"):
-        yield Remains(
-            code="object_versions",
-            message="a bucket that keeps versions of objects keeps deleted files until they expire",
-        )
+    def _quarantine_ends_at(self) -> datetime | None:
+        """Return when the last quarantine ends; in a dry run nothing is quarantined anew."""
+        return max((found.sweep_after for found in self._quarantines), default=None)
+
+    def _holders(self) -> list[Holder]:
+        """Return the pins of versions from before the last removal, and of clones."""
+        removal = self._old.version
+        return [
+            holder
+            for holder in self._swept.holders
+            if holder.version is None or removal is None or holder.version < removal
+        ]

@@ -158,10 +158,10 @@ class RewritingVerbs:
     def purge(
         self, *, dry_run: bool = False, on_progress: OnProgress | None = None, **settings: Any
     ) -> PurgeReport:
-        """Take rows that were deleted out of the files, then vacuum; for requests to erase.
+        """Remove deleted rows and dropped columns from the files, vacuum, and clean the log.
 
-        The report says where those rows still are and when the last file with them can be gone.
-        Further keywords are settings, for this call only.
+        For requests to erase. The report lists every place that still holds them, and until when:
+        purge again at those times. Further keywords are settings, for this call only.
         """
         from lakehand.purge import purge
 

@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakehand.cli.main import run
+from lakehand.errors import EXIT_USAGE
 from support.small_tables import commit_by_hand, fingerprint, make_table
 
 SECRET = "a-secret-that-no-message-may-show"
@@ -302,3 +303,29 @@ def test_a_reader_that_goes_away_is_no_fault(table):
     with os.fdopen(writing, "w") as stdout:
         result = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False)
     assert (result.returncode, result.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["vacuum", "--retention", "168"],
+        ["vacuum", "--grace", "24"],
+        ["purge", "--retention", "168"],
+        ["maintain", "--quiet-period", "5"],
+        ["health", "--max-checkpoint-age", "7"],
+        ["pin", "audit", "--expires", "30"],
+    ],
+)
+def test_a_number_without_a_unit_is_refused_by_every_command(table, words, capsys):
+    verb, *options = words
+    assert run([verb, str(table), *options]) == EXIT_USAGE
+    assert f"write {words[-1]}h for hours" in capsys.readouterr().err
+
+
+def test_what_the_hint_on_a_short_retention_recommends_is_accepted(table, capsys):
+    vacuum = ["vacuum", str(table), "--grace", "0", "--retention"]
+    assert run([*vacuum, "0s", "--allow-short-retention"]) == EXIT_USAGE
+    assert "at least 1 h" in capsys.readouterr().err
+    assert run([*vacuum, "1h"]) == EXIT_USAGE
+    assert "--allow-short-retention" in capsys.readouterr().err
+    assert run([*vacuum, "1h", "--allow-short-retention"]) == 0

@@ -338,6 +338,47 @@ def test_purge_says_that_a_branch_keeps_rows(path):
     assert any("dev" in remains.message for remains in report.remaining)
 
 
+def test_unpin_leaves_a_tag_that_was_there_before_the_pin(path):
+    lance.dataset(path).tags.create("mine", 2)
+    table = lakehand.open_table(path)
+    assert not table.pin("mine", version=2).tagged
+    table.unpin("mine")
+    assert lance.dataset(path).tags.get_version("mine") == 2
+
+
+def test_unpin_leaves_a_tag_that_was_moved_to_another_version(path):
+    table = lakehand.open_table(path)
+    assert table.pin("mine", version=2).tagged
+    lance.dataset(path).tags.update("mine", 3)
+    table.unpin("mine")
+    assert lance.dataset(path).tags.get_version("mine") == 3
+
+
+def test_a_pin_that_has_expired_gives_up_its_version_and_its_tag(path):
+    table = lakehand.open_table(path)
+    table.pin("audit", version=2, expires="7d")
+    would = vacuum_later(path, days=30, dry_run=True)
+    assert (would.kept.pinned, would.holders) == (0, ())
+    report = vacuum_later(path, days=30)
+    assert (report.holders, report.files_deleted) == ((), would.files_deleted)
+    assert lance.dataset(path).tags.list() == {}
+    assert [pin.tagged for pin in table.pins()] == [False]
+
+
+def test_a_pin_in_force_keeps_its_tag(path):
+    lakehand.open_table(path).pin("audit", version=2, expires="60d")
+    assert [holder.name for holder in vacuum_later(path, days=30).holders] == ["audit"]
+    assert lance.dataset(path).tags.get_version("audit") == 2
+
+
+def test_a_tag_that_was_made_after_a_pin_of_its_name_expired_stays(path):
+    lakehand.open_table(path).pin("audit", version=2, expires="7d")
+    vacuum_later(path, days=8, retention="60d")
+    lance.dataset(path).tags.create("audit", 2)
+    vacuum_later(path, days=30)
+    assert lance.dataset(path).tags.get_version("audit") == 2
+
+
 def test_vacuum_is_refused_beside_detached_versions(path):
     dataset = lance.dataset(path)
     operation = lance.LanceOperation.Overwrite(dataset.lance_schema, [])

@@ -75,19 +75,20 @@ def test_the_report_says_that_older_versions_still_hold_the_row_and_until_when(t
     report, now = erase(table)
     assert files_with_the_secret(table) == ["part-001.parquet"]
     assert codes(report) == ["older_versions", "log"]
-    assert report.gone_at == now + timedelta(days=7, hours=24)
+    expected = now + timedelta(days=7, hours=24)
+    assert abs(report.gone_at - expected) < timedelta(minutes=1)
 
 
 def test_the_row_is_gone_from_every_file_when_the_report_said_so(table):
     first, _ = erase(table)
     second, _ = erase(table, days=7.5)
     assert (second.files_rewritten, second.files_quarantined) == (0, 2)
-    assert "set_aside" in codes(second)
+    assert "quarantined" in codes(second)
     third, now = erase(table, days=8.6)
     assert first.gone_at <= now
     assert files_with_the_secret(table) == []
     assert (third.gone_at, visible(table)) == (None, [1, 2, 3, 4, 6])
-    assert "set_aside" not in codes(third)
+    assert "quarantined" not in codes(third)
 
 
 def test_a_pin_on_the_old_version_keeps_the_row_and_nobody_can_say_how_long(table):
@@ -120,7 +121,7 @@ def test_the_command_prints_what_is_still_there(table, capsys):
     assert (document["operation"], document["files_rewritten"]) == ("purge", 1)
     assert [place["code"] for place in document["remaining"]] == ["older_versions", "log"]
     assert run(["purge", str(table), "--engine", "local"]) == 0
-    assert "still there: versions from" in capsys.readouterr().out
+    assert "remaining: versions from" in capsys.readouterr().out
 
 
 def test_the_log_is_clean_of_the_row_when_the_report_said_so(table):
@@ -203,7 +204,8 @@ def test_a_dry_run_counts_files_with_dropped_columns(narrowed):
 def test_columns_that_the_table_never_had_leave_the_files(tmp_path):
     path = make_by_hand(tmp_path / "t", field("id", "long"))
     add_by_hand(path, {"id": pa.array([1], pa.int64()), "stray": pa.array([SECRET], pa.int64())})
-    assert erase(path)[0].files_rewritten == 1
+    report, _ = erase(path)
+    assert (report.files_rewritten, codes(report)) == (1, ["older_versions", "log"])
     assert (stored_names(path), visible(path)) == ([["id"]], [1])
 
 

@@ -48,7 +48,7 @@ def write_epoch(sink, number, ids):
         ({"max.buffer.records": 0}, "at least 1"),
         ({"target.file.size": 0}, "at least 1"),
         ({"checkpoint.interval": 0}, "at least 1"),
-        ({"write.timeout.ms": 4999}, "at least 0:00:05"),
+        ({"write.timeout.ms": 4999}, "at least 5 s"),
         ({"parquet.compression": "brotlidy"}, "not one of zstd"),
         ({"parquet.bloom.fpp": 1}, "not between 0 and 1"),
         ({"where": "part = 'p1'"}, "write_mode is append"),

@@ -62,6 +62,19 @@ def test_a_remove_copies_every_field_of_the_live_entry():
     }
 
 
+def test_a_remove_of_a_purge_states_rows_and_no_values():
+    stats = json.dumps({"numRecords": 10, "minValues": {"a": "x"}, "maxValues": {"a": "y"}})
+    live = live_file("a", stats=stats, tags={"of": "x"}, deletionVector=VECTOR)
+    group = replace(replacement(1, "a"), removes=(live,))
+
+    version = draft(replace(rewrite(group), erases=True))
+
+    [remove] = version.removes
+    assert (json.loads(remove["stats"]), "tags" in remove) == ({"numRecords": 10}, False)
+    assert remove["deletionVector"] == VECTOR
+    assert version.commit_info["lakehand"]["purge"]
+
+
 def test_an_add_is_encoded_and_stamped():
     file = staged_file("p=a%3Ab/new file", size=77, partitionValues={"p": "a:b"}, tags={"t": "1"})
     change = replace(append(), adds=(file,))

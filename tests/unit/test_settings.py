@@ -129,7 +129,9 @@ def test_a_text_that_is_no_size_is_refused(text):
     [
         ("7d", timedelta(days=7)),
         ("500ms", timedelta(milliseconds=500)),
-        (90, timedelta(seconds=90)),
+        ("90 s", timedelta(seconds=90)),
+        (0, timedelta(0)),
+        ("0", timedelta(0)),
         (timedelta(hours=1), timedelta(hours=1)),
     ],
 )
@@ -140,3 +142,31 @@ def test_durations_are_read_with_their_units(value, expected):
 @given(st.integers(min_value=0, max_value=2**62))
 def test_a_plain_number_of_bytes_is_itself(count):
     assert parse_bytes(count) == count
+
+
+@pytest.mark.parametrize("value", ["168", 168, 0.5, "1.5"])
+def test_a_duration_without_a_unit_is_refused_and_the_error_says_what_to_write(value):
+    with pytest.raises(ValueError, match=f"write {value}h"):
+        parse_duration(value)
+
+
+DURATIONS = [setting.name for setting in SETTINGS if setting.parse is parse_duration]
+
+
+@pytest.mark.parametrize("name", DURATIONS)
+def test_no_setting_takes_a_duration_without_a_unit(name):
+    variable = f"LAKEHAND_{name.upper()}"
+    for source in ({"call": {name: 168}}, {"environment": {variable: "168"}}):
+        with pytest.raises(ValidationError, match="168h"):
+            Settings(**{"call": {}, "environment": {}, **source})
+
+
+def test_a_spelling_that_names_its_unit_takes_fractions_of_it():
+    settings = Settings({"vacuum.retention.hours": "169.5"}, environment={})
+    assert settings["retention"] == timedelta(hours=169.5)
+
+
+@pytest.mark.parametrize("value", ["0s", "59m", timedelta(0)])
+def test_a_retention_below_an_hour_is_never_allowed(value):
+    with pytest.raises(ValidationError, match="at least 1 h"):
+        Settings({"retention": value, "allow_short_retention": True}, environment={})

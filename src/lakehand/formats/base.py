@@ -40,6 +40,8 @@ class Capabilities:
     checkpoints: bool
     #: Row groups may be moved byte for byte.
     copies_bytes: bool
+    #: Tables keep versions by names of their own.
+    tags: bool = False
     #: Operations that no table of the format allows, each with the reason.
     lacking: Mapping[str, str] = field(default_factory=dict)
 
@@ -222,8 +224,9 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
         since: datetime,
         pinned_versions: Collection[int] = (),
         from_version: int | None = None,
+        ignored_tags: Collection[str] = (),
     ) -> Protection:
-        """Return the files of all versions in force at `since` or later, and of pinned ones.
+        """Return the files of all versions in force at `since` or later, pinned or tagged.
 
         With `from_version` those from that version on, too. RefusedError if that is not known.
         """
@@ -257,19 +260,19 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
         ...
 
     def tag_version(self, name: str, version: int) -> None:
-        """Have the table itself keep a version by a name, where its format can."""
+        """Have the table itself keep a version by a name; ValidationError if the name is taken."""
         ...
 
-    def drop_tag(self, name: str) -> None:
-        """Have the table itself keep a version by this name no longer."""
+    def drop_tag(self, name: str, version: int) -> None:
+        """Have the table itself keep a version by this name no longer; any other version stays."""
         ...
 
     def streamed_version(self, checkpoint: Store) -> int:
         """Return the oldest version that a stream still reads; `checkpoint` is where it says so."""
         ...
 
-    def protected_since(self, *, version: int) -> Protection:
-        """Return the files that versions after `version` brought."""
+    def protected_since(self, *, version: int, ignored_tags: Collection[str] = ()) -> Protection:
+        """Return the files that versions after `version` brought, and of versions with a tag."""
         ...
 
     def proved_commit(self, version: int) -> ProvedCommit:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakehand.model.purging import OldValues
     from lakehand.model.repair import Consent, FileRepair, LogRepair
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.upkeep import KeepWishes, LogCleanup
@@ -28,6 +29,17 @@ class FormatUpkeep(Protocol):
         self, wishes: KeepWishes, *, even_if_disabled: bool = False, dry_run: bool = False
     ) -> LogCleanup | None:
         """Delete history that the table no longer asks for; None if the format keeps none apart."""
+        ...
+
+    def free_history_of_old_values(self) -> bool:
+        """Make it possible to delete what the history holds beyond the newest version, in time.
+
+        Writes a checkpoint, or a version without changes, where one is needed; says whether it did.
+        """
+        ...
+
+    def old_values(self, wishes: KeepWishes) -> OldValues:
+        """Say what the history holds beyond the newest version, and until when."""
         ...
 
     def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:

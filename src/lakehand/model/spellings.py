@@ -35,7 +35,7 @@ _BYTE_UNITS = {
     "k": KIB, "m": MIB, "g": GIB, "t": 2**40,
     "kib": KIB, "mib": MIB, "gib": GIB, "tib": 2**40,
 }  # fmt: skip
-_SECOND_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SECOND_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SECOND_UNITS |= {"w": 604800.0}
 #: `s3://bucket/path`, `file:/path`, `dbfs:/path`.
 _URL = re.compile(
@@ -67,20 +67,25 @@ def parse_bytes(value: str | int) -> int:
 
 
 def parse_duration(value: str | float | timedelta) -> timedelta:
-    """Read a duration such as `7d`, `24h`, `500ms` or a plain number of seconds.
+    """Read a duration such as `7d`, `24h` or `500ms`; a number needs a unit, unless it is 0.
+
+    Which unit a plain number means differs from tool to tool: 168 may be hours, or seconds.
 
     >>> parse_duration("24h")
     datetime.timedelta(days=1)
     """
     if isinstance(value, timedelta):
         return min(value, MAX_DURATION)
-    if isinstance(value, int | float):
-        seconds = value
-    else:
-        seconds = _quantity(value, _SECOND_UNITS, "a duration")
-    if seconds >= MAX_DURATION.total_seconds():
-        return MAX_DURATION
-    return timedelta(seconds=max(seconds, -MAX_DURATION.total_seconds()))
+    text = str(value).strip()
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) is None:
+        seconds = _quantity(text, _SECOND_UNITS, "a duration")
+        if seconds >= MAX_DURATION.total_seconds():
+            return MAX_DURATION
+        return timedelta(seconds=seconds)
+    if float(text):
+        units = ", ".join(_SECOND_UNITS)
+        raise ValueError(f"it has no unit: write {text}h for hours, {text}s for seconds ({units})")
+    return timedelta(0)
 
 
 def parse_text(value: str) -> str:

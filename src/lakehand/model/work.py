@@ -290,6 +290,8 @@ class Change:
     table_id: str | None = None
     #: Whether the change depends on the rows it read (it then conflicts with rows added since).
     reads_rows: bool = False
+    #: Whether the commit must not hold values of the rows in files that it removes.
+    erases: bool = False
     #: Evidence by group (its id as text), as `Proof.to_json()`; the commit keeps the sum of it.
     proof: Mapping[str, Any] | None = None
     #: Numbers to store with the commit beside those that follow from its files.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lakehand.formats.base import FormatTable
     from lakehand.model.reports import Outcome
 
-__all__ = ["checkpoint", "clean_logs"]
+__all__ = ["checkpoint", "clean_logs", "held_versions"]
 
 
 def checkpoint(
@@ -42,6 +42,13 @@ def checkpoint(
     )
 
 
+def held_versions(table: FormatTable, clock: Clock) -> tuple[int, ...]:
+    """Return the versions that pins in force keep, or from which on they keep all."""
+    in_force = [pin for pin in list_pins(table.store) if pin.is_in_force(clock.now())]
+    holders = hold(table, in_force).holders
+    return tuple(holder.version for holder in holders if holder.version is not None)
+
+
 def clean_logs(
     table: FormatTable,
     *,
@@ -57,9 +64,7 @@ def clean_logs(
     for field, value in (("keep_versions", keep_versions), ("keep_checkpoints", keep_checkpoints)):
         if value < 0:
             raise ValidationError(f"{field} must not be negative", field=field, value=value)
-    in_force = [pin for pin in list_pins(table.store) if pin.is_in_force(clock.now())]
-    holders = hold(table, in_force).holders
-    pins = tuple(holder.version for holder in holders if holder.version is not None)
+    pins = held_versions(table, clock)
     wishes = KeepWishes(versions=keep_versions, checkpoints=keep_checkpoints, pinned_versions=pins)
     done = table.clean_logs(wishes, even_if_disabled=even_if_disabled, dry_run=dry_run)
     if done is None:

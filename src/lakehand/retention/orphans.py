@@ -39,7 +39,8 @@ def list_orphans(table: FormatTable, *, settings: Settings, clock: Clock | None 
             pass
         garbage.keep_protected(promise.protection)
         garbage.keep_for_clones(promise.held.names)
-        garbage.keep_protected(table.protected_since(version=promise.protection.newest_version))
+        newest, ignored = promise.protection.newest_version, promise.held.expired_tags
+        garbage.keep_protected(table.protected_since(version=newest, ignored_tags=ignored))
         found = pa.Table.from_batches(garbage.batches("listed"), GARBAGE_SCHEMA)
     return _described(found, now=clock.now(), due_before=promise.since)
 

@@ -10,19 +10,19 @@ import pyarrow.compute as pc
 from lakehand.errors import LakehandError, RefusedError, ValidationError
 from lakehand.model.spellings import parse_duration
 from lakehand.observe.clock import SystemClock
-from lakehand.retention.pins import Pin, put_pin, unpin
+from lakehand.retention.pins import Pin, find_pin, list_pins, mark_tagged, put_pin, unpin
 from lakehand.retention.promise import hold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import timedelta
+    from datetime import datetime, timedelta
     from typing import Any
 
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe.clock import Clock
 
-__all__ = ["make_pin"]
+__all__ = ["drop_expired_tags", "make_pin", "remove_pin"]
 
 
 def make_pin(
@@ -43,17 +43,53 @@ def make_pin(
         raise ValidationError(f"a pin is one of {', '.join(chosen)}", field="pin", value=name)
     if not chosen:
         chosen = {"version": table.snapshot().version}
-    expires_at = None if expires is None else now + parse_duration(expires)
+    expires_at = None if expires is None else now + _lifetime(expires)
     pin = Pin(name=name, created_at=now, expires_at=expires_at, **chosen)
     put_pin(table.store, pin)
     try:
         _check(table, pin)
-        if pin.version is not None:
-            table.tag_version(pin.name, pin.version)
+        return _tag(table, pin)
     except LakehandError:
         unpin(table.store, name)
         raise
-    return pin
+
+
+def remove_pin(table: FormatTable, name: str) -> Pin:
+    """Drop a pin with the tag that was made for it; ValidationError if there is no such pin."""
+    pin = find_pin(table.store, name)
+    if pin.tagged and pin.version is not None:
+        table.drop_tag(pin.name, pin.version)
+    return unpin(table.store, name)
+
+
+def drop_expired_tags(table: FormatTable, *, now: datetime) -> None:
+    """Drop the tags of pins that have expired; the pins themselves stay on the list."""
+    for pin in list_pins(table.store):
+        if pin.tagged and pin.version is not None and not pin.is_in_force(now):
+            table.drop_tag(pin.name, pin.version)
+            mark_tagged(table.store, pin, tagged=False)
+
+
+def _tag(table: FormatTable, pin: Pin) -> Pin:
+    """Have the table itself keep the version, unless somebody else has tagged it so.
+
+    That the tag is the pin's is stored first: a tag that nobody owns would stay for good.
+    """
+    if pin.version is None or not table.capabilities.tags:
+        return pin
+    if table.tagged_versions().get(pin.name) == pin.version:
+        return pin
+    marked = mark_tagged(table.store, pin, tagged=True)
+    table.tag_version(pin.name, pin.version)
+    return marked
+
+
+def _lifetime(expires: timedelta | str) -> timedelta:
+    try:
+        return parse_duration(expires)
+    except ValueError as error:
+        message = f"a pin cannot expire after {expires!r}: {error}"
+        raise ValidationError(message, field="expires", value=str(expires)) from error
 
 
 def _check(table: FormatTable, pin: Pin) -> None:

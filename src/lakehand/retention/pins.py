@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import ObjectExistsError, ValidationError
@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = ["Pin", "list_pins", "pinned_versions", "put_pin", "unpin"]
+__all__ = [
+    "Pin",
+    "find_pin",
+    "list_pins",
+    "mark_tagged",
+    "pinned_versions",
+    "put_pin",
+    "unpin",
+]
 
 DIRECTORY = "_lakehand/pins"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -39,6 +47,8 @@ class Pin:
     clone: str | None = None
     #: When the pin ends by itself; None: never.
     expires_at: datetime | None = None
+    #: Whether the tag of this name in the table was made for the pin, and goes with it.
+    tagged: bool = False
 
     @property
     def kind(self) -> str:
@@ -61,6 +71,7 @@ class Pin:
             "clone": self.clone,
             "created_at": self.created_at.isoformat(),
             "expires_at": None if self.expires_at is None else self.expires_at.isoformat(),
+            "tagged": self.tagged,
         }
 
 
@@ -87,8 +98,22 @@ def put_pin(store: Store, pin: Pin) -> None:
         ) from None
 
 
+def mark_tagged(store: Store, pin: Pin, *, tagged: bool) -> Pin:
+    """Store whether the tag of a pin's name was made for it."""
+    marked = replace(pin, tagged=tagged)
+    store.put(_key(pin.name), json.dumps(marked.to_json()).encode())
+    return marked
+
+
 def unpin(store: Store, name: str) -> Pin:
     """Drop a pin and return it; ValidationError if there is none of that name."""
+    pin = find_pin(store, name)
+    store.delete([_key(name)])
+    return pin
+
+
+def find_pin(store: Store, name: str) -> Pin:
+    """Return a pin; ValidationError if there is none of that name."""
     pins = {pin.name: pin for pin in list_pins(store)}
     if name not in pins:
         known = ", ".join(pins)
@@ -98,7 +123,6 @@ def unpin(store: Store, name: str) -> Pin:
             value=name,
             hint=f"there are: {known}" if known else "the table has no pins",
         )
-    store.delete([_key(name)])
     return pins[name]
 
 

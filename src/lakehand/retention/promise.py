@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_RETENTION", "Promise", "choose_retention", "hold", "protect", "read_promise"]
 
 DEFAULT_RETENTION = timedelta(hours=168)
-_SHORTEST_RETENTION = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -44,6 +43,8 @@ class Held:
     names: pa.ChunkedArray
     holders: tuple[Holder, ...] = ()
     pins: tuple[Pin, ...] = ()
+    #: Tags of pins that have expired: they keep nothing.
+    expired_tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -74,8 +75,9 @@ def read_promise(table: FormatTable, settings: Settings, clock: Clock) -> Promis
     in_force = settings.with_properties(snapshot.properties)
     table.require("vacuum", snapshot, force=in_force["vacuum_stale_metadata"])
     retention = choose_retention(table, snapshot, in_force)
-    held = hold(table, [pin for pin in list_pins(table.store) if pin.is_in_force(clock.now())])
-    held = _with_tags(held, table.tagged_versions())
+    pins = list_pins(table.store)
+    held = hold(table, [pin for pin in pins if pin.is_in_force(clock.now())])
+    held = _with_tags(held, table.tagged_versions(), pins)
     held = _with_branches(held, table.branches())
     held = _with_runs(held, table, in_force, now=clock.now())
     held = _from(held, _first_of_newest(table, in_force["keep_versions"]))
@@ -103,14 +105,7 @@ def choose_retention(table: FormatTable, snapshot: Snapshot, settings: Settings)
             "readers of this table may count on",
             field="retention",
             value=str(asked),
-            hint="leave it out, or allow it with --allow-short-retention if nobody reads that far",
-        )
-    if asked < _SHORTEST_RETENTION:
-        raise ValidationError(
-            f"a retention of {format_duration(asked)} would delete files of running writers; it "
-            f"must be at least {format_duration(_SHORTEST_RETENTION)}",
-            field="retention",
-            value=str(asked),
+            hint="leave it out, or add --allow-short-retention if no reader needs older versions",
         )
     return asked
 
@@ -146,7 +141,10 @@ def protect(table: FormatTable, held: Held, *, since: datetime) -> Protection:
     """
     try:
         return table.protected(
-            since=since, pinned_versions=held.versions, from_version=held.from_version
+            since=since,
+            pinned_versions=held.versions,
+            from_version=held.from_version,
+            ignored_tags=held.expired_tags,
         )
     except VersionNotFoundError as error:
         missing = error.to_json().get("version")
@@ -156,16 +154,22 @@ def protect(table: FormatTable, held: Held, *, since: datetime) -> Protection:
         raise _lost(table, lost[0], error) from error
 
 
-def _with_tags(held: Held, tags: Mapping[str, int]) -> Held:
-    """Add versions that the table itself keeps by a name, unless a pin has it already."""
-    known = {holder.name for holder in held.holders}
+def _with_tags(held: Held, tags: Mapping[str, int], pins: list[Pin]) -> Held:
+    """Add versions that the table itself keeps by a name, unless a pin has it already.
+
+    The tag of a pin that has expired keeps nothing, if it is still the one that was made for it.
+    """
+    gone = {pin.name: pin.version for pin in pins if pin.tagged and pin not in held.pins}
+    expired = tuple(name for name, version in tags.items() if gone.get(name, -1) == version)
+    known = {*(holder.name for holder in held.holders), *expired}
     tagged = [
         Holder(name=name, kind="tag", version=version)
         for name, version in tags.items()
         if name not in known
     ]
     versions = (*held.versions, *(holder.version or 0 for holder in tagged))
-    return replace(held, versions=versions, holders=(*held.holders, *tagged))
+    holders = (*held.holders, *tagged)
+    return replace(held, versions=versions, holders=holders, expired_tags=expired)
 
 
 def _with_branches(held: Held, branches: Mapping[str, int | None]) -> Held:

@@ -22,6 +22,7 @@ from lakehand.retention import quarantine as quarantines
 from lakehand.retention.crew import Crew
 from lakehand.retention.deleting import Deleter
 from lakehand.retention.garbage import Garbage, open_garbage
+from lakehand.retention.pinning import drop_expired_tags
 from lakehand.retention.pins import list_pins
 from lakehand.retention.promise import hold, protect, read_promise
 from lakehand.runs import Run, list_runs, sweep
@@ -137,6 +138,7 @@ class _Vacuum:
         """Do what is asked for; in a dry run, only find out what that is."""
         if not self._dry_run:
             takeover_after = self._promise.settings["takeover_after"]
+            drop_expired_tags(self._table, now=self._promise.clock.now())
             swept = sweep(self._table, clock=self._promise.clock, takeover_after=takeover_after)
             self._swept = len(swept.files_deleted)
         self._sort_quarantines()
@@ -240,7 +242,10 @@ class _Vacuum:
             self._keep_noted(run)
         promise, now = self._promise, self._promise.clock.now()
         newest = promise.protection.newest_version
-        self._garbage.keep_protected(self._table.protected_since(version=newest))
+        # They are dropped by now, unless nothing is to change: one of their names is another's tag.
+        ignored = promise.held.expired_tags if self._dry_run else ()
+        since = self._table.protected_since(version=newest, ignored_tags=ignored)
+        self._garbage.keep_protected(since)
         pins = [pin for pin in list_pins(self._store) if pin.is_in_force(now)]
         new = [pin for pin in pins if pin not in promise.held.pins]
         if new:

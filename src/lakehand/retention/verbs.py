@@ -73,12 +73,9 @@ class RetentionVerbs:
 
     def unpin(self, name: str) -> Pin:
         """Drop a pin and return it."""
-        from lakehand.retention.pins import unpin
+        from lakehand.retention.pinning import remove_pin
 
-        pin = unpin(self._handle.store, name)
-        if pin.version is not None:
-            self._handle.drop_tag(name)
-        return pin
+        return remove_pin(self._handle, name)
 
     def pins(self) -> list[Pin]:
         """Return all pins by name, expired ones included."""

@@ -120,6 +120,7 @@ class Batches:
                 )
                 for result in results
             ),
+            erases=request.erases,
             proof={str(result.group): result.proof.to_json() for result in results if result.proof},
         )
 

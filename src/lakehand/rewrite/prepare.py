@@ -80,6 +80,8 @@ class Request:
     curve: Curve = "linear"
     #: All files are put in order, whatever they are like.
     full: bool = False
+    #: The commit must not hold values of the files that are replaced.
+    erases: bool = False
 
 
 def plan_request(

@@ -15,15 +15,18 @@ RETENTION: tuple[Setting, ...] = (
         parse=parse_duration,
         default=None,
         help="How long vacuum keeps files after the last version that needs them; not set: what "
-        "the table asks for, and at least 7 days.",
+        "the table asks for, and at least 7 days. Below 1 hour is never allowed: files of running"
+        " writers would be deleted.",
         aliases=("vacuum.retention", "retentionDuration"),
         aliases_by_unit=(("vacuum.retention.hours", "h"),),
+        minimum=timedelta(hours=1),
     ),
     Setting(
         name="allow_short_retention",
         parse=parse_bool,
         default=False,
-        help="Let vacuum keep files for a shorter time than the table's readers may count on.",
+        help="Allow a retention below the table's own and below 7 days, down to 1 hour; readers of"
+        " older versions may fail.",
     ),
     Setting(
         name="keep_versions",

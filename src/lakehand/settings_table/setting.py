@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import ValidationError
+from lakehand.model.quantities import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["Setting"]
+
+_PLAIN_NUMBER = re.compile(r"\s*[0-9]+(\.[0-9]+)?\s*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +58,7 @@ class Setting:
         ('500ms', 500)
         """
         unit = dict(self.aliases_by_unit).get(spelling.lower())
-        is_plain = isinstance(value, int | float) or str(value).strip().isdecimal()
+        is_plain = _PLAIN_NUMBER.fullmatch(str(value)) is not None
         return f"{value}{unit}" if unit is not None and is_plain else value
 
     def read(self, value: Any, source: str) -> Any:
@@ -64,9 +69,15 @@ class Setting:
             message = f"{source}: {self.name} cannot be set to {value!r}: {error}"
             raise ValidationError(message, field=self.name, value=value) from error
         if self.minimum is not None and parsed < self.minimum:
-            message = f"{source}: {self.name} is {value!r}, but must be at least {self.minimum}"
+            least = _words(self.minimum)
+            message = f"{source}: {self.name} is {value!r}, but must be at least {least}"
             raise ValidationError(message, field=self.name, value=value)
         if self.maximum is not None and parsed > self.maximum:
-            message = f"{source}: {self.name} is {value!r}, but must be at most {self.maximum}"
+            most = _words(self.maximum)
+            message = f"{source}: {self.name} is {value!r}, but must be at most {most}"
             raise ValidationError(message, field=self.name, value=value)
         return parsed
+
+
+def _words(limit: Any) -> str:
+    return format_duration(limit) if isinstance(limit, timedelta) else str(limit)

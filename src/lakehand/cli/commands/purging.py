@@ -11,9 +11,10 @@ from lakehand.cli.options import engine_options, setting_option, table_options
 from lakehand.cli.output import print_report
 from lakehand.cli.progress import progress_bar
 from lakehand.errors import EXIT_FAILED
+from lakehand.settings import find_setting
 
 
-@click.command(short_help="Take deleted rows and dropped columns out of the files.")
+@click.command(short_help="Remove deleted rows and dropped columns from the files.")
 @table_options
 @click.option("--dry-run", is_flag=True, help="Say what would change; write nothing.")
 @setting_option("--retention", "retention", metavar="TIME")
@@ -22,7 +23,7 @@ from lakehand.errors import EXIT_FAILED
     "--allow-short-retention",
     is_flag=True,
     default=None,
-    help="Allow a retention below what readers may count on.",
+    help=find_setting("allow_short_retention").help,
 )
 @engine_options
 def purge(
@@ -31,10 +32,10 @@ def purge(
     as_json: bool,  # noqa: FBT001
     **options: Any,
 ) -> int:
-    """Take deleted rows and dropped columns out of the files of TABLE, vacuum, clean its log.
+    """Remove deleted rows and dropped columns from the files of TABLE, vacuum, clean its log.
 
-    Says where they still are, and until when: versions within the retention keep their files. Run
-    it again to delete those once nothing needs them. Exit code 1 if something failed.
+    Reports every place that still holds them, and until when: versions within the retention keep
+    their files. Run it again at those times. Exit code 1 if something failed.
     """
     from lakehand.cli.screens.purging import purge_screen
 

@@ -11,6 +11,7 @@ from lakehand.cli.options import engine_options, setting_option, table_options
 from lakehand.cli.output import print_document, print_report, print_screen
 from lakehand.cli.progress import progress_bar
 from lakehand.errors import EXIT_FAILED
+from lakehand.settings import find_setting
 
 
 @click.command(short_help="Remove files that no version within the retention needs.")
@@ -23,7 +24,7 @@ from lakehand.errors import EXIT_FAILED
     "--allow-short-retention",
     is_flag=True,
     default=None,
-    help="Allow a retention below what readers may count on.",
+    help=find_setting("allow_short_retention").help,
 )
 @click.option(
     "--mode",
@@ -64,7 +65,11 @@ def vacuum(
 @click.option("--version", type=click.IntRange(min=0), metavar="N", help="Keep this version.")
 @click.option("--stream", metavar="URI", help="Keep what the stream with this checkpoint needs.")
 @click.option("--clone", metavar="URI", help="Keep what this shallow clone refers to.")
-@click.option("--expires", metavar="TIME", help="How long the pin holds, as 30d; else for ever.")
+@click.option(
+    "--expires",
+    metavar="TIME",
+    help="How long the pin is valid, for example 30d. Default: forever.",
+)
 @click.option("--remove", is_flag=True, help="Drop the pin.")
 def pin(
     table: str,

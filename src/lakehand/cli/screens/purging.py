@@ -18,18 +18,17 @@ if TYPE_CHECKING:
 
 
 def purge_screen(report: PurgeReport) -> Iterable[RenderableType]:
-    """Show what was done, then every place where what was deleted still is."""
+    """Show what was done, then every place that still holds what was deleted."""
     would = "would be " if report.dry_run else ""
     yield Text(
         f"purge: {format_count(report.files_rewritten, 'file')} {would}rewritten, "
-        f"{report.files_quarantined:,} {would}set aside, {report.files_deleted:,} {would}deleted"
+        f"{report.files_quarantined:,} {would}quarantined, {report.files_deleted:,} {would}deleted"
     )
-    if report.gone_at is not None:
-        yield Text(f"  vacuum can delete the last file that holds them at {_at(report.gone_at)}")
-    if report.log_gone_at is not None:
-        yield Text(f"  the log can be cleaned of their values at {_at(report.log_gone_at)}")
     for place in report.remaining:
-        yield Text(f"  still there: {place.message}")
+        until = "" if place.until is None else f" (until {_at(place.until)})"
+        yield Text(f"  remaining: {place.message}{until}")
+    if dates := [at for at in (report.gone_at, report.log_gone_at) if at is not None]:
+        yield Text(f"  run purge again at each of these times, the last at {_at(max(dates))}")
     for error in report.errors:
         yield Text(f"  failed: {error['message']}", style="red")
 

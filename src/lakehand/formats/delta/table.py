@@ -40,6 +40,7 @@ from lakehand.formats.delta.protocol.names import LOG_DIRECTORY
 from lakehand.formats.delta.protocol.paths import OTHER_PATHS
 from lakehand.formats.delta.protocol.schema import physical_name
 from lakehand.formats.delta.retention import entries
+from lakehand.formats.delta.retention.erasure import LogErasure, boundary_change
 from lakehand.formats.delta.retention.forgotten import forgotten_files, note_vacuumed
 from lakehand.formats.delta.retention.names import DataNames
 from lakehand.formats.delta.retention.protected import (
@@ -66,8 +67,10 @@ if TYPE_CHECKING:
     from lakehand.model.head import Evolution, TableHead
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.order import Order
+    from lakehand.model.purging import OldValues
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.upkeep import KeepWishes
     from lakehand.model.work import Change, Group, Receipt
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
@@ -291,6 +294,21 @@ class DeltaTable(DeltaUpkeep):
             self._checkpointed_version = receipt.version
         return receipt is not None
 
+    def free_history_of_old_values(self) -> bool:
+        erasure = LogErasure(self.store, now=self._clock.now())
+        needs_commit = erasure.needs_commit
+        if needs_commit:
+            token = f"lakehand-purge-{uuid.uuid4().hex}"
+            self.commit(boundary_change(erasure.newest), token=token, checkpoint=False)
+            erasure = LogErasure(self.store, now=self._clock.now())
+        version = erasure.checkpoint_to_write
+        if version is not None:
+            self.checkpoint(version=version)
+        return needs_commit or version is not None
+
+    def old_values(self, wishes: KeepWishes) -> OldValues:
+        return LogErasure(self.store, now=self._clock.now()).report(wishes)
+
     def retention(self, snapshot: Snapshot) -> timedelta:
         return file_retention(snapshot.properties)
 
@@ -304,6 +322,7 @@ class DeltaTable(DeltaUpkeep):
         since: datetime,
         pinned_versions: Collection[int] = (),
         from_version: int | None = None,
+        ignored_tags: Collection[str] = (),  # noqa: ARG002  there are no tags
     ) -> Protection:
         return protected_files(
             self.store, since=since, pinned_versions=pinned_versions, from_version=from_version
@@ -335,14 +354,19 @@ class DeltaTable(DeltaUpkeep):
     def tag_version(self, name: str, version: int) -> None:
         """Do nothing: Delta knows no tags of versions."""
 
-    def drop_tag(self, name: str) -> None:
+    def drop_tag(self, name: str, version: int) -> None:
         pass
 
     def streamed_version(self, checkpoint: Store) -> int:
         table_id = load_state_at(self.store).metadata.id
         return oldest_streamed_version(checkpoint, table_id=table_id)
 
-    def protected_since(self, *, version: int) -> Protection:
+    def protected_since(
+        self,
+        *,
+        version: int,
+        ignored_tags: Collection[str] = (),  # noqa: ARG002
+    ) -> Protection:
         return protected_since(self.store, version=version)
 
     def proved_commit(self, version: int) -> ProvedCommit:

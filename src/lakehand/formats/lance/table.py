@@ -105,6 +105,7 @@ class LanceTable(LanceUpkeep):
     capabilities = Capabilities(
         checkpoints=False,
         copies_bytes=False,
+        tags=True,
         lacking={"checkpoint": _NO_CHECKPOINTS, "statistics": _NO_STATISTICS},
     )
 
@@ -245,13 +246,18 @@ class LanceTable(LanceUpkeep):
         since: datetime,
         pinned_versions: Collection[int] = (),
         from_version: int | None = None,
+        ignored_tags: Collection[str] = (),
     ) -> Protection:
         return protected_files(
-            self.store, since=since, pinned_versions=pinned_versions, from_version=from_version
+            self.store,
+            since=since,
+            pinned_versions=pinned_versions,
+            from_version=from_version,
+            ignored_tags=ignored_tags,
         )
 
-    def protected_since(self, *, version: int) -> Protection:
-        return protected_since(self.store, version=version)
+    def protected_since(self, *, version: int, ignored_tags: Collection[str] = ()) -> Protection:
+        return protected_since(self.store, version=version, ignored_tags=ignored_tags)
 
     def forgotten(self, *, before: datetime) -> Forgotten:  # noqa: ARG002
         """Return nothing: versions do not say what those before them gave up."""
@@ -287,8 +293,8 @@ class LanceTable(LanceUpkeep):
     def tag_version(self, name: str, version: int) -> None:
         put_tag(self.store, name, version)
 
-    def drop_tag(self, name: str) -> None:
-        drop_tag(self.store, name)
+    def drop_tag(self, name: str, version: int) -> None:
+        drop_tag(self.store, name, version)
 
     def proved_commit(self, version: int) -> ProvedCommit:
         record = commit_record(self.store, version)

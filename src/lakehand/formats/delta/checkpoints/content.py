@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
-__all__ = ["CheckpointContent", "expired_tombstones_ms", "open_content"]
+__all__ = ["CheckpointContent", "expired_tombstones_ms", "open_content", "tombstone_retention"]
 
 #: File actions that are held in memory at a time.
 BATCH_ROWS = 50_000
@@ -101,8 +101,12 @@ def open_content(store: Store, segment: LogSegment, *, clock: Clock) -> Iterator
 
 def expired_tombstones_ms(properties: Mapping[str, str], now: datetime) -> int:
     """Return from which time, and earlier, tombstones have expired; in milliseconds since 1970."""
-    retention = interval_property(properties, _TOMBSTONE_RETENTION, "interval 1 week")
-    return _milliseconds_before(now, retention)
+    return _milliseconds_before(now, tombstone_retention(properties))
+
+
+def tombstone_retention(properties: Mapping[str, str]) -> timedelta:
+    """Return how long checkpoints keep tombstones."""
+    return interval_property(properties, _TOMBSTONE_RETENTION, "interval 1 week")
 
 
 def _form(source: LogSource, state: LogState) -> CheckpointForm:

@@ -18,13 +18,21 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.actions import Commit
     from lakehand.model.work import Change
 
-__all__ = ["ENGINE_INFO", "commit_info", "encode_parameters", "operation_metrics", "token_of"]
+__all__ = [
+    "ENGINE_INFO",
+    "commit_info",
+    "encode_parameters",
+    "is_purge",
+    "operation_metrics",
+    "token_of",
+]
 
 ENGINE_INFO = f"lakehand/{__version__}"
 
 #: Most bytes that our own part of a commit may have: every reader of the log carries them along.
 OWN_BYTES_LIMIT = 8 * 1024
 
+_PURGE = "purge"
 _ROW_IDS_PRESERVED = {"delta.rowTracking.preserved": "true"}
 
 
@@ -32,6 +40,12 @@ def token_of(commit: Commit) -> str | None:
     """Return the token that a commit carries; other engines put their own there, or none."""
     token = (commit.commit_info or {}).get("txnId")
     return token if isinstance(token, str) else None
+
+
+def is_purge(info: Mapping[str, Any]) -> bool:
+    """Say whether a commit of lakehand rewrote files to erase what they held."""
+    own = info.get("lakehand")
+    return isinstance(own, dict) and own.get(_PURGE) is True
 
 
 def commit_info(
@@ -65,7 +79,7 @@ def commit_info(
         head.protocol, head.metadata
     ):
         info["tags"] = _ROW_IDS_PRESERVED
-    own = _own_part(change)
+    own = _own_part(change) | ({_PURGE: True} if change.erases else {})
     return {**info, "lakehand": own} if own else info
 
 

@@ -11,6 +11,7 @@ from lakehand.formats.delta.commits.row_tracking import (
     assigns_row_ids,
     high_water_mark_action,
 )
+from lakehand.formats.delta.protocol.actions import row_count
 from lakehand.formats.delta.protocol.clustering import shared_cube
 from lakehand.formats.delta.protocol.paths import OTHER_PATHS, encode_path
 
@@ -143,6 +144,8 @@ def _removes(file: DataFile, change: Change, now_ms: int) -> Iterator[dict[str, 
 
 def _remove(file: DataFile, change: Change, now_ms: int) -> dict[str, Any]:
     live = file.native["add"]
+    if change.erases:
+        live = _without_values(live)
     return {
         "path": live["path"],
         "deletionTimestamp": now_ms,
@@ -150,6 +153,16 @@ def _remove(file: DataFile, change: Change, now_ms: int) -> dict[str, Any]:
         "extendedFileMetadata": True,
         **_present(live, _COPIED_TO_REMOVE),
     }
+
+
+def _without_values(add: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry without tags, and with no statistics but the number of rows.
+
+    The protocol makes both optional in a remove.
+    """
+    kept = {name: value for name, value in add.items() if name not in {"stats", "tags"}}
+    rows = row_count(add.get("stats"))
+    return kept if rows is None else {**kept, "stats": json.dumps({"numRecords": rows})}
 
 
 def _transaction(change: Change, now_ms: int) -> dict[str, Any]:

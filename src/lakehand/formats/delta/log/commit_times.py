@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.state import LogState
     from lakehand.storage import Store
 
-__all__ = ["first_with_own_time", "from_milliseconds", "storage_times", "version_at"]
+__all__ = [
+    "committed_at",
+    "first_with_own_time",
+    "from_milliseconds",
+    "storage_times",
+    "version_at",
+]
 
 _ENABLEMENT_PROPERTY = "delta.inCommitTimestampEnablementVersion"
 _TICK = timedelta(milliseconds=1)
@@ -54,6 +60,20 @@ def version_at(store: Store, timestamp: datetime) -> int:
     if version is None or version < (listing.earliest_version or 0):
         raise _too_early(store, wanted, listing.earliest_version, times)
     return version
+
+
+def committed_at(store: Store, listing: LogListing, version: int) -> datetime:
+    """Return when a version was committed, as `version_at` understands it.
+
+    A version whose commit is gone counts as one of the time of its checkpoint.
+    """
+    if version not in listing.commits:
+        times = [c.modified_at for c in listing.checkpoints if c.version >= version]
+        return min(times, default=max(listing.commits.values()))
+    boundary = first_with_own_time(_newest_state(store))
+    if boundary is not None and version >= boundary:
+        return _own_time(store, version)
+    return storage_times(listing)[version]
 
 
 def first_with_own_time(state: LogState) -> int | None:

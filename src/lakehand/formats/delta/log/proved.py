@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import ObjectNotFoundError, VersionNotFoundError
 from lakehand.formats.delta.log.discovery import read_commit
+from lakehand.formats.delta.protocol.actions import row_count
 from lakehand.formats.delta.protocol.paths import decode_path
 from lakehand.model.work import DataFile
 
@@ -48,17 +48,9 @@ def files_of(actions: tuple[dict[str, Any], ...]) -> tuple[DataFile, ...]:
         DataFile(
             path=decode_path(action["path"]),
             bytes=int(action.get("size") or 0),
-            rows=_row_count(action.get("stats")),
+            rows=row_count(action.get("stats")),
             deleted_rows=int((action.get("deletionVector") or {}).get("cardinality", 0)),
             native={"add": {"partitionValues": {}, **action}},
         )
         for action in actions
     )
-
-
-def _row_count(stats: str | None) -> int | None:
-    try:
-        count = json.loads(stats or "{}").get("numRecords")
-    except (ValueError, AttributeError):
-        return None
-    return count if isinstance(count, int) else None

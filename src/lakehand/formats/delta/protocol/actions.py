@@ -22,6 +22,7 @@ __all__ = [
     "file_key",
     "parse_commit",
     "parse_commit_info",
+    "row_count",
 ]
 
 _LIST_KINDS = ("add", "remove", "cdc", "txn", "domainMetadata")
@@ -254,3 +255,12 @@ def dv_id(descriptor: Mapping[str, Any] | None) -> str | None:
     identity = f"{descriptor['storageType']}{descriptor['pathOrInlineDv']}"
     offset = descriptor.get("offset")
     return identity if offset is None else f"{identity}@{offset}"
+
+
+def row_count(stats: str | None) -> int | None:
+    """Return the number of rows that statistics state; None if they state none."""
+    try:
+        count = json.loads(stats or "{}").get("numRecords")
+    except (ValueError, AttributeError):
+        return None
+    return count if isinstance(count, int) else None

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lakehand.model.upkeep import KeepWishes
     from lakehand.storage import ObjectInfo, Store
 
-__all__ = ["clean_logs", "log_retention"]
+__all__ = ["clean_logs", "cleanup_refusal", "log_retention"]
 
 _RETENTION_PROPERTY = "delta.logRetentionDuration"
 _DEFAULT_RETENTION = "interval 30 days"
@@ -51,6 +51,12 @@ _ENABLED_PROPERTY = "delta.enableExpiredLogCleanup"
 def log_retention(properties: Mapping[str, str]) -> timedelta:
     """Return how long a table asks to keep its history."""
     return interval_property(properties, _RETENTION_PROPERTY, _DEFAULT_RETENTION)
+
+
+def cleanup_refusal(properties: Mapping[str, str]) -> str | None:
+    """Return why a table does not want its log to be cleaned; None if it does."""
+    is_disabled = properties.get(_ENABLED_PROPERTY, "true").lower() == "false"
+    return f"the table forbids it ({_ENABLED_PROPERTY})" if is_disabled else None
 
 
 def clean_logs(
@@ -67,9 +73,9 @@ def clean_logs(
     require_write("vacuum", state.protocol, state.metadata, table=store.url, force=even_if_disabled)
     properties = state.metadata.configuration
     cutoff = cutoff_at(now, log_retention(properties))
-    if properties.get(_ENABLED_PROPERTY, "true").lower() == "false" and not even_if_disabled:
-        listing = list_log(store)
-        return _nothing(listing, cutoff, f"the table forbids it ({_ENABLED_PROPERTY})")
+    refusal = cleanup_refusal(properties)
+    if refusal is not None and not even_if_disabled:
+        return _nothing(list_log(store), cutoff, refusal)
     return _Cleanup(store, now=now, cutoff=cutoff, dry_run=dry_run).run(wishes)
 
 

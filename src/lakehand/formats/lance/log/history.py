@@ -16,9 +16,11 @@ from lakehand.formats.lance.log.snapshot import load_snapshot, utc
 from lakehand.model.history import Difference, HistoryEntry
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lakehand.storage import Store
 
-__all__ = ["diff", "history"]
+__all__ = ["diff", "history", "iter_history"]
 
 #: What the library makes of operations that it does not show to Python.
 _NAMELESS = "BaseOperation"
@@ -26,8 +28,13 @@ _NAMELESS = "BaseOperation"
 
 def history(store: Store, *, limit: int | None = None) -> list[HistoryEntry]:
     """Return the versions that are still there, newest first."""
+    return list(islice(iter_history(store), limit))
+
+
+def iter_history(store: Store) -> Iterator[HistoryEntry]:
+    """Yield the versions that are still there, newest first, reading each when it is asked for."""
     newest = open_dataset(store)
-    return [_entry(store, newest, version) for version in islice(listed_versions(store), limit)]
+    return (_entry(store, newest, version) for version in listed_versions(store))
 
 
 def _entry(store: Store, newest: Any, version: int) -> HistoryEntry:

@@ -34,6 +34,7 @@ def protected_files(
     since: datetime,
     pinned_versions: Collection[int] = (),
     from_version: int | None = None,
+    ignored_tags: Collection[str] = (),
 ) -> Protection:
     """Return the files of every version in force at `since` or later, and of pinned ones.
 
@@ -43,7 +44,7 @@ def protected_files(
     oldest = max((version for version, at in times.items() if at <= since), default=min(times))
     if from_version is not None:
         oldest = min(oldest, max(from_version, min(times)))
-    pinned = {*pinned_versions, *tagged_versions(store).values()}
+    pinned = {*pinned_versions, *_tagged(store, ignored_tags)}
     _require_versions(store, pinned, times)
     pinned |= branch_points(store) & times.keys()
     named = open_dataset(store).tracked_files().read_all()
@@ -58,10 +59,12 @@ def protected_files(
     )
 
 
-def protected_since(store: Store, *, version: int) -> Protection:
+def protected_since(
+    store: Store, *, version: int, ignored_tags: Collection[str] = ()
+) -> Protection:
     """Return the files of versions after `version`, and of those with a tag or branch by now."""
     dataset = open_dataset(store)
-    tags = {*tagged_versions(store).values(), *branch_points(store)}
+    tags = {*_tagged(store, ignored_tags), *branch_points(store)}
     first = min((version + 1, *tags))
     named = dataset.tracked_files(min_version=first).read_all()
     chosen = pc.is_in(named["version"], value_set=pa.array(sorted(tags), pa.int64()))
@@ -78,6 +81,10 @@ def tagged_versions(store: Store) -> dict[str, int]:
     """Return the versions that have a tag, by its name."""
     tags = open_dataset(store).tags.list()
     return {name: tag["version"] for name, tag in tags.items() if tag["branch"] in (None, "main")}
+
+
+def _tagged(store: Store, ignored: Collection[str]) -> set[int]:
+    return {version for name, version in tagged_versions(store).items() if name not in ignored}
 
 
 def _require_versions(store: Store, wanted: Collection[int], known: Collection[int]) -> None:

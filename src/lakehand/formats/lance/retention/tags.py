@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakehand.errors import ValidationError
 from lakehand.formats.lance.connect import open_dataset, said
+from lakehand.formats.lance.retention.protected import tagged_versions
 
 if TYPE_CHECKING:
     from lakehand.storage import Store
@@ -14,12 +15,9 @@ __all__ = ["drop_tag", "put_tag"]
 
 
 def put_tag(store: Store, name: str, version: int) -> None:
-    """Give a version a tag; ValidationError if the name is another version's, or can be none."""
-    tags = open_dataset(store).tags
-    if tags.list().get(name, {}).get("version") == version:
-        return
+    """Give a version a tag; ValidationError if there is a tag of that name, or cannot be one."""
     try:
-        tags.create(name, version)
+        open_dataset(store).tags.create(name, version)
     except (ValueError, OSError) as error:
         raise ValidationError(
             f"version {version} of {store.url} cannot be tagged {name!r}: {said(error, store)}",
@@ -28,8 +26,8 @@ def put_tag(store: Store, name: str, version: int) -> None:
         ) from None
 
 
-def drop_tag(store: Store, name: str) -> None:
-    """Remove a tag, if it is there."""
+def drop_tag(store: Store, name: str, version: int) -> None:
+    """Remove a tag, if it is there and names this version."""
     tags = open_dataset(store).tags
-    if name in tags.list():
+    if tagged_versions(store).get(name) == version:
         tags.delete(name)

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 from lakehand.errors import RefusedError
 from lakehand.formats.lance.files.dropped_columns import hold_dropped_columns
 from lakehand.formats.lance.log.snapshot import version_times
+from lakehand.formats.lance.retention.old_values import (
+    add_version_after_predicate,
+    find_old_values,
+)
 from lakehand.formats.lance.upkeep.indices import update_indices
 from lakehand.formats.lance.upkeep.log_findings import check_log
 from lakehand.formats.lance.upkeep.log_repair import repair_log
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakehand.model.purging import OldValues
     from lakehand.model.repair import Consent, FileRepair, LogRepair
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.upkeep import KeepWishes
@@ -51,6 +56,12 @@ class LanceUpkeep:
             cutoff=times[oldest],
             reason="vacuum deletes versions of Lance tables together with their files",
         )
+
+    def free_history_of_old_values(self) -> bool:
+        return add_version_after_predicate(self.store)
+
+    def old_values(self, wishes: KeepWishes) -> OldValues:  # noqa: ARG002  vacuum hears pins
+        return find_old_values(self.store)
 
     def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:
         return restoring_change(snapshot, wanted)
