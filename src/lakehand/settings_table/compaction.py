@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from lakehand.model.spellings import one_of, parse_auto, parse_bool, parse_bytes, parse_duration
+from lakehand.model.spellings import (
+    one_of,
+    parse_auto,
+    parse_bool,
+    parse_bytes,
+    parse_count,
+    parse_duration,
+    parse_number,
+)
 from lakehand.settings_table.setting import Setting
 
 __all__ = ["COMPACTION"]
@@ -23,7 +31,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="small_file_ratio",
-        parse=float,
+        parse=parse_number,
         default=0.5,
         help="A file is small when it is below this part of the target size.",
         minimum=0.0,
@@ -32,14 +40,14 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="oversized_file_ratio",
-        parse=float,
+        parse=parse_number,
         default=10.0,
         help="A file is split when it is above this many times the target size.",
         minimum=2.0,
     ),
     Setting(
         name="deleted_row_ratio",
-        parse=float,
+        parse=parse_number,
         default=0.05,
         help="A file is worth rewriting when more than this part of its rows is deleted.",
         minimum=0.0,
@@ -47,7 +55,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="min_files",
-        parse=int,
+        parse=parse_count,
         default=4,
         help="Fewer small files than this in a partition are left alone.",
         aliases=("minFiles", "minFilesForCompaction", "compaction.min-files"),
@@ -63,7 +71,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="automatic_min_files",
-        parse=int,
+        parse=parse_count,
         default=10,
         help="The same in automatic runs, unless `min_files` is set.",
         aliases=("compact_threshold_files", "compaction.automatic-min-files"),
@@ -95,7 +103,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_files_per_run",
-        parse=int,
+        parse=parse_count,
         default=None,
         help="A run rewrites at most this many files and leaves the rest; not set: all of them.",
         aliases=("maxFilesPerRun", "compaction.max-files"),
@@ -103,7 +111,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_groups_per_run",
-        parse=int,
+        parse=parse_count,
         default=None,
         help="A run rewrites at most this many groups and leaves the rest; not set: all of them.",
         aliases=("maxGroupsPerRun", "compaction.max-groups"),
@@ -111,7 +119,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_surveyed_files",
-        parse=int,
+        parse=parse_count,
         default=10_000,
         help="A plan reads the footers of at most this many files, the largest ones.",
         minimum=0,

@@ -8,6 +8,7 @@ from lakehand.model.spellings import (
     one_of,
     parse_bool,
     parse_bytes,
+    parse_count,
     parse_duration,
     parse_names,
     parse_part,
@@ -89,7 +90,7 @@ SINK: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_buffer_records",
-        parse=int,
+        parse=parse_count,
         default=100_000,
         help="Rows that a sink gathers before it writes them; four times as many may wait.",
         aliases=("max.buffer.records", "maxBufferRecords"),
@@ -133,12 +134,14 @@ SINK: tuple[Setting, ...] = (
         name="codec",
         parse=one_of("zstd", "snappy", "gzip", "lz4", "none"),
         default=None,
-        help="Codec of new files; not set: what the table's property says, else zstd, level 1.",
+        help="Compression codec of new Parquet files, by every verb that writes some. Not set: the"
+        " table property delta.parquet.compression.codec, else the codec of the files that are"
+        " rewritten, else zstd, level 1. Lance tables choose their own encodings.",
         aliases=("parquet.compression", "parquet.codec"),
     ),
     Setting(
         name="row_group_rows",
-        parse=int,
+        parse=parse_count,
         default=1_000_000,
         help="Rows of a row group at most, in files that sinks write.",
         aliases=("parquet.row.group.rows", "parquet.max.row.group.size"),
@@ -148,14 +151,15 @@ SINK: tuple[Setting, ...] = (
         name="bloom_columns",
         parse=parse_names,
         default=(),
-        help="Columns for which new files get Bloom filters.",
+        help="Columns for which new Parquet files get Bloom filters, by every verb that writes"
+        " some; a rewrite copies only row groups that have them.",
         aliases=("parquet.bloom.columns", "parquet.bloom.filter.columns"),
     ),
     Setting(
         name="bloom_fpp",
         parse=parse_part,
         default=0.01,
-        help="How often a Bloom filter may say perhaps where the answer is no.",
+        help="Target false-positive rate of Bloom filters.",
         aliases=("parquet.bloom.fpp", "parquet.bloom.filter.fpp"),
     ),
     Setting(
@@ -167,7 +171,7 @@ SINK: tuple[Setting, ...] = (
     ),
     Setting(
         name="write_threads",
-        parse=int,
+        parse=parse_count,
         default=2,
         help="Row groups that a sink encodes at once.",
         minimum=1,
@@ -183,7 +187,7 @@ SINK: tuple[Setting, ...] = (
     ),
     Setting(
         name="maintenance_commits",
-        parse=int,
+        parse=parse_count,
         default=10,
         help="After so many commits a sink looks whether its table needs maintenance.",
         aliases=("compaction.check-commits",),
