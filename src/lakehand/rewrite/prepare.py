@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from lakehand.errors import ValidationError
 from lakehand.formats.scan import columns_with_bounds
+from lakehand.formats.worker import WriteSpec
 from lakehand.model.order import order_of, parse_terms
 from lakehand.model.work import Group
 from lakehand.observe.clock import SystemClock
@@ -323,11 +324,12 @@ class _Planner:
         paths = paths_to_survey(snapshot, keys, policy, limit=limit, exclusions=exclusions)
         if paths and self.on_survey is not None and not self.request.by:
             self.on_survey(self.table, snapshot, settings, paths)
+        spec = WriteSpec.of_tasks(settings)
         return plan_compaction(
             snapshot,
             keys,
             policy,
-            survey=self.table.survey(snapshot, paths) if paths else None,
+            survey=self.table.survey(snapshot, paths, spec) if paths else None,
             order_keys=_order_keys(snapshot, declared),
             exclusions=exclusions,
             sorts=bool(self.request.by),

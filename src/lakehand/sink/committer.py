@@ -21,6 +21,7 @@ from lakehand.sink.epochs import Epochs
 from lakehand.sink.target import Target
 from lakehand.sink.upkeep import Upkeep
 from lakehand.storage import Store, open_store
+from lakehand.storage.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +52,7 @@ class DeltaCommitter:
         self._pipeline = pipeline
         self._settings = Settings(settings)
         store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
-        self._target = Target(store, self._settings)
+        self._target = Target(store.with_settings(self._settings), self._settings)
         self._clock = clock or SystemClock()
         self._session = uuid.uuid4().hex
         self._epochs: Epochs | None = None
@@ -121,9 +122,9 @@ class DeltaCommitter:
 
     def _commit(self, epoch: int, commission: Commission) -> Receipt | None:
         self._open.pop(epoch, None)
-        retries = self._settings["max_retries"]
+        retry = RetryPolicy.of(self._settings)
         try:
-            return commit_files(self._target, commission, max_retries=retries, clock=self._clock)
+            return commit_files(self._target, commission, retry=retry, clock=self._clock)
         except BaseException:
             # One that is proved to be lost is not kept: the next call holds the files that it is
             # given against what has become of the table.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import (
@@ -17,7 +16,6 @@ from lakehand.errors import (
 from lakehand.model.head import Evolution
 from lakehand.model.work import Change, Receipt
 from lakehand.sink.replaced import replaced_files
-from lakehand.storage.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.sink.staging import Staging
     from lakehand.sink.target import Target
+    from lakehand.storage.retry import RetryPolicy
 
 __all__ = ["Commission", "collision", "commit_files", "find_commission", "require_same_table"]
 
@@ -72,7 +71,7 @@ class Commission:
 
 
 def commit_files(
-    target: Target, commission: Commission, *, max_retries: int, clock: Clock
+    target: Target, commission: Commission, *, retry: RetryPolicy, clock: Clock
 ) -> Receipt | None:
     """Commit files to `target` and return what was committed; again and again, if need be.
 
@@ -83,12 +82,7 @@ def commit_files(
     """
     require_same_table(commission, target.head)
     receipt = _find_lost_answer(target, commission) if commission.is_unknown else None
-    policy = RetryPolicy(
-        max_retries=max_retries,
-        base_delay=timedelta(milliseconds=100),
-        multiplier=5,
-        jitter=0.25,
-    )
+    policy = replace(retry, multiplier=5, jitter=0.25)
     losses = 0
     while receipt is None:
         try:
@@ -101,7 +95,7 @@ def commit_files(
                 target.adopt(evolution, receipt.version)
         except (CommitConflictError, ReplanError) as error:
             losses += 1
-            if losses > max_retries or not _fits_what_is_there_now(target, commission, error):
+            if losses > retry.max_retries or not _fits_what_is_there_now(target, commission, error):
                 raise
             clock.sleep(policy.delay_seconds(losses, chance=random.random()))  # noqa: S311
     target.base_version = max(target.base_version, receipt.version)

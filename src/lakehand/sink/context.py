@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lakehand.sink.target import Target
     from lakehand.sink.upkeep import Upkeep
     from lakehand.sink.upsert import Upserts
+    from lakehand.storage.retry import RetryPolicy
 
 __all__ = ["SinkContext", "SinkMetrics"]
 
@@ -88,7 +89,7 @@ class SinkContext:
     buffer: Buffer
     upkeep: Upkeep
     clock: Clock
-    max_retries: int
+    retry: RetryPolicy
     metrics: SinkMetrics
     #: How changes are brought in by their keys; None: rows are appended, or overwrite.
     upserts: Upserts | None = None
@@ -140,7 +141,7 @@ class SinkContext:
         staging = commission.staging
         if self.upserts is not None and isinstance(staging, UpsertStaging):
             return commit_changes(self.upserts.upserting, commission, staging, self.metrics)
-        return commit_files(self.target, commission, max_retries=self.max_retries, clock=self.clock)
+        return commit_files(self.target, commission, retry=self.retry, clock=self.clock)
 
     def _count(self, commission: Commission, receipt: Receipt, commit_ms: float) -> None:
         metrics = self.metrics

@@ -15,6 +15,7 @@ from lakehand.sink.options import SinkOptions, write_spec
 from lakehand.sink.rows import as_reader
 from lakehand.sink.staging import Staging
 from lakehand.sink.target import Target
+from lakehand.storage.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from lakehand.formats.base import FormatTable
@@ -142,7 +143,7 @@ class _Writing:
         return commit_files(
             self._target,
             commission,
-            max_retries=self._settings["max_retries"],
+            retry=RetryPolicy.of(self._settings),
             clock=self._clock,
         )
 

@@ -27,6 +27,7 @@ from lakehand.sink.target import Target
 from lakehand.sink.upkeep import Upkeep
 from lakehand.sink.upsert import Upserting, Upserts
 from lakehand.storage import Store, open_store
+from lakehand.storage.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +76,8 @@ class DeltaSink:
         """
         self._settings = Settings({"writer_id": writer_id, **settings})
         self._options = SinkOptions.of(self._settings, where=where, pipeline=pipeline)
-        self._store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
+        store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
+        self._store = store.with_settings(self._settings)
         self._schema = schema
         self._properties = properties
         self._spark = spark
@@ -129,7 +131,7 @@ class DeltaSink:
                 max_rows=options.max_waiting_records, max_bytes=options.max_waiting_bytes
             ),
             clock=SystemClock(),
-            max_retries=self._settings["max_retries"],
+            retry=RetryPolicy.of(self._settings),
             upserts=self._upserts(target),
         )
 

@@ -23,6 +23,7 @@ from lakehand.sink.leftovers import delete_unreported
 from lakehand.sink.options import SinkOptions, write_spec
 from lakehand.sink.staging import Staging
 from lakehand.sink.target import Target
+from lakehand.storage.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,7 +61,7 @@ class WriteJob:
     target: Target
     options: SinkOptions
     spec: WriteSpec
-    max_retries: int
+    retry: RetryPolicy
     #: Names the files of this try and, in the table, its commit.
     token: str
 
@@ -87,7 +88,7 @@ class WriteJob:
             target=target,
             options=options,
             spec=write_spec(settings),
-            max_retries=settings["max_retries"],
+            retry=RetryPolicy.of(settings),
             token=f"lakehand-{uuid.uuid4().hex}",
         )
 
@@ -148,9 +149,7 @@ class WriteJob:
             for descriptor in descriptors:
                 require_fit(self.target, descriptor)
             require_files(self.target, commission.files)
-            receipt = commit_files(
-                self.target, commission, max_retries=self.max_retries, clock=SystemClock()
-            )
+            receipt = commit_files(self.target, commission, retry=self.retry, clock=SystemClock())
         except LakehandError:
             if not commission.is_unknown:
                 self.discard(descriptors)

@@ -15,6 +15,7 @@ from lakehand.sink.committing import (
     require_same_table,
 )
 from lakehand.sink.staging import Staging
+from lakehand.storage.retry import RetryPolicy
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,7 +117,7 @@ def leave_mark(upserting: Upserting, commission: Commission) -> Receipt | None:
     return commit_files(
         upserting.target,
         commission,
-        max_retries=upserting.settings["max_retries"],
+        retry=RetryPolicy.of(upserting.settings),
         clock=upserting.clock,
     )
 

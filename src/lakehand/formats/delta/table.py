@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import uuid
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from lakehand.formats.base import Operation
     from lakehand.formats.delta.log.file_table import FileKey
     from lakehand.formats.delta.log.snapshot import DeltaState
-    from lakehand.formats.worker import FormatWorker
+    from lakehand.formats.worker import FormatWorker, WriteSpec
     from lakehand.model.head import Evolution, TableHead
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.order import Order
@@ -118,6 +119,11 @@ class DeltaTable(DeltaUpkeep):
         self._settings = settings or Settings()
         self._clock = clock or SystemClock()
         self._heads = Heads(store)
+
+    def with_settings(self, settings: Settings) -> DeltaTable:
+        table = copy.copy(self)
+        table._settings, table.store = settings, self.store.with_settings(settings)  # noqa: SLF001
+        return table
 
     def snapshot(
         self,
@@ -189,8 +195,10 @@ class DeltaTable(DeltaUpkeep):
         tags = snapshot.files["native"].combine_chunks().field("tags")
         return stored_orders(tags, state.schema, mode=state.mapping_mode)
 
-    def survey(self, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
-        return survey_files(WriteContext.of(snapshot.native), paths)
+    def survey(
+        self, snapshot: Snapshot, paths: Sequence[str], spec: WriteSpec | None = None
+    ) -> pa.Table:
+        return survey_files(WriteContext.of(snapshot.native), paths, spec)
 
     def lacks_statistics(self, snapshot: Snapshot) -> pa.BooleanArray:
         state: DeltaState = snapshot.native
