@@ -46,11 +46,11 @@ def _undecided(predicate: Predicate, files: pa.Table, unknown: np.ndarray) -> Pr
     hint = f"use the partition columns ({', '.join(names)})" if names else "leave the predicate out"
     others = ", ".join(name for name in predicate.columns if name not in names)
     return PredicateError(
-        f"the predicate {predicate.text!r} cannot be decided from metadata for "
+        f"the predicate {predicate.shown!r} cannot be decided from metadata for "
         f"{format_count(len(unknown), 'file')}: {example}, for example, may hold rows on both "
         f"sides of the condition on {others or 'its columns'}, and files are rewritten as a whole",
         field="where",
-        value=predicate.text,
+        value=predicate.shown,
         hint=f"{hint}, or choose whole files with file_filter=",
     )
 
