@@ -113,6 +113,13 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
         """Return commits, newest first."""
         ...
 
+    def rows_changed_since(self, moment: datetime) -> bool:
+        """Say whether a commit since `moment` deleted, updated or overwrote rows.
+
+        Appends and rewrites do not. Where it cannot be told, the answer is yes.
+        """
+        ...
+
     def diff(self, from_version: int, to_version: int) -> Difference: ...
 
     def transactions(self) -> Mapping[str, int]:

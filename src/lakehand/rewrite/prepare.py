@@ -22,7 +22,7 @@ from lakehand.planning.plan import locate_inputs
 from lakehand.planning.policy import CompactionPolicy
 from lakehand.planning.reasons import Reason
 from lakehand.planning.restriction import (
-    files_in_busy_partitions,
+    QuietRule,
     files_outside_filter,
     files_outside_predicate,
 )
@@ -376,10 +376,19 @@ class _Planner:
             masks[Reason.DISABLED] = np.ones(snapshot.file_count, np.bool_)
         # Whoever asks by hand wants the work done now, unless they say otherwise.
         if self.request.automatic or settings.sources["quiet_period"] == "call":
-            limit = self.clock.now() - settings["quiet_period"]
-            mask = files_in_busy_partitions(snapshot.files, keys, written_after=limit)
-            masks[Reason.RECENTLY_WRITTEN] = mask
+            rule = self._quiet_rule(snapshot, settings)
+            masks[Reason.RECENTLY_WRITTEN] = rule.left_alone(snapshot.files, keys)
         return masks
+
+    def _quiet_rule(self, snapshot: Snapshot, settings: Settings) -> QuietRule:
+        now, quiet = self.clock.now(), settings["quiet_period"]
+        since, newest = now - quiet, pc.max(snapshot.files["modified_at"]).as_py()
+        return QuietRule(
+            written_after=since,
+            waiting_since=now - max(settings["quiet_period_max"], quiet),
+            small_file_bytes=settings["target_file_bytes"] * settings["small_file_ratio"],
+            rows_change=bool(newest and newest > since) and self.table.rows_changed_since(since),
+        )
 
 
 def _order_keys(snapshot: Snapshot, order: tuple[str, ...]) -> pa.Table | None:

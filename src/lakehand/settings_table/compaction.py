@@ -11,6 +11,7 @@ from lakehand.model.spellings import (
     parse_bytes,
     parse_count,
     parse_duration,
+    parse_names,
     parse_number,
 )
 from lakehand.settings_table.setting import Setting
@@ -81,10 +82,38 @@ COMPACTION: tuple[Setting, ...] = (
         name="quiet_period",
         parse=parse_duration,
         default=timedelta(minutes=5),
-        help="Automatic runs leave partitions alone that were written to within this time; runs by"
-        " hand do so only if the call gives it.",
+        help="Automatic runs leave files alone that were written within this time, and all files of"
+        " their partitions if rows of the table were deleted, updated or overwritten within it:"
+        " such writers may fail because of a compaction, appends do not. Runs by hand do so only if"
+        " the call gives it.",
         aliases=("quietPeriod", "compaction.quiet-period"),
         minimum=timedelta(0),
+    ),
+    Setting(
+        name="quiet_period_max",
+        parse=parse_duration,
+        default=timedelta(hours=1),
+        help="When a small file of a partition whose rows are being changed has waited this long,"
+        " automatic runs rewrite the partition's files that are older than quiet_period.",
+        aliases=("quietPeriodMax", "compaction.quiet-period-max"),
+        minimum=timedelta(0),
+    ),
+    Setting(
+        name="cluster_by",
+        parse=parse_names,
+        default=(),
+        help="Columns that automatic runs cluster the table by: those of sinks, of writes on Spark"
+        " and of maintain. Not set: the table's clustering columns, else the order that it was last"
+        " clustered or sorted in; a table without any is compacted.",
+        aliases=("z_order_columns", "zOrderColumns", "clusterBy", "compaction.cluster-by"),
+    ),
+    Setting(
+        name="cluster_curve",
+        parse=one_of("hilbert", "zorder", "linear"),
+        default="hilbert",
+        help="Curve along which automatic runs cluster by cluster_by, or by the table's clustering"
+        " columns; an order that the table has of the same columns is kept.",
+        aliases=("compaction.cluster-curve",),
     ),
     Setting(
         name="strategy",

@@ -180,16 +180,16 @@ SINK: tuple[Setting, ...] = (
         name="sink_maintenance",
         parse=parse_bool,
         default=True,
-        help="Whether a sink compacts its table beside its commits, and vacuums it if"
-        " `vacuum_interval` is set. Not set: partitions that are being written to are left alone"
-        " (`quiet_period`); true: those, too. Checkpoints are written either way.",
+        help="Whether sinks and writes on Spark compact or cluster their table and vacuum it, as"
+        " `maintain` does. Checkpoints are written either way.",
         aliases=("sink.maintenance", "maintenance.enabled"),
     ),
     Setting(
         name="maintenance_commits",
         parse=parse_count,
         default=10,
-        help="After so many commits a sink looks whether its table needs maintenance.",
+        help="After so many commits a sink, or a write on Spark, looks whether its table needs"
+        " maintenance.",
         aliases=("compaction.check-commits",),
         minimum=1,
     ),
@@ -197,7 +197,8 @@ SINK: tuple[Setting, ...] = (
         name="maintenance_interval",
         parse=parse_duration,
         default=timedelta(minutes=5),
-        help="A sink looks at the next commit, too, when the last look is this long ago.",
+        help="How long after its last look a sink looks again, whether it has committed or not; a"
+        " write on Spark looks if the last look of any writer is this long ago.",
         aliases=("compaction.check-interval",),
         aliases_by_unit=(("compaction.check-interval.ms", "ms"),),
         minimum=timedelta(milliseconds=1),
@@ -206,8 +207,9 @@ SINK: tuple[Setting, ...] = (
         name="vacuum_interval",
         parse=parse_duration,
         default=None,
-        help="How often a table is vacuumed at most, by `maintain` and by sinks that maintain"
-        " their tables. Not set: by `maintain` whenever it runs, by sinks never.",
+        help="How often a table is vacuumed at most, by `maintain`, by sinks and by writes on"
+        " Spark. Not set: by `maintain` whenever it runs, by the others once a day, for the first"
+        " time a day after their first look.",
         aliases=("vacuum.interval",),
         minimum=timedelta(0),
     ),

@@ -72,6 +72,7 @@ class DeltaCommitter:
             table=self._target.store.url,
             writer_id=self._pipeline,
         )
+        self._upkeep.start()
         return self
 
     def close(self) -> None:

@@ -106,6 +106,8 @@ class DeltaSink:
         self._context = self._new_context(target)
         kind = ExactlyOnce if self._options.exactly_once else AtLeastOnce
         self._delivery = kind(self._context)
+        if self._options.pipeline is None:
+            self._context.upkeep.start()
         return self
 
     def _create_or_wait(self, target: Target) -> None:

@@ -132,6 +132,9 @@ class LanceTable(LanceUpkeep):
     def history(self, *, limit: int | None = None) -> list[HistoryEntry]:
         return history.history(self.store, limit=limit)
 
+    def rows_changed_since(self, moment: datetime) -> bool:
+        return history.rows_changed_since(self.store, moment)
+
     def diff(self, from_version: int, to_version: int) -> Difference:
         return history.diff(self.store, from_version, to_version)
 
