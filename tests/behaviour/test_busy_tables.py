@@ -2,62 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import lakehand
-from lakehand.due.maintain import maintain
 from lakehand.due.steps import maintain_after_write, vacuum_beside_writers
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.observe.clock import ManualClock
 from lakehand.settings import Settings
 from lakehand.storage import open_store
+from support.busy_tables import START, Busy
 from support.compactions import tasks_inline
 from support.sinks import SCHEMA, batch_of, ids_in
-
-START = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class Busy:
-    """A table that is written to at given minutes."""
-
-    def __init__(self, path) -> None:
-        self.path = path
-        self.table = lakehand.create_table(path, SCHEMA, checkpoint_interval=1000)
-        self._date(0)
-
-    def append(self, minute: float, rows: int = 1) -> None:
-        first = int(minute * 100_000)
-        self.table.append(batch_of(list(range(first, first + rows))))
-        self._date(minute)
-
-    def delete(self, minute: float, where: str) -> None:
-        self.table.delete(where=where)
-        self._date(minute)
-
-    def _date(self, minute: float) -> None:
-        """Make the newest commit one of that minute."""
-        at = (START + timedelta(minutes=minute)).timestamp()
-        commit = max((self.path / "_delta_log").glob("*.json"))
-        actions = [json.loads(line) for line in commit.read_text().splitlines()]
-        for action in actions:
-            if "add" in action:
-                action["add"]["modificationTime"] = int(at * 1000)
-        commit.write_text("\n".join(map(json.dumps, actions)) + "\n")
-        os.utime(commit, (at, at))
-
-    def maintain(self, minute: float, **settings):
-        """Return what the rewriting step of `maintain` did at that minute."""
-        clock = ManualClock(START + timedelta(minutes=minute))
-        chosen = Settings({"engine": "local", **settings}, environment={})
-        with tasks_inline():
-            report = maintain(
-                DeltaTable(open_store(self.path)), settings=chosen, skip=["vacuum"], clock=clock
-            )
-        return report.steps[0].report
 
 
 @pytest.fixture
@@ -91,7 +48,7 @@ def test_an_order_is_kept_however_many_rows_come_later(busy):
     busy.append(0, rows=2000)
     with tasks_inline():
         lakehand.open_table(busy.path).cluster(by="id", curve="zorder")
-    busy._date(1)
+    busy.date(1)
     for minute in range(2, 14):
         busy.append(minute, rows=3000)
     report = busy.maintain(60)
