@@ -230,7 +230,8 @@ def tasks_of_vacuum(scene, asked):
 
 def changes_put_together(scene, asked):
     with hot_table(scene.new(), key=["id"], **asked) as hot:
-        hot.append(hot_rows([1]))
+        for number in range(3):
+            hot.append(hot_rows([number]))
         time.sleep(0.8)  # Three looks of the thread that puts changes together.
         entries = hot.storage_stats().delta_entries
         hot.close(flush=False)
