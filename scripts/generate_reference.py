@@ -121,7 +121,10 @@ def settings_page() -> Iterator[str]:
     yield (
         "A value comes from the call, else from the environment, else from the property of the "
         "table, else from the default. Unknown names are refused, and the nearest name is "
-        "suggested. `lakehand settings` shows what is in force and where it comes from."
+        "suggested; an environment variable `LAKEHAND_*` that is no setting is reported once, as a "
+        "warning and not as an error, because other versions and programs share the environment. "
+        "Numbers, names and choices do not take `True` or `False`. "
+        "`lakehand settings` shows what is in force and where it comes from."
     )
     for setting in SETTINGS:
         yield f"## `{setting.name}`"

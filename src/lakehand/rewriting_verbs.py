@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lakehand.formats.base import for_call
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -64,7 +66,8 @@ class RewritingVerbs:
         from lakehand.rewrite.prepare import make_plan
         from lakehand.rewrite.rehearsal import rehearse
 
-        planned = make_plan(self._handle, self._settings.with_call(settings), request)
+        handle, chosen = for_call(self._handle, self._settings, settings)
+        planned = make_plan(handle, chosen, request)
         return forecast_layout(rehearse(planned))
 
     def compact(
@@ -96,9 +99,10 @@ class RewritingVerbs:
         from lakehand.rewrite.prepare import Request
 
         verb = compact_and_refresh if recompute_statistics else compact
+        handle, chosen = for_call(self._handle, self._settings, settings)
         return verb(
-            self._handle,
-            settings=self._settings.with_call(settings),
+            handle,
+            settings=chosen,
             request=Request(
                 where=where,
                 file_filter=file_filter,
@@ -137,9 +141,10 @@ class RewritingVerbs:
         from lakehand.maintain import cluster
         from lakehand.rewrite.prepare import Request
 
+        handle, chosen = for_call(self._handle, self._settings, settings)
         return cluster(
-            self._handle,
-            settings=self._settings.with_call(settings),
+            handle,
+            settings=chosen,
             request=Request(
                 operation="cluster",
                 by=by,
@@ -165,9 +170,10 @@ class RewritingVerbs:
         """
         from lakehand.purge import purge
 
+        handle, chosen = for_call(self._handle, self._settings, settings)
         return purge(
-            self._handle,
-            settings=self._settings.with_call(settings),
+            handle,
+            settings=chosen,
             spark=self._spark,
             dry_run=dry_run,
             on_progress=on_progress,
@@ -191,9 +197,10 @@ class RewritingVerbs:
         """
         from lakehand.rewrite.statistics import StatisticsRequest, recompute_statistics
 
+        handle, chosen = for_call(self._handle, self._settings, settings)
         return recompute_statistics(
-            self._handle,
-            settings=self._settings.with_call(settings),
+            handle,
+            settings=chosen,
             request=StatisticsRequest(where=where, full=full),
             spark=self._spark,
             dry_run=dry_run,

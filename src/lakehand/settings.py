@@ -6,10 +6,14 @@ Precedence: call, environment (`LAKEHAND_*`), property of the table, default.
 from __future__ import annotations
 
 import difflib
+import logging
 import os
+import re
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import UnknownSettingError
+from lakehand.observe.logs import get_logger, is_heard, log_event
 from lakehand.settings_table import SETTINGS, Setting
 
 if TYPE_CHECKING:
@@ -20,6 +24,15 @@ __all__ = ["SETTINGS", "Setting", "Settings", "find_setting"]
 _BY_SPELLING: dict[str, Setting] = {
     spelling.lower(): setting for setting in SETTINGS for spelling in setting.spellings
 }
+
+_PREFIX = "LAKEHAND_"
+_VARIABLES = {setting.environment for setting in SETTINGS}
+#: Variables of lakehand's own tests and benchmarks, which are no settings.
+_OTHER_VARIABLES = tuple(
+    _PREFIX + name for name in ("ALLOW_SKIPS", "BENCH_", "GOLDEN", "SOAK_", "TEST")
+)
+_reported: set[str] = set()
+_logger = get_logger(__name__)
 
 
 def find_setting(name: str) -> Setting:
@@ -43,7 +56,28 @@ def _given(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _own_variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith("LAKEHAND_")}
+    own = {name: value for name, value in os.environ.items() if name.startswith(_PREFIX)}
+    for name in own.keys() - _VARIABLES - _reported:
+        if not name.startswith(_OTHER_VARIABLES):
+            _reported.add(name)
+            _report_unknown(name)
+    return own
+
+
+def _report_unknown(name: str) -> None:
+    """Warn, once a process, of a variable that sets nothing.
+
+    No error: the environment is shared with other versions of lakehand and with programs around it.
+    """
+    wish = name.removeprefix(_PREFIX).lower()
+    by_name = {re.sub("[.-]", "_", spelling): found for spelling, found in _BY_SPELLING.items()}
+    nearest = difflib.get_close_matches(wish, by_name, n=1)
+    hint = f"; did you mean {by_name[nearest[0]].environment}?" if nearest else ""
+    message = f"the environment variable {name} sets nothing: there is no such setting{hint}"
+    if is_heard(_logger):
+        log_event(_logger, logging.WARNING, "unknown_variable", "%s", message, variable=name)
+    else:
+        warnings.warn(message, stacklevel=2)
 
 
 class Settings:

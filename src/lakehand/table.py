@@ -9,6 +9,7 @@ from lakehand.assess.inspect import Inspection, inspect_snapshot
 from lakehand.assess.verbs import SoundnessVerbs
 from lakehand.due.verbs import MaintenanceVerbs
 from lakehand.errors import ValidationError
+from lakehand.formats.base import for_call
 from lakehand.formats.registry import detect_format, load_format
 from lakehand.model.moments import one_moment
 from lakehand.model.order import column_names
@@ -54,7 +55,7 @@ def open_table(
     settings, by any of their spellings.
     """
     chosen = Settings(settings)
-    store = open_store(uri, storage_options)
+    store = open_store(uri, storage_options).with_settings(chosen)
     table_format = detect_format(store)
     chosen = chosen.with_defaults(table_format.defaults)
     handle = table_format.open(store, settings=chosen)
@@ -76,7 +77,11 @@ def create_table(
     table_format = load_format(format)
     chosen = Settings(settings).with_defaults(table_format.defaults)
     handle = table_format.create(
-        store, schema, partition_by=partition_by, properties=properties or {}, settings=chosen
+        store.with_settings(chosen),
+        schema,
+        partition_by=partition_by,
+        properties=properties or {},
+        settings=chosen,
     )
     return Table(handle, format_name=table_format.name, settings=chosen)
 
@@ -209,9 +214,8 @@ class Table(
         """
         from lakehand.assess.checkup import check_health
 
-        return check_health(
-            self._handle, settings=self._settings.with_call(settings), orphans=orphans
-        )
+        handle, chosen = for_call(self._handle, self._settings, settings)
+        return check_health(handle, settings=chosen, orphans=orphans)
 
     def history(self, *, limit: int | None = None) -> list[HistoryEntry]:
         """Return the commits, newest first."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import timedelta
 
 import pytest
 
 import lakehand
-from lakehand.errors import ValidationError
+from lakehand.errors import CancelledError, ValidationError
 from lakehand.sink import DeltaSink
 from support.compactions import tasks_inline
 from support.sinks import SCHEMA, batch_of, ids_in
 
-ON = {"sink_maintenance": True, "maintenance_commits": 5, "automatic_min_files": 4}
+#: Files of tests are written a moment ago.
+ON = {"maintenance_commits": 5, "automatic_min_files": 4, "quiet_period": "0s"}
 
 
 @pytest.fixture
@@ -43,19 +45,53 @@ def test_compaction_trigger_threshold_counts_small_files(place):
     assert ids_in(place) == [1, 2, 3, 4, 5]
 
 
-def test_compaction_is_on_by_default_and_leaves_busy_partitions_alone(place):
-    options = {name: value for name, value in ON.items() if name != "sink_maintenance"}
+@pytest.mark.parametrize("asked", [{}, {"sink_maintenance": True}])
+def test_maintenance_asked_for_is_the_one_by_default_and_leaves_new_files_alone(place, asked):
+    options = {**ON, "quiet_period": "5m", **asked}
     with tasks_inline(), DeltaSink(place, writer_id="w", **options) as sink:
         write_epochs(sink, 5)
         context = sink._opened_context
     assert (context.metrics.compactions, file_count(place)) == (0, 5)
 
-    with tasks_inline(), DeltaSink(place, writer_id="v", quiet_period="0s", **options) as sink:
+
+def until(is_so, *, seconds: float = 100) -> None:
+    """Wait for what another thread does."""
+    for _ in range(int(seconds * 100)):
+        if is_so():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never came")
+
+
+def test_the_table_of_an_idle_sink_is_looked_at_by_time(place):
+    with tasks_inline():
+        for number in range(5):
+            lakehand.open_table(place).append(batch_of([number]))
+        with DeltaSink(place, writer_id="w", **ON, maintenance_interval="50ms") as sink:
+            context = sink._opened_context
+            until(lambda: context.metrics.compactions)
+    assert file_count(place) == 1
+
+
+def test_checkpoints_do_not_wait_for_a_compaction(place, monkeypatch):
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow(*_arguments, **_options):
+        begun.set()
+        may_end.wait(100)
+        raise CancelledError("enough")
+
+    monkeypatch.setattr("lakehand.due.steps.compact", slow)
+    with DeltaSink(place, writer_id="w", **ON, checkpoint_interval=3) as sink:
         write_epochs(sink, 5)
+        assert begun.wait(100)
+        for number in range(6, 10):
+            sink.begin_epoch(number)
+            sink.write(batch_of([number], number))
+            sink.commit_epoch()
         context = sink._opened_context
-    assert context.metrics.compactions == 1
-    assert file_count(place) < 10
-    assert ids_in(place) == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+        until(lambda: context.metrics.checkpoints >= 3)
+        may_end.set()
 
 
 def test_compaction_is_not_triggered_by_files_that_are_large_enough(place):

@@ -11,7 +11,7 @@ from deltalake import write_deltalake
 
 from lakehand.engine import LocalRunner
 from lakehand.engine.local_worker import end_idle_workers
-from lakehand.rewrite.execute import write_spec
+from lakehand.formats.worker import WriteSpec
 from lakehand.rewrite.group_task import GroupTask
 from lakehand.rewrite.prepare import Request, make_plan, prepare
 from lakehand.rewrite.task import RewriteTask
@@ -82,7 +82,7 @@ def test_a_task_that_moves_row_groups_loads_neither_arrow_nor_duckdb(tmp_path):
         make_plan(delta_table(tmp_path / "table"), Settings({}, environment={}), Request())
     )
     run = Run.start(work.table.store, {}, snapshot=work.snapshot)
-    spec = write_spec(work.settings)
+    spec = WriteSpec.of_tasks(work.settings)
     task = GroupTask.of(RewriteTask(worker=work.table.worker(work.snapshot), run=run, spec=spec))
     payloads = [{"group": group.to_json()} for group in work.groups]
     (tmp_path / "task").write_bytes(pickle.dumps((task, payloads)))

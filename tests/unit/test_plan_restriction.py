@@ -13,7 +13,7 @@ from lakehand.errors import PredicateError, ValidationError
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.planning.reasons import Reason
 from lakehand.planning.restriction import (
-    files_in_busy_partitions,
+    QuietRule,
     files_outside_filter,
     files_outside_predicate,
 )
@@ -110,20 +110,39 @@ def test_an_answer_that_is_not_one_boolean_a_file_is_refused(answer):
     assert caught.value.field == "file_filter"
 
 
-def test_a_file_written_lately_keeps_its_whole_partition_busy():
-    now = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    ages = [timedelta(minutes=minutes) for minutes in (60, 2, 60, 6)]
-    snapshot = make_snapshot([{"modified_at": now - age} for age in ages])
-    keys = pa.array(["a", "a", "b", None])
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
-    busy = files_in_busy_partitions(snapshot.files, keys, written_after=now - timedelta(minutes=5))
 
-    assert busy.tolist() == [True, True, False, False]
+def left_alone(minutes, keys, *, rows_change, sizes=None):
+    """Say which files of these ages are left alone, with the default times."""
+    sizes = sizes or [10] * len(minutes)
+    ages = (timedelta(minutes=age) for age in minutes)
+    files = [
+        {"modified_at": NOW - age, "bytes": size} for age, size in zip(ages, sizes, strict=True)
+    ]
+    rule = QuietRule(
+        written_after=NOW - timedelta(minutes=5),
+        waiting_since=NOW - timedelta(hours=1),
+        small_file_bytes=100,
+        rows_change=rows_change,
+    )
+    return rule.left_alone(make_snapshot(files).files, pa.array(keys, pa.string())).tolist()
+
+
+def test_where_rows_are_only_appended_new_files_alone_are_left():
+    assert left_alone([30, 2, 30, 6], "aab ", rows_change=False) == [False, True, False, False]
+
+
+def test_where_rows_change_a_new_file_keeps_its_whole_partition_busy():
+    assert left_alone([30, 2, 30, 6], ["a", "a", "b", None], rows_change=True) == [
+        True, True, False, False,
+    ]  # fmt: skip
+
+
+def test_where_rows_change_a_partition_is_busy_until_a_small_file_has_waited_for_an_hour():
+    assert left_alone([61, 30, 2], "aaa", rows_change=True) == [False, False, True]
+    assert left_alone([61, 30, 2], "aaa", rows_change=True, sizes=[500, 10, 10]) == [True] * 3
 
 
 def test_files_of_no_partition_are_busy_together():
-    now = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    snapshot = make_snapshot([{"modified_at": now}, {"modified_at": now - timedelta(days=1)}])
-    keys = pa.array([None, None], pa.string())
-
-    assert files_in_busy_partitions(snapshot.files, keys, written_after=now - timedelta(1)).all()
+    assert left_alone([0, 30], [None, None], rows_change=True) == [True, True]

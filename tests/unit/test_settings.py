@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehand.errors import UnknownSettingError, ValidationError
-from lakehand.model.spellings import parse_bytes, parse_duration
+from lakehand.model.spellings import parse_auto, parse_bool, parse_bytes, parse_duration
 from lakehand.settings import SETTINGS, Settings, find_setting
 
 MIB = 2**20
 EVERY_ALIAS = [(setting.name, alias) for setting in SETTINGS for alias in setting.aliases]
+
+NO_FLAGS = [s.name for s in SETTINGS if s.parse not in (parse_bool, parse_auto)]
 
 
 def test_setting_names_and_aliases_are_unique():
@@ -97,6 +99,55 @@ def test_a_value_above_the_maximum_is_refused():
     with pytest.raises(ValidationError, match=r"must be at most 0\.9") as caught:
         Settings({"small_file_ratio": "0.95"}, environment={})
     assert caught.value.field == "small_file_ratio"
+
+
+@pytest.mark.parametrize("value", [True, False])
+@pytest.mark.parametrize("name", NO_FLAGS)
+def test_true_and_false_are_refused_where_a_number_or_a_name_is_asked_for(name, value):
+    with pytest.raises(ValidationError) as caught:
+        Settings({name: value}, environment={})
+    assert caught.value.field == name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("min_files", 2.5),
+        ("small_file_ratio", float("nan")),
+        ("quiet_period", float("inf")),
+        ("quiet_period", "99999999999d"),
+        ("bloom_columns", [1]),
+        ("retention", timedelta(days=-1)),
+        ("takeover_after", timedelta(seconds=-1)),
+    ],
+)
+def test_a_value_that_would_be_taken_for_another_is_refused(name, value):
+    with pytest.raises(ValidationError) as caught:
+        Settings({name: value}, environment={})
+    assert caught.value.field == name
+
+
+def test_a_misspelt_variable_is_reported_once_with_the_nearest(monkeypatch, caplog):
+    monkeypatch.setenv("LAKEHAND_TARGET_FILE_SIZES", "1mb")
+    Settings()
+    Settings()
+    [message] = [record.getMessage() for record in caplog.records]
+    assert "LAKEHAND_TARGET_FILE_SIZES sets nothing" in message
+    assert message.endswith("did you mean LAKEHAND_TARGET_FILE_BYTES?")
+
+
+def test_a_misspelt_variable_is_reported_as_a_warning_where_nobody_shows_logs(monkeypatch):
+    monkeypatch.setenv("LAKEHAND_QUIET_PERIODE", "1m")
+    monkeypatch.setattr("lakehand.settings.is_heard", lambda _logger: False)
+    with pytest.warns(UserWarning, match="did you mean LAKEHAND_QUIET_PERIOD"):
+        Settings()
+
+
+def test_variables_of_tests_and_benchmarks_are_not_reported(monkeypatch, caplog):
+    for name in ("LAKEHAND_GOLDEN", "LAKEHAND_BENCH_ROWS", "LAKEHAND_ALLOW_SKIPS"):
+        monkeypatch.setenv(name, "1")
+    Settings()
+    assert not caplog.records
 
 
 def test_a_choice_outside_the_list_is_refused_with_the_list():

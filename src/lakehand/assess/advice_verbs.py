@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lakehand.formats.base import for_call
+
 if TYPE_CHECKING:
     from lakehand.assess.advise import Advice
     from lakehand.formats.base import FormatTable
@@ -27,4 +29,5 @@ class AdviceVerbs:
         """
         from lakehand.assess.advise import advise
 
-        return advise(self._handle, settings=self._settings.with_call(settings), queries=queries)
+        handle, chosen = for_call(self._handle, self._settings, settings)
+        return advise(handle, settings=chosen, queries=queries)

@@ -89,7 +89,7 @@ def _says_something(text: str) -> bool:
 def _parsed(statement: str) -> exp.Expr | None:
     try:
         return sqlglot.parse_one(statement, dialect=SparkDialect)
-    except SqlglotError:
+    except (SqlglotError, RecursionError):
         return None
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lakehand.formats.base import for_call
+
 if TYPE_CHECKING:
     from lakehand.formats.base import FormatTable
     from lakehand.model.repair import RepairReport
@@ -42,9 +44,10 @@ class SoundnessVerbs:
         """
         from lakehand.assess.verify import VerifyRequest, verify
 
+        handle, chosen = for_call(self._handle, self._settings, settings)
         return verify(
-            self._handle,
-            settings=self._settings.with_call(settings),
+            handle,
+            settings=chosen,
             request=VerifyRequest(version=version, every=every, proofs=proofs, deep=deep),
             spark=self._spark,
             on_progress=on_progress,
@@ -80,9 +83,10 @@ class SoundnessVerbs:
             accept_changed_files=accept_changed_files,
             restore_deleted_rows=restore_deleted_rows,
         )
+        handle, chosen = for_call(self._handle, self._settings, settings)
         return repair(
-            self._handle,
-            settings=self._settings.with_call(settings),
+            handle,
+            settings=chosen,
             request=RepairRequest(consent=consent, deep=deep),
             spark=self._spark,
             dry_run=dry_run,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -73,7 +74,8 @@ def _choose_logging(context: click.Context, parameter: click.Parameter, value: s
     chosen = context.meta.setdefault(_LOGGING, {})
     if value is not None:
         chosen[parameter.name] = value
-    settings = Settings(chosen)
+    # With the environment given, unknown variables are reported later, when there is a log.
+    settings = Settings(chosen, environment=os.environ)
     configure_logging(level=settings["log_level"], form=settings["log_format"])
 
 

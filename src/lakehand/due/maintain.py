@@ -142,7 +142,7 @@ class _Maintenance:
             )
 
     def _rewrite(self) -> MaintenanceStep:
-        choice = choose_rewrite(self._table, self._snapshot)
+        choice = choose_rewrite(self._table, self._snapshot, self._settings)
         return self._take(choice.request.operation, lambda: self._rewrite_as(choice))
 
     def _rewrite_as(self, choice: RewriteChoice) -> MaintenanceStep:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lakehand.formats.base import for_call
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -40,9 +42,10 @@ class MaintenanceVerbs:
         """
         from lakehand.due.maintain import maintain
 
+        handle, chosen = for_call(self._handle, self._settings, settings)
         return maintain(
-            self._handle,
-            settings=self._settings.with_call(settings),
+            handle,
+            settings=chosen,
             skip=skip,
             spark=self._spark,
             dry_run=dry_run,

@@ -13,22 +13,26 @@ import pyarrow.compute as pc
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from lakehand.errors import UnknownColumnError
+from lakehand.errors import PredicateError, UnknownColumnError
+from lakehand.expressions.logic import Junction, Negation, parse_logic
 from lakehand.expressions.names import (
     Resolver,
     SparkDialect,
     is_name,
-    parse_expression,
     reference_name,
 )
-from lakehand.expressions.operators import OPERATORS
+from lakehand.expressions.operators import OPERATORS, as_boolean
 from lakehand.expressions.session import compute
 from lakehand.expressions.spark_functions import FUNCTIONS, NAMED
-from lakehand.expressions.typed import DATE, TIMESTAMP, Typed, Unsupported, quoted
+from lakehand.expressions.typed import BOOLEAN, DATE, TIMESTAMP, Typed, Unsupported, quoted
+from lakehand.expressions.value_lists import compile_list, listed_values, with_lists
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
+
+    from lakehand.expressions.logic import Logic, Parsed
+    from lakehand.expressions.value_lists import ValueList, Written
 
 __all__ = ["Calculator", "column_at"]
 
@@ -42,6 +46,9 @@ class Calculator:
         """Without `now` an expression must not ask for the time."""
         self._resolver = Resolver(schema)
         self._now = now
+        #: Lists of the expression that is being compiled, and those of all that are.
+        self._written: Sequence[Written] = ()
+        self._lists: list[ValueList] = []
 
     @property
     def references(self) -> tuple[tuple[str, ...], ...]:
@@ -53,20 +60,52 @@ class Calculator:
         """Type of each reference."""
         return tuple(self._resolver.paths.values())
 
+    @property
+    def lists(self) -> tuple[ValueList, ...]:
+        """Long lists of values that expressions ask for so far: columns of what they compute."""
+        return tuple(self._lists)
+
     def compile(self, text: str) -> Typed:
         """Return how `text` is computed; Unsupported, which names the part, if it is not."""
         try:
-            return self.compile_tree(parse_expression(text))
+            return self.compile_logic(parse_logic(text))[0]
         except SqlglotError as error:
             reason = str(error).partition("\n")[0]
             raise Unsupported(f"it cannot be parsed: {reason}") from error
-        except UnknownColumnError as error:
+        except (UnknownColumnError, PredicateError) as error:
             raise Unsupported(error.message) from error
 
+    def compile_logic(self, parsed: Parsed) -> tuple[Typed, Logic]:
+        """Return the same for what is parsed, and once more with SQL as its leaves.
+
+        UnknownColumnError may come of it.
+        """
+        self._written = parsed.lists
+        try:
+            return self._connected(parsed.logic)
+        except RecursionError:
+            raise Unsupported("an expression that nests too deeply") from None
+
+    def _connected(self, logic: Logic) -> tuple[Typed, Logic]:
+        if isinstance(logic, Negation):
+            value, inner = self._connected(logic.part)
+            return Typed(f"(NOT {as_boolean(value).sql})", BOOLEAN), Negation(inner)
+        if isinstance(logic, Junction):
+            parts = [self._connected(part) for part in logic.parts]
+            joined = f" {logic.word} ".join([as_boolean(value).sql for value, _ in parts])
+            inner = Junction(logic.word, tuple([part for _, part in parts]))
+            return Typed(f"({joined})", BOOLEAN), inner
+        if isinstance(logic, str):
+            raise TypeError("this condition is compiled already")
+        value = self.compile_tree(logic)
+        return value, value.sql
+
     def compile_tree(self, node: exp.Expr) -> Typed:
-        """Do the same for what is parsed already; UnknownColumnError may come of it."""
+        """Do the same for one tree."""
         if is_name(node):
             return self._column(node)
+        if isinstance(node, exp.In) and listed_values(node) is not None:
+            return self._listed(node)
         if isinstance(node, exp.CurrentTimestamp | exp.CurrentDate):
             return self._time(node)
         if isinstance(node, exp.Anonymous):
@@ -83,6 +122,15 @@ class Calculator:
         name = self._resolver.resolve(node).name
         index = int(name.removeprefix("v"))
         return Typed(name, self.types[index])
+
+    def _listed(self, node: exp.Expr) -> Typed:
+        number = listed_values(node)
+        operand = self.compile_tree(node.this)
+        if number is None or number >= len(self._written) or pa.types.is_nested(operand.type):
+            raise Unsupported("a test for a list of values")
+        found = compile_list(f"list{len(self._lists)}", operand, self._written[number])
+        self._lists.append(found)
+        return Typed(found.name, BOOLEAN)
 
     def _named(self, node: exp.Anonymous) -> Typed:
         name = node.name.lower()
@@ -105,7 +153,7 @@ class Calculator:
             reference_name(index): column_at(batch, path)
             for index, path in enumerate(self._resolver.paths)
         }
-        table = pa.table(values or {"row": pa.nulls(batch.num_rows)})
+        table = with_lists(pa.table(values or {"row": pa.nulls(batch.num_rows)}), self._lists)
         answer = compute(", ".join(expressions), table)
         return [column.combine_chunks() for column in answer.columns]
 

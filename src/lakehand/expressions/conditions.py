@@ -24,14 +24,22 @@ if TYPE_CHECKING:
 
     Columns = Mapping[str, Column]
 
-__all__ = ["Conditions", "conditions_of"]
+__all__ = ["CUT_TEXT_BYTES", "UNKNOWN", "Conditions", "conditions_of", "known_column"]
 
 #: Longer lists of values are judged by their least and their greatest value.
 _MANY_VALUES = 50
 #: Some writers cut the maximum of longer texts without marking that they did.
-_CUT_TEXT_BYTES = 32
+CUT_TEXT_BYTES = 32
 
 _NUMBERS = {Family.NUMBER, Family.FLOAT}
+_FAMILIES: Mapping[exp.DType, Family] = {
+    **dict.fromkeys(
+        (exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT), Family.NUMBER
+    ),
+    exp.DType.DECIMAL: Family.NUMBER,
+    exp.DType.DOUBLE: Family.FLOAT,
+    exp.DType.DATE: Family.TIME,
+}
 _MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
     exp.LT: exp.GT,
     exp.LTE: exp.GTE,
@@ -48,16 +56,18 @@ class Conditions(NamedTuple):
     null: str
 
 
-_UNKNOWN = Conditions("true", "true", "true")
+UNKNOWN = Conditions("true", "true", "true")
 
 
 def conditions_of(leaf: exp.Expr, columns: Columns) -> Conditions:
     """Return what the facts of `columns` say of a leaf; where they say nothing, all may be."""
     used = {column.name for column in leaf.find_all(exp.Column)}
+    if not used <= columns.keys():
+        return UNKNOWN  # A list of values, in a larger expression.
     if all(columns[name].knowledge is Knowledge.VALUE for name in used):
         return _computed(leaf)
     judge = _JUDGES.get(type(leaf))
-    return _UNKNOWN if judge is None else judge(leaf, columns)
+    return UNKNOWN if judge is None else judge(leaf, columns)
 
 
 def _computed(leaf: exp.Expr) -> Conditions:
@@ -98,7 +108,7 @@ class _Bounds:
         if self.column.family is not Family.TEXT:
             return ""
         high = self.column.max
-        return f" OR strlen({high}) >= {_CUT_TEXT_BYTES} AND starts_with({value}, {high})"
+        return f" OR strlen({high}) >= {CUT_TEXT_BYTES} AND starts_with({value}, {high})"
 
     def conclude(self, true: str, false: str, *values: str) -> Conditions:
         """Add what holds for all leaves: nulls give null, and rows may be all null."""
@@ -116,7 +126,7 @@ def _judge_comparison(leaf: exp.Expr, columns: Columns) -> Conditions:
     if left.find(exp.Column) is None:
         kind, left, right = _MIRRORED.get(kind, kind), right, left
     bounds, value = _bounds(left, columns, right), right.sql("duckdb")
-    return _UNKNOWN if bounds is None else _compare(kind, bounds, value)
+    return UNKNOWN if bounds is None else _compare(kind, bounds, value)
 
 
 def _compare(kind: type[exp.Expr], bounds: _Bounds, value: str) -> Conditions:
@@ -137,9 +147,9 @@ def _judge_column(leaf: exp.Expr, columns: Columns) -> Conditions:
 
 
 def _judge_null(leaf: exp.Expr, columns: Columns) -> Conditions:
-    column = _known(leaf.this, columns)
+    column = known_column(leaf.this, columns)
     if column is None or not isinstance(leaf.expression, exp.Null):
-        return _UNKNOWN
+        return UNKNOWN
     return Conditions(column.may_be_null, column.may_be_set, "false")
 
 
@@ -147,7 +157,7 @@ def _judge_between(leaf: exp.Expr, columns: Columns) -> Conditions:
     low, high = leaf.args["low"], leaf.args["high"]
     bounds = _bounds(leaf.this, columns, low, high)
     if bounds is None:
-        return _UNKNOWN
+        return UNKNOWN
     ends = low.sql("duckdb"), high.sql("duckdb")
     return bounds.conclude(bounds.within(*ends), bounds.outside(*ends), *ends)
 
@@ -155,14 +165,14 @@ def _judge_between(leaf: exp.Expr, columns: Columns) -> Conditions:
 def _judge_list(leaf: exp.Expr, columns: Columns) -> Conditions:
     bounds = _bounds(leaf.this, columns, *leaf.expressions)
     if bounds is None or not leaf.expressions:
-        return _UNKNOWN
+        return UNKNOWN
     values = [value.sql("duckdb") for value in leaf.expressions]
     if len(values) <= _MANY_VALUES:
         true = " OR ".join(bounds.within(value, value) for value in values)
         false = " AND ".join(bounds.outside(value, value) for value in values)
         return bounds.conclude(f"({true})", f"({false})", *values)
     if bounds.column.family is not Family.TEXT and any(map(_is_text, leaf.expressions)):
-        return _UNKNOWN  # The least of texts is not the least of the values they stand for.
+        return UNKNOWN  # The least of texts is not the least of the values they stand for.
     listed = ", ".join(values)
     least, greatest = f"least({listed})", f"greatest({listed})"
     true = bounds.within(least, greatest)
@@ -172,7 +182,7 @@ def _judge_list(leaf: exp.Expr, columns: Columns) -> Conditions:
 def _judge_like(leaf: exp.Expr, columns: Columns) -> Conditions:
     like, escape = leaf.this, leaf.expression
     if not isinstance(like, exp.Like) or not _is_text(like.expression) or not _is_text(escape):
-        return _UNKNOWN
+        return UNKNOWN
     prefix = fixed_prefix(like.expression.name, escape=escape.name)
     found = _begins(like.this, columns, prefix.text, is_whole=prefix.is_whole)
     is_negated = like.args.get("negate")
@@ -181,7 +191,7 @@ def _judge_like(leaf: exp.Expr, columns: Columns) -> Conditions:
 
 def _judge_start(leaf: exp.Expr, columns: Columns) -> Conditions:
     if not _is_text(leaf.expression):
-        return _UNKNOWN
+        return UNKNOWN
     return _begins(leaf.this, columns, leaf.expression.name, is_whole=True)
 
 
@@ -189,7 +199,7 @@ def _begins(operand: exp.Expr, columns: Columns, prefix: str, *, is_whole: bool)
     value = exp.Literal.string(prefix)
     bounds = _bounds(operand, columns, value)
     if bounds is None or bounds.column.family is not Family.TEXT:
-        return _UNKNOWN
+        return UNKNOWN
     text, low, high = value.sql("duckdb"), bounds.column.min, bounds.column.max
     true = f"({low} <= {text} OR starts_with({low}, {text})) AND {bounds.at_or_above(text)}"
     all_begin = f"starts_with({low}, {text}) AND starts_with({high}, {text})"
@@ -212,7 +222,7 @@ _JUDGES: Mapping[type[exp.Expr], Callable[[Any, Columns], Conditions]] = {
 }
 
 
-def _known(operand: exp.Expr, columns: Columns) -> Column | None:
+def known_column(operand: exp.Expr, columns: Columns) -> Column | None:
     """Return a column whose bounds are known, as it is or converted in a way that keeps order."""
     inner = operand
     while isinstance(inner, exp.Cast | exp.Paren):
@@ -240,7 +250,7 @@ def _as_placeholder(node: exp.Expr) -> exp.Expr:
 
 def _bounds(operand: exp.Expr, columns: Columns, *values: exp.Expr) -> _Bounds | None:
     """Return the bounds of a column if they can be compared with all of `values`."""
-    column = _known(operand, columns)
+    column = known_column(operand, columns)
     if column is None or not all(_compares(column, value) for value in values):
         return None
     return _Bounds(column)
@@ -251,13 +261,21 @@ def _compares(column: Column, value: exp.Expr) -> bool:
         return False
     if _is_text(value):
         return True  # A bare text takes the type of what it is compared with.
-    is_number = isinstance(value, exp.Literal)
-    family = Family.NUMBER if is_number else _family_of_constant(value.sql("duckdb"))
+    family = _family(value)
     return family is column.family or {family, column.family} <= _NUMBERS
 
 
 def _is_text(value: exp.Expr) -> bool:
     return isinstance(value, exp.Literal) and bool(value.is_string)
+
+
+def _family(value: exp.Expr) -> Family | None:
+    if isinstance(value, exp.Literal):
+        return Family.NUMBER
+    if isinstance(value, exp.Cast) and isinstance(value.this, exp.Literal):
+        # Of what type a constant is that is written as such need not be computed.
+        return _FAMILIES.get(value.to.this) or _family_of_constant(value.sql("duckdb"))
+    return _family_of_constant(value.sql("duckdb"))
 
 
 @lru_cache(maxsize=1024)

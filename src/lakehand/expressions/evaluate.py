@@ -11,6 +11,7 @@ from lakehand.expressions.computed import column_at
 from lakehand.expressions.engine_types import engine_values
 from lakehand.expressions.names import reference_name
 from lakehand.expressions.session import compute
+from lakehand.expressions.value_lists import with_lists
 
 if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
@@ -36,7 +37,7 @@ def _truth(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
     }
     if not values:
         values = {"row": pa.nulls(batch.num_rows)}
-    answer = compute(predicate.sql, pa.table(values))
+    answer = compute(predicate.sql, with_lists(pa.table(values), predicate.lists))
     return answer.column(0).combine_chunks()
 
 

@@ -1,18 +1,17 @@
-"""How expressions are parsed, and which columns of a table they name."""
+"""The dialect of expressions, and which columns of a table they name."""
 
 from __future__ import annotations
 
 from typing import TypeGuard
 
 import pyarrow as pa
-import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 
 from lakehand.errors import PredicateError, UnknownColumnError
 from lakehand.model.snapshot import COLLATED
 
-__all__ = ["Resolver", "SparkDialect", "is_name", "parse_expression", "reference_name"]
+__all__ = ["Resolver", "SparkDialect", "is_name", "reference_name"]
 
 _QUOTES_HINT = "text stands in single quotes, as in region = 'eu'"
 
@@ -24,11 +23,6 @@ class SparkDialect(Spark):
         """Knows two ways to put a quote into a string."""
 
         STRING_ESCAPES = ["\\", "'"]  # noqa: RUF012  the base class asks for a list
-
-
-def parse_expression(text: str) -> exp.Expr:
-    """Return the tree of an expression; SqlglotError if it is none."""
-    return sqlglot.parse_one(text, dialect=SparkDialect)
 
 
 def reference_name(index: int) -> str:

@@ -25,9 +25,11 @@ from lakehand.expressions.typed import (
     coerce,
     common_type,
     decimal_of,
+    decimal_type,
     is_integer,
     is_number,
     quoted,
+    sql_type,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["OPERATORS", "as_boolean", "as_decimal_literal"]
 
 _WIDEST_DECIMAL = 38
+#: Values of a list that are expressions; of plain values there may be many more.
+_MOST_EXPRESSIONS = 1000
 _COMPARISONS: Mapping[type[exp.Expr], str] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
@@ -106,6 +110,11 @@ def _between(node: exp.Expr, compile_: Compile) -> Typed:
 
 
 def _in(node: exp.Expr, compile_: Compile) -> Typed:
+    if len(node.expressions) > _MOST_EXPRESSIONS:
+        raise Unsupported(
+            f"a list of {len(node.expressions):,} values that are not all plain numbers, strings or"
+            f" dates; {_MOST_EXPRESSIONS:,} are understood"
+        )
     value, *listed = coerce(*(compile_(one) for one in (node.this, *node.expressions)))
     if pat.is_nested(value.type) or not listed:
         raise Unsupported(node.sql())
@@ -272,13 +281,8 @@ def _literal(node: exp.Expr, compile_: Compile) -> Typed:
 
 
 def _decimal_literal(text: str) -> Typed:
-    whole, _, fraction = text.partition(".")
-    digits = len((whole + fraction).lstrip("0"))
-    precision = max(digits, len(fraction), 1)
-    if precision > _WIDEST_DECIMAL:
-        raise Unsupported(f"the number {text}")
-    type_ = pa.decimal128(precision, len(fraction))
-    return Typed(f"CAST({quoted(text)} AS DECIMAL({precision},{len(fraction)}))", type_, text)
+    type_ = decimal_type(text)
+    return Typed(f"CAST({quoted(text)} AS {sql_type(type_)})", type_, text)
 
 
 def _boolean(node: exp.Expr, compile_: Compile) -> Typed:

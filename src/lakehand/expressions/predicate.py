@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from lakehand.errors import PredicateError
 from lakehand.expressions.computed import Calculator
 from lakehand.expressions.engine_types import engine_schema, require_engine_types
-from lakehand.expressions.names import SparkDialect, parse_expression, reference_name
+from lakehand.expressions.logic import map_leaves, parse_logic
+from lakehand.expressions.names import reference_name
 from lakehand.expressions.session import compute
 from lakehand.expressions.typed import BOOLEAN, Typed, Unsupported
+from lakehand.expressions.value_lists import with_lists
 from lakehand.observe.clock import SystemClock
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from lakehand.expressions.logic import Logic, Parsed
+    from lakehand.expressions.value_lists import ValueList
     from lakehand.observe.clock import Clock
 
 __all__ = ["Predicate", "parse_predicate"]
+
+_ASKS_FOR_THE_TIME = re.compile(r"now|current_", re.IGNORECASE)
+_SHOWN_CHARACTERS = 500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,12 +46,19 @@ class Predicate:
     text: str
     #: The condition for the engine, over the columns v0, v1, … which stand for `references`.
     sql: str
-    #: The same as a tree, for whoever wants to know its parts.
-    condition: exp.Expr
+    #: The same as what AND, OR and NOT connect.
+    condition: Logic
     #: Paths of the columns that are read, as spelled in the schema.
     references: tuple[tuple[str, ...], ...]
     #: Type of each reference.
     types: tuple[pa.DataType, ...]
+    #: Long lists of values; each is a column of the computation.
+    lists: tuple[ValueList, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The condition as errors show it."""
+        return _shortened(self.text)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -57,33 +71,55 @@ def parse_predicate(text: str, schema: pa.Schema, *, clock: Clock | None = None)
 
     Raises PredicateError, or UnknownColumnError which names the columns there are.
     """
-    tree = _parse(text).transform(_freeze, now=(clock or SystemClock()).now())
-    if tree.find(exp.Column) is None and not isinstance(tree, exp.Boolean):
+    shown = _shortened(text)
+    parsed = _parse(text, shown)
+    if _ASKS_FOR_THE_TIME.search(text):
+        parsed = _frozen(parsed, now=(clock or SystemClock()).now())
+    if not isinstance(parsed.logic, exp.Boolean) and not any(map(_names_column, parsed.leaves)):
         hint = "write the names of columns bare or in backticks; quotes make them text"
-        raise PredicateError(f"the predicate {text!r} names no column", hint=hint)
+        raise PredicateError(f"the predicate {shown!r} names no column", hint=hint)
     calculator = Calculator(engine_schema(schema))
-    sql = _compile(calculator, tree, text=text).sql
+    compiled, condition = _compile(calculator, parsed, text=shown)
     predicate = Predicate(
-        text=tree.sql(SparkDialect),
-        sql=sql,
-        condition=sqlglot.parse_one(sql, dialect="duckdb"),
+        text=parsed.text,
+        sql=compiled.sql,
+        condition=condition,
         references=calculator.references,
         types=calculator.types,
+        lists=calculator.lists,
     )
-    _check_meaning(predicate, text=text)
+    _check_meaning(predicate, text=shown)
     return predicate
 
 
-def _parse(text: str) -> exp.Expr:
+def _shortened(text: str) -> str:
+    """Return a condition as an error shows it: a long one by its beginning.
+
+    >>> _shortened("x" * 1000)[-12:], _shortened("id = 1")
+    ('xxxxxxxxxx …', 'id = 1')
+    """
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]} …"
+
+
+def _parse(text: str, shown: str) -> Parsed:
     try:
-        return parse_expression(text)
+        return parse_logic(text)
     except SqlglotError as error:
-        reason = str(error).partition("\n")[0]
+        reason = _shortened(str(error).partition("\n")[0])
         raise PredicateError(
-            f"cannot parse the predicate {text!r}: {reason}",
+            f"cannot parse the predicate {shown!r}: {reason}",
             hint="write SQL as Spark reads it; a column whose name has spaces or other signs stands"
             " in backticks: `unit price` > 5",
         ) from error
+
+
+def _frozen(parsed: Parsed, *, now: datetime) -> Parsed:
+    frozen = map_leaves(parsed.logic, lambda leaf: leaf.transform(_freeze, now=now))
+    return replace(parsed, logic=frozen)
+
+
+def _names_column(leaf: exp.Expr | str) -> bool:
+    return isinstance(leaf, exp.Expr) and leaf.find(exp.Column) is not None
 
 
 def _freeze(node: exp.Expr, *, now: datetime) -> exp.Expr:
@@ -98,9 +134,9 @@ def _is_call_of(name: str, node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.lower() == name and not node.expressions
 
 
-def _compile(calculator: Calculator, tree: exp.Expr, *, text: str) -> Typed:
+def _compile(calculator: Calculator, parsed: Parsed, *, text: str) -> tuple[Typed, Logic]:
     try:
-        compiled = calculator.compile_tree(tree)
+        compiled, condition = calculator.compile_logic(parsed)
     except Unsupported as error:
         require_engine_types(calculator.references, calculator.types)
         raise PredicateError(
@@ -110,13 +146,14 @@ def _compile(calculator: Calculator, tree: exp.Expr, *, text: str) -> Typed:
         ) from error
     if compiled.type != BOOLEAN:
         raise PredicateError(f"the predicate {text!r} is neither true nor false")
-    return compiled
+    return compiled, condition
 
 
 def _check_meaning(predicate: Predicate, *, text: str) -> None:
     require_engine_types(predicate.references, predicate.types)
     nulls = {reference_name(index): pa.nulls(1, t) for index, t in enumerate(predicate.types)}
     try:
-        compute(predicate.sql, pa.table(nulls or {"v": pa.nulls(1)}))
+        values = with_lists(pa.table(nulls or {"v": pa.nulls(1)}), predicate.lists)
+        compute(predicate.sql, values)
     except PredicateError as error:
         raise PredicateError(f"{error.message}: {text!r}") from error

@@ -7,19 +7,24 @@ be true, may be false, may be null for one of their rows. Where nothing is known
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
 from typing import TYPE_CHECKING
 
-from sqlglot import exp
+from lakehand.expressions.logic import Junction, Negation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable
 
     import numpy as np
     import numpy.typing as npt
+    from sqlglot import exp
+
+    from lakehand.expressions.logic import Logic
 
     Flags = npt.NDArray[np.bool_]
 
-__all__ = ["Truth", "combine", "leaves"]
+__all__ = ["Truth", "combine"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,27 +49,11 @@ class Truth:
         return ~(~self & ~other)
 
 
-def leaves(condition: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the parts of `condition` that AND, OR and NOT connect."""
-    match condition:
-        case exp.And() | exp.Or():
-            yield from leaves(condition.left)
-            yield from leaves(condition.right)
-        case exp.Not() | exp.Paren():
-            yield from leaves(condition.this)
-        case _:
-            yield condition
-
-
-def combine(condition: exp.Expr, answers: Mapping[int, Truth]) -> Truth:
-    """Return the truth of `condition` from those of its leaves, which are found by their id()."""
-    match condition:
-        case exp.And():
-            return combine(condition.left, answers) & combine(condition.right, answers)
-        case exp.Or():
-            return combine(condition.left, answers) | combine(condition.right, answers)
-        case exp.Not():
-            return ~combine(condition.this, answers)
-        case exp.Paren():
-            return combine(condition.this, answers)
-    return answers[id(condition)]
+def combine(condition: Logic, truth_of: Callable[[exp.Expr | str], Truth]) -> Truth:
+    """Return the truth of `condition` from those of its leaves."""
+    if isinstance(condition, Negation):
+        return ~combine(condition.part, truth_of)
+    if isinstance(condition, Junction):
+        parts = (combine(part, truth_of) for part in condition.parts)
+        return reduce(and_ if condition.word == "AND" else or_, parts)
+    return truth_of(condition)

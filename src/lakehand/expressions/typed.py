@@ -29,9 +29,11 @@ __all__ = [
     "coerce",
     "common_type",
     "decimal_of",
+    "decimal_type",
     "is_integer",
     "is_number",
     "quoted",
+    "sql_type",
 ]
 
 BOOLEAN, TEXT, DATE = pa.bool_(), pa.string(), pa.date32()
@@ -82,6 +84,20 @@ class Typed:
     type: pa.DataType
     #: What was written, where it is a number or a text that was.
     literal: str | None = None
+
+
+def decimal_type(text: str) -> pa.DataType:
+    """Return the type of a number that is written with digits and a point.
+
+    >>> decimal_type("12.50")
+    Decimal128Type(decimal128(4, 2))
+    """
+    whole, _, fraction = text.partition(".")
+    digits = len((whole + fraction).lstrip("0"))
+    precision = max(digits, len(fraction), 1)
+    if precision > _WIDEST_DECIMAL:
+        raise Unsupported(f"the number {text}")
+    return pa.decimal128(precision, len(fraction))
 
 
 def quoted(text: str) -> str:

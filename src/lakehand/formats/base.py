@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.data_names import DataNames
-    from lakehand.formats.worker import FormatWorker
+    from lakehand.formats.worker import FormatWorker, WriteSpec
     from lakehand.model.head import Evolution, TableHead
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.order import Order
@@ -100,6 +100,10 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
     store: Store
     capabilities: Capabilities
 
+    def with_settings(self, settings: Settings) -> FormatTable:
+        """Return the same table, which is read and committed to as `settings` say."""
+        ...
+
     def snapshot(
         self,
         *,
@@ -110,6 +114,13 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
 
     def history(self, *, limit: int | None = None) -> list[HistoryEntry]:
         """Return commits, newest first."""
+        ...
+
+    def rows_changed_since(self, moment: datetime) -> bool:
+        """Say whether a commit since `moment` deleted, updated or overwrote rows.
+
+        Appends and rewrites do not. Where it cannot be told, the answer is yes.
+        """
         ...
 
     def diff(self, from_version: int, to_version: int) -> Difference: ...
@@ -179,8 +190,13 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
         """
         ...
 
-    def survey(self, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
-        """Look into `paths` and say what the table does not: see `model.survey`."""
+    def survey(
+        self, snapshot: Snapshot, paths: Sequence[str], spec: WriteSpec | None = None
+    ) -> pa.Table:
+        """Look into `paths` and say what the table does not: see `model.survey`.
+
+        Files that are not as `spec` asks, in codec and Bloom filters, are not copied.
+        """
         ...
 
     def lacks_statistics(self, snapshot: Snapshot) -> pa.BooleanArray:
@@ -290,3 +306,13 @@ class FormatTable(FormatRows, FormatUpkeep, Protocol):
     def checkpoint(self, *, version: int | None = None) -> Mapping[str, Any] | None:
         """Write a checkpoint; None if the format has none."""
         ...
+
+
+def for_call(
+    table: FormatTable, settings: Settings, call: Mapping[str, Any]
+) -> tuple[FormatTable, Settings]:
+    """Return a table and its settings as they are for one call that sets some of them."""
+    if not call:
+        return table, settings
+    chosen = settings.with_call(call)
+    return table.with_settings(chosen), chosen

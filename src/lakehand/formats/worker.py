@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from lakehand.prove.digest import Digester
     from lakehand.settings import Settings
 
+#: Parts of a task's memory that one row group may take: in a file, and as rows before.
+_ROW_GROUP_SHARE, _ROWS_SHARE = 16, 10
+_MAX_ROW_GROUP_BYTES = 64 * 2**20
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WriteSpec:
@@ -44,6 +48,19 @@ class WriteSpec:
     #: Whether files survive a power cut as soon as they are returned, or when they were handed to
     #: `make_durable` at the latest: a format may leave the waiting to those who have other work.
     is_durable: bool = True
+
+    @classmethod
+    def of_tasks(cls, settings: Settings) -> Self:
+        """Return how tasks write files; the size that a group's own files aim for is its own."""
+        memory_bytes = settings["task_memory_bytes"]
+        return cls(
+            target_file_bytes=settings["target_file_bytes"],
+            codec=settings["codec"],
+            bloom_columns=settings["bloom_columns"],
+            bloom_fpp=settings["bloom_fpp"],
+            row_group_bytes=min(memory_bytes // _ROW_GROUP_SHARE, _MAX_ROW_GROUP_BYTES),
+            group_memory_bytes=memory_bytes // _ROWS_SHARE,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -283,8 +300,8 @@ class FormatWorker(FormatRowWorker, Protocol):
         """
         ...
 
-    def copier(self) -> FormatCopier:
-        """Return what moves row groups from file to file."""
+    def copier(self, spec: WriteSpec | None = None) -> FormatCopier:
+        """Return what moves row groups from file to file, as far as they are as `spec` asks."""
         ...
 
     def codec_of(self, inputs: Sequence[DataFile]) -> str | None:

@@ -24,13 +24,13 @@ __all__ = ["Flusher"]
 _logger = get_logger(__name__)
 #: How often it looks whether changes have become old.
 _TICK_SECONDS = 0.25
-_PATIENCE = RetryPolicy()
 
 
 class Flusher:
     """The thread, the thresholds and the memory that some hot tables share."""
 
     def __init__(self, settings: Settings) -> None:
+        self._retry = RetryPolicy.of(settings)
         self._delta_entries: int = settings["hot_delta_entries"]
         self._delta_seconds: float = settings["hot_delta_age"].total_seconds()
         self._flush_rows: int = settings["hot_flush_rows"]
@@ -139,7 +139,7 @@ class Flusher:
         except BaseException as error:  # noqa: BLE001  told, kept, tried again; the thread goes on
             if table.is_closed:
                 return
-            delay = _PATIENCE.delay_seconds(
+            delay = self._retry.delay_seconds(
                 min(table.flush_failures, 10) or 1,
                 chance=random.random(),  # noqa: S311  no secret
             )

@@ -73,7 +73,8 @@ class HotTable:
         settings, by any of their spellings.
         """
         self._settings = Settings(settings)
-        self._store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
+        store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
+        self._store = store.with_settings(self._settings)
         is_logged = self._settings["hot_durability"] != "none"
         if is_logged and log is None:
             raise ValidationError(

@@ -17,9 +17,11 @@ __all__ = [
     "parse_auto",
     "parse_bool",
     "parse_bytes",
+    "parse_count",
     "parse_duration",
     "parse_local_path",
     "parse_names",
+    "parse_number",
     "parse_part",
     "parse_text",
 ]
@@ -52,6 +54,30 @@ def _quantity(text: str, units: Mapping[str, float], what: str) -> float:
         known = ", ".join(name for name in units if name)
         raise ValueError(f"{text!r} is not {what} (units: {known})")
     return float(match.group(1)) * units[unit]
+
+
+def parse_count(value: str | float) -> int:
+    """Read a whole number; a fraction is refused, not cut off.
+
+    >>> parse_count("12"), parse_count(3.0)
+    (12, 3)
+    """
+    number = int(value)
+    if isinstance(value, float) and number != value:
+        raise ValueError(f"{value!r} is not a whole number")
+    return number
+
+
+def parse_number(value: str | float) -> float:
+    """Read a number; what is none is refused.
+
+    >>> parse_number("0.5")
+    0.5
+    """
+    number = float(value)
+    if number != number:  # noqa: PLR0124  NaN, which no minimum and no maximum would refuse
+        raise ValueError(f"{value!r} is not a number")
+    return number
 
 
 def parse_bytes(value: str | int) -> int:

@@ -25,6 +25,16 @@ def log_event(
     logger.log(level, message, *args, extra={"event": event, "fields": fields})
 
 
+def is_heard(logger: logging.Logger) -> bool:
+    """Say whether somebody has configured logging, so that records of `logger` are shown."""
+    found: logging.Logger | None = logger
+    while found is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in found.handlers):
+            return True
+        found = found.parent if found.propagate else None
+    return False
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object a line."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     FileFilter = Callable[[pa.Table], pa.Array | pa.ChunkedArray | np.ndarray]
 
-__all__ = ["files_in_busy_partitions", "files_outside_filter", "files_outside_predicate"]
+__all__ = ["QuietRule", "files_outside_filter", "files_outside_predicate"]
 
 
 def files_outside_predicate(
@@ -51,22 +52,51 @@ def _undecided(predicate: Predicate, files: pa.Table, unknown: np.ndarray) -> Pr
     hint = f"use the partition columns ({', '.join(names)})" if names else "leave the predicate out"
     others = ", ".join(name for name in predicate.columns if name not in names)
     return PredicateError(
-        f"the predicate {predicate.text!r} cannot be decided from metadata for "
+        f"the predicate {predicate.shown!r} cannot be decided from metadata for "
         f"{format_count(len(unknown), 'file')}: {example}, for example, may hold rows on both "
         f"sides of the condition on {others or 'its columns'}, and files are rewritten as a whole",
         field="where",
-        value=predicate.text,
+        value=predicate.shown,
         hint=f"{hint}, or choose whole files with file_filter=",
     )
 
 
-def files_in_busy_partitions(
-    files: pa.Table, partition_keys: pa.Array, *, written_after: datetime
-) -> Flags:
-    """Say of each file whether its partition holds a file written later than `written_after`."""
-    later = pc.greater(files["modified_at"], pa.scalar(written_after, files["modified_at"].type))
-    busy = partition_keys.filter(later.combine_chunks())
-    mask: Flags = pc.is_in(partition_keys, busy).to_numpy(zero_copy_only=False)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuietRule:
+    """Which files an automatic run leaves to other writers.
+
+    A rewrite never conflicts with appends. Whoever deletes, updates or merges rows at the same time
+    fails for it, as delta-spark does, so their partitions get a time of quiet, but not for ever.
+    """
+
+    #: Files that were written later are left alone.
+    written_after: datetime
+    #: A small file that was written earlier has waited for long enough.
+    waiting_since: datetime
+    small_file_bytes: float
+    #: Whether rows were deleted, updated or overwritten since `written_after`.
+    rows_change: bool
+
+    def left_alone(self, files: pa.Table, partition_keys: pa.Array) -> Flags:
+        """Say of each file whether it is left alone."""
+        recent = _compared(pc.greater, files, self.written_after)
+        if not self.rows_change:
+            return recent
+        small = pc.less(files["bytes"], self.small_file_bytes).to_numpy()
+        waiting = small & _compared(pc.less, files, self.waiting_since)
+        return recent | (_shared(partition_keys, recent) & ~_shared(partition_keys, waiting))
+
+
+def _compared(compare: Callable[..., pa.ChunkedArray], files: pa.Table, at: datetime) -> Flags:
+    written = files["modified_at"]
+    flags: Flags = compare(written, pa.scalar(at, written.type)).to_numpy().astype(np.bool_)
+    return flags
+
+
+def _shared(partition_keys: pa.Array, chosen: Flags) -> Flags:
+    """Say of each file whether a chosen one is in its partition."""
+    found = pc.is_in(partition_keys, partition_keys.filter(pa.array(chosen)))
+    mask: Flags = found.to_numpy(zero_copy_only=False)
     return mask
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lakehand.formats.base import for_call
 from lakehand.model.moments import one_moment
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ class UpkeepVerbs:
         """
         from lakehand.retention.orphans import list_orphans
 
-        return list_orphans(self._handle, settings=self._settings.with_call(settings))
+        handle, chosen = for_call(self._handle, self._settings, settings)
+        return list_orphans(handle, settings=chosen)
 
     def clean_logs(
         self,

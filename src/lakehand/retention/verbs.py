@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lakehand.formats.base import for_call
+
 if TYPE_CHECKING:
     from datetime import timedelta
 
@@ -43,9 +45,10 @@ class RetentionVerbs:
         """
         from lakehand.retention.vacuum import VacuumRequest, vacuum
 
+        handle, chosen = for_call(self._handle, self._settings, settings)
         return vacuum(
-            self._handle,
-            settings=self._settings.with_call(settings),
+            handle,
+            settings=chosen,
             request=VacuumRequest(mode=mode, expire=expire, undo=undo),
             dry_run=dry_run,
             spark=self._spark,

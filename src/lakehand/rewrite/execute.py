@@ -23,13 +23,8 @@ if TYPE_CHECKING:
     from lakehand.observe import OnProgress
     from lakehand.rewrite.prepare import Work
     from lakehand.runs import Run
-    from lakehand.settings import Settings
 
-__all__ = ["GroupProgress", "rewrite_groups", "write_spec"]
-
-#: Parts of a task's memory that one row group may take: in a file, and as rows before.
-_ROW_GROUP_SHARE, _ROWS_SHARE = 16, 10
-_MAX_ROW_GROUP_BYTES = 64 * 2**20
+__all__ = ["GroupProgress", "rewrite_groups"]
 
 
 def rewrite_groups(
@@ -39,7 +34,7 @@ def rewrite_groups(
     task = RewriteTask(
         worker=work.table.worker(work.snapshot),
         run=run,
-        spec=write_spec(work.settings),
+        spec=WriteSpec.of_tasks(work.settings),
         limits=TaskLimits.of(work.settings),
         prove=work.settings["prove"],
     )
@@ -74,16 +69,6 @@ def _shuffle(
     )
     cancel.raise_if_cancelled()
     return TaskOutcome(index=index, **outcome)
-
-
-def write_spec(settings: Settings) -> WriteSpec:
-    """Return how files are written, the size that a group's own files aim for apart."""
-    memory_bytes = settings["task_memory_bytes"]
-    return WriteSpec(
-        target_file_bytes=settings["target_file_bytes"],
-        row_group_bytes=min(memory_bytes // _ROW_GROUP_SHARE, _MAX_ROW_GROUP_BYTES),
-        group_memory_bytes=memory_bytes // _ROWS_SHARE,
-    )
 
 
 class GroupProgress:

@@ -41,7 +41,8 @@ class GroupTask:
 
     @classmethod
     def of(cls, task: RewriteTask) -> Self:
-        return cls(copier=task.worker.copier(), run=task.run, rewriting=pickle.dumps(task))
+        copier = task.worker.copier(task.spec)
+        return cls(copier=copier, run=task.run, rewriting=pickle.dumps(task))
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         group = Group.from_json(payload["group"])

@@ -7,9 +7,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pyarrow.compute as pc
 
 from lakehand.errors import ValidationError
 from lakehand.formats.scan import columns_with_bounds
+from lakehand.formats.worker import WriteSpec
 from lakehand.model.order import order_of, parse_terms
 from lakehand.model.work import Group
 from lakehand.observe.clock import SystemClock
@@ -19,7 +21,7 @@ from lakehand.planning.plan import locate_inputs
 from lakehand.planning.policy import CompactionPolicy
 from lakehand.planning.reasons import Reason
 from lakehand.planning.restriction import (
-    files_in_busy_partitions,
+    QuietRule,
     files_outside_filter,
     files_outside_predicate,
 )
@@ -341,11 +343,12 @@ class _Planner:
         paths = paths_to_survey(snapshot, keys, policy, limit=limit, exclusions=exclusions)
         if paths and self.on_survey is not None and not self.request.by:
             self.on_survey(self.table, snapshot, settings, paths)
+        spec = WriteSpec.of_tasks(settings)
         return plan_compaction(
             snapshot,
             keys,
             policy,
-            survey=self.table.survey(snapshot, paths) if paths else None,
+            survey=self.table.survey(snapshot, paths, spec) if paths else None,
             order_keys=order_keys(snapshot, declared),
             exclusions=exclusions,
             sorts=bool(self.request.by),
@@ -395,7 +398,16 @@ class _Planner:
             masks[Reason.DISABLED] = np.ones(snapshot.file_count, np.bool_)
         # Whoever asks by hand wants the work done now, unless they say otherwise.
         if self.request.automatic or settings.sources["quiet_period"] == "call":
-            limit = self.clock.now() - settings["quiet_period"]
-            mask = files_in_busy_partitions(snapshot.files, keys, written_after=limit)
-            masks[Reason.RECENTLY_WRITTEN] = mask
+            rule = self._quiet_rule(snapshot, settings)
+            masks[Reason.RECENTLY_WRITTEN] = rule.left_alone(snapshot.files, keys)
         return masks
+
+    def _quiet_rule(self, snapshot: Snapshot, settings: Settings) -> QuietRule:
+        now, quiet = self.clock.now(), settings["quiet_period"]
+        since, newest = now - quiet, pc.max(snapshot.files["modified_at"]).as_py()
+        return QuietRule(
+            written_after=since,
+            waiting_since=now - max(settings["quiet_period_max"], quiet),
+            small_file_bytes=settings["target_file_bytes"] * settings["small_file_ratio"],
+            rows_change=bool(newest and newest > since) and self.table.rows_changed_since(since),
+        )

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakehand.errors import LakehandError
-from lakehand.formats.worker import NotDecodable, TaskLimits
+from lakehand.formats.worker import NotDecodable, TaskLimits, WriteSpec
 from lakehand.planning.plan import locate_inputs
-from lakehand.rewrite.execute import write_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +79,7 @@ def _trials(planned: Planned, *, budget: int) -> Iterator[_Trial]:
     rows = [int(row) for _, rows in samples for row in rows]
     files = iter(planned.table.data_files(planned.snapshot, rows) if rows else ())
     worker = planned.table.worker(planned.snapshot)
-    spec, limits = write_spec(planned.settings), TaskLimits.of(planned.settings)
+    spec, limits = WriteSpec.of_tasks(planned.settings), TaskLimits.of(planned.settings)
     for group, chosen in samples:
         inputs = tuple(islice(files, len(chosen)))
         share = sum(file.bytes for file in inputs) / group.input_bytes

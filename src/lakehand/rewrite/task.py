@@ -85,7 +85,7 @@ class RewriteTask:
 
     def _copy(self, group: Group) -> GroupResult:
         """Move row groups; inputs that are not worth moving are recoded before."""
-        copier = self.worker.copier()
+        copier = self.worker.copier(self.spec)
         if is_only_moved(group):
             return copy_group(copier, self.run, group)
         codec = self.worker.codec_of(moved_inputs(group))

@@ -11,12 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.engine.cores import usable_cores
-from lakehand.formats.worker import NotDecodable
+from lakehand.formats.worker import NotDecodable, WriteSpec
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import prove_arrived
-from lakehand.rewrite.execute import write_spec
 from lakehand.rewrite.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lakehand.formats.rows import RowChange
-    from lakehand.formats.worker import Decoder, NewFiles, WriteSpec
+    from lakehand.formats.worker import Decoder, NewFiles
     from lakehand.model.work import Digest, Proof, StagedFile
     from lakehand.rows.incoming import Incoming
     from lakehand.rows.key_matching import KeyMatching, Matched
@@ -190,7 +189,7 @@ class Arrivals:
 
     @property
     def _spec(self) -> WriteSpec:
-        return write_spec(self._shop.call.settings)
+        return WriteSpec.of_tasks(self._shop.call.settings)
 
     @property
     def _run(self) -> Run:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lakehand.formats.base import for_call
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -38,9 +40,10 @@ class RowVerbs:
         """
         from lakehand.rows.delete import delete
 
+        handle, chosen = for_call(self._handle, self._settings, settings)
         return delete(
-            self._handle,
-            settings=self._settings.with_call(settings),
+            handle,
+            settings=chosen,
             where=where,
             spark=self._spark,
             dry_run=dry_run,
@@ -66,9 +69,10 @@ class RowVerbs:
         """
         from lakehand.rows.deduplicate import DuplicateRequest, deduplicate
 
+        handle, chosen = for_call(self._handle, self._settings, settings)
         return deduplicate(
-            self._handle,
-            settings=self._settings.with_call(settings),
+            handle,
+            settings=chosen,
             request=DuplicateRequest(key=key, exact=exact, keep=keep, order_by=order_by),
             spark=self._spark,
             dry_run=dry_run,

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from lakehand.errors import CommitConflictError, ReplanError
+from lakehand.formats.worker import WriteSpec
 from lakehand.model.work import Change, GroupResult, Receipt
 from lakehand.observe import Progress
-from lakehand.rewrite.execute import write_spec
 from lakehand.rows.places import visible_rows
 from lakehand.rows.removal import RemovalTask, Removed
 from lakehand.runs import commit_results
@@ -194,7 +194,7 @@ class Withdrawal:
             worker=self._shop.worker,
             run=self._run,
             exchange=self._shop.exchange,
-            spec=write_spec(self._shop.call.settings),
+            spec=WriteSpec.of_tasks(self._shop.call.settings),
             limits=self._shop.limits,
             prove=self._shop.call.settings["prove"],
             tells_changes=tells,

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from lakehand.model.spellings import one_of, parse_auto, parse_bool, parse_bytes, parse_duration
+from lakehand.model.spellings import (
+    one_of,
+    parse_auto,
+    parse_bool,
+    parse_bytes,
+    parse_count,
+    parse_duration,
+    parse_names,
+    parse_number,
+)
 from lakehand.settings_table.setting import Setting
 
 __all__ = ["COMPACTION"]
@@ -23,7 +32,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="small_file_ratio",
-        parse=float,
+        parse=parse_number,
         default=0.5,
         help="A file is small when it is below this part of the target size.",
         minimum=0.0,
@@ -32,14 +41,14 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="oversized_file_ratio",
-        parse=float,
+        parse=parse_number,
         default=10.0,
         help="A file is split when it is above this many times the target size.",
         minimum=2.0,
     ),
     Setting(
         name="deleted_row_ratio",
-        parse=float,
+        parse=parse_number,
         default=0.05,
         help="A file is worth rewriting when more than this part of its rows is deleted.",
         minimum=0.0,
@@ -47,7 +56,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="min_files",
-        parse=int,
+        parse=parse_count,
         default=4,
         help="Fewer small files than this in a partition are left alone.",
         aliases=("minFiles", "minFilesForCompaction", "compaction.min-files"),
@@ -63,7 +72,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="automatic_min_files",
-        parse=int,
+        parse=parse_count,
         default=10,
         help="The same in automatic runs, unless `min_files` is set.",
         aliases=("compact_threshold_files", "compaction.automatic-min-files"),
@@ -73,10 +82,38 @@ COMPACTION: tuple[Setting, ...] = (
         name="quiet_period",
         parse=parse_duration,
         default=timedelta(minutes=5),
-        help="Automatic runs leave partitions alone that were written to within this time; runs by"
-        " hand do so only if the call gives it.",
+        help="Automatic runs leave files alone that were written within this time, and all files of"
+        " their partitions if rows of the table were deleted, updated or overwritten within it:"
+        " such writers may fail because of a compaction, appends do not. Runs by hand do so only if"
+        " the call gives it.",
         aliases=("quietPeriod", "compaction.quiet-period"),
         minimum=timedelta(0),
+    ),
+    Setting(
+        name="quiet_period_max",
+        parse=parse_duration,
+        default=timedelta(hours=1),
+        help="When a small file of a partition whose rows are being changed has waited this long,"
+        " automatic runs rewrite the partition's files that are older than quiet_period.",
+        aliases=("quietPeriodMax", "compaction.quiet-period-max"),
+        minimum=timedelta(0),
+    ),
+    Setting(
+        name="cluster_by",
+        parse=parse_names,
+        default=(),
+        help="Columns that automatic runs cluster the table by: those of sinks, of writes on Spark"
+        " and of maintain. Not set: the table's clustering columns, else the order that it was last"
+        " clustered or sorted in; a table without any is compacted.",
+        aliases=("z_order_columns", "zOrderColumns", "clusterBy", "compaction.cluster-by"),
+    ),
+    Setting(
+        name="cluster_curve",
+        parse=one_of("hilbert", "zorder", "linear"),
+        default="hilbert",
+        help="Curve along which automatic runs cluster by cluster_by, or by the table's clustering"
+        " columns; an order that the table has of the same columns is kept.",
+        aliases=("compaction.cluster-curve",),
     ),
     Setting(
         name="strategy",
@@ -95,7 +132,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_files_per_run",
-        parse=int,
+        parse=parse_count,
         default=None,
         help="A run rewrites at most this many files and leaves the rest; not set: all of them.",
         aliases=("maxFilesPerRun", "compaction.max-files"),
@@ -103,7 +140,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_groups_per_run",
-        parse=int,
+        parse=parse_count,
         default=None,
         help="A run rewrites at most this many groups and leaves the rest; not set: all of them.",
         aliases=("maxGroupsPerRun", "compaction.max-groups"),
@@ -111,7 +148,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_surveyed_files",
-        parse=int,
+        parse=parse_count,
         default=10_000,
         help="A plan reads the footers of at most this many files, the largest ones.",
         minimum=0,

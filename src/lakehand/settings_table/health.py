@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from lakehand.model.spellings import parse_bytes, parse_duration
+from lakehand.model.spellings import parse_bytes, parse_count, parse_duration, parse_number
 from lakehand.settings_table.setting import Setting
 
 __all__ = ["HEALTH"]
@@ -14,7 +14,7 @@ _GIB = 2**30
 HEALTH: tuple[Setting, ...] = (
     Setting(
         name="max_small_file_ratio",
-        parse=float,
+        parse=parse_number,
         default=0.5,
         help="A table is unhealthy if compaction would save more than this part of its files, and"
         " at least `min_files` of them.",
@@ -23,7 +23,7 @@ HEALTH: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_deleted_row_ratio",
-        parse=float,
+        parse=parse_number,
         default=0.1,
         help="A table is unhealthy if more than this part of the rows in its files is deleted.",
         minimum=0.0,
@@ -31,7 +31,7 @@ HEALTH: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_commits_since_checkpoint",
-        parse=int,
+        parse=parse_count,
         default=100,
         help="A table is unhealthy if more commits than this have to be replayed to open it.",
         minimum=1,
@@ -46,7 +46,7 @@ HEALTH: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_overlap_depth",
-        parse=float,
+        parse=parse_number,
         default=8.0,
         help="A table is unhealthy if more files than this lie over one another on average in the"
         " columns that it is clustered by; looked at only if it says by which.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from lakehand.model.spellings import one_of, parse_bytes, parse_duration
+from lakehand.model.spellings import one_of, parse_bytes, parse_count, parse_duration
 from lakehand.settings_table.setting import Setting
 
 __all__ = ["HOT"]
@@ -37,7 +37,7 @@ HOT: tuple[Setting, ...] = (
     ),
     Setting(
         name="hot_delta_entries",
-        parse=int,
+        parse=parse_count,
         default=10_000,
         help="Changes that are held one by one, over all hot tables, before they are put together"
         " in memory.",
@@ -54,7 +54,7 @@ HOT: tuple[Setting, ...] = (
     ),
     Setting(
         name="hot_flush_rows",
-        parse=int,
+        parse=parse_count,
         default=100_000,
         help="Changed rows, over all hot tables, that make a flush to the cold table due.",
         aliases=("compaction_threshold", "hot.flush.rows"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from lakehand.model.spellings import one_of, parse_bool, parse_duration
+from lakehand.model.spellings import one_of, parse_bool, parse_count, parse_duration
 from lakehand.settings_table.setting import Setting
 
 __all__ = ["RETENTION"]
@@ -30,7 +30,7 @@ RETENTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="keep_versions",
-        parse=int,
+        parse=parse_count,
         default=1,
         help="How many of the newest versions vacuum keeps in full, however old they are; those"
         " within the retention stay in any case.",
@@ -59,7 +59,7 @@ RETENTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="vacuum_tasks_above",
-        parse=int,
+        parse=parse_count,
         default=500_000,
         help="With so many files, vacuum lists and deletes the others in tasks, where a Spark"
         " session is there or Spark was asked for; without, it does all of it itself.",

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from lakehand.model.spellings import one_of, parse_bytes, parse_duration, parse_local_path
+from lakehand.model.spellings import (
+    one_of,
+    parse_bytes,
+    parse_count,
+    parse_duration,
+    parse_local_path,
+)
 from lakehand.settings_table.setting import Setting
 
 __all__ = ["RUNNING"]
@@ -14,7 +20,7 @@ _MIB, _GIB = 2**20, 2**30
 RUNNING: tuple[Setting, ...] = (
     Setting(
         name="checkpoint_interval",
-        parse=int,
+        parse=parse_count,
         default=10,
         help="A checkpoint is due when the newest complete one is this many commits behind.",
         aliases=("checkpoint.interval", "checkpointInterval"),
@@ -24,9 +30,10 @@ RUNNING: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_retries",
-        parse=int,
+        parse=parse_count,
         default=3,
-        help="How often a store error that may pass is tried again.",
+        help="How many times a retryable storage error is retried, and how many lost commits of a"
+        " sink are.",
         aliases=("max.commit.retries", "maxRetries"),
         minimum=0,
     ),
@@ -34,7 +41,7 @@ RUNNING: tuple[Setting, ...] = (
         name="retry_base_delay",
         parse=parse_duration,
         default=timedelta(milliseconds=100),
-        help="Wait before the first retry; doubles with each further one.",
+        help="Wait before the first retry of a storage request; doubles with each further one.",
         aliases=("baseDelay",),
         minimum=timedelta(0),
     ),
@@ -42,13 +49,13 @@ RUNNING: tuple[Setting, ...] = (
         name="retry_max_delay",
         parse=parse_duration,
         default=timedelta(seconds=10),
-        help="Longest wait between two retries.",
+        help="Longest wait between two retries of a storage request.",
         aliases=("maxDelay",),
         minimum=timedelta(0),
     ),
     Setting(
         name="commit_attempts",
-        parse=int,
+        parse=parse_count,
         default=100,
         help="How often a commit is rebased over other writers' commits before it gives up.",
         minimum=1,
@@ -57,12 +64,13 @@ RUNNING: tuple[Setting, ...] = (
         name="commit_timeout",
         parse=parse_duration,
         default=timedelta(minutes=5),
-        help="How long a commit is rebased over other writers' commits before it gives up.",
+        help="How long a commit to a Delta table is rebased over other writers' commits before it"
+        " gives up.",
         minimum=timedelta(0),
     ),
     Setting(
         name="commit_every_groups",
-        parse=int,
+        parse=parse_count,
         default=None,
         help="A long run commits whenever this many groups are proved; not set: once, at its end.",
         aliases=("commitEveryGroups", "compaction.commit-every-groups"),
@@ -132,12 +140,14 @@ RUNNING: tuple[Setting, ...] = (
         parse=parse_duration,
         default=timedelta(seconds=15),
         help="How often a run says in its ledger that it is alive.",
+        minimum=timedelta(milliseconds=1),
     ),
     Setting(
         name="takeover_after",
         parse=parse_duration,
         default=timedelta(minutes=2),
         help="How long a run must be silent before another may take over its files.",
+        minimum=timedelta(0),
     ),
     Setting(
         name="partition_time_zone",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import ValidationError
 from lakehand.model.quantities import format_duration
+from lakehand.model.spellings import parse_auto, parse_bool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["Setting"]
 
 _PLAIN_NUMBER = re.compile(r"\s*[0-9]+(\.[0-9]+)?\s*")
+_FLAGS = (parse_bool, parse_auto)
+
+
+def _refuse_flag(value: Any, parse: Callable[[Any], Any]) -> None:
+    """Refuse True and False where a number, a name or a choice is asked for: True is no 1."""
+    if isinstance(value, bool) and parse not in _FLAGS:
+        raise ValueError("true and false are for settings that are on or off")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,8 +72,9 @@ class Setting:
     def read(self, value: Any, source: str) -> Any:
         """Parse and check `value`; `source` says where it came from."""
         try:
+            _refuse_flag(value, self.parse)
             parsed = self.parse(value)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
             message = f"{source}: {self.name} cannot be set to {value!r}: {error}"
             raise ValidationError(message, field=self.name, value=value) from error
         if self.minimum is not None and parsed < self.minimum:

@@ -8,6 +8,7 @@ from lakehand.model.spellings import (
     one_of,
     parse_bool,
     parse_bytes,
+    parse_count,
     parse_duration,
     parse_names,
     parse_part,
@@ -90,7 +91,7 @@ SINK: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_buffer_records",
-        parse=int,
+        parse=parse_count,
         default=100_000,
         help="Rows that a sink gathers before it writes them; four times as many may wait.",
         aliases=("max.buffer.records", "maxBufferRecords"),
@@ -136,12 +137,14 @@ SINK: tuple[Setting, ...] = (
         name="codec",
         parse=one_of("zstd", "snappy", "gzip", "lz4", "none"),
         default=None,
-        help="Codec of new files; not set: what the table's property says, else zstd, level 1.",
+        help="Compression codec of new Parquet files, by every verb that writes some. Not set: the"
+        " table property delta.parquet.compression.codec, else the codec of the files that are"
+        " rewritten, else zstd, level 1. Lance tables choose their own encodings.",
         aliases=("parquet.compression", "parquet.codec"),
     ),
     Setting(
         name="row_group_rows",
-        parse=int,
+        parse=parse_count,
         default=1_000_000,
         help="Rows of a row group at most, in files that sinks write.",
         aliases=("parquet.row.group.rows", "parquet.max.row.group.size"),
@@ -151,14 +154,15 @@ SINK: tuple[Setting, ...] = (
         name="bloom_columns",
         parse=parse_names,
         default=(),
-        help="Columns for which new files get Bloom filters.",
+        help="Columns for which new Parquet files get Bloom filters, by every verb that writes"
+        " some; a rewrite copies only row groups that have them.",
         aliases=("parquet.bloom.columns", "parquet.bloom.filter.columns"),
     ),
     Setting(
         name="bloom_fpp",
         parse=parse_part,
         default=0.01,
-        help="How often a Bloom filter may say perhaps where the answer is no.",
+        help="Target false-positive rate of Bloom filters.",
         aliases=("parquet.bloom.fpp", "parquet.bloom.filter.fpp"),
     ),
     Setting(
@@ -170,7 +174,7 @@ SINK: tuple[Setting, ...] = (
     ),
     Setting(
         name="write_threads",
-        parse=int,
+        parse=parse_count,
         default=2,
         help="Row groups that a sink encodes at once.",
         minimum=1,
@@ -179,16 +183,16 @@ SINK: tuple[Setting, ...] = (
         name="sink_maintenance",
         parse=parse_bool,
         default=True,
-        help="Whether a sink compacts its table beside its commits, and vacuums it if"
-        " `vacuum_interval` is set. Not set: partitions that are being written to are left alone"
-        " (`quiet_period`); true: those, too. Checkpoints are written either way.",
+        help="Whether sinks and writes on Spark compact or cluster their table and vacuum it, as"
+        " `maintain` does. Checkpoints are written either way.",
         aliases=("sink.maintenance", "maintenance.enabled"),
     ),
     Setting(
         name="maintenance_commits",
-        parse=int,
+        parse=parse_count,
         default=10,
-        help="After so many commits a sink looks whether its table needs maintenance.",
+        help="After so many commits a sink, or a write on Spark, looks whether its table needs"
+        " maintenance.",
         aliases=("compaction.check-commits",),
         minimum=1,
     ),
@@ -196,7 +200,8 @@ SINK: tuple[Setting, ...] = (
         name="maintenance_interval",
         parse=parse_duration,
         default=timedelta(minutes=5),
-        help="A sink looks at the next commit, too, when the last look is this long ago.",
+        help="How long after its last look a sink looks again, whether it has committed or not; a"
+        " write on Spark looks if the last look of any writer is this long ago.",
         aliases=("compaction.check-interval",),
         aliases_by_unit=(("compaction.check-interval.ms", "ms"),),
         minimum=timedelta(milliseconds=1),
@@ -205,8 +210,9 @@ SINK: tuple[Setting, ...] = (
         name="vacuum_interval",
         parse=parse_duration,
         default=None,
-        help="How often a table is vacuumed at most, by `maintain` and by sinks that maintain"
-        " their tables. Not set: by `maintain` whenever it runs, by sinks never.",
+        help="How often a table is vacuumed at most, by `maintain`, by sinks and by writes on"
+        " Spark. Not set: by `maintain` whenever it runs, by the others once a day, for the first"
+        " time a day after their first look.",
         aliases=("vacuum.interval",),
         minimum=timedelta(0),
     ),

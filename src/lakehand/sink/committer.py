@@ -49,7 +49,7 @@ class DeltaCommitter:
         self._pipeline = require_writer_name(pipeline, field="pipeline")
         self._settings = Settings(settings)
         store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
-        self._target = Target(store, self._settings)
+        self._target = Target(store.with_settings(self._settings), self._settings)
         self._clock = clock or SystemClock()
         self._session = uuid.uuid4().hex
         self._epochs: Epochs | None = None
@@ -69,6 +69,7 @@ class DeltaCommitter:
             table=self._target.store.url,
             writer_id=self._pipeline,
         )
+        self._upkeep.start()
         return self
 
     def close(self) -> None:

@@ -76,7 +76,8 @@ class DeltaSink:
         """
         self._settings = Settings({"writer_id": writer_id, **settings})
         self._options = SinkOptions.of(self._settings, where=where, pipeline=pipeline)
-        self._store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
+        store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
+        self._store = store.with_settings(self._settings)
         self._schema = schema
         self._properties = properties
         self._spark = spark
@@ -105,6 +106,8 @@ class DeltaSink:
         self._context = self._new_context(target)
         kind = ExactlyOnce if self._options.exactly_once else AtLeastOnce
         self._delivery = kind(self._context)
+        if self._options.pipeline is None:
+            self._context.upkeep.start()
         return self
 
     def _create_or_wait(self, target: Target) -> None:

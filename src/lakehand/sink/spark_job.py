@@ -7,6 +7,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from lakehand.due.steps import maintain_after_write
 from lakehand.errors import (
     LakehandError,
     NotATableError,
@@ -61,6 +62,7 @@ class WriteJob:
     options: SinkOptions
     spec: WriteSpec
     limit: RaceLimit
+    settings: Settings
     #: Names the files of this try and, in the table, its commit.
     token: str
 
@@ -88,6 +90,7 @@ class WriteJob:
             options=options,
             spec=write_spec(target.in_force(settings)),
             limit=RaceLimit.of(settings),
+            settings=settings,
             token=f"lakehand-{uuid.uuid4().hex}",
         )
 
@@ -154,7 +157,10 @@ class WriteJob:
                 self.discard(descriptors)
             raise
         if receipt is not None:
-            self.target.handle.checkpoint_if_due(receipt.version)
+            handle, version = self.target.handle, receipt.version
+            handle.checkpoint_if_due(version)
+            clock = SystemClock()
+            maintain_after_write(handle, version=version, settings=self.settings, clock=clock)
         return receipt
 
     def _commission(

@@ -154,7 +154,7 @@ class LakehandSource(DataSource):
         return SourceOptions.of(self.options, use=use)
 
     def _store(self, asked: SourceOptions) -> Store:
-        return open_store(asked.path, self._storage_options)
+        return open_store(asked.path, self._storage_options).with_settings(asked.settings)
 
 
 # Reading

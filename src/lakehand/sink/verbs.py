@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lakehand.formats.base import for_call
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -32,8 +34,9 @@ class WriteVerbs:
         """
         from lakehand.sink.one_call import write_once
 
-        chosen = self._settings.with_call({**settings, "write_mode": "append"})
-        return write_once(self._handle, data, settings=chosen, epoch=epoch)
+        call = {**settings, "write_mode": "append"}
+        handle, chosen = for_call(self._handle, self._settings, call)
+        return write_once(handle, data, settings=chosen, epoch=epoch)
 
     def overwrite(
         self, data: Any, *, where: str | None = None, epoch: int | None = None, **settings: Any
@@ -45,8 +48,9 @@ class WriteVerbs:
         """
         from lakehand.sink.one_call import write_once
 
-        chosen = self._settings.with_call({**settings, "write_mode": "overwrite"})
-        return write_once(self._handle, data, settings=chosen, where=where, epoch=epoch)
+        call = {**settings, "write_mode": "overwrite"}
+        handle, chosen = for_call(self._handle, self._settings, call)
+        return write_once(handle, data, settings=chosen, where=where, epoch=epoch)
 
     def upsert(
         self,
@@ -69,8 +73,9 @@ class WriteVerbs:
         request = UpsertRequest(
             key=key, epoch=epoch, spark=self._spark, dry_run=dry_run, on_progress=on_progress
         )
-        chosen = self._settings.with_call({**settings, "write_mode": "append"})
-        return upsert_once(self._handle, data, settings=chosen, request=request)
+        call = {**settings, "write_mode": "append"}
+        handle, chosen = for_call(self._handle, self._settings, call)
+        return upsert_once(handle, data, settings=chosen, request=request)
 
     def delete_keys(
         self,
@@ -91,5 +96,6 @@ class WriteVerbs:
         request = UpsertRequest(
             key=key, epoch=epoch, spark=self._spark, dry_run=dry_run, on_progress=on_progress
         )
-        chosen = self._settings.with_call({**settings, "write_mode": "append"})
-        return delete_keys_once(self._handle, data, settings=chosen, request=request)
+        call = {**settings, "write_mode": "append"}
+        handle, chosen = for_call(self._handle, self._settings, call)
+        return delete_keys_once(handle, data, settings=chosen, request=request)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
+    from lakehand.storage.retry import RetryPolicy
     from lakehand.storage.scanning import Scanner
 
 __all__ = ["Backend"]
@@ -23,6 +24,10 @@ class Backend(Protocol):
 
     #: How many requests are worth making at the same time.
     parallel_requests: int
+
+    def with_retry(self, policy: RetryPolicy) -> Self:
+        """Return the same objects; what is repeated below this interface follows `policy`."""
+        ...
 
     def get(self, key: str) -> bytes: ...
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import (
     ConditionalPutError,
@@ -34,6 +34,7 @@ from lakehand.storage.tree_processes import TreeProcesses
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lakehand.storage.retry import RetryPolicy
     from lakehand.storage.scanning import Scanned
 
 __all__ = ["LocalBackend"]
@@ -90,6 +91,10 @@ class LocalBackend:
 
     def __init__(self, root: str) -> None:
         self.root = os.path.realpath(root)
+
+    def with_retry(self, policy: RetryPolicy) -> Self:  # noqa: ARG002
+        """Return itself: nothing is repeated here."""
+        return self
 
     def _path(self, key: str) -> str:
         """Return the file of `key`; a symbolic link on the way must not lead out of the root."""

@@ -6,7 +6,7 @@ import threading
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import ObjectExistsError, ObjectNotFoundError, StoreQuotaError
 from lakehand.observe.clock import Clock, SystemClock
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lakehand.storage.objects import DeleteFailure
+    from lakehand.storage.retry import RetryPolicy
 
 __all__ = ["MemoryStore", "Operation"]
 
@@ -87,6 +88,10 @@ class MemoryBackend:
         self._bucket_name = name
         self._root = root
         self.bucket = _bucket(name)
+
+    def with_retry(self, policy: RetryPolicy) -> Self:  # noqa: ARG002
+        """Return itself: nothing is repeated here."""
+        return self
 
     def __reduce__(self) -> tuple[object, ...]:
         return (MemoryBackend, (self._bucket_name, self._root))

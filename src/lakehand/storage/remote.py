@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import obstore
 import pyarrow as pa
@@ -24,6 +25,7 @@ from lakehand.storage.clients import open_client, require_own_process
 from lakehand.storage.conditional import require_conditional_put
 from lakehand.storage.keys import join_key
 from lakehand.storage.objects import DeleteFailure, ObjectInfo
+from lakehand.storage.retry import RetryPolicy
 from lakehand.storage.scan_columns import SCAN_SCHEMA, batch_of_objects
 from lakehand.storage.scanning import Scanned, Scanner
 from lakehand.storage.streaming import StreamingWriter
@@ -51,7 +53,7 @@ _LAST_CHARACTER = "\U0010ffff"
 # whose answer was lost would find its own object and report that the key is taken.
 _NO_RETRY: dict[str, Any] = {"max_retries": 0}
 # Parts of an upload, and requests of a listing, may be repeated without harm.
-_RETRY_PARTS: dict[str, Any] = {"max_retries": 3, "retry_timeout": timedelta(minutes=2)}
+_PARTS_TIMEOUT = timedelta(minutes=2)
 
 
 class RemoteBackend:
@@ -63,11 +65,18 @@ class RemoteBackend:
         self._location = location
         self._connection = connection
         self._root = location.path
+        self._retry = RetryPolicy()
         self._whole_client  # noqa: B018  bad options are refused at once
 
     def __getstate__(self) -> dict[str, Any]:
         live = {"_whole_client", "_part_client"}
         return {name: value for name, value in self.__dict__.items() if name not in live}
+
+    def with_retry(self, policy: RetryPolicy) -> Self:
+        """Return the same bucket, whose uploads and listings repeat their parts by `policy`."""
+        backend = copy.copy(self)
+        backend._retry = policy  # noqa: SLF001
+        return backend
 
     def __repr__(self) -> str:
         return f"RemoteBackend({self._location.url!r})"
@@ -78,7 +87,18 @@ class RemoteBackend:
 
     @cached_property
     def _part_client(self) -> ObjectStore:
-        return open_client(self._location, self._connection, retry=_RETRY_PARTS)
+        policy = self._retry
+        backoff = {
+            "init_backoff": policy.base_delay,
+            "max_backoff": policy.max_delay,
+            "base": policy.multiplier,
+        }
+        retry = {
+            "max_retries": policy.max_retries,
+            "retry_timeout": _PARTS_TIMEOUT,
+            "backoff": backoff,
+        }
+        return open_client(self._location, self._connection, retry=retry)
 
     @property
     def _client(self) -> ObjectStore:

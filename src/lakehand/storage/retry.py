@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Literal, Self, TypeVar, overload
 
 from lakehand.errors import CancelledError, is_retryable
 from lakehand.observe.clock import Clock, SystemClock
@@ -13,9 +13,14 @@ from lakehand.observe.clock import Clock, SystemClock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NO_RETRY", "RetryMetrics", "RetryPolicy", "with_retry"]
+    from lakehand.settings import Settings
+
+__all__ = ["NO_RETRY", "RETRY_SETTINGS", "RetryMetrics", "RetryPolicy", "with_retry"]
 
 T = TypeVar("T")
+
+#: Settings that `RetryPolicy.of` reads.
+RETRY_SETTINGS = ("max_retries", "retry_base_delay", "retry_max_delay")
 
 _ABORT_POLL_SECONDS = 0.1
 
@@ -31,6 +36,15 @@ class RetryPolicy:
     multiplier: float = 2.0
     #: Each wait is longer or shorter by up to this part of itself, before it is capped.
     jitter: float = 0.5
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return what `settings` say of retries."""
+        return cls(
+            max_retries=settings["max_retries"],
+            base_delay=settings["retry_base_delay"],
+            max_delay=settings["retry_max_delay"],
+        )
 
     def delay_seconds(self, retry: int, *, chance: float) -> float:
         """Return the wait before `retry` (1 is the first); `chance` lies between 0 and 1.

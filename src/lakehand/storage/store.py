@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from lakehand.errors import (
     ObjectNotFoundError,
@@ -21,7 +22,7 @@ from lakehand.storage.keys import check_key, check_keys, check_prefix
 from lakehand.storage.location import parse_location, parse_log_path
 from lakehand.storage.objects import DeleteFailure, ObjectReader
 from lakehand.storage.options import Options, connect_options
-from lakehand.storage.retry import RetryPolicy, with_retry
+from lakehand.storage.retry import RETRY_SETTINGS, RetryPolicy, with_retry
 from lakehand.storage.scanning import TreeScan
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from lakehand.settings import Settings
     from lakehand.storage.backend import Backend
     from lakehand.storage.location import Location
     from lakehand.storage.objects import ObjectInfo, ObjectWriter
@@ -113,6 +115,21 @@ class Store:
     def connection_options(self) -> Options:
         """How this store connects, secrets included, for libraries that open it themselves."""
         return Options(self._options)
+
+    def with_settings(self, settings: Settings) -> Self:
+        """Return the same store, which retries as `settings` say; as it does, if they say nothing.
+
+        A store that was opened with a policy of its own keeps it unless a setting was given.
+        """
+        if all(settings.sources[name] == "default" for name in RETRY_SETTINGS):
+            return self
+        return self._with_retry(RetryPolicy.of(settings))
+
+    def _with_retry(self, policy: RetryPolicy) -> Self:
+        store = copy.copy(self)
+        store._retry, store._elsewhere = policy, {}  # noqa: SLF001
+        store._backend = self._backend.with_retry(policy)  # noqa: SLF001
+        return store
 
     # Reading
 
@@ -339,7 +356,7 @@ class Store:
         root = target.root()
         if root.url not in self._elsewhere:
             options = self._options if root.is_same_bucket(self._location) else None
-            self._elsewhere[root.url] = _open(root, options)
+            self._elsewhere[root.url] = _open(root, options)._with_retry(self._retry)  # noqa: SLF001
         return self._elsewhere[root.url]
 
     def __getstate__(self) -> dict[str, object]:

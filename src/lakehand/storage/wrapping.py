@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from lakehand.storage.objects import ObjectWriter
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from lakehand.storage.backend import Backend
     from lakehand.storage.objects import DeleteFailure, ObjectInfo
+    from lakehand.storage.retry import RetryPolicy
     from lakehand.storage.scanning import Scanned, Scanner
 
 __all__ = ["WrappingBackend"]
@@ -27,6 +28,10 @@ class WrappingBackend:
     def __init__(self, inner: Backend) -> None:
         self.inner = inner
         self.parallel_requests = inner.parallel_requests
+
+    def with_retry(self, policy: RetryPolicy) -> Self:  # noqa: ARG002
+        """Return itself: nothing is repeated here."""
+        return self
 
     def request(
         self,

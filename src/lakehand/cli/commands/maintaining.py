@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 @setting_option("--target-file-size", "target_file_bytes", metavar="SIZE")
 @setting_option("--min-files", "min_files", metavar="N")
 @setting_option("--quiet-period", "quiet_period", metavar="TIME")
+@setting_option("--quiet-period-max", "quiet_period_max", metavar="TIME")
+@setting_option("--cluster-by", "cluster_by", metavar="COLUMNS")
 @setting_option("--max-bytes", "max_bytes_per_run", metavar="SIZE")
 @click.option(
     "--update-indices",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import uuid
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from lakehand.formats.base import Operation
     from lakehand.formats.delta.log.file_table import FileKey
     from lakehand.formats.delta.log.snapshot import DeltaState
-    from lakehand.formats.worker import FormatWorker
+    from lakehand.formats.worker import FormatWorker, WriteSpec
     from lakehand.model.head import Evolution, TableHead
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.order import Order
@@ -128,6 +129,11 @@ class DeltaTable(DeltaUpkeep):
         #: Properties, and the settings under them.
         self._settings_known: tuple[Mapping[str, str], Settings] | None = None
 
+    def with_settings(self, settings: Settings) -> DeltaTable:
+        table = copy.copy(self)
+        table._settings, table.store = settings, self.store.with_settings(settings)  # noqa: SLF001
+        return table
+
     def snapshot(
         self,
         *,
@@ -145,6 +151,9 @@ class DeltaTable(DeltaUpkeep):
 
     def history(self, *, limit: int | None = None) -> list[HistoryEntry]:
         return history.history(self.store, limit=limit)
+
+    def rows_changed_since(self, moment: datetime) -> bool:
+        return history.rows_changed_since(self.store, moment)
 
     def diff(self, from_version: int, to_version: int) -> Difference:
         return history.diff(self.store, from_version, to_version)
@@ -201,8 +210,10 @@ class DeltaTable(DeltaUpkeep):
         tags = snapshot.files["native"].combine_chunks().field("tags")
         return stored_orders(tags, state.schema, mode=state.mapping_mode)
 
-    def survey(self, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:
-        return survey_files(WriteContext.of(snapshot.native), paths)
+    def survey(
+        self, snapshot: Snapshot, paths: Sequence[str], spec: WriteSpec | None = None
+    ) -> pa.Table:
+        return survey_files(WriteContext.of(snapshot.native), paths, spec)
 
     def lacks_statistics(self, snapshot: Snapshot) -> pa.BooleanArray:
         state: DeltaState = snapshot.native

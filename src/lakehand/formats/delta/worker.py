@@ -348,9 +348,9 @@ class DeltaWorker(NewRowsAsMoved):
             staged = write_files(self.context, rows, spec, like=inputs, stem="r", into=into)
         return sum(file.bytes for file in staged)
 
-    def copier(self) -> DeltaCopier:
-        """Return what moves row groups from file to file."""
-        return DeltaCopier(context=self.context)
+    def copier(self, spec: WriteSpec | None = None) -> DeltaCopier:
+        """Return what moves row groups from file to file, as far as they are as `spec` asks."""
+        return DeltaCopier(context=self.context, spec=spec)
 
     def codec_of(self, inputs: Sequence[DataFile]) -> str | None:
         """Return the codec of most bytes of `inputs`; None if nothing is compressed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -40,6 +41,7 @@ from lakehand.formats.lance.upkeep.verbs import LanceUpkeep
 from lakehand.model.head import Evolution
 from lakehand.model.retention import Forgotten
 from lakehand.model.survey import SURVEY_SCHEMA
+from lakehand.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -47,14 +49,13 @@ if TYPE_CHECKING:
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import Operation
-    from lakehand.formats.worker import FormatWorker
+    from lakehand.formats.worker import FormatWorker, WriteSpec
     from lakehand.model.head import TableHead
     from lakehand.model.history import Difference, HistoryEntry
     from lakehand.model.order import Order
     from lakehand.model.retention import Deletion, DeletionOutcome, Protection
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Change, DataFile, Group, Receipt
-    from lakehand.settings import Settings
     from lakehand.storage import Store
 
 __all__ = ["LanceFormat", "LanceTable"]
@@ -76,7 +77,7 @@ class LanceFormat:
         names = {directory.rstrip("/") for directory in directories}
         return MANIFESTS in names
 
-    def open(self, store: Store, *, settings: Settings | None = None) -> LanceTable:  # noqa: ARG002
+    def open(self, store: Store, *, settings: Settings | None = None) -> LanceTable:
         load_lance()
         if not self.detect(store):
             raise NotATableError(
@@ -84,7 +85,7 @@ class LanceFormat:
                 table=store.url,
                 hint="check the path; a table's root is the folder that holds its data",
             )
-        return LanceTable(store)
+        return LanceTable(store, settings=settings)
 
     def create(
         self,
@@ -93,10 +94,10 @@ class LanceFormat:
         *,
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
-        settings: Settings | None = None,  # noqa: ARG002
+        settings: Settings | None = None,
     ) -> LanceTable:
         create_dataset(store, schema, partition_by=partition_by, properties=properties or {})
-        return LanceTable(store)
+        return LanceTable(store, settings=settings)
 
 
 class LanceTable(LanceUpkeep):
@@ -109,10 +110,16 @@ class LanceTable(LanceUpkeep):
         lacking={"checkpoint": _NO_CHECKPOINTS, "statistics": _NO_STATISTICS},
     )
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, settings: Settings | None = None) -> None:
         self.store = store
+        self._settings = settings or Settings()
         #: The columns that were added last to a version, and what it will be with them.
         self._evolved: tuple[tuple[int, pa.Schema], TableHead] | None = None
+
+    def with_settings(self, settings: Settings) -> LanceTable:
+        table = copy.copy(self)
+        table._settings, table.store = settings, self.store.with_settings(settings)  # noqa: SLF001
+        return table
 
     def snapshot(
         self,
@@ -127,6 +134,9 @@ class LanceTable(LanceUpkeep):
 
     def history(self, *, limit: int | None = None) -> list[HistoryEntry]:
         return history.history(self.store, limit=limit)
+
+    def rows_changed_since(self, moment: datetime) -> bool:
+        return history.rows_changed_since(self.store, moment)
 
     def diff(self, from_version: int, to_version: int) -> Difference:
         return history.diff(self.store, from_version, to_version)
@@ -186,7 +196,12 @@ class LanceTable(LanceUpkeep):
     def stored_orders(self, snapshot: Snapshot) -> pa.Array:
         return stored_orders(self.store, snapshot.files)
 
-    def survey(self, snapshot: Snapshot, paths: Sequence[str]) -> pa.Table:  # noqa: ARG002
+    def survey(
+        self,
+        snapshot: Snapshot,  # noqa: ARG002
+        paths: Sequence[str],  # noqa: ARG002
+        spec: WriteSpec | None = None,  # noqa: ARG002
+    ) -> pa.Table:
         """Return nothing: what is to be known of fragments is in the manifest."""
         return SURVEY_SCHEMA.empty_table()
 
@@ -226,7 +241,9 @@ class LanceTable(LanceUpkeep):
         token: str,
         checkpoint: bool = True,  # noqa: ARG002  there are none
     ) -> Receipt:
-        return commit.commit_change(self.store, change, token=token)
+        return commit.commit_change(
+            self.store, change, token=token, attempts=self._settings["commit_attempts"]
+        )
 
     def checkpoint_if_due(self, version: int) -> bool:  # noqa: ARG002
         return False

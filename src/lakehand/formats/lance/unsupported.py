@@ -67,7 +67,7 @@ class Unsupported:
         """Refuse: Lance writes new fragments nowhere but into the table."""
         self._refuse("rehearse")
 
-    def copier(self) -> FormatCopier:
+    def copier(self, spec: WriteSpec | None = None) -> FormatCopier:  # noqa: ARG002
         self._refuse("copy")
 
     def codec_of(self, inputs: Sequence[DataFile]) -> str | None:  # noqa: ARG002

@@ -30,6 +30,7 @@ __all__ = [
     "ROW_ID_PROPERTY",
     "ROW_VERSION_PROPERTY",
     "WriteContext",
+    "codec_name",
     "output_directory",
     "partition_values_of",
 ]
@@ -40,6 +41,16 @@ ROW_ID_PROPERTY = "delta.rowTracking.materializedRowIdColumnName"
 ROW_VERSION_PROPERTY = "delta.rowTracking.materializedRowCommitVersionColumnName"
 _ROW_TRACKING = "delta.enableRowTracking"
 _MATERIALIZE_FEATURE = "materializePartitionColumns"
+_CODEC_NAMES = {"uncompressed": "none", "lz4_raw": "lz4", "lz4raw": "lz4"}
+
+
+def codec_name(spelling: str) -> str:
+    """Return one name for the spellings of a codec that settings, properties and footers have.
+
+    >>> codec_name("LZ4_RAW"), codec_name("zstd")
+    ('lz4', 'zstd')
+    """
+    return _CODEC_NAMES.get(spelling.lower(), spelling.lower())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

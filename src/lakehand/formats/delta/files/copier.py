@@ -12,10 +12,12 @@ from lakehand.formats.delta.files.context import (
     CODEC_PROPERTY,
     ROW_ID_PROPERTY,
     ROW_VERSION_PROPERTY,
+    codec_name,
     output_directory,
     partition_values_of,
 )
 from lakehand.formats.delta.files.merged_statistics import merge_statistics
+from lakehand.formats.delta.protocol.schema import physical_name
 from lakehand.formats.worker import CopiedFile, Copies, NotCopyable
 from lakehand.model.work import DataFile, StagedFile
 from lakehand.parquet.bounds import leaf_bounds
@@ -29,7 +31,15 @@ from lakehand.parquet.copyable import (
 )
 from lakehand.parquet.division import divide
 from lakehand.parquet.facts import check_row_count, check_size
-from lakehand.parquet.footer import fetch_footer, parse_footer, row_group_bytes
+from lakehand.parquet.footer import (
+    ChunkField,
+    ColumnField,
+    chunks,
+    fetch_footer,
+    field,
+    parse_footer,
+    row_group_bytes,
+)
 from lakehand.parquet.leaves import leaves
 
 if TYPE_CHECKING:
@@ -37,6 +47,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.files.context import WriteContext
     from lakehand.formats.delta.files.statistics_rules import StatisticsRules
+    from lakehand.formats.worker import WriteSpec
     from lakehand.parquet.copyable import CopyClass
     from lakehand.parquet.footer import Footer
 
@@ -52,6 +63,8 @@ class DeltaCopier:
     """Moves row groups between files of a table. Picklable."""
 
     context: WriteContext
+    #: How new files are to be: row groups that are otherwise are not moved. None: as they are.
+    spec: WriteSpec | None = None
 
     def output_directory(self, like: Sequence[DataFile]) -> str:
         return output_directory(self.context, like)
@@ -72,7 +85,7 @@ class DeltaCopier:
         """
         files = [*inputs, *map(_as_data_file, beside)]
         sources = _sources(self.context, files)
-        reason = why_not_copyable(self.context, files, sources)
+        reason = why_not_copyable(self.context, files, sources, self.spec)
         if reason is not None:
             raise NotCopyable(reason)
         directory = self.output_directory(files)
@@ -91,12 +104,15 @@ def _as_data_file(staged: StagedFile) -> DataFile:
 
 
 def why_not_copyable(
-    context: WriteContext, inputs: Sequence[DataFile], sources: Sequence[Source]
+    context: WriteContext,
+    inputs: Sequence[DataFile],
+    sources: Sequence[Source],
+    spec: WriteSpec | None = None,
 ) -> str | None:
     """Return why these files cannot become one by moving their row groups; None if they can."""
     if any(file.deleted_rows for file in inputs):
         return "rows are deleted"
-    reasons = (why_not_of_file(context, source.footer) for source in sources)
+    reasons = (why_not_of_file(context, source.footer, spec) for source in sources)
     refused = next((reason for reason in reasons if reason), None)
     if refused is not None:
         return refused
@@ -105,23 +121,46 @@ def why_not_copyable(
     return None
 
 
-def why_not_of_file(context: WriteContext, footer: Footer) -> str | None:
+def why_not_of_file(
+    context: WriteContext, footer: Footer, spec: WriteSpec | None = None
+) -> str | None:
     """Return why the row groups of a file must not be moved within the table; None if they may."""
-    why_not = refusal(footer) or why_not_of_class(context, copy_class(footer))
+    why_not = refusal(footer) or why_not_of_class(context, copy_class(footer), spec)
+    if why_not is None and spec is not None and spec.bloom_columns:
+        why_not = _why_not_of_filters(context, footer, spec.bloom_columns)
     if why_not is None and context.tracks_rows and not _holds_row_identity(context, footer):
         return "row ids follow from positions, which would change"
     return why_not
 
 
-def why_not_of_class(context: WriteContext, found: CopyClass) -> str | None:
+def why_not_of_class(
+    context: WriteContext, found: CopyClass, spec: WriteSpec | None = None
+) -> str | None:
     """Return why no file of this class may be copied within the table; None if all may."""
     if context.holds_partition_columns and context.partition_columns:
         return "new files must hold partition columns, and old ones need not have them"
     if found.codec not in _KEPT_CODECS:
         return f"the files are {found.codec}, and new ones are not"
-    wanted = context.configuration.get(CODEC_PROPERTY, found.codec).lower()
-    if found.codec != wanted:
-        return f"the files are {found.codec}, and new ones are to be {wanted}"
+    asked = (spec.codec if spec else None) or context.configuration.get(CODEC_PROPERTY, found.codec)
+    if codec_name(found.codec) != codec_name(asked):
+        return f"the files are {found.codec}, and new ones are to be {asked.lower()}"
+    return None
+
+
+def _why_not_of_filters(context: WriteContext, footer: Footer, names: Sequence[str]) -> str | None:
+    """Return which Bloom filter that is asked for is missing in a row group."""
+    columns = {leaf.path: index for index, leaf in enumerate(leaves(footer.schema))}
+    for name in names:
+        column = context.schema.find(name)
+        path = None if column is None else (physical_name(column, mode=context.mode),)
+        index = columns.get(path) if path is not None else None
+        metadata = (
+            field(chunks(group)[index], ChunkField.METADATA)
+            for group in footer.row_groups
+            if index is not None
+        )
+        if index is None or not all(field(chunk, ColumnField.BLOOM) for chunk in metadata):
+            return f"column {name!r} has no Bloom filter in all row groups"
     return None
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakehand.formats.delta.files.context import WriteContext
+    from lakehand.formats.worker import WriteSpec
     from lakehand.parquet.copyable import CopyClass
     from lakehand.parquet.footer import Footer
 
@@ -38,8 +39,10 @@ __all__ = ["survey_files"]
 _PARALLEL_READS = 16
 
 
-def survey_files(context: WriteContext, paths: Sequence[str]) -> pa.Table:
-    """Read the footers of `paths` in parallel.
+def survey_files(
+    context: WriteContext, paths: Sequence[str], spec: WriteSpec | None = None
+) -> pa.Table:
+    """Read the footers of `paths` in parallel; `spec` says how new files are to be.
 
     A file whose footer cannot be read is left out: the task that reads it will say what is wrong.
     """
@@ -58,25 +61,33 @@ def survey_files(context: WriteContext, paths: Sequence[str]) -> pa.Table:
         found = [
             facts
             for path, answer in answers
-            if answer and (facts := _read_facts(context, path, answer, new)) is not None
+            if answer and (facts := _read_facts(context, path, answer, new, spec)) is not None
         ]
     return pa.Table.from_pylist(found, schema=SURVEY_SCHEMA)
 
 
 def _read_facts(
-    context: WriteContext, path: str, answer: tuple[bytes, int], new: CopyClass | None
+    context: WriteContext,
+    path: str,
+    answer: tuple[bytes, int],
+    new: CopyClass | None,
+    spec: WriteSpec | None,
 ) -> dict[str, Any] | None:
     try:
         footer = parse_footer(answer[0], path=path, file_bytes=answer[1])
     except LakehandError:
         return None
-    return _facts(context, path, footer, new)
+    return _facts(context, path, footer, new, spec)
 
 
 def _facts(
-    context: WriteContext, path: str, footer: Footer, new: CopyClass | None
+    context: WriteContext,
+    path: str,
+    footer: Footer,
+    new: CopyClass | None,
+    spec: WriteSpec | None,
 ) -> dict[str, Any]:
-    why_not = why_not_of_file(context, footer)
+    why_not = why_not_of_file(context, footer, spec)
     found = None if why_not else copy_class(footer)
     return {
         "path": path,

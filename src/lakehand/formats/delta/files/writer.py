@@ -12,6 +12,7 @@ from lakehand.formats.delta.files.context import (
     CODEC_PROPERTY,
     ROW_ID_PROPERTY,
     ROW_VERSION_PROPERTY,
+    codec_name,
     output_directory,
     partition_values_of,
 )
@@ -52,7 +53,6 @@ __all__ = [
 
 _FORMAT_PROPERTY = "delta.parquet.format.version"
 _DEFAULT_CODEC, _ZSTD_LEVEL = "zstd", 1
-_CODEC_NAMES = {"uncompressed": "none", "lz4_raw": "lz4", "lz4raw": "lz4"}
 
 
 def write_files(
@@ -149,7 +149,7 @@ def _codec(context: WriteContext, spec: WriteSpec, facts: Sequence[FileFacts]) -
     asked = spec.codec or context.configuration.get(CODEC_PROPERTY)
     if asked is None:
         return dominant_codec(facts) or _DEFAULT_CODEC
-    return _CODEC_NAMES.get(asked.lower(), asked.lower())
+    return codec_name(asked)
 
 
 def _write(

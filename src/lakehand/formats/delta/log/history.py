@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.storage import Store
 
-__all__ = ["diff", "history", "version_at"]
+__all__ = ["diff", "history", "rows_changed_since", "version_at"]
 
 _COMMITS_AT_A_TIME = 64
+_COMMITS_LOOKED_AT = 256
 
 
 def history(store: Store, *, limit: int | None = None) -> list[HistoryEntry]:
@@ -39,6 +41,27 @@ def history(store: Store, *, limit: int | None = None) -> list[HistoryEntry]:
             info = parse_commit_info(version, text, table=store.url)
             entries.append(_entry(version, info, times[version]))
     return entries
+
+
+def rows_changed_since(store: Store, moment: datetime) -> bool:
+    """Say whether one of the newest commits, since `moment`, took rows away.
+
+    Too many commits to read are those of a stream, and streams append: the newest ones tell.
+    """
+    times = storage_times(list_log(store))
+    recent = sorted((version for version, at in times.items() if at >= moment), reverse=True)
+    texts = store.get_many([commit_key(version) for version in recent[:_COMMITS_LOOKED_AT]])
+    return any(_takes_rows_away(line) for text in texts for line in text.split(b"\n"))
+
+
+def _takes_rows_away(line: bytes) -> bool:
+    if not line.lstrip().startswith(b'{"remove"') and b'"remove"' not in line[:200]:
+        return False
+    try:
+        action = json.loads(line).get("remove")
+    except (ValueError, AttributeError):
+        return True
+    return isinstance(action, dict) and action.get("dataChange", True) is not False
 
 
 def _entry(version: int, info: Mapping[str, Any], stored_at: datetime) -> HistoryEntry:

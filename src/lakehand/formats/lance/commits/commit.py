@@ -49,18 +49,19 @@ if TYPE_CHECKING:
 __all__ = ["commit_change", "find_commit"]
 
 _ROW_CHANGES = ("append", "overwrite", "delete", "update")
-#: How often a rewrite is committed from a newer version, where that is possible.
-_ATTEMPTS = 100
 
 
-def commit_change(store: Store, change: Change, *, token: str) -> Receipt:
-    """Commit `change`; groups whose fragments another writer changed are left out."""
+def commit_change(store: Store, change: Change, *, token: str, attempts: int) -> Receipt:
+    """Commit `change`; groups whose fragments another writer changed are left out.
+
+    After `attempts` commits from newer versions, where those are possible, it gives up.
+    """
     if change.kind == "rewrite":
-        return _Rewrite(store, change, token).commit()
+        return _Rewrite(store, change, token, attempts).commit()
     if change.kind == "restore":
         return _restore(store, change, token=token)
     if change.kind in _ROW_CHANGES:
-        return commit_rows(store, change, token=token)
+        return commit_rows(store, change, token=token, attempts=attempts)
     raise RefusedError(
         f"lakehand does not {change.operation} Lance tables",
         table=store.url,
@@ -84,10 +85,11 @@ def find_commit(store: Store, token: str, *, after: int) -> int | None:
 class _Rewrite:
     """The commit of a rewrite under way."""
 
-    def __init__(self, store: Store, change: Change, token: str) -> None:
+    def __init__(self, store: Store, change: Change, token: str, attempts: int) -> None:
         self._store = store
         self._change = change
         self._token = token
+        self._most_attempts = attempts
         #: Version that is committed from.
         self._base = change.base_version
         self._left = list(change.replacements)
@@ -157,7 +159,7 @@ class _Rewrite:
         went: Lance notes that if there was an index before. Fragments of which an index knows some
         only cannot be merged.
         """
-        if newest.version == self._base or self._attempts >= _ATTEMPTS:
+        if newest.version == self._base or self._attempts >= self._most_attempts:
             return False
         base = open_dataset(self._store, self._change.base_version)
         if newest.schema != base.schema:

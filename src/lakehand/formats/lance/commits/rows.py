@@ -45,28 +45,26 @@ if TYPE_CHECKING:
 
 __all__ = ["commit_rows"]
 
-#: A clean rebase is no failure, but somebody who always loses should know.
-_ATTEMPTS = 100
 
-
-def commit_rows(store: Store, change: Change, *, token: str) -> Receipt:
-    """Commit rows that are appended, replaced or deleted.
+def commit_rows(store: Store, change: Change, *, token: str, attempts: int) -> Receipt:
+    """Commit rows that are appended, replaced or deleted, in at most so many attempts.
 
     Raises CommitConflictError or ReplanError (nothing was committed) or CommitUnknownError.
     """
-    return _RowCommit(store, change, token).commit()
+    return _RowCommit(store, change, token, attempts).commit()
 
 
 class _RowCommit:
     """A commit under way."""
 
-    def __init__(self, store: Store, change: Change, token: str) -> None:
+    def __init__(self, store: Store, change: Change, token: str, attempts: int) -> None:
         self._store = store
         self._change = change
         self._token = token
+        self._most_attempts = attempts
 
     def commit(self) -> Receipt:
-        for attempt in range(1, _ATTEMPTS + 1):
+        for attempt in range(1, self._most_attempts + 1):
             marks = newest_marks(self._store) if self._change.transaction else {}
             done = self._earlier(marks)
             if done is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +17,17 @@ from lakehand.model.history import Difference, HistoryEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from lakehand.storage import Store
 
-__all__ = ["diff", "history", "iter_history"]
+__all__ = ["diff", "history", "iter_history", "rows_changed_since"]
 
 #: What the library makes of operations that it does not show to Python.
 _NAMELESS = "BaseOperation"
+#: Operations after which all rows are there that were there before.
+_HARMLESS = frozenset({"Append", "Rewrite", "CreateIndex", "append", "compact", "cluster"})
+_VERSIONS_LOOKED_AT = 64
 
 
 def history(store: Store, *, limit: int | None = None) -> list[HistoryEntry]:
@@ -35,6 +39,17 @@ def iter_history(store: Store) -> Iterator[HistoryEntry]:
     """Yield the versions that are still there, newest first, reading each when it is asked for."""
     newest = open_dataset(store)
     return (_entry(store, newest, version) for version in listed_versions(store))
+
+
+def rows_changed_since(store: Store, moment: datetime) -> bool:
+    """Say whether one of the newest versions, since `moment`, took rows away."""
+    newest = open_dataset(store)
+    recent = islice(listed_versions(store), _VERSIONS_LOOKED_AT)
+    entries = (_entry(store, newest, version) for version in recent)
+    return any(
+        entry.operation not in _HARMLESS
+        for entry in takewhile(lambda one: one.at >= moment, entries)
+    )
 
 
 def _entry(store: Store, newest: Any, version: int) -> HistoryEntry:

@@ -40,7 +40,7 @@ def find_old_values(store: Store) -> OldValues:
     )
 
 
-def add_version_after_predicate(store: Store) -> bool:
+def add_version_after_predicate(store: Store, *, attempts: int) -> bool:
     """Commit a version without changes if the newest one was made by a predicate.
 
     What names the predicate stays as long as its version, and the newest version stays for good.
@@ -49,7 +49,7 @@ def add_version_after_predicate(store: Store) -> bool:
     if not _names_values(newest.parameters):
         return False
     change = Change(kind="append", base_version=newest.version, operation="purge")
-    commit_rows(store, change, token=f"lakehand-purge-{uuid4().hex}")
+    commit_rows(store, change, token=f"lakehand-purge-{uuid4().hex}", attempts=attempts)
     return True
 
 

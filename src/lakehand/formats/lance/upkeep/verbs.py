@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lakehand.model.upkeep import KeepWishes
     from lakehand.model.verification import Finding, LogCheck
     from lakehand.model.work import DataFile
+    from lakehand.settings import Settings
     from lakehand.storage import Store
 
 __all__ = ["LanceUpkeep"]
@@ -38,6 +39,7 @@ class LanceUpkeep:
     """The part of a Lance table that looks after its versions."""
 
     store: Store
+    _settings: Settings
     file_repairs: frozenset[FileRepair] = frozenset({"drop_files"})
 
     def clean_logs(
@@ -58,7 +60,8 @@ class LanceUpkeep:
         )
 
     def free_history_of_old_values(self) -> bool:
-        return add_version_after_predicate(self.store)
+        attempts = self._settings["commit_attempts"]
+        return add_version_after_predicate(self.store, attempts=attempts)
 
     def old_values(self, wishes: KeepWishes) -> OldValues:  # noqa: ARG002  vacuum hears pins
         return find_old_values(self.store)

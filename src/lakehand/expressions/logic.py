@@ -1,0 +1,329 @@
+"""Conditions as what AND, OR and NOT connect, with chains of any length on one level.
+
+A parser by recursive descent nests once for every parenthesis, NOT and OR. So these are read here,
+from the tokens, and the parser gets what stands between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+from sqlglot import exp
+from sqlglot.errors import ParseError
+from sqlglot.tokenizer_core import TokenType
+
+from lakehand.errors import PredicateError
+from lakehand.expressions.names import SparkDialect
+from lakehand.expressions.value_lists import (
+    FEW_VALUES,
+    Written,
+    put_lists_back,
+    take_lists_out,
+    written_list,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sqlglot.parser import Parser
+    from sqlglot.tokenizer_core import Token
+
+__all__ = ["Junction", "Logic", "Negation", "Parsed", "leaves", "map_leaves", "parse_logic"]
+
+#: Levels of AND in OR in AND, and so on; redundant parentheses and NOTs are none.
+_MOST_LEVELS = 100
+#: Parts that AND, OR and NOT connect, after tests of one column for many values became one.
+_MOST_PARTS = 20_000
+
+_PAIRS = {
+    TokenType.L_PAREN: TokenType.R_PAREN,
+    TokenType.L_BRACKET: TokenType.R_BRACKET,
+    TokenType.L_BRACE: TokenType.R_BRACE,
+    TokenType.CASE: TokenType.END,
+}
+_CLOSING = frozenset(_PAIRS.values())
+_NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
+_QUERIES = {TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Junction:
+    """Parts that are all connected by the same word."""
+
+    word: Literal["AND", "OR"]
+    parts: tuple[Logic, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Negation:
+    """The opposite of a part, which is no negation itself."""
+
+    part: Logic
+
+
+#: Leaves are trees where a condition was parsed, and SQL where it was compiled.
+Logic = Junction | Negation | exp.Expr | str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parsed:
+    """A condition, and the long lists that placeholders in it stand for."""
+
+    logic: Logic
+    lists: list[Written]
+
+    @property
+    def leaves(self) -> Iterator[exp.Expr | str]:
+        return leaves(self.logic)
+
+    @property
+    def text(self) -> str:
+        """The condition as Spark's SQL."""
+        return put_lists_back(_words(self.logic), self.lists)
+
+
+def leaves(logic: Logic) -> Iterator[exp.Expr | str]:
+    """Yield what AND, OR and NOT connect, from left to right."""
+    if isinstance(logic, Junction):
+        for part in logic.parts:
+            yield from leaves(part)
+    elif isinstance(logic, Negation):
+        yield from leaves(logic.part)
+    else:
+        yield logic
+
+
+def map_leaves(logic: Logic, function: Callable[[exp.Expr], exp.Expr]) -> Logic:
+    """Return the same condition over other leaves."""
+    if isinstance(logic, Junction):
+        return Junction(logic.word, tuple([map_leaves(part, function) for part in logic.parts]))
+    if isinstance(logic, Negation):
+        return Negation(map_leaves(logic.part, function))
+    return logic if isinstance(logic, str) else function(logic)
+
+
+def _words(logic: Logic) -> str:
+    if isinstance(logic, Junction):
+        inner = [
+            f"({_words(part)})" if isinstance(part, Junction) else _words(part)
+            for part in logic.parts
+        ]
+        return f" {logic.word} ".join(inner)
+    if isinstance(logic, Negation):
+        inside = _words(logic.part)
+        return f"NOT ({inside})" if isinstance(logic.part, Junction) else f"NOT {inside}"
+    return logic if isinstance(logic, str) else logic.sql(SparkDialect)
+
+
+def parse_logic(text: str) -> Parsed:
+    """Parse an expression; SqlglotError if it is none, PredicateError if it is too large."""
+    short, lists = take_lists_out(text)
+    dialect = SparkDialect()
+    tokens = dialect.tokenize(short)
+    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
+        tokens.pop()
+    if not tokens:
+        raise ParseError("there is nothing to parse")
+    reader = _Reader(_without_doubled(tokens), short, dialect.parser(), lists)
+    try:
+        return Parsed(reader.read_all(), lists)
+    except RecursionError:
+        raise _too_deep() from None
+
+
+def _too_deep() -> PredicateError:
+    return PredicateError(
+        f"the condition nests more deeply than lakehand reads ({_MOST_LEVELS} levels)",
+        hint="multiply it out: chains of OR and AND may be long, and lists of IN, too",
+    )
+
+
+def _pairs(tokens: Sequence[Token]) -> dict[int, int] | None:
+    """Return where each parenthesis, bracket and CASE ends; None if they do not match."""
+    ends: dict[int, int] = {}
+    opened: list[int] = []
+    for index, token in enumerate(tokens):
+        kind = token.token_type
+        if index and tokens[index - 1].token_type is TokenType.DOT:
+            continue  # A name, whatever it is.
+        if kind in _PAIRS:
+            opened.append(index)
+        elif kind in _CLOSING:
+            if opened and _PAIRS[tokens[opened[-1]].token_type] is kind:
+                ends[opened.pop()] = index
+            elif kind is not TokenType.END:
+                return None
+    return None if opened else ends
+
+
+def _without_doubled(tokens: list[Token]) -> list[Token]:
+    """Leave out parentheses that stand directly in others, unless they hold a list or a query."""
+    ends = _pairs(tokens) or {}
+    doubled: set[int] = set()
+    for start, end in ends.items():
+        inner = start + 1
+        if ends.get(inner) != end - 1 or tokens[start].token_type is not TokenType.L_PAREN:
+            continue
+        if tokens[inner].token_type is TokenType.L_PAREN and _is_grouped(tokens, ends, inner):
+            doubled |= {inner, end - 1}
+    return [token for index, token in enumerate(tokens) if index not in doubled]
+
+
+def _is_grouped(tokens: Sequence[Token], ends: dict[int, int], start: int) -> bool:
+    """Say whether a pair of parentheses holds one expression, and so only groups."""
+    first, end = start + 1, ends[start]
+    if first == end or tokens[first].token_type in _QUERIES:
+        return False
+    while first < end:
+        if tokens[first].token_type is TokenType.COMMA:
+            return False
+        first = ends.get(first, first) + 1
+    return True
+
+
+class _Reader:
+    """The tokens of one condition, read span by span."""
+
+    def __init__(
+        self, tokens: list[Token], text: str, parser: Parser, lists: list[Written]
+    ) -> None:
+        self.tokens = tokens
+        self._text = text
+        self._parser = parser
+        self._lists = lists
+        self._ends = _pairs(tokens)
+        self._parts = 0
+
+    def read_all(self) -> Logic:
+        try:
+            return self.read(0, len(self.tokens))
+        except ParseError:
+            # A name may look like a word that connects. The parser knows, as far as it comes.
+            return self._leaf(0, len(self.tokens))
+
+    def read(self, start: int, end: int, level: int = 0) -> Logic:
+        """Return the condition that the tokens from `start` to `end` are."""
+        start, end, is_negated = self._bared(start, end)
+        word, spans = self._split(start, end)
+        if word is None:
+            found: Logic = self._leaf(start, end)
+        elif level >= _MOST_LEVELS:
+            raise _too_deep()
+        else:
+            found = self._junction(word, spans, level + 1)
+        if not is_negated:
+            return found
+        return found.part if isinstance(found, Negation) else Negation(found)
+
+    def _bared(self, start: int, end: int) -> tuple[int, int, bool]:
+        """Take NOTs and parentheses off a span, and say whether an odd number of NOTs went."""
+        is_negated = False
+        while end - start > 1:
+            kind = self.tokens[start].token_type
+            if kind is TokenType.NOT and self._split(start, end)[0] is None:
+                while self.tokens[start].token_type is TokenType.NOT and end - start > 1:
+                    start, is_negated = start + 1, not is_negated
+            elif self._is_wrapped(start, end):
+                start, end = start + 1, end - 1
+            else:
+                break
+        return start, end, is_negated
+
+    def _is_wrapped(self, start: int, end: int) -> bool:
+        ends = self._ends or {}
+        return (
+            self.tokens[start].token_type is TokenType.L_PAREN
+            and ends.get(start) == end - 1
+            and _is_grouped(self.tokens, ends, start)
+        )
+
+    def _split(self, start: int, end: int) -> tuple[str | None, list[tuple[int, int]]]:
+        """Return the word that connects the parts of a span, and the parts; None if it has one."""
+        if self._ends is None:
+            return None, []
+        cuts: dict[TokenType, list[int]] = {TokenType.OR: [], TokenType.AND: []}
+        betweens, index = 0, start
+        while index < end:
+            kind = self.tokens[index].token_type
+            is_name = index > start and self.tokens[index - 1].token_type is TokenType.DOT
+            if kind is TokenType.BETWEEN and not is_name:
+                betweens += 1
+            elif kind is TokenType.AND and betweens:
+                betweens -= 1
+            elif kind in cuts and not is_name:
+                cuts[kind].append(index)
+            index = self._ends.get(index, index) + 1
+        for kind, places in cuts.items():
+            if places:
+                edges = [start - 1, *places, end]
+                return kind.name, [(a + 1, b) for a, b in pairwise(edges)]
+        return None, []
+
+    def _junction(self, word: str, spans: list[tuple[int, int]], level: int) -> Logic:
+        parts: list[Logic] = []
+        for part in self._folded(word, spans, level):
+            is_same = isinstance(part, Junction) and part.word == word
+            parts.extend(part.parts if isinstance(part, Junction) and is_same else [part])
+        if len(parts) == 1:
+            return parts[0]
+        return Junction("AND" if word == "AND" else "OR", tuple(parts))
+
+    def _folded(self, word: str, spans: list[tuple[int, int]], level: int) -> Iterator[Logic]:
+        """Yield the parts of a chain; `a = 1 OR a = 2 OR …` is one test for a list of values."""
+        kinds = [self._comparison(word, *span) for span in spans]
+        tested: dict[tuple[str, TokenType], list[str]] = {}
+        for kind in kinds:
+            if kind is not None:
+                tested.setdefault(kind[:2], []).append(kind[2])
+        told = set()
+        for span, kind in zip(spans, kinds, strict=True):
+            if kind is None or len(tested[kind[:2]]) <= FEW_VALUES:
+                yield self.read(*span, level)
+            elif kind[:2] not in told:
+                told.add(kind[:2])
+                yield self._listed(word, span, kind[1], tested[kind[:2]])
+
+    def _comparison(self, word: str, start: int, end: int) -> tuple[str, TokenType, str] | None:
+        """Return column, kind of value and value of `a = 1` in a chain of OR, `a <> 1` in AND."""
+        start, end, is_negated = self._bared(start, end)
+        wanted = TokenType.EQ if word == "OR" else TokenType.NEQ
+        middle = start
+        while middle < end and self.tokens[middle].token_type in {*_NAMES, TokenType.DOT}:
+            middle += 1
+        rest = [token.token_type for token in self.tokens[middle:end]]
+        if is_negated or middle == start or rest[:1] != [wanted]:
+            return None
+        column = self._text[self.tokens[start].start : self.tokens[middle - 1].end + 1]
+        value = self.tokens[end - 1].text
+        if rest[1:] == [TokenType.STRING]:
+            return column, TokenType.STRING, value
+        if value.isdigit() and rest[1:] in ([TokenType.NUMBER], [TokenType.DASH, TokenType.NUMBER]):
+            return column, TokenType.NUMBER, value if len(rest) < 3 else f"-{value}"  # noqa: PLR2004
+        return None
+
+    def _listed(
+        self, word: str, span: tuple[int, int], kind: TokenType, values: list[str]
+    ) -> Logic:
+        start, end, _ = self._bared(*span)
+        comparison = self._leaf(start, end)
+        is_text = kind is TokenType.STRING
+        written = written_list(**{"strings" if is_text else "numbers": values})
+        number = len(self._lists)
+        self._lists.append(written)
+        found = exp.In(this=comparison.this, expressions=[written.placeholder(number)])
+        return found if word == "OR" else Negation(found)
+
+    def _leaf(self, start: int, end: int) -> exp.Expr:
+        self._parts += 1
+        if self._parts > _MOST_PARTS:
+            raise PredicateError(
+                f"the condition has more than the {_MOST_PARTS:,} parts that lakehand reads",
+                hint="test a column for many values with IN, or upsert and delete by key",
+            )
+        found = self._parser.parse_into(exp.Condition, self.tokens[start:end], self._text)
+        if len(found) != 1 or found[0] is None:
+            raise ParseError("it is not one expression")
+        tree: exp.Expr = found[0]
+        return tree
