@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakehand.errors import CorruptFileError
-from lakehand.parquet.footer import MAGIC, TAIL_BYTES, TRAILER_BYTES
+from lakehand.parquet.footer import (
+    MAGIC,
+    TAIL_BYTES,
+    TRAILER_BYTES,
+    FirstCodecs,
+    parse_footer,
+    split_footer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["FileFacts", "dominant_codec", "read_facts", "read_facts_and_size", "read_many_facts"]
 
 _PARALLEL_READS = 16
+#: As Parquet numbers them.
+_CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
 # Codecs that new files keep; an uncompressed file is no wish for more of them.
 _KEPT_CODECS = {"SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd"}
 _KEPT_CODECS |= {"LZ4": "lz4", "LZ4_RAW": "lz4"}
@@ -37,43 +46,59 @@ class FileFacts:
     key_values: Mapping[str, str | None]
 
 
-def read_facts(store: Store, key: str) -> FileFacts:
+def read_facts(store: Store, key: str, *, codecs: FirstCodecs | None = None) -> FileFacts:
     """Read the footer of one file; CorruptFileError if there is none."""
-    facts, _ = read_facts_and_size(store, key)
-    if isinstance(facts, CorruptFileError):
-        raise facts
-    return facts
+    tail, _, footer_bytes = _footer_tail(store, key)
+    return _facts_of(tail, footer_bytes, key, codecs or FirstCodecs())
 
 
 def read_facts_and_size(store: Store, key: str) -> tuple[FileFacts | CorruptFileError, int]:
-    """Read the footer of one file, or why it cannot be read, and the size of the file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    """Read the footer of one file, or why it cannot be trusted, and the size of the file.
 
+    All of it is looked at, which `read_facts` has no time for.
+    """
+    tail, size, footer_bytes = _footer_tail(store, key)
+    try:
+        facts = _facts_of(tail, footer_bytes, key, FirstCodecs())
+        parse_footer(split_footer(tail), path=key, file_bytes=size)
+    except CorruptFileError as error:
+        return error, size
+    return facts, size
+
+
+def _footer_tail(store: Store, key: str) -> tuple[bytes, int, int]:
+    """Return the end of a file with its footer, the size of the file, and that of the footer."""
     tail, size = store.get_tail(key, TAIL_BYTES)
     footer_bytes = (
         struct.unpack("<I", tail[-TRAILER_BYTES:-4])[0] if len(tail) > TRAILER_BYTES else 0
     )
     if len(tail) < footer_bytes + TRAILER_BYTES <= size:
         tail, _ = store.get_tail(key, footer_bytes + TRAILER_BYTES)
+    return tail, size, footer_bytes
+
+
+def _facts_of(tail: bytes, footer_bytes: int, key: str, codecs: FirstCodecs) -> FileFacts:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     # Arrow wants a file: magic and footer alone are one, as far as its metadata goes.
-    file = pa.BufferReader(MAGIC + tail[-footer_bytes - TRAILER_BYTES :])
+    ending = tail[-footer_bytes - TRAILER_BYTES :]
     try:
-        return _facts(pq.read_metadata(file)), size
-    except (pa.ArrowException, OSError) as error:
-        corrupt = CorruptFileError(
+        metadata = pq.read_metadata(pa.BufferReader(MAGIC + ending))
+        return _facts(metadata, codecs.of(ending[:-TRAILER_BYTES]))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptFileError(
             f"{key} has no footer that can be read: {error}",
             path=key,
             hint="compare its size with the log, and restore it from a copy",
-        )
-        corrupt.__cause__ = error
-        return corrupt, size
+        ) from error
 
 
 def read_many_facts(files: Iterable[tuple[Store, str]]) -> list[FileFacts]:
     """Read footers in parallel, in the order of `files`."""
+    codecs = FirstCodecs()
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        return list(pool.map(lambda file: read_facts(*file), files))
+        return list(pool.map(lambda file: read_facts(*file, codecs=codecs), files))
 
 
 def dominant_codec(facts: Iterable[FileFacts]) -> str | None:
@@ -85,17 +110,22 @@ def dominant_codec(facts: Iterable[FileFacts]) -> str | None:
     return _KEPT_CODECS[max(kept)[1]] if kept else None
 
 
-def _facts(metadata: pq.FileMetaData) -> FileFacts:
-    codec_bytes: Counter[str] = Counter()
-    for index in range(metadata.num_row_groups):
-        group = metadata.row_group(index)
-        # One column stands for its row group: writers use one codec for a file.
-        if group.num_columns:
-            codec_bytes[group.column(0).compression] += group.total_byte_size
+def _facts(metadata: pq.FileMetaData, codec: int | None) -> FileFacts:
+    """Return facts; ValueError if they contradict each other.
+
+    Arrow is asked nothing about single columns here: what it cannot make sense of there ends the
+    process. One column stands for all, because writers use one codec for a file.
+    """
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    if sum(group.num_rows for group in groups) != metadata.num_rows:
+        raise ValueError("its row groups do not have as many rows as it says")
+    if codec is not None and codec not in range(len(_CODECS)):
+        raise ValueError(f"it names a codec {codec}, which Parquet does not have")
+    plain_bytes = sum(group.total_byte_size for group in groups)
     columns = (metadata.schema.column(i) for i in range(metadata.num_columns))
     return FileFacts(
         rows=metadata.num_rows,
-        codec_bytes=codec_bytes,
+        codec_bytes={} if codec is None else {_CODECS[codec]: plain_bytes},
         has_int96=any(column.physical_type == "INT96" for column in columns),
         key_values=_key_values(metadata),
     )

@@ -17,8 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehand.errors import ObjectExistsError, ObjectNotFoundError, ValidationError
+from lakehand.errors import (
+    CorruptFileError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    ValidationError,
+)
 from lakehand.observe.steps import Step, reached
+from lakehand.parquet.footer import read_footer
 from lakehand.retention.garbage import GARBAGE_SCHEMA
 
 if TYPE_CHECKING:
@@ -118,8 +124,20 @@ def find_quarantine(store: Store, id_: str) -> Quarantine | None:
 
 def read_files(store: Store, quarantine: Quarantine) -> Iterator[pa.RecordBatch]:
     """Stream the files of a quarantine."""
-    with store.open_reader(_key(quarantine.id, "files.parquet")) as source:
-        yield from pq.ParquetFile(source).iter_batches()
+    key = _key(quarantine.id, "files.parquet")
+    read_footer(store, key)
+    with store.open_reader(key) as source:
+        batches = pq.ParquetFile(source).iter_batches()
+        while (batch := _next_batch(batches, key)) is not None:
+            yield batch
+
+
+def _next_batch(batches: Iterator[pa.RecordBatch], key: str) -> pa.RecordBatch | None:
+    try:
+        return next(batches, None)
+    except (pa.ArrowException, OSError) as error:
+        message = f"the list of quarantined files {key} cannot be read: {error}"
+        raise CorruptFileError(message, path=key) from error
 
 
 def undo(store: Store, id_: str) -> Quarantine:
