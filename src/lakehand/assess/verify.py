@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
+    from lakehand.storage import Store
 
 __all__ = ["DigestTask", "VerifyRequest", "verify"]
 
@@ -117,7 +118,7 @@ def _check_proofs(
     versions = [request.version]
     if request.version is None:
         versions = [*_proved_versions(table, every=request.every)]
-    reading = _Reading(settings=settings, spark=spark, on_progress=on_progress)
+    reading = _Reading(settings=settings, spark=spark, store=table.store, on_progress=on_progress)
     return tuple(_check(table, number, reading) for number in versions if number is not None)
 
 
@@ -198,6 +199,7 @@ class _Reading:
 
     settings: Settings
     spark: Any
+    store: Store
     on_progress: OnProgress | None
 
     def both_sides(self, commit: ProvedCommit, worker: FormatWorker) -> tuple[_Side, _Side]:
@@ -208,7 +210,9 @@ class _Reading:
         progress = FileProgress(divided, self.on_progress, phase="verify")
         task = DigestTask(worker=worker, limits=TaskLimits.of(self.settings))
         read_bytes = sum(file.bytes for portion in divided for file in portion)
-        with open_runner(self.settings, read_bytes=read_bytes, spark=self.spark) as runner:
+        with open_runner(
+            self.settings, read_bytes=read_bytes, spark=self.spark, store=self.store
+        ) as runner:
             outcomes = runner.run(task, payloads, on_result=progress.count, cancel=CancelToken())
         before, after = outcomes[: len(inputs)], outcomes[len(inputs) :]
         return _side(before, len(commit.inputs)), _side(after, len(commit.outputs))
