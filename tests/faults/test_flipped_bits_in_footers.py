@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,7 @@ from lakehand.parquet.footer import (
 from lakehand.parquet.thrift import I32, encode
 from support.compactions import tasks_inline
 from support.flipped_bits import act_on_flips, footer_bits
+from support.forced_compactions import compact_here
 from support.forks import run_forked
 
 SCHEMA = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string()))])
@@ -42,14 +44,24 @@ def opened(place):
     return lakehand.open_table(place, engine="local", min_files=2)
 
 
-def compact(place):
+@contextmanager
+def copied(place):
     copy = place.with_name("copy")
     shutil.copytree(place, copy, dirs_exist_ok=True)
     try:
-        with tasks_inline():
-            assert opened(copy).compact().outcome == "committed"
+        yield copy
     finally:
         shutil.rmtree(copy)
+
+
+def compact(place):
+    with copied(place) as copy, tasks_inline():
+        assert opened(copy).compact().outcome == "committed"
+
+
+def move_row_groups(place):
+    with copied(place) as copy:
+        assert compact_here(copy, method="copy").outcome == "committed"
 
 
 def read(place):
@@ -62,6 +74,7 @@ VERBS = {
     "to_arrow": read,
     "where": lambda place: opened(place).to_arrow(where="id > 25"),
     "compact": compact,
+    "copy": move_row_groups,
     "checkpoint": lambda place: opened(place).snapshot(),
 }
 
