@@ -88,7 +88,7 @@ EXIT_CODES = (
     ("3", "lost to a concurrent writer; nothing was changed; try again"),
     ("4", "the proof failed; nothing was changed"),
     ("5", "unhealthy (`health`, `verify` and `repair` only)"),
-    ("130", "interrupted"),
+    ("130, 143, 129", "stopped by Ctrl-C, SIGTERM or SIGHUP"),
 )
 
 
@@ -174,7 +174,7 @@ def errors_page() -> Iterator[str]:
         ("code", "exit", "meaning"),
         (
             ("`USAGE_ERROR`", "2", "the command line cannot be understood"),
-            ("`INTERRUPTED`", "130", "stopped from the keyboard"),
+            ("`INTERRUPTED`", "130, 143, 129", "stopped by Ctrl-C, SIGTERM or SIGHUP"),
             ("`INTERNAL`", "1", "a fault of lakehand; please report it"),
         ),
     )

@@ -6,8 +6,32 @@ The names below are the whole public surface. They are imported when first used,
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import os
+import sys
+
+
+def _leave_out_current_directory() -> None:
+    """Import nothing from the directory in which `python -m lakehand` was started.
+
+    Python looks there first, and the directory may be a table's, with files of anyone in it.
+    """
+    # While Python looks for the module to run, -m stands for the name of the program.
+    if sys.flags.safe_path or sys.argv[:1] != ["-m"]:
+        return
+    option = sys.orig_argv[-len(sys.argv)]
+    module = option.partition("m")[2] if option.startswith("-") else option
+    home = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120  pathlib may be a planted one
+    is_own = module.split(".")[0] == __name__ and sys.path[0] != home
+    # Where there is no current directory any more Python has put none there.
+    if is_own and os.path.isdir(".") and sys.path[0] == os.getcwd():  # noqa: PTH109, PTH112
+        del sys.path[0]
+
+
+# Before anything else is imported.
+_leave_out_current_directory()
+
+from importlib import import_module  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from lakehand.assess.inspect import Inspection

@@ -197,7 +197,9 @@ def _carry_out(
                 return planned.plan, None
             work = take_over(planned, run)
             sizes = {"read_bytes": work.read_bytes, "moved_bytes": work.moved_bytes}
-            with open_runner(work.settings, **sizes, spark=spark) as runner:
+            with open_runner(
+                work.settings, **sizes, spark=spark, store=planned.table.store
+            ) as runner:
                 batches = Batches(work, run, watch, ran_on=runner.engine, tell=tell)
                 _rewrite_and_commit(work, run, runner, batches, cancel=cancel, tell=tell)
     finally:

@@ -63,7 +63,8 @@ def wait_for_first_task(place):
         time.sleep(0.01)
 
 
-def test_ctrl_c_ends_the_command_and_leaves_the_table_as_it_was(tmp_path):
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_command_and_leaves_the_table_as_it_was(tmp_path, sent):
     make_many_groups(tmp_path / "t")
     before = read_sorted(tmp_path / "t")
     command = [sys.executable, "-m", "lakehand", "compact", str(tmp_path / "t")]
@@ -72,10 +73,10 @@ def test_ctrl_c_ends_the_command_and_leaves_the_table_as_it_was(tmp_path):
     )
     wait_for_first_task(tmp_path / "t")
 
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     output, errors = process.communicate(timeout=_SECONDS)
 
-    assert (process.returncode, output) == (130, "")
+    assert (process.returncode, output) == (128 + sent, "")
     assert "interrupted" in errors
     assert "Traceback" not in errors
     assert open_table(str(tmp_path / "t")).snapshot().version == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support import scenarios, tasks
+from support.planted_modules import plant
 from support.runner_host import RunnerHost
 
 #: What Spark's own pages show is made of these events.
@@ -51,6 +52,7 @@ def host(kind, tmp_path_factory):
     folder = tmp_path_factory.mktemp(kind)
     events = folder / "events"
     events.mkdir()
+    plant(folder)
     session = {**EVENT_LOG, "spark.eventLog.dir": events.as_uri()}
     with RunnerHost(SETTINGS[kind], folder=folder, session=session) as started:
         # The first job pays for the JVM, which is slow on a busy machine.

@@ -40,6 +40,13 @@ def test_no_payloads_need_no_tasks(host):
     assert host.call(scenarios.run_tasks, tasks.double, []) == []
 
 
+def test_workers_import_nothing_from_the_directory_of_their_driver(host):
+    host.call(scenarios.run_tasks, tasks.double, [{"number": 1}])
+
+    assert host.folder / "json.py" in set(host.folder.iterdir())
+    assert not (host.folder / "imported").exists()
+
+
 def test_every_payload_is_one_task_and_tasks_begin_in_order(host, tmp_path):
     payloads = numbers(6, folder=str(tmp_path), seconds=0.2)
     host.call(scenarios.run_tasks, tasks.note_start, payloads)

@@ -42,7 +42,9 @@ class RunnerHost:
         self._log = (folder / "host.log").open("w")
         listener = Listener(str(folder / "socket"))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "support.runner_host", str(folder / "socket")],
+            # In a folder whose modules nobody may import.
+            [sys.executable, "-P", "-m", "support.runner_host", str(folder / "socket")],
+            cwd=folder,
             env={**os.environ, "PYTHONPATH": MODULES},
             stdout=self._log,
             stderr=subprocess.STDOUT,

@@ -180,6 +180,24 @@ def test_a_schedule_waits_for_more_small_files():
     assert rewritten(unit(None, files=1), wish=patient) == {None}
 
 
+def test_a_partition_above_a_cap_is_put_in_order_piece_by_piece():
+    policy = replace(POLICY, max_bytes_per_run=300 * MIB)
+    planning, reasons = planned(unit(None, files=6), policy=policy)
+
+    assert [len(group.paths) for group in planning.plan.groups] == [2]
+    assert reasons.count(Reason.LATER_RUN) == planning.plan.remaining.files == 4
+
+
+def test_units_are_not_merged_in_parts_that_would_overlap_again():
+    policy = replace(POLICY, max_bytes_per_run=300 * MIB)
+    piled_up = [file for n in range(12) for file in unit(f"day {n}", files=1)]
+    planning, reasons = planned(piled_up, policy=policy)
+
+    assert planned(piled_up)[0].plan.groups
+    assert planning.plan.groups == ()
+    assert Reason.ABOVE_CAP in reasons
+
+
 def test_excluded_files_are_never_touched():
     files = unit(None, files=4)
     mask = np.array([True, False, False, True])

@@ -113,9 +113,38 @@ def test_a_cap_keeps_the_groups_that_take_most_files_away():
 
 def test_a_group_that_does_not_fit_gives_way_to_smaller_ones():
     keys = ["a", "a", "a", "b", "b"]
-    planning = plan_sizes([30, 30, 30, 40, 40], keys=keys, policy=with_policy(max_files_per_run=2))
+    policy = with_policy(max_files_per_run=4)
+    planning = plan_sizes([30, 30, 30, 40, 40], keys=keys, policy=policy)
 
-    assert groups(planning) == [(3, 4)]
+    assert groups(planning) == [(0, 1, 2)]
+    assert planning.plan.remaining.files == 2
+
+
+@pytest.mark.parametrize("cap", [{"max_bytes_per_run": 50}, {"max_files_per_run": 2}])
+def test_a_group_above_a_cap_is_cut_to_it(cap):
+    planning = plan_sizes([20] * 6, policy=with_policy(target_file_bytes=1000, **cap))
+
+    assert [len(group) for group in groups(planning)] == [2]
+    assert planning.plan.remaining.files == 4
+    assert "above_cap" not in planning.plan.left
+
+
+def test_a_file_above_a_cap_is_left_by_name_and_the_others_go_on():
+    policy = with_policy(target_file_bytes=1000, max_bytes_per_run=50)
+    planning = plan_sizes([20, 20, 60, 40], policy=policy)
+
+    assert groups(planning) == [(0, 1)]
+    assert reasons(planning)[2:] == ["above_cap", "above_cap"]
+    assert planning.plan.remaining.files == 0
+
+
+def test_a_cut_never_rewrites_one_file_into_itself():
+    planning = plan_sizes(
+        [40] * 5, policy=with_policy(target_file_bytes=1000, max_bytes_per_run=50)
+    )
+
+    assert groups(planning) == []
+    assert planning.plan.left == {"above_cap": 5}
 
 
 def test_runs_with_a_cap_come_to_an_end():

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from lakehand.errors import ValidationError
+from lakehand.errors import StorageError, ValidationError
 from lakehand.storage import parse_location
 from lakehand.storage.conditional import is_trusted
 from lakehand.storage.options import Connection, Options, connect_options
+from lakehand.storage.translate import translated
 
 S3 = parse_location("s3://lake/events")
 R2 = parse_location("r2://lake/events")
@@ -138,3 +139,63 @@ def test_a_connection_shows_names_and_no_values():
 )
 def test_only_known_stores_are_trusted_with_put_if_absent(config, trusted):
     assert is_trusted(Connection(config=Options(config))) is trusted
+
+
+def test_the_newline_at_the_end_of_a_secret_is_no_part_of_it():
+    environment = {"AWS_REGION": "eu-west-1\n", "AWS_SESSION_TOKEN": "\n"}
+    connection = connect_options(S3, {"secret_access_key": " S\r\n"}, environment=environment)
+
+    assert connection.config == {"secret_access_key": "S", "region": "eu-west-1"}
+
+
+@pytest.mark.parametrize("value", ["hush\nhush", "hush\0", "hush\x7f", "hush\x1bhush"])
+@pytest.mark.parametrize("name", ["secret_access_key", "session_token", "region", "user_agent"])
+def test_a_control_character_is_refused_without_the_value(name, value):
+    with pytest.raises(ValidationError) as error:
+        connect_options(S3, {name: value}, environment={})
+
+    assert name in str(error.value)
+    assert "hush" not in f"{error.value} {error.value.to_json()}"
+
+
+def test_an_empty_option_is_refused_but_for_a_token_that_many_keys_lack():
+    assert connect_options(S3, {"session_token": ""}, environment={}).config == {}
+    with pytest.raises(ValidationError, match="access_key_id is empty"):
+        connect_options(S3, {"access_key_id": " \n"}, environment={})
+
+
+def test_certificates_and_json_keep_their_lines():
+    key = '{\n  "client_email": "a@b"\n}'
+    found = connect_options(
+        parse_location("gs://lake/t"), {"service_account_key": key}, environment={}
+    )
+    assert found.config == {"service_account_key": key}
+
+
+@pytest.mark.parametrize("port", ["https://h:99999", "https://[::1", "https://a b", "https://h:x"])
+def test_an_endpoint_that_no_client_can_reach_is_refused(port):
+    with pytest.raises(ValidationError, match="no URL such as"):
+        connect_options(S3, {"endpoint": port}, environment={})
+
+
+@pytest.mark.parametrize("account", ["a b", "a/b", "a@b"])
+def test_an_account_that_makes_no_host_is_refused(account):
+    with pytest.raises(ValidationError, match="letters, digits and hyphens"):
+        connect_options(R2, {"account_id": account}, environment={})
+
+
+@pytest.mark.parametrize("uri", ["s3://bu cket/t", "s3://bucket\n/t", "gs://b\x01/t", "az://b\r/t"])
+def test_a_bucket_whose_name_no_request_can_hold_is_refused(uri):
+    with pytest.raises(ValidationError, match="space or a control character"):
+        parse_location(uri)
+
+
+class PanicException(BaseException):
+    pass
+
+
+def test_a_client_that_breaks_down_is_an_error_of_the_store():
+    with pytest.raises(StorageError, match="broke down"), translated("get", "s3://lake/x"):
+        raise PanicException("hush-hush")
+    with pytest.raises(KeyboardInterrupt), translated("get", "s3://lake/x"):
+        raise KeyboardInterrupt

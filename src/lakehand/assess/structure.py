@@ -211,7 +211,9 @@ class _FileCheck:
         return found
 
     def _runner(self, read_bytes: int) -> Runner:
-        return open_runner(self._settings, read_bytes=read_bytes, spark=self._spark)
+        return open_runner(
+            self._settings, read_bytes=read_bytes, spark=self._spark, store=self._table.store
+        )
 
     def _count(self, files: int) -> None:
         total = self._snapshot.file_count

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
+    from lakehand.storage import Store
 
 __all__ = ["DigestTask", "VerifyRequest", "verify"]
 
@@ -119,7 +120,7 @@ def _check_proofs(
     versions = [request.version]
     if request.version is None:
         versions = [*_proved_versions(table, every=request.every)]
-    reading = _Reading(settings=settings, spark=spark, on_progress=on_progress)
+    reading = _Reading(settings=settings, spark=spark, store=table.store, on_progress=on_progress)
     return tuple(_check(table, number, reading) for number in versions if number is not None)
 
 
@@ -214,6 +215,7 @@ class _Reading:
 
     settings: Settings
     spark: Any
+    store: Store
     on_progress: OnProgress | None
 
     def digest(
@@ -238,7 +240,9 @@ class _Reading:
         progress = FileProgress(divided, self.on_progress, phase="verify")
         task = DigestTask(worker=worker, limits=TaskLimits.of(self.settings))
         read_bytes = sum(file.bytes for portion in divided for file in portion)
-        with open_runner(self.settings, read_bytes=read_bytes, spark=self.spark) as runner:
+        with open_runner(
+            self.settings, read_bytes=read_bytes, spark=self.spark, store=self.store
+        ) as runner:
             return runner.run(task, payloads, on_result=progress.count, cancel=CancelToken())
 
 

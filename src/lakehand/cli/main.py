@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,8 @@ from lakehand.errors import EXIT_FAILED, EXIT_USAGE, LakehandError, describe_err
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_INTERRUPTED = 130
+#: Added to the number of a signal that ends a command, as shells do.
+_SIGNALLED = 128
 _STOPPED = {
     "code": "INTERRUPTED",
     "message": "interrupted",
@@ -46,7 +48,8 @@ def cli() -> None:
     table is left as it was.
 
     Exit codes: 0 done or nothing to do, 1 failed, 2 bad usage, 3 lost to a concurrent writer (try
-    again), 4 proof failed (nothing was changed), 5 unhealthy.
+    again), 4 proof failed (nothing was changed), 5 unhealthy, 128 + n stopped by signal n (Ctrl-C:
+    130, SIGTERM: 143), with what was not committed deleted.
     """
 
 
@@ -54,9 +57,28 @@ for _command in COMMANDS:
     cli.add_command(_command)
 
 
+class _Stopped(KeyboardInterrupt):
+    """A signal that ends a command as Ctrl-C does: a run deletes what it has not committed."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 def main() -> None:
     """Run the command line of this process and end it."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # Under nohup a command goes on when its terminal is closed.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
     sys.exit(run(sys.argv[1:]))
+
+
+def _stop(number: int, _frame: object) -> None:
+    # What is sent again does not end the deletion of what the run has written.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    raise _Stopped(number)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -70,9 +92,11 @@ def run(arguments: Sequence[str]) -> int:
         _logger.debug("The command failed", exc_info=True, extra={"event": "command_failed"})
         print_error(error.to_json(), as_json=as_json)
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, click.Abort) as error:
         print_error(_STOPPED, as_json=as_json)
-        return _INTERRUPTED
+        # click raises its own error from the interrupt.
+        cause = error if isinstance(error, _Stopped) else error.__cause__
+        return _SIGNALLED + (cause.number if isinstance(cause, _Stopped) else signal.SIGINT)
     except BrokenPipeError:
         return _reader_is_gone()
     except Exception as error:

@@ -10,13 +10,16 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine.base import CancelToken, Runner, TaskOutcome
+from lakehand.engine.here import HERE
 from lakehand.engine.local import LocalRunner
+from lakehand.errors import RefusedError
 from lakehand.model.quantities import format_bytes
 from lakehand.observe import get_logger, log_event
 
 if TYPE_CHECKING:
     from lakehand.model.reports import EngineName
     from lakehand.settings import Settings
+    from lakehand.storage import Store
 
 __all__ = [
     "CancelToken",
@@ -36,14 +39,22 @@ _MOVED_SHARE = 16
 
 
 def open_runner(
-    settings: Settings, *, read_bytes: int, moved_bytes: int = 0, spark: Any = None
+    settings: Settings,
+    *,
+    read_bytes: int,
+    moved_bytes: int = 0,
+    spark: Any = None,
+    store: Store | None = None,
 ) -> Runner:
-    """Return the runner for tasks that read and move so much, to be used in `with`.
+    """Return the runner for tasks that read and move so much of `store`, to be used in `with`.
 
     For little work no Spark is started, unless somebody asked for it. A session passed in is used
     as it is and never stopped. One that the runner has to start is started for its first tasks and
-    closed at the end.
+    closed at the end. Tasks on a table in memory run in this process, which has it alone.
     """
+    if store is not None and store.is_in_process:
+        _require_no_spark(settings, store)
+        return HERE
     engine = choose_engine(settings, read_bytes=read_bytes, moved_bytes=moved_bytes, spark=spark)
     where = "on Spark" if engine == "spark" else "in processes of this machine"
     message, size = "Tasks that read %s run %s", format_bytes(read_bytes + moved_bytes)
@@ -54,6 +65,16 @@ def open_runner(
     from lakehand.engine.spark import SparkRunner
 
     return SparkRunner(settings, spark=spark)
+
+
+def _require_no_spark(settings: Settings, store: Store) -> None:
+    if settings["engine"] == "spark" or settings["master"] or settings["remote"]:
+        raise RefusedError(
+            f"{store.url} is in the memory of this process, where Spark's tasks cannot reach it",
+            feature="memory",
+            table=store.url,
+            hint="leave out engine, master and remote: its tasks run in this process",
+        )
 
 
 def choose_engine(

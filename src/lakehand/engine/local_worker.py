@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import lakehand
 from lakehand.engine.worker import FUNCTION, LOAD, PARK, PAYLOAD, TAKE
 
 if TYPE_CHECKING:
@@ -175,7 +176,9 @@ class LocalWorker:
 
 
 def _search_path() -> str:
-    return os.pathsep.join(filter(None, sys.path))
+    """Return where this process imports from, the current directory of a prompt left out."""
+    home = str(Path(lakehand.__file__).parents[1])
+    return os.pathsep.join(dict.fromkeys([*filter(None, sys.path), home]))
 
 
 def _start_process(theirs: Connection, search_path: str) -> subprocess.Popen[bytes]:
@@ -185,7 +188,8 @@ def _start_process(theirs: Connection, search_path: str) -> subprocess.Popen[byt
     """
     descriptor = theirs.fileno()
     return subprocess.Popen(  # noqa: S603  our own interpreter and module
-        [sys.executable, "-c", _PROGRAM.format(descriptor)],
+        # With -P nothing is imported from the current directory, which may be a table's.
+        [sys.executable, "-P", "-c", _PROGRAM.format(descriptor)],
         pass_fds=(descriptor,),
         env={**os.environ, "PYTHONPATH": search_path},
         # Ctrl-C is for the driver, which then stops its workers.

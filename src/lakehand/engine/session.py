@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine.base import TASK_ATTEMPTS
@@ -11,11 +12,15 @@ from lakehand.engine.java import find_java
 from lakehand.errors import EngineError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lakehand.settings import Settings
 
 #: Plain `local[*]` never tries a task again.
 DEFAULT_MASTER = f"local[*,{TASK_ATTEMPTS}]"
 
+#: Keeps Python from importing what lies in the current directory, as `python -P` does.
+_SAFE_PATH = "PYTHONSAFEPATH"
 _OWN = {
     "spark.app.name": "lakehand",
     "spark.log.level": "ERROR",
@@ -23,6 +28,8 @@ _OWN = {
     "spark.ui.showConsoleProgress": "false",
     # Tasks compress what they hand on, where that pays.
     "spark.shuffle.compress": "false",
+    # Python workers import nothing from the directory in which they are started.
+    f"spark.executorEnv.{_SAFE_PATH}": "1",
 }
 # Spark hands bytes on and does little else, for a short while: the thorough compiler of Java takes
 # more time for that than it saves. What somebody sets as extraJavaOptions comes behind these.
@@ -63,7 +70,9 @@ def open_session(settings: Settings) -> tuple[Any, bool]:
 
 def _started(builder: Any) -> Any:
     try:
-        return builder.getOrCreate()
+        # A JVM on this machine hands its environment on to the Python workers.
+        with _environment(_SAFE_PATH, "1"):
+            return builder.getOrCreate()
     except Exception as error:
         # Spark raises what it has: errors of its own, of py4j, of gRPC.
         reason = str(error).partition("\n")[0]
@@ -71,6 +80,19 @@ def _started(builder: Any) -> Any:
             f"Spark could not be started: {reason}",
             hint="what Spark printed says more; without Spark: --engine local",
         ) from error
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Set a variable of this process for a while."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
 
 
 def _prepare_jvm(master: str) -> None:

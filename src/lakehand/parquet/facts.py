@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakehand.errors import CorruptFileError
-from lakehand.parquet.footer import MAGIC, TAIL_BYTES, TRAILER_BYTES
+from lakehand.parquet.footer import (
+    MAGIC,
+    TAIL_BYTES,
+    TRAILER_BYTES,
+    FirstCodecs,
+    parse_footer,
+    split_footer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,6 +41,8 @@ _CHANGED = (
     "the file was changed since it was committed: restore it from a backup;"
     " `lakehand verify` lists all such files"
 )
+#: As Parquet numbers them.
+_CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
 # Codecs that new files keep; an uncompressed file is no wish for more of them.
 _KEPT_CODECS = {"SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd"}
 _KEPT_CODECS |= {"LZ4": "lz4", "LZ4_RAW": "lz4"}
@@ -50,51 +59,86 @@ class FileFacts:
     key_values: Mapping[str, str | None]
 
 
-def read_facts(store: Store, key: str) -> FileFacts:
+def read_facts(store: Store, key: str, *, codecs: FirstCodecs | None = None) -> FileFacts:
     """Read the footer of one file; CorruptFileError if there is none."""
-    facts, _ = read_facts_and_size(store, key)
-    if isinstance(facts, CorruptFileError):
-        raise facts
-    return facts
+    tail, _, footer_bytes = _footer_tail(store, key)
+    return _facts_of(tail, footer_bytes, key, codecs or FirstCodecs())
 
 
 def read_facts_and_size(store: Store, key: str) -> tuple[FileFacts | CorruptFileError, int]:
-    """Read the footer of one file, or why it cannot be read, and the size of the file."""
-    metadata, size = read_metadata_and_size(store, key)
-    return (metadata if isinstance(metadata, CorruptFileError) else _facts(metadata)), size
+    """Read the footer of one file, or why it cannot be trusted, and the size of the file.
+
+    All of it is looked at, which `read_facts` has no time for.
+    """
+    tail, size, footer_bytes = _footer_tail(store, key)
+    try:
+        facts = _facts_of(tail, footer_bytes, key, FirstCodecs())
+        parse_footer(split_footer(tail), path=key, file_bytes=size)
+    except CorruptFileError as error:
+        return error, size
+    return facts, size
 
 
 def read_metadata_and_size(
     store: Store, key: str
 ) -> tuple[pq.FileMetaData | CorruptFileError, int]:
-    """Read the footer of one file as Arrow has it, or why it cannot be read, and the size."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    """Read the footer of one file as Arrow has it, or why it cannot be trusted, and the size.
 
+    Arrow may be asked about single columns of what is returned: all of the footer was looked at.
+    """
+    tail, size, footer_bytes = _footer_tail(store, key)
+    try:
+        metadata = _metadata(tail[-footer_bytes - TRAILER_BYTES :], key)
+        parse_footer(split_footer(tail), path=key, file_bytes=size)
+    except CorruptFileError as error:
+        return error, size
+    return metadata, size
+
+
+def _footer_tail(store: Store, key: str) -> tuple[bytes, int, int]:
+    """Return the end of a file with its footer, the size of the file, and that of the footer."""
     tail, size = store.get_tail(key, TAIL_BYTES)
     footer_bytes = (
         struct.unpack("<I", tail[-TRAILER_BYTES:-4])[0] if len(tail) > TRAILER_BYTES else 0
     )
     if len(tail) < footer_bytes + TRAILER_BYTES <= size:
         tail, _ = store.get_tail(key, footer_bytes + TRAILER_BYTES)
-    # Arrow wants a file: magic and footer alone are one, as far as its metadata goes.
-    file = pa.BufferReader(MAGIC + tail[-footer_bytes - TRAILER_BYTES :])
+    return tail, size, footer_bytes
+
+
+def _facts_of(tail: bytes, footer_bytes: int, key: str, codecs: FirstCodecs) -> FileFacts:
+    ending = tail[-footer_bytes - TRAILER_BYTES :]
+    metadata = _metadata(ending, key)
     try:
-        return pq.read_metadata(file), size
+        return _facts(metadata, codecs.of(ending[:-TRAILER_BYTES]))
+    except ValueError as error:
+        raise _unreadable(key, error) from error
+
+
+def _metadata(ending: bytes, key: str) -> pq.FileMetaData:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        # Arrow wants a file: magic and footer alone are one, as far as its metadata goes.
+        return pq.read_metadata(pa.BufferReader(MAGIC + ending))
     except (pa.ArrowException, OSError) as error:
-        corrupt = CorruptFileError(
-            f"{key} has no footer that can be read: {error}",
-            path=key,
-            hint="compare its size with the log, and restore it from a copy",
-        )
-        corrupt.__cause__ = error
-        return corrupt, size
+        raise _unreadable(key, error) from error
+
+
+def _unreadable(key: str, error: Exception) -> CorruptFileError:
+    return CorruptFileError(
+        f"{key} has no footer that can be read: {error}",
+        path=key,
+        hint="compare its size with the log, and restore it from a copy",
+    )
 
 
 def read_many_facts(files: Iterable[tuple[Store, str]]) -> list[FileFacts]:
     """Read footers in parallel, in the order of `files`."""
+    codecs = FirstCodecs()
     with ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        return list(pool.map(lambda file: read_facts(*file), files))
+        return list(pool.map(lambda file: read_facts(*file, codecs=codecs), files))
 
 
 def check_size(path: str, *, found: int, expected: int | None) -> None:
@@ -122,17 +166,22 @@ def dominant_codec(facts: Iterable[FileFacts]) -> str | None:
     return _KEPT_CODECS[max(kept)[1]] if kept else None
 
 
-def _facts(metadata: pq.FileMetaData) -> FileFacts:
-    codec_bytes: Counter[str] = Counter()
-    for index in range(metadata.num_row_groups):
-        group = metadata.row_group(index)
-        # One column stands for its row group: writers use one codec for a file.
-        if group.num_columns:
-            codec_bytes[group.column(0).compression] += group.total_byte_size
+def _facts(metadata: pq.FileMetaData, codec: int | None) -> FileFacts:
+    """Return facts; ValueError if they contradict each other.
+
+    Arrow is asked nothing about single columns here: what it cannot make sense of there ends the
+    process. One column stands for all, because writers use one codec for a file.
+    """
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    if sum(group.num_rows for group in groups) != metadata.num_rows:
+        raise ValueError("its row groups do not have as many rows as it says")
+    if codec is not None and codec not in range(len(_CODECS)):
+        raise ValueError(f"it names a codec {codec}, which Parquet does not have")
+    plain_bytes = sum(group.total_byte_size for group in groups)
     columns = (metadata.schema.column(i) for i in range(metadata.num_columns))
     return FileFacts(
         rows=metadata.num_rows,
-        codec_bytes=codec_bytes,
+        codec_bytes={} if codec is None else {_CODECS[codec]: plain_bytes},
         has_int96=any(column.physical_type == "INT96" for column in columns),
         key_values=_key_values(metadata),
     )

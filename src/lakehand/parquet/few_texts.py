@@ -14,9 +14,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
+from lakehand.parquet.footer import (
+    ChunkField,
+    ColumnField,
+    chunks,
+    dictionary_offset,
+    field,
+    read_local_footer,
+)
+from lakehand.parquet.leaves import leaves as leaves_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from lakehand.parquet.thrift import Struct
 
 __all__ = ["NumberedTexts", "few_texts", "with_one_dictionary", "without_dictionaries"]
 
@@ -45,17 +57,22 @@ def few_texts(paths: Sequence[Path], leaves: Mapping[int, int]) -> dict[int, pa.
 
 def _texts_of(path: Path, leaves: Mapping[int, int]) -> dict[int, pa.Array]:
     """Return the texts of columns that have few in the first row group of a file."""
-    metadata = pq.read_metadata(path)
-    group = metadata.row_group(0) if metadata.num_row_groups else None
+    footer = read_local_footer(path)
+    columns = chunks(footer.row_groups[0]) if footer.row_groups else []
+    names = [".".join(leaf.path) for leaf in leaves_of(footer.schema)]
     small = {
-        key: group.column(leaf).path_in_schema
+        key: names[leaf]
         for key, leaf in leaves.items()
-        if group is not None and _has_small_dictionary(group.column(leaf))
+        if columns and _has_small_dictionary(columns[leaf])
     }
     if not small:
         return {}
-    with pq.ParquetFile(path, read_dictionary=list(small.values())) as file:
-        rows = file.read_row_group(0, columns=list(small.values()))
+    try:
+        with pq.ParquetFile(path, read_dictionary=list(small.values())) as file:
+            rows = file.read_row_group(0, columns=list(small.values()))
+    except (pa.ArrowException, OSError):
+        # Whoever reads the rows says what is wrong with them.
+        return {}
     found = {key: rows.column(name) for key, name in small.items()}
     return {
         key: column.chunk(0).dictionary
@@ -64,11 +81,12 @@ def _texts_of(path: Path, leaves: Mapping[int, int]) -> dict[int, pa.Array]:
     }
 
 
-def _has_small_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
-    if not chunk.has_dictionary_page or chunk.dictionary_page_offset is None:
+def _has_small_dictionary(chunk: Struct) -> bool:
+    column = field(chunk, ChunkField.METADATA, {})
+    offset = dictionary_offset(column) if column else None
+    if offset is None:
         return False
-    size: int = chunk.data_page_offset - chunk.dictionary_page_offset
-    return 0 < size <= _MOST_PAGE_BYTES
+    return int(field(column, ColumnField.DATA_PAGE)) - offset <= _MOST_PAGE_BYTES
 
 
 def _are_few(column: pa.Array) -> bool:
@@ -120,19 +138,19 @@ def with_one_dictionary(rows: pa.Table) -> pa.Table:
     Arrow gives up dictionaries at the second one, where texts become plain here. And where there
     are nulls, it may take a text that nobody uses for a bound.
     """
-    for position, field in enumerate(rows.schema):
-        if pat.is_dictionary(field.type):
+    for position, member in enumerate(rows.schema):
+        if pat.is_dictionary(member.type):
             column = _in_use(rows.column(position))
-            rows = rows.set_column(position, field.with_type(column.type), column)
+            rows = rows.set_column(position, member.with_type(column.type), column)
     return rows
 
 
 def without_dictionaries(rows: pa.Table) -> pa.Table:
     """Return `rows` with plain texts in all columns."""
-    for position, field in enumerate(rows.schema):
-        if pat.is_dictionary(field.type):
-            column = rows.column(position).cast(field.type.value_type)
-            rows = rows.set_column(position, field.with_type(column.type), column)
+    for position, member in enumerate(rows.schema):
+        if pat.is_dictionary(member.type):
+            column = rows.column(position).cast(member.type.value_type)
+            rows = rows.set_column(position, member.with_type(column.type), column)
     return rows
 
 

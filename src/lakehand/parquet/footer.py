@@ -5,15 +5,30 @@ Field ids are those of parquet.thrift; the constants below name the ones that la
 
 from __future__ import annotations
 
+import os
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakehand.errors import CorruptFileError, RefusedError
 from lakehand.parquet.collector import collector_paused
-from lakehand.parquet.thrift import LIST, STRUCT, Struct, ThriftError, decode
+from lakehand.parquet.footer_check import FooterError, check_footer
+from lakehand.parquet.thrift import (
+    LIST,
+    STRUCT,
+    Struct,
+    ThriftError,
+    decode,
+    find_field,
+    first_element,
+    read_varint,
+)
+from lakehand.storage.local_files import translated
 
 if TYPE_CHECKING:
+    from io import FileIO
+    from pathlib import Path
+
     from lakehand.storage import Store
 
 MAGIC = b"PAR1"
@@ -21,6 +36,7 @@ ENCRYPTED_MAGIC = b"PARE"
 TRAILER_BYTES = 8
 #: One request of this size brings most footers whole.
 TAIL_BYTES = 64 * 1024
+_RESTORE = "compare its size with the log, and restore it from a copy"
 
 
 class Tails(Protocol):
@@ -112,8 +128,13 @@ def chunks(row_group: Struct) -> list[Struct]:
 
 
 def chunk_range(chunk: Struct) -> tuple[int, int]:
-    """Return where a chunk's pages lie: start and length, the dictionary page included."""
+    """Return where a chunk's pages lie: start and length, the dictionary page included.
+
+    RefusedError if the column is encrypted.
+    """
     column = field(chunk, ChunkField.METADATA)
+    if column is None:
+        raise RefusedError("a column of the file is encrypted", feature="encryption")
     start = field(column, ColumnField.DATA_PAGE)
     dictionary = dictionary_offset(column)
     length = field(column, ColumnField.COMPRESSED_BYTES)
@@ -150,7 +171,7 @@ def fetch_footer(store: Tails, key: str, *, table: str | None = None) -> tuple[b
             f"{key} does not end as a Parquet file does (it may be cut off)",
             path=key,
             table=table,
-            hint="compare its size with the log, and restore it from a copy",
+            hint=_RESTORE,
         )
     if length + TRAILER_BYTES > len(tail):
         tail, size = store.get_tail(key, length + TRAILER_BYTES)
@@ -164,13 +185,66 @@ def split_footer(tail: bytes) -> bytes:
 
 
 def parse_footer(data: bytes, *, path: str, file_bytes: int) -> Footer:
-    """Take the bytes of a FileMetaData apart."""
+    """Take the bytes of a FileMetaData apart; CorruptFileError if no writer writes such."""
     try:
         with collector_paused():
             meta, _ = decode(data)
-    except ThriftError as error:
-        raise CorruptFileError(f"the footer of {path} is broken: {error}", path=path) from error
+            check_footer(meta, file_bytes=file_bytes or None)
+    except (ThriftError, FooterError) as error:
+        raise CorruptFileError(
+            f"the footer of {path} is broken: {error}", path=path, hint=_RESTORE
+        ) from error
     return Footer(path=path, file_bytes=file_bytes, meta=meta)
+
+
+class FirstCodecs:
+    """Finds the codec of the first column of files, without taking their footers apart.
+
+    Columns are described first, by the same bytes in files of one schema and writer, which are
+    passed over at once where they are known.
+    """
+
+    def __init__(self) -> None:
+        self._known = b""
+
+    def of(self, footer: bytes) -> int | None:
+        """Return the number of the codec; None without row groups. ThriftError if it is broken."""
+        at = len(self._known)
+        if not at or not footer.startswith(self._known):
+            _, at = find_field(footer, 0, FileField.ROWS)
+            # The byte before a value is the header of its field, which follows the schema.
+            at -= 1
+            self._known = footer[:at]
+        _, at = find_field(footer, at, FileField.ROW_GROUPS, after=FileField.SCHEMA)
+        group = first_element(footer, at)
+        if group is None:
+            return None
+        chunk = first_element(footer, find_field(footer, group, RowGroupField.COLUMNS)[1])
+        if chunk is None:
+            return None
+        _, column = find_field(footer, chunk, ChunkField.METADATA)
+        _, at = find_field(footer, column, ColumnField.CODEC)
+        number, _ = read_varint(footer, at)
+        return number >> 1
+
+
+def read_local_footer(path: Path) -> Footer:
+    """Read the footer of a local file."""
+    with translated("get", str(path)), path.open("rb", buffering=0) as file:
+        data, size = fetch_footer(LocalTails(file), str(path))
+    return parse_footer(data, path=str(path), file_bytes=size)
+
+
+class LocalTails:
+    """The end of one local file."""
+
+    def __init__(self, file: FileIO) -> None:
+        self._descriptor = file.fileno()
+
+    def get_tail(self, _key: str, length: int, /) -> tuple[bytes, int]:
+        size = os.fstat(self._descriptor).st_size
+        start = max(size - length, 0)
+        return os.pread(self._descriptor, size - start, start), size
 
 
 def _text(value: bytes | None) -> str | None:

@@ -5,17 +5,30 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehand.errors import CorruptFileError, ObjectNotFoundError
-from lakehand.parquet.footer import TAIL_BYTES, TRAILER_BYTES
+from lakehand.parquet.footer import (
+    TAIL_BYTES,
+    TRAILER_BYTES,
+    ChunkField,
+    ColumnField,
+    chunk_range,
+    chunks,
+    field,
+    parse_footer,
+    split_footer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lakehand.parquet.footer import Footer
+    from lakehand.parquet.thrift import Struct
     from lakehand.storage import Store
 
 __all__ = ["OpenFile", "RowGroup", "open_file"]
@@ -29,6 +42,21 @@ _BATCH_BYTES = 16 * 2**20
 _MIN_BATCH_ROWS, _MAX_BATCH_ROWS = 1024, 128 * 1024
 
 
+class LazyFooter:
+    """A footer that is taken apart where somebody needs to know about single columns.
+
+    Arrow is not asked: what it cannot make sense of there ends the process.
+    """
+
+    def __init__(self, data: bytes, *, path: str, file_bytes: int) -> None:
+        self._data, self._path, self._file_bytes = data, path, file_bytes
+
+    @cached_property
+    def checked(self) -> Footer:
+        """The footer; CorruptFileError if no writer writes such."""
+        return parse_footer(self._data, path=self._path, file_bytes=self._file_bytes)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenFile:
     """A file whose footer was read, and whose columns were not."""
@@ -39,6 +67,8 @@ class OpenFile:
     key: str
     size_bytes: int
     metadata: pq.FileMetaData
+    #: The same, decoded and checked when it is first asked for.
+    footer: LazyFooter
     #: Columns as Arrow reads them, all of them.
     schema: pa.Schema
     #: The whole content, if it is small.
@@ -72,7 +102,8 @@ class OpenFile:
         return RowGroup(file=self, index=group, leaves=tuple(leaves), source=source)
 
     def _fetch_ranges(self, group: int, leaves: Sequence[int]) -> Any:
-        ranges = [_chunk_range(self.metadata.row_group(group).column(leaf)) for leaf in leaves]
+        columns = chunks(self.footer.checked.row_groups[group])
+        ranges = [chunk_range(columns[leaf]) for leaf in leaves]
         if sum(length for _, length in ranges) > _FETCHED_GROUP_BYTES:
             return self.store.open_reader(self.key, size=self.size_bytes)
         return _FetchedRanges(self, sorted(ranges))
@@ -96,10 +127,16 @@ class RowGroup:
         if not self.leaves:
             yield from _batches_without_columns(self.rows)
             return
+        found = 0
         try:
-            yield from self._decode()
+            for batch in self._decode():
+                found += batch.num_rows
+                yield batch
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(self.file.path, error) from error
+        if found != self.rows:
+            reason = f"a row group of {self.rows:,} rows has {found:,}"
+            raise _unreadable(self.file.path, ValueError(reason))
 
     def _decode(self) -> Iterator[pa.RecordBatch]:
         is_streamed = not isinstance(self.source, pa.NativeFile | _FetchedRanges)
@@ -116,8 +153,11 @@ class RowGroup:
         )
 
     def _batch_rows(self) -> int:
-        group = self.file.metadata.row_group(self.index)
-        plain = int(sum(group.column(leaf).total_uncompressed_size for leaf in self.leaves))
+        plain = int(self.file.metadata.row_group(self.index).total_byte_size)
+        # Less than a batch is one batch, whichever columns are read.
+        if plain > _BATCH_BYTES:
+            columns = chunks(self.file.footer.checked.row_groups[self.index])
+            plain = sum(_plain_bytes(columns[leaf]) for leaf in self.leaves)
         rows = _BATCH_BYTES * max(self.rows, 1) // max(plain, 1)
         return max(_MIN_BATCH_ROWS, min(rows, _MAX_BATCH_ROWS))
 
@@ -138,7 +178,8 @@ def open_file(store: Store, path: str, *, bytes_hint: int = 0) -> OpenFile:
     try:
         file = _parquet_file(pa.BufferReader(tail))
         schema = file.schema_arrow
-    except (pa.ArrowException, OSError) as error:
+        _require_all_rows(file.metadata)
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(path, error) from error
     return OpenFile(
         path=path,
@@ -146,9 +187,16 @@ def open_file(store: Store, path: str, *, bytes_hint: int = 0) -> OpenFile:
         key=key,
         size_bytes=size,
         metadata=file.metadata,
+        footer=LazyFooter(split_footer(tail), path=path, file_bytes=size),
         schema=schema,
         content=tail if len(tail) == size else None,
     )
+
+
+def _require_all_rows(metadata: pq.FileMetaData) -> None:
+    rows = sum(metadata.row_group(index).num_rows for index in range(metadata.num_row_groups))
+    if rows != metadata.num_rows:
+        raise ValueError(f"its row groups have {rows:,} rows where it says {metadata.num_rows:,}")
 
 
 def _footer_tail(store: Store, key: str, length: int) -> tuple[bytes, int]:
@@ -173,11 +221,8 @@ def _parquet_file(source: Any, **options: Any) -> pq.ParquetFile:
     )
 
 
-def _chunk_range(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
-    start = chunk.data_page_offset
-    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
-        start = chunk.dictionary_page_offset
-    return start, chunk.total_compressed_size
+def _plain_bytes(chunk: Struct) -> int:
+    return int(field(field(chunk, ChunkField.METADATA), ColumnField.UNCOMPRESSED_BYTES))
 
 
 class _FetchedRanges:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import TYPE_CHECKING
 
+from lakehand.errors import CorruptFileError
 from lakehand.parquet.blocks import read_places
 from lakehand.parquet.footer import (
     ChunkField,
@@ -17,7 +18,7 @@ from lakehand.parquet.footer import (
 )
 from lakehand.parquet.leaves import BYTE_ARRAY, FIXED_BYTES, INT96
 from lakehand.parquet.offset_index import shift_offset_index
-from lakehand.parquet.thrift import I32, I64, STRUCT, Struct, decode
+from lakehand.parquet.thrift import I32, I64, STRUCT, Struct, ThriftError, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -82,8 +83,14 @@ class Relocation:
             column[ColumnField.INDEX_PAGE] = (I64, field(column, ColumnField.INDEX_PAGE) + delta)
         _drop_old_bounds(column)
         moved: Struct = {ChunkField.FILE_OFFSET: (I64, 0), ChunkField.METADATA: (STRUCT, column)}
-        self._collect_bloom(column)
-        self._collect_indexes(chunk, moved, delta)
+        try:
+            self._collect_bloom(column)
+            self._collect_indexes(chunk, moved, delta)
+        except (ThriftError, LookupError, TypeError) as error:
+            key = self._source.key
+            message = f"an index of {key} is broken: {error}"
+            hint = "restore the file from a copy, or the table to a version that does not need it"
+            raise CorruptFileError(message, path=key, hint=hint) from error
         return moved
 
     def _collect_bloom(self, column: Struct) -> None:

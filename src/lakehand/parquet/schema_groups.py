@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from lakehand.parquet.footer import FileField, fetch_footer, parse_footer
+from lakehand.parquet.footer import FileField, LocalTails, fetch_footer, parse_footer
 from lakehand.parquet.thrift import encode
 from lakehand.storage.local_files import translated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from io import FileIO
     from pathlib import Path
 
 __all__ = ["by_schema"]
@@ -36,17 +34,7 @@ def by_schema(paths: Sequence[Path]) -> list[list[int]]:
 
 def _footer(path: Path) -> bytes:
     with translated("get", str(path)), path.open("rb", buffering=0) as file:
-        return fetch_footer(_LocalFile(file), str(path))[0]
-
-
-class _LocalFile:
-    def __init__(self, file: FileIO) -> None:
-        self._descriptor = file.fileno()
-
-    def get_tail(self, _key: str, length: int, /) -> tuple[bytes, int]:
-        size = os.fstat(self._descriptor).st_size
-        start = max(size - length, 0)
-        return os.pread(self._descriptor, size - start, start), size
+        return fetch_footer(LocalTails(file), str(path))[0]
 
 
 def _schema(footer: bytes, path: Path) -> bytes:

@@ -18,10 +18,13 @@ TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range
 Struct = dict[int, tuple[int, Any]]
 
 _BOOLEANS = (TRUE, FALSE)
+_SIGNED = (I64, I32, I16)
 _DOUBLE_BYTES = 8
 _LONG_LIST = 15
 _MAX_SHORT_DELTA = 15
 _MAX_DEPTH = 64
+#: Ten bytes hold 64 bits.
+_MAX_SHIFT = 70
 #: The high bit of a byte says that more bytes follow.
 _MORE = 0x80
 
@@ -36,6 +39,40 @@ def decode(data: bytes | memoryview | mmap, start: int = 0) -> tuple[Struct, int
         return _read_struct(data, start, 0)
     except IndexError as error:
         raise ThriftError("the struct is cut off") from error
+
+
+def find_field(data: bytes, at: int, wanted: int, *, after: int = 0) -> tuple[int, int]:
+    """Return the wire type of a field of the struct at `at`, and where its value begins.
+
+    Values before it are passed over. `after` is the field that ends where `at` is, if any does.
+    """
+    field_id = after
+    try:
+        while header := data[at]:
+            kind = header & 0x0F
+            at += 1
+            if header > _MAX_SHORT_DELTA:
+                field_id += header >> 4
+            else:
+                field_id, at = _read_integer(data, at)
+            if field_id == wanted:
+                return kind, at
+            if kind not in _READERS:
+                break
+            _, at = _READERS[kind](data, at, 1)
+    except IndexError as error:
+        raise ThriftError("the struct is cut off") from error
+    raise ThriftError(f"there is no field {wanted}")
+
+
+def first_element(data: bytes, at: int) -> int | None:
+    """Return where the first of a list of structs begins; None if there is none."""
+    if at >= len(data) or data[at] & 0x0F != STRUCT:
+        raise ThriftError("there is no list of structs")
+    length, at = data[at] >> 4, at + 1
+    if length == _LONG_LIST:
+        length, at = read_varint(data, at)
+    return at if length else None
 
 
 def encode(struct: Struct) -> bytes:
@@ -59,6 +96,8 @@ def read_varint(data: Any, at: int) -> tuple[int, int]:
         byte = data[at]
         result |= (byte & 0x7F) << shift
         shift += 7
+    if shift > _MAX_SHIFT:
+        raise ThriftError("a number has more than 64 bits")
     return result, at + 1
 
 
@@ -82,6 +121,11 @@ def _read_struct(data: Any, at: int, depth: int) -> tuple[Struct, int]:
             field_id += header >> 4
         else:
             field_id, at = _read_integer(data, at)
+        # Most values are small numbers, which are not worth a call.
+        if kind in _SIGNED and (byte := data[at]) < _MORE:
+            fields[field_id] = (kind, (byte >> 1) ^ -(byte & 1))
+            at += 1
+            continue
         read = _READERS.get(kind)
         if read is None:
             raise ThriftError(f"wire type {kind} is not used in Parquet")
@@ -91,6 +135,8 @@ def _read_struct(data: Any, at: int, depth: int) -> tuple[Struct, int]:
 
 
 def _read_list(data: Any, at: int, depth: int) -> tuple[tuple[int, list[Any]], int]:
+    if depth > _MAX_DEPTH:
+        raise ThriftError("lists are nested too deep")
     length, kind = data[at] >> 4, data[at] & 0x0F
     at += 1
     if length == _LONG_LIST:
@@ -103,7 +149,7 @@ def _read_list(data: Any, at: int, depth: int) -> tuple[tuple[int, list[Any]], i
         raise ThriftError(f"wire type {kind} is not used in Parquet")
     values = []
     for _ in range(length):
-        value, at = read(data, at, depth)
+        value, at = read(data, at, depth + 1)
         values.append(value)
     return (kind, values), at
 

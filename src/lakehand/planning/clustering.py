@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.planning.candidates import read_files
+from lakehand.planning.caps import cut_to_caps
 from lakehand.planning.compaction import plan_drafts
 from lakehand.planning.drafts import draft_groups
 from lakehand.planning.file_bounds import Extent, extents_of
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.planning.candidates import Files
+    from lakehand.planning.caps import CutGroups
     from lakehand.planning.compaction import Planning
     from lakehand.planning.policy import CompactionPolicy
     from lakehand.planning.reasons import ReasonCodes
@@ -82,10 +84,9 @@ def plan_clustering(
     for reason, mask in reversed(list((exclusions or {}).items())):
         reasons = np.where(mask, code_of(reason), reasons)
     reasons = reasons.astype(np.int8)
-    chosen = np.isin(reasons, [code_of(reason) for reason in CHOSEN])
-    drafts = draft_groups(
-        files, reasons, _one_group_a_partition(files, chosen), _in_place(files), policy, sorts=True
-    )
+    cut = _cut(files, reasons, policy)
+    drafts = draft_groups(files, reasons, cut.group_of_file, _in_place(files), policy, sorts=True)
+    reasons[cut.is_above] = code_of(Reason.ABOVE_CAP)
     return plan_drafts(snapshot, files, drafts, reasons, policy)
 
 
@@ -233,6 +234,26 @@ def _by_unit(files: Files, units: _Units, members: Integers) -> list[tuple[int, 
     sizes = sum_by_owner(files.bytes[members], numbers, len(found))
     order = np.argsort(sizes, kind="stable").tolist()
     return [(int(sizes[number]), members[numbers == number]) for number in order]
+
+
+def _cut(files: Files, reasons: ReasonCodes, policy: CompactionPolicy) -> CutGroups:
+    """Put all chosen files of a partition together, as far as a run may take them.
+
+    Files that are merged only because they overlap stay out of a group that is cut: parts of them
+    would overlap as before, and be rewritten by every run.
+    """
+
+    def are(*wanted: Reason) -> Flags:
+        return np.isin(reasons, [code_of(reason) for reason in wanted])
+
+    return cut_to_caps(
+        files,
+        _one_group_a_partition(files, are(*CHOSEN)),
+        policy,
+        must=are(Reason.UNORDERED, Reason.WORN, Reason.ASKED_FOR),
+        only_whole=are(Reason.OVERLAPPING),
+        ranks=_in_place(files),
+    )
 
 
 def _one_group_a_partition(files: Files, chosen: Flags) -> Integers:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from lakehand.model.reports import Forecast, Remaining
 from lakehand.planning.candidates import find_candidates, read_files
+from lakehand.planning.caps import cut_to_caps
 from lakehand.planning.copy_rule import are_tiny, copy_affinity
 from lakehand.planning.drafts import draft_groups, split_at_caps
 from lakehand.planning.packing import Items, Limits, pack
@@ -67,9 +68,18 @@ def plan_compaction(
     candidates = find_candidates(files, policy, exclusions=exclusions or {})
     ranks = _ranks(files, order_keys)
     in_force = policy if order_keys is None else replace(policy, strategy="greedy")
-    group_of_file = _groups(candidates, in_force, ranks)
-    drafts = draft_groups(files, candidates.reasons, group_of_file, ranks, in_force, sorts=sorts)
+    cut = cut_to_caps(
+        files,
+        _groups(candidates, in_force, ranks),
+        in_force,
+        must=candidates.must,
+        ranks=None if order_keys is None else ranks,
+    )
+    drafts = draft_groups(
+        files, candidates.reasons, cut.group_of_file, ranks, in_force, sorts=sorts
+    )
     reasons = _without_single_files(candidates, drafts)
+    reasons[cut.is_above] = code_of(Reason.ABOVE_CAP)
     return plan_drafts(snapshot, files, drafts, reasons, in_force)
 
 

@@ -68,6 +68,8 @@ class Reason(StrEnum):
     ADOPTED = "adopted"
     #: Left: another run that is at work is rewriting it.
     BEING_REWRITTEN = "being_rewritten"
+    #: Left: worth rewriting, but too large for the caps of any run.
+    ABOVE_CAP = "above_cap"
 
 
 CHOSEN = (
@@ -95,6 +97,7 @@ LEFT_WORDS: Mapping[str, str] = {
     Reason.BELOW_MINIMUM_FILES: "small, but too few in their partition",
     Reason.SINGLE_FILE: "small, but without another to go with",
     Reason.LATER_RUN: "beyond the caps of this run",
+    Reason.ABOVE_CAP: "too large for max_bytes_per_run or max_files_per_run",
     Reason.OUTSIDE_PREDICATE: "outside the predicate",
     Reason.OUTSIDE_FILTER: "taken out by file_filter",
     Reason.RECENTLY_WRITTEN: "in partitions written to a moment ago",

@@ -113,7 +113,7 @@ class Crew:
         is_wanted = is_spark_asked_for(settings, spark=spark)
         self._runner: Runner = HERE
         if is_wanted:
-            self._runner = open_runner(settings, read_bytes=0, spark=spark)
+            self._runner = open_runner(settings, read_bytes=0, spark=spark, store=store)
         #: Up to so many files are listed and deleted without tasks; None: all are.
         self.files_without: int | None = settings["vacuum_tasks_above"] if is_wanted else None
 

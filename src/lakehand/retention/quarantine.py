@@ -17,9 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehand.errors import ObjectExistsError, ObjectNotFoundError, RefusedError, ValidationError
+from lakehand.errors import (
+    CorruptFileError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    RefusedError,
+    ValidationError,
+)
 from lakehand.model.documents import DocumentError, parse_object, read_value
 from lakehand.observe.steps import Step, reached
+from lakehand.parquet.footer import read_footer
 from lakehand.retention.garbage import GARBAGE_SCHEMA
 
 if TYPE_CHECKING:
@@ -122,10 +129,11 @@ def read_files(store: Store, quarantine: Quarantine) -> Iterator[pa.RecordBatch]
     """Stream the files of a quarantine."""
     key = _key(quarantine.id, "files.parquet")
     try:
+        read_footer(store, key)
         with store.open_reader(key) as source:
             for batch in pq.ParquetFile(source).iter_batches():
                 yield batch.select(GARBAGE_SCHEMA.names).cast(GARBAGE_SCHEMA)
-    except (pa.ArrowException, KeyError) as error:
+    except (pa.ArrowException, CorruptFileError, KeyError) as error:
         raise _unreadable(store, key, str(error)) from error
 
 

@@ -177,7 +177,9 @@ def _compute(chosen: _Chosen, clock: Clock, *, spark: Any, on_progress: OnProgre
     payloads = [{"files": [asdict(file) for file in portion]} for portion in divided]
     progress = FileProgress(divided, on_progress, phase="read")
     read_bytes = sum(file.bytes for file in chosen.files)
-    with open_runner(chosen.settings, read_bytes=read_bytes, spark=spark) as runner:
+    with open_runner(
+        chosen.settings, read_bytes=read_bytes, spark=spark, store=chosen.table.store
+    ) as runner:
         outcomes = runner.run(task, payloads, on_result=progress.count, cancel=CancelToken())
     return _gather(chosen, outcomes, ran_on=runner.engine)
 

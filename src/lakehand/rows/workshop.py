@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lakehand.rewrite.stopwatch import Stopwatch
     from lakehand.rows.exchange import Exchange
     from lakehand.settings import Settings
+    from lakehand.storage import Store
 
 __all__ = ["INLINE_BYTES", "Call", "Workshop", "open_workshop"]
 
@@ -93,7 +94,7 @@ def open_workshop(
     writes nothing into the table, not even a ledger.
     """
     settings, cancel = call.settings, CancelToken()
-    runner = _runner(call, read_bytes)
+    runner = _runner(call, table.store, read_bytes)
     is_here = runner.engine == "local"
     with ExitStack() as stack:
         run = None
@@ -120,9 +121,9 @@ def open_workshop(
         )
 
 
-def _runner(call: Call, read_bytes: int) -> Runner:
+def _runner(call: Call, store: Store, read_bytes: int) -> Runner:
     """Return who runs the tasks: little work is done before another process has started."""
-    runner = open_runner(call.settings, read_bytes=read_bytes, spark=call.spark)
+    runner = open_runner(call.settings, read_bytes=read_bytes, spark=call.spark, store=store)
     return HERE if runner.engine == "local" and read_bytes <= INLINE_BYTES else runner
 
 

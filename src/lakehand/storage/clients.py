@@ -9,6 +9,7 @@ from obstore import exceptions as obstore_errors
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from lakehand.errors import StorageError, ValidationError
+from lakehand.storage.translate import is_panic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,6 +57,11 @@ def open_client(
         # Only the first line: those that follow may repeat the configuration.
         reason = str(error).partition("\n")[0]
         message = f"cannot connect to {location.url}: {reason}"
+        raise ValidationError(message, field="options") from None
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        message = f"cannot connect to {location.url}: an option has a value that cannot be used"
         raise ValidationError(message, field="options") from None
 
 

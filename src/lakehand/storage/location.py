@@ -162,6 +162,11 @@ def _parse_url(scheme: str, authority: str, path: str) -> Location:
             field="uri",
             hint=f"write it as {scheme}://bucket/path, with two slashes",
         )
+    if not authority.isprintable() or " " in authority:
+        raise ValidationError(
+            f"the name of the bucket holds a space or a control character: {authority!r}",
+            field="uri",
+        )
     if ":" in authority.rpartition("@")[0]:
         raise ValidationError(
             f"the {scheme}:// URL holds credentials",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from lakehand.errors import ValidationError
 
@@ -58,6 +59,9 @@ _ENVIRONMENT = {
     "gs": ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_BEARER_TOKEN"),
 }  # fmt: skip
 _ENVIRONMENT["abfss"] = _ENVIRONMENT["az"]
+#: Certificates, and JSON: line breaks belong to them.
+_MANY_LINES = frozenset({"proxy_ca_certificate", "root_certificate", "service_account_key"})
+_R2_HOST = re.compile(r"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)?")
 _S3_CREDENTIALS = ("access_key_id", "secret_access_key", "session_token")
 
 
@@ -97,7 +101,7 @@ def connect_options(
     The environment is read here and now, so that a pickled store carries its credentials to
     processes that do not share it.
     """
-    given = _normalised(location.scheme, options or {})
+    given = _without_empty(_normalised(location.scheme, options or {}))
     surroundings = _from_environment(location.scheme, environment)
     if any(name in given for name in _S3_CREDENTIALS):
         # Half of one pair of keys and half of another would only fail later, and puzzlingly.
@@ -119,8 +123,33 @@ def _normalised(scheme: str, options: Mapping[str, str]) -> dict[str, str]:
         short = name.lower()
         for prefix in _PREFIXES.get(scheme, ()):
             short = short.removeprefix(prefix)
-        names[_ALIASES.get(short, short) if scheme in {"s3", "r2"} else short] = str(value)
+        known = _ALIASES.get(short, short) if scheme in {"s3", "r2"} else short
+        names[known] = _printable(known, str(value))
     return names
+
+
+def _printable(name: str, value: str) -> str:
+    """Return a value without the newline that files of secrets end with.
+
+    The client cannot send other control characters, and ends the process's work by a panic.
+    """
+    value = value.strip()
+    if name not in _MANY_LINES and not value.isprintable():
+        raise ValidationError(
+            f"the option {name} holds a control character",
+            field=name,
+            hint="give it without line breaks and other characters that are not printed",
+        )
+    return value
+
+
+def _without_empty(given: dict[str, str]) -> dict[str, str]:
+    """Refuse options that say nothing, but for a token: many sets of keys have none."""
+    for name, value in given.items():
+        if not value and name != "session_token":
+            hint = "leave it out, or give it a value"
+            raise ValidationError(f"the option {name} is empty", field=name, hint=hint)
+    return {name: value for name, value in given.items() if value}
 
 
 def _from_environment(scheme: str, environment: Mapping[str, str] | None) -> dict[str, str]:
@@ -128,7 +157,7 @@ def _from_environment(scheme: str, environment: Mapping[str, str] | None) -> dic
     found = {name: variables[name] for name in _ENVIRONMENT[scheme] if variables.get(name)}
     if "R2_ACCESS_KEY_ID" in found:
         found = {name: value for name, value in found.items() if not name.startswith("AWS_")}
-    return _normalised(scheme, found)
+    return {name: value for name, value in _normalised(scheme, found).items() if value}
 
 
 def _with_r2_endpoint(merged: dict[str, str]) -> dict[str, str]:
@@ -147,6 +176,9 @@ def _with_r2_endpoint(merged: dict[str, str]) -> dict[str, str]:
             " r2://<account>.r2.cloudflarestorage.com/<bucket>/<path>",
         )
     host = f"{account}.{jurisdiction}" if jurisdiction else account
+    if not _R2_HOST.fullmatch(host):
+        message = "account_id and jurisdiction consist of letters, digits and hyphens"
+        raise ValidationError(message, field="account_id")
     return {**merged, "endpoint": f"https://{host}.r2.cloudflarestorage.com"}
 
 
@@ -154,11 +186,21 @@ def _is_true(value: str) -> bool:
     return value.strip().lower() in {"true", "1", "yes", "on"}
 
 
+def _url_parts(url: str) -> SplitResult | None:
+    """Return the parts of a URL; None if it has a port out of range, or is none."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return None
+    return None if any(map(str.isspace, url)) else parts
+
+
 def _check_endpoint(endpoint: str | None, *, allow_http: bool) -> None:
     if endpoint is None:
         return
-    parts = urlsplit(endpoint)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    parts = _url_parts(endpoint)
+    if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValidationError(
             "the endpoint is no URL such as https://host:port", field="endpoint", value=None
         )

@@ -101,6 +101,11 @@ class Store:
         return self._location.url
 
     @property
+    def is_in_process(self) -> bool:
+        """Whether other processes see nothing of it: it is in the memory of this one."""
+        return self._location.scheme == "memory"
+
+    @property
     def sees_unfinished_uploads(self) -> bool:
         """Whether what dead writers left of objects has a name here.
 

@@ -27,7 +27,7 @@ from lakehand.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Failure", "translated"]
+__all__ = ["Failure", "is_panic", "translated"]
 
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -185,6 +185,20 @@ def translated(operation: str, path: str) -> Iterator[None]:
         yield
     except (obstore_errors.BaseError, OSError, NotImplementedError, ValueError) as error:
         raise _translate(Failure.of(error, operation), path) from None
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise StorageError(
+            f"{operation} failed on {path}: the store's client broke down",
+            path=path,
+            operation=operation,
+            hint="check the options for values that no request can hold, such as line breaks",
+        ) from None
+
+
+def is_panic(error: BaseException) -> bool:
+    """Say whether a library in Rust broke down, which Python sees as no ordinary exception."""
+    return type(error).__name__ == "PanicException"
 
 
 def _translate(failure: Failure, path: str) -> StorageError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehand.errors import CorruptFileError, ObjectNotFoundError
@@ -86,6 +87,10 @@ def _sidecar_paths(store: Store, key: str) -> list[str]:
     if key.endswith(".json"):
         actions: list[dict[str, Any]] = [json.loads(line) for line in store.get(key).splitlines()]
         return [action["sidecar"]["path"] for action in actions if "sidecar" in action]
-    with store.open_reader(key) as source, pq.ParquetFile(source) as file:
-        sidecars = file.read(columns=["sidecar.path"])["sidecar"].drop_null()
-    return [sidecar["path"] for sidecar in sidecars.to_pylist()]
+    try:
+        with store.open_reader(key) as source, pq.ParquetFile(source) as file:
+            sidecars = file.read(columns=["sidecar.path"])["sidecar"].drop_null()
+        return [sidecar["path"] for sidecar in sidecars.to_pylist()]
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        message = f"the sidecars in {key} of {store.url} cannot be read: {error}"
+        raise CorruptFileError(message, table=store.url, path=key) from error

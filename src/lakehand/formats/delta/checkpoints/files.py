@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from lakehand.errors import CorruptFileError
 from lakehand.formats.delta.checkpoints.hadoop_sums import delete_hadoop_sum
 from lakehand.formats.delta.checkpoints.rows import in_groups
+from lakehand.parquet.footer import read_footer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -142,6 +143,7 @@ def _count_json(key: str, data: bytes) -> ActionFile:
 def _count_parquet(store: Store, key: str) -> ActionFile:
     if store.get_range(key, start=0, length=len(_MAGIC)) != _MAGIC:
         raise ValueError("it does not start as a Parquet file does")
+    read_footer(store, key)
     counts: Counter[str] = Counter()
     with store.open_reader(key) as source, pq.ParquetFile(source) as file:
         for batch in file.iter_batches(ROW_GROUP_ROWS, columns=_marker_columns(file.schema)):

@@ -76,7 +76,7 @@ class FilePlan:
         from lakehand.expressions.pruning import may_match  # SQL takes long to import
 
         facts = row_group_facts(
-            self.file.metadata,
+            self.file,
             self.stored,
             predicate.references,
             schema=self.request.schema,

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.protocol.schema import DeltaType, MappingMode
     from lakehand.parquet.columns import FileColumn
+    from lakehand.parquet.reading import OpenFile
 
 __all__ = ["row_group_facts"]
 
 
 def row_group_facts(
-    metadata: pq.FileMetaData,
+    file: OpenFile,
     columns: Sequence[FileColumn],
     paths: Sequence[tuple[str, ...]],
     *,
@@ -34,8 +35,11 @@ def row_group_facts(
     mode: MappingMode,
     partition: Mapping[str, pa.Scalar],
 ) -> pa.Table:
-    """Return one row a row group, with the columns of `Snapshot.files` that pruning needs."""
-    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    """Return one row per row group, with the columns of `Snapshot.files` that pruning needs.
+
+    CorruptFileError if the footer is broken.
+    """
+    groups = _checked_groups(file)
     bounds = {}
     for path in paths:
         found = _find(path, schema, columns, mode)
@@ -47,6 +51,12 @@ def row_group_facts(
         "bounds": _struct(bounds),
     }
     return pa.table({name: array for name, array in facts.items() if array is not None})
+
+
+def _checked_groups(file: OpenFile) -> list[pq.RowGroupMetaData]:
+    """Return what Arrow knows of row groups, once it is certain that it can be asked."""
+    _ = file.footer.checked
+    return [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
 
 
 def _struct(members: Mapping[str, pa.Array]) -> pa.StructArray | None:
@@ -76,11 +86,10 @@ def _find(
 def _bounds(
     groups: Sequence[pq.RowGroupMetaData], column: FileColumn, want: pa.DataType
 ) -> pa.StructArray:
-    statistics = [group.column(column.leaves[0]).statistics for group in groups]
+    statistics = [_statistics(group.column(column.leaves[0])) for group in groups]
     convert = _converter(column.type)
     ends = [_ends(found, convert) for found in statistics]
-    counted = [found is not None and found.has_null_count for found in statistics]
-    nulls = [s.null_count if known else None for s, known in zip(statistics, counted, strict=True)]
+    nulls = [s.null_count if s is not None and s.has_null_count else None for s in statistics]
     return pa.StructArray.from_arrays(
         [
             _typed([low for low, _ in ends], column.type, want),
@@ -89,6 +98,11 @@ def _bounds(
         ],
         ["min", "max", "nulls"],
     )
+
+
+def _statistics(chunk: pq.ColumnChunkMetaData) -> pq.Statistics | None:
+    # Writers may shorten the bounds of fixed bytes, which Arrow then cannot read and ends by.
+    return None if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY" else chunk.statistics
 
 
 def _ends(found: pq.Statistics | None, convert: Callable[[Any], Any] | None) -> tuple[Any, Any]:

@@ -75,9 +75,9 @@ def _read_facts(
 ) -> dict[str, Any] | None:
     try:
         footer = parse_footer(answer[0], path=path, file_bytes=answer[1])
+        return _facts(context, path, footer, new, spec)
     except LakehandError:
         return None
-    return _facts(context, path, footer, new, spec)
 
 
 def _facts(

@@ -22,6 +22,7 @@ from lakehand.formats.delta.log.lines import gather_lines
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY, sidecar_key
 from lakehand.parquet.database import connect
 from lakehand.parquet.duckdb_view import quoted_list
+from lakehand.parquet.footer import read_local_footer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -158,7 +159,13 @@ def open_log_source(store: Store, segment: LogSegment) -> Iterator[LogSource]:
         lines = gather_lines(store, files, segment.replayed)
         try:
             top, parts = _open_checkpoint(files, segment)
-        except (pa.ArrowException, OSError, ValueError, ObjectNotFoundError) as error:
+        except (
+            pa.ArrowException,
+            OSError,
+            ValueError,
+            CorruptFileError,
+            ObjectNotFoundError,
+        ) as error:
             raise _corrupt_checkpoint(store.url, segment, error) from error
         lines = replace(lines, files={**lines.files, **top})
         source = LogSource(store, segment, lines=lines, parts=parts)
@@ -208,6 +215,8 @@ def _sidecars_in_part(part: CheckpointPart) -> list[str]:
 def _parts(paths: Iterable[Path]) -> list[CheckpointPart]:
     by_kind: dict[tuple[str, bool], CheckpointPart] = {}
     for path in paths:
+        # What Arrow cannot make sense of in the statistics of a column would end the process.
+        read_local_footer(path)
         footer = pq.read_metadata(path)
         schema = footer.schema.to_arrow_schema().remove_metadata()
         kind = (str(schema), _has_row_counts(footer))
