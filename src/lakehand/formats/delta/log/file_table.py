@@ -14,6 +14,7 @@ from lakehand.formats.delta.log.files import quoted
 from lakehand.formats.delta.log.replay import live_relation
 from lakehand.formats.delta.protocol.actions import dv_id
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
+from lakehand.formats.delta.protocol.members import LATEST_MS, MOST_FILE_BYTES
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
 from lakehand.formats.delta.protocol.schema import mapping_mode, physical_name
 from lakehand.model.file_columns import FILE_COLUMNS
@@ -81,6 +82,7 @@ def read_file_table(
     mode = mapping_mode(metadata.configuration)
     bounds = request_bounds(statistics, schema, mode)
     raw = source.stream(_query(source, columns, mode, bounds)).read_all()
+    _require_usable(source, raw)
     facts = {name: raw.column(name).cast(FILE_COLUMNS[name]) for name in _FACTS}
     table = {
         "path": _paths(raw),
@@ -91,6 +93,21 @@ def read_file_table(
     if bounds is not None:
         table["bounds"] = raw.column("bounds").cast(bounds.type)
     return pa.table(table)
+
+
+def _require_usable(source: LogSource, raw: pa.Table) -> None:
+    """Refuse entries that lack what every entry has, or say what cannot be of any file."""
+    sizes, vectors = raw.column("bytes"), raw.column("deletion_vector")
+    bounds = pc.min_max(sizes)
+    if sizes.null_count:
+        raise source.unusable("it adds a file without a size")
+    for size in (bounds["min"].as_py(), bounds["max"].as_py()):
+        if size is not None and not 0 <= size <= MOST_FILE_BYTES:
+            raise source.unusable(f"it adds a file of {size} bytes")
+    known = vectors.drop_null()
+    for member in ("storage_type", "path_or_inline", "size_bytes", "cardinality"):
+        if len(known) and pc.struct_field(known, member).null_count:
+            raise source.unusable(f"it adds a file whose deletion vector has no {member}")
 
 
 def file_keys(files: pa.Table) -> list[FileKey]:
@@ -141,7 +158,7 @@ def _query(
         f"SELECT path AS raw_path, nullif(path_key, path) AS decoded_path, "
         f'size AS bytes, "{ROW_COUNT}" AS rows, '
         "coalesce(deletionVector.cardinality, 0) AS deleted_rows, "
-        "make_timestamp_ms(modificationTime) AS modified_at, "
+        f"make_timestamp_ms(least(greatest(modificationTime, 0), {LATEST_MS})) AS modified_at, "
         "coalesce(partitionValues, MAP {}) AS partition_values, "
         "CASE WHEN deletionVector IS NOT NULL THEN struct_pack("
         "storage_type := deletionVector.storageType, "
