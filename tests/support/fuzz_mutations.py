@@ -88,10 +88,15 @@ def _shown(raw: str) -> str:
 # JSON: every member of every action
 
 
-def json_mutations(path: str, data: bytes) -> Iterator[Mutation]:
-    """Yield the file with every member of every kind of its lines replaced, absent or doubled."""
+def json_mutations(
+    path: str, data: bytes, seen: set[tuple[Any, ...]] | None = None
+) -> Iterator[Mutation]:
+    """Yield the file with every member of every kind of its lines replaced, absent or doubled.
+
+    Members that were `seen` before, in this file or in others, are left alone.
+    """
     lines = data.decode().split("\n")
-    seen: set[tuple[Any, ...]] = set()
+    seen = set() if seen is None else seen
     for number in reversed(range(len(lines))):
         document = json.loads(lines[number] or "{}")
         for place in _places(document):
@@ -217,12 +222,7 @@ def parquet_mutations(path: str, data: bytes) -> Iterator[Mutation]:
     yield _parquet(path, "has each row twice", pa.concat_tables([table, table]))
     yield _parquet(path, "has no rows", table.slice(0, 0))
     yield _parquet(path, "lacks its first row", table.slice(1))
-    yield _parquet(path, "has all its columns null", _all_null(table))
-
-
-def _all_null(table: pa.Table) -> pa.Table:
-    arrays = [pa.nulls(table.num_rows, field.type) for field in table.schema]
-    return pa.table(arrays, schema=table.schema)
+    yield _parquet(path, "is of another table", pa.table({"id": [1, 2, 3]}))
 
 
 def _changed_members(column: pa.Array) -> Iterator[tuple[str, pa.Array]]:

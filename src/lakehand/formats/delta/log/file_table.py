@@ -135,6 +135,9 @@ def _paths(raw: pa.Table) -> pa.ChunkedArray:
 
 
 def _partition_fields(schema: StructType, metadata: Metadata) -> list[StructField]:
+    names = [name.lower() for name in metadata.partition_columns]
+    if len(set(names)) != len(names):
+        raise CorruptLogError(f"the table names a partition column twice: {', '.join(names)}")
     fields = [(name, schema.find(name)) for name in metadata.partition_columns]
     for name, field in fields:
         if field is None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import ObjectNotFoundError, VersionNotFoundError
 from lakehand.formats.delta.log.discovery import read_commit
+from lakehand.formats.delta.protocol.members import load_json
 from lakehand.formats.delta.protocol.paths import decode_path
 from lakehand.model.work import DataFile
 
@@ -58,7 +58,7 @@ def files_of(actions: tuple[dict[str, Any], ...]) -> tuple[DataFile, ...]:
 
 def _row_count(stats: str | None) -> int | None:
     try:
-        count = json.loads(stats or "{}").get("numRecords")
+        count = load_json(stats or "{}").get("numRecords")
     except (ValueError, AttributeError):
         return None
     return count if isinstance(count, int) else None

@@ -41,6 +41,7 @@ __all__ = ["CheckpointPart", "LogSource", "OtherAction", "open_log_source"]
 
 _OTHER_KINDS = ("protocol", "metaData", "txn", "domainMetadata", "commitInfo")
 _KINDS = frozenset({*_OTHER_KINDS, "add", "remove", "sidecar", "checkpointMetadata"})
+_STRUCTS = frozenset({"deletionVector", "stats_parsed", "format"})
 _COUNTED = ("add.path", "add.stats_parsed.numRecords")
 #: What a checkpoint that is damaged makes of its reading.
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, ObjectNotFoundError, UnsafePathError)
@@ -264,9 +265,18 @@ def _parts(paths: Iterable[Path]) -> list[CheckpointPart]:
 
 
 def _require_structs(schema: pa.Schema) -> None:
-    for kind in schema.names:
-        if kind in _KINDS and not pa.types.is_struct(schema.field(kind).type):
-            raise ValueError(f"its column {kind} is of the type {schema.field(kind).type}")
+    """Refuse columns that are read member by member and have none."""
+    kinds = {field.name: field.type for field in schema if field.name in _KINDS}
+    inner = {
+        f"{kind}.{member.name}": member.type
+        for kind, type_ in kinds.items()
+        if pa.types.is_struct(type_)
+        for member in type_
+        if member.name in _STRUCTS
+    }
+    for name, type_ in (kinds | inner).items():
+        if not pa.types.is_struct(type_):
+            raise ValueError(f"its column {name} is of the type {type_}")
 
 
 def _has_row_counts(footer: pq.FileMetaData) -> bool:

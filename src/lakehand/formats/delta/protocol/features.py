@@ -288,6 +288,12 @@ BINDINGS: tuple[Binding, ...] = (
         refuses=frozenset({"rewrite", "append"}),
         reason="Parquet cannot hold such a column",
     ),
+    Binding(
+        name="partition columns alone",
+        is_active=activity.has_partition_columns_only,
+        refuses=frozenset({"rewrite", "append"}),
+        reason="a file would hold no column, and so could not say how many rows it has",
+    ),
 )
 
 _IMPLIED_BY_WRITER: tuple[tuple[int, tuple[str, ...]], ...] = (

@@ -11,7 +11,7 @@ from lakehand.errors import ValidationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["interval_property", "parse_interval"]
+__all__ = ["integer_property", "interval_property", "parse_interval"]
 
 _UNITS: Mapping[str, timedelta] = {
     "week": timedelta(weeks=1),
@@ -22,6 +22,7 @@ _UNITS: Mapping[str, timedelta] = {
     "millisecond": timedelta(milliseconds=1),
     "microsecond": timedelta(microseconds=1),
 }
+_MOST_SHOWN = 80
 _TERM = r"([+-]?\d+)\s+([a-z]+?)s?(?=\s|$)"
 _INTERVAL = re.compile(rf"(?:interval\s+)?{_TERM}(?:\s+{_TERM})*")
 
@@ -52,6 +53,20 @@ def interval_property(properties: Mapping[str, str], name: str, default: str) ->
             field=name,
             value=text,
             hint=f"Set it to an interval of weeks or smaller units, e.g. '{default}'.",
+        ) from error
+
+
+def integer_property(properties: Mapping[str, str], name: str, default: int) -> int:
+    """Return the number in the table property `name`, or `default` where it is not set."""
+    text = properties.get(name, str(default))
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ValidationError(
+            f"the table property {name} is {text[:_MOST_SHOWN]!r} and not a number",
+            field=name,
+            value=text,
+            hint=f"Set it to a number, e.g. '{default}'.",
         ) from error
 
 

@@ -15,6 +15,7 @@ from lakehand.errors import ObjectNotFoundError, RefusedError, VersionNotFoundEr
 from lakehand.formats.delta.checkpoints.hadoop_sums import delete_hadoop_sum
 from lakehand.formats.delta.log.commit_times import version_at
 from lakehand.formats.delta.log.listing import list_log
+from lakehand.formats.delta.protocol.members import load_json
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY
 from lakehand.formats.delta.retention.named import Named
 from lakehand.model.retention import Forgotten
@@ -62,7 +63,7 @@ def note_vacuumed(store: Store, version: int | None) -> None:
 
 def _last_vacuumed(store: Store) -> int:
     try:
-        version = json.loads(store.get(_STATE_KEY)).get(_STATE_MEMBER, -1)
+        version = load_json(store.get(_STATE_KEY)).get(_STATE_MEMBER, -1)
     except (ObjectNotFoundError, ValueError, AttributeError):
         # To look at more commits than needed does no harm.
         return -1

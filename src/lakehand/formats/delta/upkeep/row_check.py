@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -14,6 +13,7 @@ from lakehand.errors import CorruptFileError, ObjectNotFoundError, SchemaMismatc
 from lakehand.formats.delta.files.file_schema import file_schema
 from lakehand.formats.delta.files.statistics import StatisticsCollector
 from lakehand.formats.delta.files.statistics_rules import statistics_rules
+from lakehand.formats.delta.protocol.members import load_json
 from lakehand.formats.delta.upkeep.findings import finding
 from lakehand.formats.delta.upkeep.stated_statistics import wrong_statistics
 
@@ -78,18 +78,19 @@ class RowChecker:
         count = 0
         for batch in self.read(file):
             count += batch.num_rows
-            collector.add(schema.to_file(pa.Table.from_batches([batch])))
-        if not count:
+            if len(schema.arrow):
+                collector.add(schema.to_file(pa.Table.from_batches([batch])))
+        if not count and len(schema.arrow):
             collector.add(schema.arrow.empty_table())
         return count
 
     def _wrong_statistics(self, file: DataFile) -> Sequence[str]:
-        _, facts = self._collector().facts()
-        stated = _parsed(file.native["add"].get("stats"))
-        if stated is None:
-            return ()
-        is_tight = not file.deleted_rows or stated.get("tightBounds") is True
         leaves = self._rules().leaves
+        stated = _parsed(file.native["add"].get("stats"))
+        if stated is None or not leaves:
+            return ()
+        _, facts = self._collector().facts()
+        is_tight = not file.deleted_rows or stated.get("tightBounds") is True
         return tuple(wrong_statistics(stated, leaves, facts, counts_nulls=is_tight))
 
     def _collector(self) -> StatisticsCollector:
@@ -111,7 +112,7 @@ class RowChecker:
 
 def _parsed(text: str | None) -> dict[str, Any] | None:
     try:
-        stated = json.loads(text or "", parse_float=Decimal)
+        stated = load_json(text or "", parse_float=Decimal)
     except ValueError:
         return None
     return stated if isinstance(stated, dict) else None
