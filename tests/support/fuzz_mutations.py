@@ -1,10 +1,9 @@
-"""Ways to damage one file of a table: by the meaning of its JSON, by its structure, by its bytes."""
+"""Ways to damage one file of a table: by what its JSON says, by its structure, by its bytes."""
 
 from __future__ import annotations
 
 import io
 import json
-import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
