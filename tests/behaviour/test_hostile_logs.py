@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
 
 from lakehand import open_table
-from lakehand.errors import CorruptLogError, RefusedError, ValidationError
+from lakehand.errors import CorruptFileError, CorruptLogError, RefusedError, ValidationError
 from lakehand.formats.delta.log.history import history
 from lakehand.formats.delta.log.snapshot import load_snapshot
 from lakehand.formats.delta.protocol.clustering import clustering_columns
 from lakehand.formats.delta.protocol.names import commit_key
+from lakehand.formats.delta.retention.protected import protected_files
 from lakehand.formats.delta.upkeep.log_findings import check_log
 from lakehand.storage import open_store
 from support.checkpoints import ADD, put_checkpoint
 from support.fuzz_mutations import with_value
-from support.hand_written_logs import add, field, metadata, new_log, protocol
+from support.hand_written_logs import add, field, metadata, new_log, protocol, remove
 from support.small_tables import make_table
 
 VECTOR = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
@@ -199,3 +201,30 @@ def test_verify_goes_on_past_a_commit_that_a_checkpoint_stands_in_for(tmp_path):
     report = open_table(path, engine="local").verify()
     assert "corrupt_commit" in {finding.name for finding in report.findings}
     assert report.files_checked == 6
+
+
+@pytest.mark.parametrize("verb", ["compact", "deduplicate", "statistics"])
+def test_a_size_that_is_wrong_starts_no_spark(tmp_path, monkeypatch, verb):
+    path = make_table(tmp_path / "t", commits=2)
+    commit = path / "_delta_log" / f"{1:020}.json"
+    text = re.sub(r'"size":\d+', '"size":100000000000000', commit.read_text(), count=1)
+    commit.write_text(text)
+    monkeypatch.setattr("lakehand.engine.spark.SparkRunner", None)
+    call = {
+        "compact": lambda table: table.compact(target_file_bytes=2**49, min_files=2),
+        "deduplicate": lambda table: table.deduplicate(key=["id"]),
+        "statistics": lambda table: table.statistics(full=True),
+    }
+    with pytest.raises(CorruptFileError, match="where the table says 100,000,000,000,000"):
+        call[verb](open_table(path))
+
+
+def test_vacuum_refuses_a_checkpoint_that_names_no_deletion_vector():
+    now = int(datetime.now(UTC).timestamp() * 1000)
+    removed = remove("a.parquet", at_ms=now, deletionVector={**VECTOR, "storageType": "u"})
+    removed["remove"]["deletionVector"]["pathOrInlineDv"] = None
+    store = new_log([], [])
+    put_checkpoint(store, 1, [protocol(), metadata(), removed])
+    store.delete([commit_key(0)])
+    with pytest.raises(CorruptFileError, match="without a path"):
+        protected_files(store, since=datetime.now(UTC) - timedelta(days=1))
