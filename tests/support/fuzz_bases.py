@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -136,6 +135,13 @@ def _worked_on(path: Path) -> None:
     leave_dead_run(path, min_files=2)
 
 
+def _lance(path: Path) -> None:
+    table = lakehand.create_table(path, SCHEMA, format="lance", engine="local")
+    for start in (0, 8, 16):
+        table.append(rows(start))
+    table.delete(where="id % 5 = 1")
+
+
 BASES = {
     base.name: base
     for base in (
@@ -148,16 +154,18 @@ BASES = {
         Base("v2-json", _with_checkpoint("v2-json")),
         Base("v2-parquet", _with_checkpoint("v2-parquet")),
         Base("worked-on", _worked_on, is_witnessed=False),
+        Base("lance", _lance, is_witnessed=False),
     )
 }
 
 
-def make_bases(root: Path) -> None:
-    """Make every table, each in the directory of its name."""
-    for base in BASES.values():
-        shutil.rmtree(root / base.name, ignore_errors=True)
+def make_base(root: Path, name: str) -> Path:
+    """Make a table in the directory of its name, unless it is there."""
+    path = root / name
+    if not path.exists():
         with _seeded_names():
-            base.make(root / base.name)
+            BASES[name].make(path)
+    return path
 
 
 def actions_of(path: Path, version: int) -> list[dict[str, Any]]:
