@@ -253,10 +253,7 @@ FEATURES: Mapping[str, Feature] = {
             reason="collations are kept; statistics are those of bytes",
         ),
         _closed("timestampNanos", _TYPES, inspect=YES),
-        Feature(
-            name="columnMappingUsageTracking",
-            reason="lakehand drops and renames no columns",
-        ),
+        Feature(name="columnMappingUsageTracking", reason="lakehand drops and renames no columns"),
     )
 }
 

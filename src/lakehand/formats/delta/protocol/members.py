@@ -32,7 +32,7 @@ def load_json(text: str | bytes, **options: Any) -> Any:
     A member that comes twice is such a reason, because readers differ in which one they take;
     unless `options`, which are those of `json.loads`, say how objects are read.
     """
-    decoded = text if isinstance(text, str) else text.decode("utf-8")
+    decoded = text.decode("utf-8") if isinstance(text, bytes) else text
     try:
         value = json.loads(decoded, **(options or {"object_pairs_hook": _without_duplicates}))
     except RecursionError:
