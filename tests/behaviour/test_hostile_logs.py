@@ -66,6 +66,7 @@ WRONG_MEMBERS = [
     ("metadata", "metaData.schemaString.json.fields.0.nullable", '"no"'),
     ("metadata", "metaData.schemaString.json.fields.0.metadata", '["x"]'),
     ("metadata", "metaData.schemaString.json.fields", "{}"),
+    ("metadata", "metaData.schemaString.json.fields.0", "[]"),
     ("protocol", "protocol.minReaderVersion", '"x"'),
     ("protocol", "protocol", "{}"),
     ("info", "commitInfo", '"x"'),
@@ -228,3 +229,16 @@ def test_vacuum_refuses_a_checkpoint_that_names_no_deletion_vector():
     store.delete([commit_key(0)])
     with pytest.raises(CorruptFileError, match="without a path"):
         protected_files(store, since=datetime.now(UTC) - timedelta(days=1))
+
+
+@pytest.mark.parametrize("member", ["digest", "removed_digest", "rows"])
+def test_a_proof_that_makes_no_sense_is_not_compared(tmp_path, member):
+    path = make_table(tmp_path / "t", commits=2)
+    table = open_table(path, engine="local")
+    version = table.compact(min_files=2).version
+    commit = path / "_delta_log" / f"{version:020}.json"
+    lines = commit.read_text().splitlines()
+    lines[0] = with_value(lines[0], ["commitInfo", "lakehand", "proof", member], '"7"')
+    commit.write_text("\n".join(lines))
+    [check] = table.verify().proofs
+    assert (check.outcome, check.reason) == ("cannot_compare", "unreadable_proof")

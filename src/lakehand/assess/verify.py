@@ -27,7 +27,13 @@ from lakehand.model.verification import ProofCheck, RowsSeen, Verification
 from lakehand.model.work import DataFile, Digest
 from lakehand.observe.clock import SystemClock
 from lakehand.prove.digest import Digester
-from lakehand.prove.evidence import digest_text, total_digest, with_rows, without_rows
+from lakehand.prove.evidence import (
+    digest_text,
+    is_readable,
+    total_digest,
+    with_rows,
+    without_rows,
+)
 from lakehand.prove.row_hash import ALGORITHM, ENGINE
 from lakehand.rewrite.portions import FileProgress, portions
 
@@ -147,6 +153,8 @@ def _check(table: FormatTable, version: int, reading: _Reading) -> ProofCheck:
     blank = ProofCheck(version=version, outcome="cannot_compare", message="", proof=commit.proof)
     if commit.proof is None:
         return replace(blank, reason="no_proof", message="the commit carries no proof")
+    if not is_readable(commit.proof):
+        return replace(blank, reason="unreadable_proof", message="the proof makes no sense")
     try:
         worker = table.worker_at(version)
     except VersionNotFoundError as error:

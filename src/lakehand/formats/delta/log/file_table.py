@@ -104,9 +104,11 @@ def _require_usable(source: LogSource, raw: pa.Table) -> None:
     for size in (bounds["min"].as_py(), bounds["max"].as_py()):
         if size is not None and not 0 <= size <= MOST_FILE_BYTES:
             raise source.unusable(f"it adds a file of {size} bytes")
+    if vectors.null_count == len(vectors):
+        return
     known = vectors.drop_null()
     for member in ("storage_type", "path_or_inline", "size_bytes", "cardinality"):
-        if len(known) and pc.struct_field(known, member).null_count:
+        if pc.struct_field(known, member).null_count:
             raise source.unusable(f"it adds a file whose deletion vector has no {member}")
 
 

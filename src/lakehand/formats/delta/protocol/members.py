@@ -34,7 +34,7 @@ def load_json(text: str | bytes, **options: Any) -> Any:
     """
     decoded = text.decode("utf-8") if isinstance(text, bytes) else text
     try:
-        value = json.loads(decoded, **(options or {"object_pairs_hook": _without_duplicates}))
+        value = json.loads(decoded, **options) if options else _DECODER.decode(decoded)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if _SURROGATE.search(decoded):
@@ -49,6 +49,10 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         name = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
         raise ValueError(f"it names the member {name!r} twice")
     return members
+
+
+#: Made once: to make one takes as long as to read a short line.
+_DECODER = json.JSONDecoder(object_pairs_hook=_without_duplicates)
 
 
 def checked_action(kind: str, value: Any) -> dict[str, Any]:

@@ -216,7 +216,9 @@ def _parse_struct(fields: Any, level: int) -> StructType:
     return StructType(columns)
 
 
-def _parse_field(value: Mapping[str, Any], level: int) -> StructField:
+def _parse_field(value: Any, level: int) -> StructField:
+    if not isinstance(value, dict):
+        raise TypeError("a column is not an object")
     metadata = value.get("metadata") or {}
     if not isinstance(value["name"], str) or not isinstance(metadata, dict):
         raise TypeError("a column has a name that is no string, or metadata that are no object")
