@@ -186,7 +186,7 @@ def prove_remaining(
 def is_readable(proof: Mapping[str, Any]) -> bool:
     """Say whether what a commit has as its proof is of the types that a proof has."""
     counts = [proof.get(name) for name in ("rows", "removed_rows", "added_rows")]
-    digests = [proof.get(name) for name in ("digest", "removed_digest", "added_digest")]
+    digests = [proof.get(name) for name in ("removed_digest", "added_digest")]
     return all(type(count) is int for count in counts if count is not None) and all(
         isinstance(text, str) and _DIGEST.fullmatch(text) for text in digests if text is not None
     )

@@ -192,7 +192,7 @@ class LogSource:
     def _checkpoint_errors(self) -> Iterator[None]:
         try:
             yield
-        except (duckdb.Error, pa.ArrowException) as error:
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise self.unusable(_first_line(error)) from error
 
 
