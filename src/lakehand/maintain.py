@@ -21,6 +21,7 @@ from lakehand.rewrite.batches import Batches
 from lakehand.rewrite.cluster_report import cluster_report
 from lakehand.rewrite.execute import GroupProgress, rewrite_groups
 from lakehand.rewrite.layout_forecast import expected_files
+from lakehand.rewrite.portions import require_true_sizes
 from lakehand.rewrite.prepare import Request, make_plan
 from lakehand.rewrite.rehearsal import rehearse
 from lakehand.rewrite.report import report_of
@@ -197,6 +198,7 @@ def _carry_out(
                 return planned.plan, None
             work = take_over(planned, run)
             sizes = {"read_bytes": work.read_bytes, "moved_bytes": work.moved_bytes}
+            require_true_sizes(planned.table, planned.snapshot, work.settings, **sizes, spark=spark)
             with open_runner(
                 work.settings, **sizes, spark=spark, store=planned.table.store
             ) as runner:

@@ -35,7 +35,8 @@ def draft(made, base=None):
 
 def test_an_entry_is_written_again_with_other_statistics_and_nothing_else():
     live = {"size": 7, "modificationTime": 3, "tags": {"a": "b"}, "unknown": [1], "stats": None}
-    live |= {"deletionVector": {"storageType": "i", "pathOrInlineDv": "x", "cardinality": 1}}
+    vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+    live |= {"deletionVector": vector}
     item = refreshed("a%20b", **live)
 
     [add] = draft(change(item)).adds

@@ -195,7 +195,9 @@ class _FileCheck:
         damaged = pc.is_in(self._snapshot.files["path"], pa.array(sorted(skip), pa.string()))
         chosen = np.flatnonzero(~damaged.to_numpy(zero_copy_only=False))
         found: list[Finding] = []
-        with self._runner(self._snapshot.total_bytes) as runner:
+        # Not those of all files: a size that is wrong must not decide where the others are read.
+        read_bytes = pc.sum(self._snapshot.files["bytes"].take(pa.array(chosen))).as_py() or 0
+        with self._runner(read_bytes) as runner:
             for start in range(0, len(chosen), _FILES_A_ROUND):
                 rows = chosen[start : start + _FILES_A_ROUND].tolist()
                 divided = list(portions(self._table.data_files(self._snapshot, rows)))

@@ -17,6 +17,7 @@ from lakehand.engine import CancelToken, open_runner
 from lakehand.engine.cores import granted_cores
 from lakehand.errors import (
     CorruptFileError,
+    CorruptLogError,
     ObjectNotFoundError,
     SchemaMismatchError,
     VersionNotFoundError,
@@ -28,7 +29,13 @@ from lakehand.model.verification import ProofCheck, RowsSeen, Verification
 from lakehand.model.work import DataFile, Digest, Proof
 from lakehand.observe.clock import SystemClock
 from lakehand.prove.digest import Digester
-from lakehand.prove.evidence import digest_text, total_digest, with_rows, without_rows
+from lakehand.prove.evidence import (
+    digest_text,
+    is_readable,
+    total_digest,
+    with_rows,
+    without_rows,
+)
 from lakehand.prove.row_hash import ALGORITHM, ENGINE
 from lakehand.rewrite.portions import FileProgress, portions
 
@@ -127,7 +134,11 @@ def _check_proofs(
 def _proved_versions(table: FormatTable, *, every: bool) -> list[int]:
     """Return the versions with a proof, newest first; only the newest one unless asked for all."""
     for limit in (None,) if every else (_NEWEST_COMMITS, None):
-        proved = [entry.version for entry in table.history(limit=limit) if entry.proof]
+        try:
+            proved = [entry.version for entry in table.history(limit=limit) if entry.proof]
+        except CorruptLogError:
+            # A commit that no reader needs any more, as a checkpoint stands in for it: a finding.
+            return []
         if proved:
             return proved if every else proved[:1]
     return []
@@ -145,6 +156,8 @@ def _check(table: FormatTable, version: int, reading: _Reading) -> ProofCheck:
     blank = ProofCheck(version=version, outcome="cannot_compare", message="", proof=commit.proof)
     if commit.proof is None:
         return replace(blank, reason="no_proof", message="the commit carries no proof")
+    if not is_readable(commit.proof):
+        return replace(blank, reason="unreadable_proof", message="the proof makes no sense")
     try:
         read_value(Proof, commit.proof)
     except DocumentError as error:

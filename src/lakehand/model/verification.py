@@ -88,8 +88,8 @@ class ProofCheck:
     #: `equal`, `differs` or `cannot_compare`.
     outcome: Agreement
     #: What differs, or why nothing can be compared: `rows`, `record`, `unreadable_output`,
-    #: `no_proof`, `inputs_gone`, `unreadable_input`, `outputs_gone`, `not_recorded`, `log_gone`;
-    #: null if all is equal.
+    #: `no_proof`, `unreadable_proof`, `inputs_gone`, `unreadable_input`, `outputs_gone`,
+    #: `not_recorded`, `log_gone`; null if all is equal.
     reason: str | None = None
     #: The same for people.
     message: str

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import ProofError
 from lakehand.model.work import Digest, Proof
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakehand.model.work import ProofKind
 
@@ -18,6 +19,7 @@ __all__ = [
     "check_hidden",
     "check_same_reading",
     "digest_text",
+    "is_readable",
     "prove_arrived",
     "prove_counted",
     "prove_equal",
@@ -31,6 +33,7 @@ __all__ = [
     "without_rows",
 ]
 
+_DIGEST = re.compile(r"[0-9a-f]{32}")
 _LANE_DIGITS = 16
 _LANE_MODULUS = 2**64
 _COUNTS_ALGORITHM, _COUNTS_ENGINE = "lakehand-counts-1", "footers"
@@ -208,6 +211,15 @@ def prove_remaining(
         algorithm=_COUNTS_ALGORITHM,
         engine=_COUNTS_ENGINE,
         removed_rows=removed_rows,
+    )
+
+
+def is_readable(proof: Mapping[str, Any]) -> bool:
+    """Say whether what a commit has as its proof is of the types that a proof has."""
+    counts = [proof.get(name) for name in ("rows", "removed_rows", "added_rows")]
+    digests = [proof.get(name) for name in ("removed_digest", "added_digest")]
+    return all(type(count) is int for count in counts if count is not None) and all(
+        isinstance(text, str) and _DIGEST.fullmatch(text) for text in digests if text is not None
     )
 
 

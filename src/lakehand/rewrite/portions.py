@@ -2,21 +2,59 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
+from lakehand.engine import choose_engine, is_spark_asked_for
+from lakehand.errors import CorruptFileError
 from lakehand.observe import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from lakehand.engine import TaskOutcome
+    from lakehand.formats.base import FormatTable
+    from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile
     from lakehand.observe import OnProgress
+    from lakehand.settings import Settings
 
-__all__ = ["FileProgress", "portions"]
+__all__ = ["FileProgress", "portions", "require_true_sizes"]
 
 #: A task gets files up to either of these: enough to be worth its start, little to do again.
 _MOST_FILES, _MOST_BYTES = 64, 256 * 2**20
+
+
+#: Of so many files, the largest, storage is asked before their sizes start Spark.
+_LOOKED_AT = 16
+
+
+def require_true_sizes(
+    table: FormatTable,
+    snapshot: Snapshot,
+    settings: Settings,
+    *,
+    read_bytes: int,
+    moved_bytes: int = 0,
+    spark: Any = None,
+) -> None:
+    """Raise CorruptFileError where Spark would be started only because a size is wrong."""
+    sizes = {"read_bytes": read_bytes, "moved_bytes": moved_bytes}
+    if is_spark_asked_for(settings, spark=spark):
+        return
+    if choose_engine(settings, **sizes, spark=spark) == "local":
+        return
+    count = min(_LOOKED_AT, snapshot.file_count)
+    order = pc.select_k_unstable(snapshot.files, k=count, sort_keys=[("bytes", "descending")])
+    for finding in table.worker(snapshot).check_files(snapshot.files.take(order)):
+        if finding.name == "wrong_size":
+            raise CorruptFileError(
+                finding.message,
+                table=table.store.url,
+                path=finding.path,
+                hint="`lakehand verify` lists every file whose size is wrong",
+            )
 
 
 def portions(

@@ -20,7 +20,7 @@ from lakehand.model.reports import StatisticsReport
 from lakehand.model.work import Change, DataFile, Refreshed
 from lakehand.observe.clock import SystemClock
 from lakehand.planning.restriction import files_outside_predicate
-from lakehand.rewrite.portions import FileProgress, portions
+from lakehand.rewrite.portions import FileProgress, portions, require_true_sizes
 from lakehand.rewrite.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
@@ -177,6 +177,9 @@ def _compute(chosen: _Chosen, clock: Clock, *, spark: Any, on_progress: OnProgre
     payloads = [{"files": [asdict(file) for file in portion]} for portion in divided]
     progress = FileProgress(divided, on_progress, phase="read")
     read_bytes = sum(file.bytes for file in chosen.files)
+    require_true_sizes(
+        chosen.table, chosen.snapshot, chosen.settings, read_bytes=read_bytes, spark=spark
+    )
     with open_runner(
         chosen.settings, read_bytes=read_bytes, spark=spark, store=chosen.table.store
     ) as runner:

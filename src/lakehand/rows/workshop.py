@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.engine import CancelToken, open_runner
 from lakehand.engine.here import HERE
 from lakehand.formats.worker import TaskLimits
+from lakehand.rewrite.portions import require_true_sizes
 from lakehand.rows.exchange import open_exchange
 from lakehand.rows.labour import Labour
 from lakehand.runs import Heartbeat, Run, earlier_than, living_runs, sweep
@@ -94,6 +95,7 @@ def open_workshop(
     writes nothing into the table, not even a ledger.
     """
     settings, cancel = call.settings, CancelToken()
+    require_true_sizes(table, snapshot, settings, read_bytes=read_bytes, spark=call.spark)
     runner = _runner(call, table.store, read_bytes)
     is_here = runner.engine == "local"
     with ExitStack() as stack:

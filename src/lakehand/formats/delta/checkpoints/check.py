@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -10,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehand.errors import CorruptFileError, ObjectNotFoundError
+from lakehand.errors import CorruptFileError, ObjectNotFoundError, UnsafePathError
 from lakehand.formats.delta.checkpoints.files import ActionFile, count_actions, total_counts
 from lakehand.formats.delta.checkpoints.last_checkpoint import LastCheckpoint
+from lakehand.formats.delta.protocol.members import checked_action, load_json
 from lakehand.formats.delta.protocol.names import sidecar_key
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def check_checkpoint(store: Store, checkpoint: CheckpointFiles) -> CheckpointChe
         if any(file.counts.get("sidecar") for file in files):
             files += [count_actions(store, key) for key in _sidecars(store, checkpoint.keys)]
         problem = _wrong_count(checkpoint, total_counts(files))
-    except (CorruptFileError, ObjectNotFoundError) as error:
+    except (CorruptFileError, ObjectNotFoundError, UnsafePathError) as error:
         problem = error.message
     return CheckpointCheck(
         version=checkpoint.version,
@@ -84,13 +84,22 @@ def _sidecars(store: Store, keys: Iterable[str]) -> list[str]:
 
 
 def _sidecar_paths(store: Store, key: str) -> list[str]:
+    try:
+        return [checked_action("sidecar", found)["path"] for found in _sidecar_actions(store, key)]
+    except ValueError as error:
+        message = f"{key} of {store.url} cannot be read as part of a checkpoint: {error}"
+        raise CorruptFileError(message, table=store.url, path=key) from error
+
+
+def _sidecar_actions(store: Store, key: str) -> list[Any]:
+    """Return the sidecars that a file names; its lines, or its columns, were read before."""
     if key.endswith(".json"):
-        actions: list[dict[str, Any]] = [json.loads(line) for line in store.get(key).splitlines()]
-        return [action["sidecar"]["path"] for action in actions if "sidecar" in action]
+        actions = [load_json(line) for line in store.get(key).splitlines() if line.strip()]
+        return [action["sidecar"] for action in actions if action.get("sidecar") is not None]
     try:
         with store.open_reader(key) as source, pq.ParquetFile(source) as file:
-            sidecars = file.read(columns=["sidecar.path"])["sidecar"].drop_null()
-        return [sidecar["path"] for sidecar in sidecars.to_pylist()]
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+            sidecars: list[Any] = file.read(columns=["sidecar"])["sidecar"].drop_null().to_pylist()
+    except (pa.ArrowException, OSError, KeyError) as error:
         message = f"the sidecars in {key} of {store.url} cannot be read: {error}"
         raise CorruptFileError(message, table=store.url, path=key) from error
+    return sidecars

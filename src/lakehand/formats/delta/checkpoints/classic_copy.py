@@ -7,7 +7,6 @@ cleaned away, only a checkpoint under the old name can tell them.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from lakehand.formats.delta.checkpoints.schema import (
     NON_FILE_KINDS,
     REMOVE_FIELDS,
 )
+from lakehand.formats.delta.protocol.members import load_json
 from lakehand.formats.delta.protocol.names import classic_checkpoint_key
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def write_classic_copy(store: Store, checkpoint: CheckpointCheck) -> str | None:
         delete_hadoop_sum(store, key)
         store.put(key, store.get(top))
         return key
-    rows = _rows([json.loads(line) for line in store.get(top).splitlines() if line.strip()])
+    rows = _rows([load_json(line) for line in store.get(top).splitlines() if line.strip()])
     verify_actions(store, write_parquet(store, key, [rows], rows.schema))
     return key
 

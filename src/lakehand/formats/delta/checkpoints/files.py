@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from lakehand.errors import CorruptFileError
 from lakehand.formats.delta.checkpoints.hadoop_sums import delete_hadoop_sum
 from lakehand.formats.delta.checkpoints.rows import in_groups
+from lakehand.formats.delta.protocol.members import load_json
 from lakehand.parquet.footer import read_footer
 
 if TYPE_CHECKING:
@@ -136,7 +137,11 @@ def _parquet_writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _count_json(key: str, data: bytes) -> ActionFile:
-    kinds = [kind for line in data.splitlines() for kind in json.loads(line)]
+    actions = [load_json(line) for line in data.splitlines() if line.strip()]
+    for action in actions:
+        if not isinstance(action, dict):
+            raise ValueError("it holds a line that is not an object")  # noqa: TRY004  as JSON
+    kinds = [kind for action in actions for kind, value in action.items() if value is not None]
     return ActionFile(key=key, bytes=len(data), counts=Counter(kinds))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from lakehand.formats.delta.commits.row_tracking import assigns_row_ids
 from lakehand.formats.delta.protocol.actions import Metadata, dv_id
 from lakehand.formats.delta.protocol.arrow_types import to_arrow
 from lakehand.formats.delta.protocol.features import require_write, supported_features
+from lakehand.formats.delta.protocol.members import load_json
 from lakehand.formats.delta.protocol.schema import mapping_mode, parse_schema, physical_name
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _refreshes_statistics_alone(change: Change, head: Head) -> None:
 
 def _row_count(file: StagedFile | Refreshed) -> int | None:
     try:
-        count = json.loads(file.native["stats"])["numRecords"]
+        count = load_json(file.native["stats"])["numRecords"]
     except (KeyError, TypeError, ValueError):
         return None
     return count if isinstance(count, int) else None

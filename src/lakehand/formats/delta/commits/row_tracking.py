@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CorruptLogError
+from lakehand.formats.delta.protocol.members import load_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -49,7 +50,7 @@ def preserves_row_ids(protocol: Protocol, metadata: Metadata) -> bool:
 def high_water_mark(domains: Iterable[Mapping[str, Any]]) -> int:
     """Return the highest row id that these domain actions say was handed out."""
     marks = [
-        _read_mark(domain["configuration"])
+        _read_mark(domain.get("configuration") or "")
         for domain in domains
         if domain["domain"] == ROW_TRACKING_DOMAIN and not domain.get("removed", False)
     ]
@@ -58,10 +59,16 @@ def high_water_mark(domains: Iterable[Mapping[str, Any]]) -> int:
 
 def _read_mark(configuration: str) -> int:
     try:
-        return int(json.loads(configuration)["rowIdHighWaterMark"])
+        return _count(load_json(configuration)["rowIdHighWaterMark"])
     except (ValueError, KeyError, TypeError) as error:
         message = f"the table's highest row id cannot be read from {configuration!r}"
         raise CorruptLogError(message) from error
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{type(value).__name__} is no count")
+    return value
 
 
 def assign_row_ids(
@@ -89,7 +96,7 @@ def assign_row_ids(
 def physical_rows(add: Mapping[str, Any]) -> int:
     """Return how many rows, deleted ones included, the statistics of a file say it holds."""
     try:
-        return int(json.loads(add["stats"])["numRecords"])
+        return _count(load_json(add["stats"])["numRecords"])
     except (ValueError, KeyError, TypeError) as error:
         message = f"file {add['path']!r} has no row count in its statistics; this table needs one"
         raise CorruptLogError(message, path=add["path"]) from error

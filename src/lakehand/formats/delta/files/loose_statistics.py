@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from lakehand.formats.delta.files.statistics_tree import Tree, string_text, tree_text
+from lakehand.formats.delta.protocol.members import load_json
 
 __all__ = ["loosen_statistics"]
 
@@ -36,7 +37,7 @@ def loosen_statistics(text: str | None, *, rows: int, visible: int) -> str:
 
 def _parse(text: str | None) -> dict[str, Any]:
     try:
-        parsed = json.loads(text, parse_float=_Number) if text else {}
+        parsed = load_json(text, parse_float=_Number) if text else {}
     except ValueError:
         return {}
     return parsed if isinstance(parsed, dict) else {}

@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from lakehand.formats.delta.files.statistics_tree import Tree, put, tree_text
+from lakehand.formats.delta.protocol.members import load_json
 from lakehand.formats.delta.protocol.schema import PrimitiveType
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class _Number:
 def parse_statistics(text: str | None) -> dict[str, Any]:
     """Return statistics with their numbers as written; nothing where they cannot be read."""
     try:
-        parsed = json.loads(text, parse_float=_Number) if text else {}
+        parsed = load_json(text, parse_float=_Number) if text else {}
     except ValueError:
         return {}
     return parsed if isinstance(parsed, dict) else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from lakehand.formats.delta.protocol.intervals import integer_property
 from lakehand.formats.delta.protocol.schema import MappingMode, physical_name
 from lakehand.storage.keys import is_safe_key
 
@@ -37,7 +38,7 @@ def partition_directory(
     values that are too long for a name, or that no path may hold.
     """
     if configuration.get("delta.randomizeFilePrefixes", "false").lower() == "true":
-        length = int(configuration.get("delta.randomPrefixLength", "2"))
+        length = integer_property(configuration, "delta.randomPrefixLength", 2)
         return hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()[:length]
     if mode is not MappingMode.NONE:
         return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -14,6 +13,7 @@ from lakehand.errors import CorruptFileError
 from lakehand.formats.delta.files.file_schema import file_schema
 from lakehand.formats.delta.files.known_facts import read_committed_facts
 from lakehand.formats.delta.files.statistics import StatisticsCollector
+from lakehand.formats.delta.protocol.members import load_json
 from lakehand.formats.delta.upkeep.stated_statistics import contradictions
 from lakehand.model.work import Refreshed
 from lakehand.parquet.calendar import calendar_class
@@ -122,4 +122,4 @@ def _says_the_same(text: str | None, other: str) -> bool:
 
 
 def _parsed(text: str) -> Any:
-    return json.loads(text, parse_float=Decimal, parse_int=Decimal)
+    return load_json(text, parse_float=Decimal, parse_int=Decimal)

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakehand.formats.delta.protocol.intervals import integer_property
 from lakehand.formats.delta.protocol.schema import Leaf, PrimitiveType, StructType, is_void, leaves
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ _BOUNDED_TYPES = frozenset(
     | {"date", "timestamp", "timestamp_ntz"}
 )
 
+_LEAVES_PROPERTY = "delta.dataSkippingNumIndexedCols"
+_PREFIX_PROPERTY = "delta.dataSkippingStringPrefixLength"
 _DEFAULT_LEAVES = 32
 _DEFAULT_PREFIX = 32
 _COLUMN_LIST = re.compile(r"(?:`(?:[^`]|``)*`|[^,`])+")
@@ -54,13 +57,12 @@ def statistics_rules(
     if listed is not None:
         chosen = _listed(candidates, listed)
     else:
-        count = int(configuration.get("delta.dataSkippingNumIndexedCols", _DEFAULT_LEAVES))
+        count = integer_property(configuration, _LEAVES_PROPERTY, _DEFAULT_LEAVES)
         chosen = candidates if count < 0 else candidates[:count]
     clustered = [leaf for leaf in candidates if leaf.physical_path in set(clustering_columns)]
-    prefix = configuration.get("delta.dataSkippingStringPrefixLength", _DEFAULT_PREFIX)
     return StatisticsRules(
         leaves=tuple(leaf for leaf in candidates if leaf in chosen or leaf in clustered),
-        string_prefix=int(prefix),
+        string_prefix=integer_property(configuration, _PREFIX_PROPERTY, _DEFAULT_PREFIX),
         states_tightness="deletionVectors" in writer_features,
     )
 

@@ -14,6 +14,7 @@ from lakehand.formats.delta.log.files import quoted
 from lakehand.formats.delta.log.listed_once import decoded_paths, listed_once, vector_id
 from lakehand.formats.delta.log.replay import live_relation
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
+from lakehand.formats.delta.protocol.members import LATEST_MS, MOST_FILE_BYTES
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
 from lakehand.formats.delta.protocol.paths import OTHER_PATHS
 from lakehand.formats.delta.protocol.schema import mapping_mode, physical_name
@@ -82,7 +83,9 @@ def read_file_table(
     columns = _partition_fields(schema, metadata)
     mode = mapping_mode(metadata.configuration)
     bounds = request_bounds(statistics, schema, mode)
-    raw = listed_once(source.stream(_query(source, columns, mode, bounds)).read_all(), source.table)
+    raw = source.stream(_query(source, columns, mode, bounds)).read_all()
+    _require_usable(source, raw)
+    raw = listed_once(raw, source.table)
     facts = {name: raw.column(name).cast(FILE_COLUMNS[name]) for name in _FACTS}
     table = {
         "path": decoded_paths(raw),
@@ -95,6 +98,23 @@ def read_file_table(
     return pa.table(table)
 
 
+def _require_usable(source: LogSource, raw: pa.Table) -> None:
+    """Refuse entries that lack what every entry has, or say what cannot be of any file."""
+    sizes, vectors = raw.column("bytes"), raw.column("deletion_vector")
+    bounds = pc.min_max(sizes)
+    if sizes.null_count:
+        raise source.unusable("it adds a file without a size")
+    for size in (bounds["min"].as_py(), bounds["max"].as_py()):
+        if size is not None and not 0 <= size <= MOST_FILE_BYTES:
+            raise source.unusable(f"it adds a file of {size} bytes")
+    if vectors.null_count == len(vectors):
+        return
+    known = vectors.drop_null()
+    for member in ("storage_type", "path_or_inline", "size_bytes", "cardinality"):
+        if pc.struct_field(known, member).null_count:
+            raise source.unusable(f"it adds a file whose deletion vector has no {member}")
+
+
 def file_keys(files: pa.Table) -> list[FileKey]:
     """Return what `actions.file_key` says of each file."""
     paths = files["path"].to_pylist()
@@ -105,6 +125,9 @@ def file_keys(files: pa.Table) -> list[FileKey]:
 
 
 def _partition_fields(schema: StructType, metadata: Metadata) -> list[StructField]:
+    names = [name.lower() for name in metadata.partition_columns]
+    if len(set(names)) != len(names):
+        raise CorruptLogError(f"the table names a partition column twice: {', '.join(names)}")
     fields = [(name, schema.find(name)) for name in metadata.partition_columns]
     for name, field in fields:
         if field is None:
@@ -128,7 +151,7 @@ def _query(
         f"SELECT path AS raw_path, nullif(path_key, path) AS decoded_path, "
         f'size AS bytes, "{ROW_COUNT}" AS rows, '
         "coalesce(deletionVector.cardinality, 0) AS deleted_rows, "
-        "make_timestamp_ms(modificationTime) AS modified_at, "
+        f"make_timestamp_ms(least(greatest(modificationTime, 0), {LATEST_MS})) AS modified_at, "
         "coalesce(partitionValues, MAP {}) AS partition_values, "
         "CASE WHEN deletionVector IS NOT NULL THEN struct_pack("
         "storage_type := deletionVector.storageType, "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -66,7 +65,9 @@ def _actions_in_lines(source: LogSource) -> Iterator[tuple[int, str, dict[str, A
     )
     for version, add, remove in rows:
         kind, text = ("add", add) if add is not None else ("remove", remove)
-        yield version, kind, json.loads(text)
+        action = source.parse(kind, text, version)
+        if action is not None:
+            yield version, kind, action
 
 
 def _adds_in_part(source: LogSource, part: CheckpointPart) -> Iterator[dict[str, Any]]:
@@ -77,7 +78,7 @@ def _adds_in_part(source: LogSource, part: CheckpointPart) -> Iterator[dict[str,
         f"WHERE {decoded_path('add.path')} IN (SELECT path FROM wanted)"
     )
     for row in source.stream(query).read_all().to_pylist(maps_as_pydicts="strict"):
-        yield {"partitionValues": {}} | _present(row)
+        yield {"partitionValues": {}} | source.checked("add", _present(row))
 
 
 def _members(part: CheckpointPart) -> str:

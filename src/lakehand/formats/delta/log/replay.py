@@ -36,9 +36,10 @@ _SAME_KEY = "base.path_key = newest.path_key AND base.vector_key = newest.vector
 
 
 def _vector_key(vector: str) -> str:
-    """Return SQL for the identity of a deletion vector; empty where there is none."""
+    """Return SQL for the identity of a deletion vector; empty: none, null: it lacks a member."""
     offset = f"coalesce('@' || {vector}.\"offset\", '')"
-    return f"coalesce({vector}.storageType || {vector}.pathOrInlineDv || {offset}, '')"
+    identity = f"{vector}.storageType || {vector}.pathOrInlineDv || {offset}"
+    return f"(CASE WHEN {vector} IS NULL THEN '' ELSE {identity} END)"
 
 
 @contextmanager
@@ -126,13 +127,17 @@ def _read_changes(
 def _require_unambiguous(source: LogSource) -> None:
     """Refuse commits that do not say whether a file is there; the order of lines is no answer."""
     rows = source.run(
-        "SELECT version, path_key FROM changes GROUP BY version, path_key, vector_key "
-        "HAVING path_key IS NULL OR bool_or(is_double) OR count(DISTINCT kind) > 1 LIMIT 1"
+        "SELECT version, path_key, vector_key FROM changes GROUP BY ALL HAVING path_key IS NULL "
+        "OR vector_key IS NULL OR bool_or(is_double) OR count(DISTINCT kind) > 1 LIMIT 1"
     )
     if not rows:
         return
-    version, path = rows[0]
-    what = "holds a file action without a path" if path is None else f"adds and removes {path}"
+    version, path, vector = rows[0]
+    what = f"adds and removes {path}"
+    if path is None:
+        what = "holds a file action without a path"
+    elif vector is None:
+        what = f"names a deletion vector of {path} that lacks a member"
     raise CorruptLogError(
         f"version {version} of {source.table} {what}",
         table=source.table,

@@ -6,7 +6,6 @@ value `007` into a number.
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,9 +15,15 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehand.errors import CorruptFileError, CorruptLogError, ObjectNotFoundError
+from lakehand.errors import (
+    CorruptFileError,
+    CorruptLogError,
+    ObjectNotFoundError,
+    UnsafePathError,
+)
 from lakehand.formats.delta.log.files import open_log_files
 from lakehand.formats.delta.log.lines import gather_lines
+from lakehand.formats.delta.protocol.members import checked_action, load_json
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY, sidecar_key
 from lakehand.parquet.database import connect
 from lakehand.parquet.duckdb_view import quoted_list
@@ -36,7 +41,18 @@ if TYPE_CHECKING:
 __all__ = ["CheckpointPart", "LogSource", "OtherAction", "open_log_source"]
 
 _OTHER_KINDS = ("protocol", "metaData", "txn", "domainMetadata", "commitInfo")
+_KINDS = frozenset({*_OTHER_KINDS, "add", "remove", "sidecar", "checkpointMetadata"})
+_STRUCTS = frozenset({"deletionVector", "stats_parsed", "format"})
 _COUNTED = ("add.path", "add.stats_parsed.numRecords")
+#: What a checkpoint that is damaged makes of its reading.
+_UNREADABLE = (
+    pa.ArrowException,
+    OSError,
+    ValueError,
+    CorruptFileError,
+    ObjectNotFoundError,
+    UnsafePathError,
+)
 _LOCAL_PATH = re.compile(r'"[^"]*/([^"/]+)"')
 
 
@@ -102,9 +118,18 @@ class LogSource:
         relation = self.lines.relation(dict.fromkeys(_OTHER_KINDS, "JSON"))
         rows = self.run(f"SELECT * FROM {relation} WHERE {_any_of(_OTHER_KINDS)}")
         for version, *values in rows:
-            for kind, value in zip(_OTHER_KINDS, values, strict=True):
+            for kind, text in zip(_OTHER_KINDS, values, strict=True):
+                value = None if text is None else self.parse(kind, text, version)
                 if value is not None:
-                    yield OtherAction(version=version, kind=kind, value=json.loads(value))
+                    yield OtherAction(version=version, kind=kind, value=value)
+
+    def parse(self, kind: str, text: str, version: int) -> dict[str, Any] | None:
+        """Return an action of a line; None if the line says that there is none."""
+        try:
+            value = load_json(text)
+            return None if value is None else checked_action(kind, value)
+        except ValueError as error:
+            raise self.corrupt_log(str(error), version=version) from error
 
     def _others_in_parts(self) -> Iterator[OtherAction]:
         checkpoint = self.segment.checkpoint
@@ -117,7 +142,16 @@ class LogSource:
                 for kind, value in row.items():
                     if value is not None:
                         present = {name: item for name, item in value.items() if item is not None}
-                        yield OtherAction(version=checkpoint.version, kind=kind, value=present)
+                        yield OtherAction(
+                            version=checkpoint.version, kind=kind, value=self.checked(kind, present)
+                        )
+
+    def checked(self, kind: str, value: dict[str, Any]) -> dict[str, Any]:
+        """Return an action of the checkpoint; CorruptFileError if it cannot be used."""
+        try:
+            return checked_action(kind, value)
+        except ValueError as error:
+            raise _corrupt_checkpoint(self.table, self.segment, error) from error
 
     def run(self, statement: str) -> list[Any]:
         """Run a statement that reads commits; what cannot be read is an error that names them."""
@@ -127,12 +161,30 @@ class LogSource:
             self.lines.blame(self._store)
             # DuckDB names the local path, which may be that of a copy.
             reason = _LOCAL_PATH.sub(rf"{LOG_DIRECTORY}/\1", _first_line(error))
-            raise CorruptLogError(
-                f"the log of {self.table} cannot be read: {reason}",
-                table=self.table,
-                version=self.segment.version,
-                hint="restore the commit from a backup; without it the content cannot be known",
-            ) from error
+            raise self.corrupt_log(reason) from error
+
+    def corrupt_log(self, reason: str, *, version: int | None = None) -> CorruptLogError:
+        """Return the error of commits that cannot be used: those of one version, or some."""
+        which = "the log" if version is None else f"version {version}"
+        return CorruptLogError(
+            f"{which} of {self.table} cannot be read: {reason}",
+            table=self.table,
+            version=self.segment.version if version is None else version,
+            hint="restore the commit from a backup; without it the content cannot be known",
+        )
+
+    def unusable(self, reason: str) -> CorruptFileError | CorruptLogError:
+        """Return the error of what was read of commits and checkpoint together.
+
+        The commits are looked at one by one; if nothing is wrong with them, the checkpoint is.
+        """
+        try:
+            self.lines.blame(self._store)
+        except CorruptLogError as error:
+            return error
+        if self.segment.checkpoint is None:
+            return self.corrupt_log(reason)
+        return _corrupt_checkpoint(self.table, self.segment, ValueError(reason))
 
     def stream(self, query: str, *, batch_rows: int = 1_000_000) -> pa.RecordBatchReader:
         """Run a query that reads the checkpoint, batch by batch."""
@@ -148,8 +200,8 @@ class LogSource:
     def _checkpoint_errors(self) -> Iterator[None]:
         try:
             yield
-        except (duckdb.Error, pa.ArrowException) as error:
-            raise _corrupt_checkpoint(self.table, self.segment, error) from error
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise self.unusable(_first_line(error)) from error
 
 
 @contextmanager
@@ -159,13 +211,7 @@ def open_log_source(store: Store, segment: LogSegment) -> Iterator[LogSource]:
         lines = gather_lines(store, files, segment.replayed)
         try:
             top, parts = _open_checkpoint(files, segment)
-        except (
-            pa.ArrowException,
-            OSError,
-            ValueError,
-            CorruptFileError,
-            ObjectNotFoundError,
-        ) as error:
+        except _UNREADABLE as error:
             raise _corrupt_checkpoint(store.url, segment, error) from error
         lines = replace(lines, files={**lines.files, **top})
         source = LogSource(store, segment, lines=lines, parts=parts)
@@ -196,10 +242,12 @@ def _sidecars_in_lines(path: Path) -> Iterator[str]:
     is_checkpoint = False
     # Bytes, because a text would also be cut at other characters that end a line.
     for line in path.read_bytes().splitlines():
-        action = json.loads(line) if line.strip() else {}
+        action = load_json(line) if line.strip() else {}
+        if not isinstance(action, dict):
+            raise ValueError("it holds a line that is not an object")  # noqa: TRY004  as JSON
         is_checkpoint |= "checkpointMetadata" in action
-        if "sidecar" in action:
-            yield action["sidecar"]["path"]
+        if action.get("sidecar") is not None:
+            yield checked_action("sidecar", action["sidecar"])["path"]
     if not is_checkpoint:
         raise ValueError("it lacks the action checkpointMetadata, so it may be cut off")
 
@@ -209,7 +257,7 @@ def _sidecars_in_part(part: CheckpointPart) -> list[str]:
         return []
     tables = [pq.ParquetFile(path).read(columns=["sidecar"]) for path in part.paths]
     rows = [row for table in tables for row in table.column("sidecar").to_pylist()]
-    return [row["path"] for row in rows if row and row["path"]]
+    return [checked_action("sidecar", row)["path"] for row in rows if row is not None]
 
 
 def _parts(paths: Iterable[Path]) -> list[CheckpointPart]:
@@ -219,10 +267,26 @@ def _parts(paths: Iterable[Path]) -> list[CheckpointPart]:
         read_local_footer(path)
         footer = pq.read_metadata(path)
         schema = footer.schema.to_arrow_schema().remove_metadata()
+        _require_structs(schema)
         kind = (str(schema), _has_row_counts(footer))
         before = by_kind[kind].paths if kind in by_kind else ()
         by_kind[kind] = CheckpointPart(paths=(*before, path), schema=schema, has_row_counts=kind[1])
     return list(by_kind.values())
+
+
+def _require_structs(schema: pa.Schema) -> None:
+    """Refuse columns that are read member by member and have none."""
+    kinds = {field.name: field.type for field in schema if field.name in _KINDS}
+    inner = {
+        f"{kind}.{member.name}": member.type
+        for kind, type_ in kinds.items()
+        if pa.types.is_struct(type_)
+        for member in type_
+        if member.name in _STRUCTS
+    }
+    for name, type_ in (kinds | inner).items():
+        if not pa.types.is_struct(type_):
+            raise ValueError(f"its column {name} is of the type {type_}")
 
 
 def _has_row_counts(footer: pq.FileMetaData) -> bool:

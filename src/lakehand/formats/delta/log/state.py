@@ -57,8 +57,8 @@ def fold(actions: Iterable[OtherAction], *, table: str, version: int) -> LogStat
             domains=domains,
             commit_info=commit_info,
         )
-    except (KeyError, TypeError, ValueError) as error:
-        message = f"the log of {table} holds an action that lacks a member: {error!r}"
+    except ValueError as error:
+        message = f"the log of {table} holds an action that cannot be used: {error}"
         raise CorruptLogError(message, table=table, version=version) from error
 
 

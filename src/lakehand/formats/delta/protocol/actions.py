@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import CorruptLogError
+from lakehand.formats.delta.protocol.members import checked_action, load_json
 from lakehand.formats.delta.protocol.names import commit_key
 from lakehand.formats.delta.protocol.paths import decode_path
 
@@ -45,7 +45,8 @@ class Protocol:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        rest = dict(value)
+        """Read the action; ValueError if a member is missing or of a wrong type."""
+        rest = dict(checked_action("protocol", value))
         readers, writers = rest.pop("readerFeatures", None), rest.pop("writerFeatures", None)
         return cls(
             min_reader_version=int(rest.pop("minReaderVersion")),
@@ -83,12 +84,13 @@ class Metadata:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        rest = dict(value)
+        """Read the action; ValueError if a member is missing or of a wrong type."""
+        rest = dict(checked_action("metaData", value))
         return cls(
-            id=str(rest.pop("id")),
+            id=rest.pop("id"),
             schema_string=rest.pop("schemaString", None),
             partition_columns=tuple(rest.pop("partitionColumns", None) or ()),
-            configuration=rest.pop("configuration", None) or {},
+            configuration=_set_properties(rest.pop("configuration", None)),
             name=rest.pop("name", None),
             description=rest.pop("description", None),
             format=_format(rest.pop("format", None)),
@@ -114,7 +116,12 @@ class Metadata:
 
     def lasting_schema(self) -> Any:
         """Return the schema as JSON, without what changes as identity columns count."""
-        return json.loads(self.schema_string or "{}", object_hook=_without_identity_mark)
+        return load_json(self.schema_string or "{}", object_hook=_without_identity_mark)
+
+
+def _set_properties(value: Mapping[str, str | None] | None) -> dict[str, str]:
+    """Return the properties that have a value: some engines keep others as null."""
+    return {name: text for name, text in (value or {}).items() if text is not None}
 
 
 def _format(value: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -159,7 +166,7 @@ def parse_commit(
     try:
         for kind, action in _actions(data):
             if kind in found:
-                found[kind].append(action)
+                found[kind].append(checked_action(kind, action))
         return _commit(version, found)
     except (ValueError, KeyError, TypeError) as error:
         key = key or commit_key(version)
@@ -177,22 +184,21 @@ def parse_commit_info(version: int, data: bytes, *, table: str | None = None) ->
     first, _, _ = data.partition(b"\n")
     if first.startswith(b'{"commitInfo":'):
         with suppress(ValueError):
-            info: Mapping[str, Any] = json.loads(first)["commitInfo"] or {}
-            return info
+            return checked_action("commitInfo", load_json(first)["commitInfo"] or {})
     return parse_commit(version, data, table=table).commit_info or {}
 
 
-def _actions(data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
+def _actions(data: bytes) -> Iterator[tuple[str, Any]]:
     if not data.strip():
         raise ValueError("the file is empty")
     for number, line in enumerate(data.decode("utf-8").split("\n"), start=1):
         if not line.strip():
             continue
-        entry = json.loads(line)
+        entry = load_json(line)
         if not isinstance(entry, dict):
             raise TypeError(f"line {number} is not an object")
         for kind, action in entry.items():
-            if isinstance(action, dict):
+            if action is not None:
                 yield kind, action
 
 
@@ -200,9 +206,6 @@ def _commit(version: int, found: dict[str, list[dict[str, Any]]]) -> Commit:
     for kind in ("protocol", "metaData"):
         if len(found[kind]) > 1:
             raise ValueError(f"it holds {len(found[kind])} {kind} actions, at most one is allowed")
-    for action in (*found["add"], *found["remove"], *found["cdc"]):
-        if not isinstance(action.get("path"), str):
-            raise TypeError("a file action has no path")
     for transaction in found["txn"]:
         transaction_version(transaction)
     protocol, metadata, info = (next(iter(found[kind]), None) for kind in _SINGLE_KINDS)
@@ -212,8 +215,8 @@ def _commit(version: int, found: dict[str, list[dict[str, Any]]]) -> Commit:
         adds=tuple(found["add"]),
         removes=tuple(found["remove"]),
         cdcs=tuple(found["cdc"]),
-        protocol=Protocol.from_json(protocol) if protocol else None,
-        metadata=Metadata.from_json(metadata) if metadata else None,
+        protocol=None if protocol is None else Protocol.from_json(protocol),
+        metadata=None if metadata is None else Metadata.from_json(metadata),
         transactions=tuple(found["txn"]),
         domains=tuple(found["domainMetadata"]),
     )
@@ -260,7 +263,7 @@ def dv_id(descriptor: Mapping[str, Any] | None) -> str | None:
 def row_count(stats: str | None) -> int | None:
     """Return the number of rows that statistics state; None if they state none."""
     try:
-        count = json.loads(stats or "{}").get("numRecords")
+        count = load_json(stats or "{}").get("numRecords")
     except (ValueError, AttributeError):
         return None
     return count if isinstance(count, int) else None

@@ -24,6 +24,7 @@ __all__ = [
     "always",
     "has_any_property",
     "has_field_metadata",
+    "has_partition_columns_only",
     "has_type",
     "has_unwritable_void",
     "property_is_true",
@@ -72,6 +73,12 @@ def has_unwritable_void(metadata: Metadata) -> bool:
     """Say whether void sits below an array or map, or is all that a struct or the table holds."""
     schema = _schema(metadata)
     return bool(schema.fields) and any(_is_unwritable(type_) for type_ in _types(schema))
+
+
+def has_partition_columns_only(metadata: Metadata) -> bool:
+    """Say whether every column is one that files leave out."""
+    partition = {name.lower() for name in metadata.partition_columns}
+    return bool(partition) and partition >= {name.lower() for name in _schema(metadata).names}
 
 
 def _is_unwritable(type_: DeltaType) -> bool:

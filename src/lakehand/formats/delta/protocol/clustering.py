@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.errors import ValidationError
+from lakehand.errors import CorruptLogError, ValidationError
+from lakehand.formats.delta.protocol.members import load_json
 from lakehand.formats.delta.protocol.schema import leaves
 from lakehand.model.order import parse_order
 from lakehand.model.snapshot import column_text
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 CLUSTERING_DOMAIN = "delta.clustering"
+_MOST_SHOWN = 200
 #: Tag of the files that were put in order together.
 CUBE_ID = "ZCUBE_ID"
 _CUBE_COLUMNS = "ZCUBE_ZORDER_BY"
@@ -48,9 +50,19 @@ def clustering_columns(domains: Mapping[str, str]) -> tuple[tuple[str, ...], ...
 
     Engines write each as a list of names; the specification shows names alone, so both are read.
     """
-    configuration = json.loads(domains.get(CLUSTERING_DOMAIN, "{}"))
-    columns = configuration.get("clusteringColumns") or []
-    return tuple((column,) if isinstance(column, str) else tuple(column) for column in columns)
+    text = domains.get(CLUSTERING_DOMAIN, "{}")
+    try:
+        return tuple(map(_column_path, load_json(text).get("clusteringColumns") or []))
+    except (ValueError, TypeError, AttributeError) as error:
+        message = f"the table's clustering columns cannot be read from {text[:_MOST_SHOWN]!r}"
+        raise CorruptLogError(message, hint="declare the columns again by ALTER TABLE") from error
+
+
+def _column_path(column: Any) -> tuple[str, ...]:
+    names = (column,) if isinstance(column, str) else tuple(column)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise TypeError("a clustering column has no name")
+    return names
 
 
 def clustering_names(

@@ -253,10 +253,7 @@ FEATURES: Mapping[str, Feature] = {
             reason="collations are kept; statistics are those of bytes",
         ),
         _closed("timestampNanos", _TYPES, inspect=YES),
-        Feature(
-            name="columnMappingUsageTracking",
-            reason="lakehand drops and renames no columns",
-        ),
+        Feature(name="columnMappingUsageTracking", reason="lakehand drops and renames no columns"),
     )
 }
 
@@ -287,6 +284,12 @@ BINDINGS: tuple[Binding, ...] = (
         is_active=activity.has_unwritable_void,
         refuses=frozenset({"rewrite", "append"}),
         reason="Parquet cannot hold such a column",
+    ),
+    Binding(
+        name="partition columns alone",
+        is_active=activity.has_partition_columns_only,
+        refuses=frozenset({"rewrite", "append"}),
+        reason="a file would hold no column, and so could not say how many rows it has",
     ),
 )
 

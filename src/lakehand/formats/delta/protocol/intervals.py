@@ -12,7 +12,7 @@ from lakehand.model.spellings import MAX_DURATION
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["interval_property", "parse_interval"]
+__all__ = ["integer_property", "interval_property", "parse_interval"]
 
 _UNITS: Mapping[str, timedelta] = {
     "week": timedelta(weeks=1),
@@ -24,6 +24,7 @@ _UNITS: Mapping[str, timedelta] = {
     "microsecond": timedelta(microseconds=1),
 }
 _MICROSECOND = timedelta(microseconds=1)
+_MOST_SHOWN = 80
 _TERM = r"([+-]?\d+)\s+([a-z]+?)s?(?=\s|$)"
 _INTERVAL = re.compile(rf"(?:interval\s+)?{_TERM}(?:\s+{_TERM})*")
 
@@ -54,6 +55,20 @@ def interval_property(properties: Mapping[str, str], name: str, default: str) ->
             field=name,
             value=text,
             hint=f"Set it to an interval of weeks or smaller units, e.g. '{default}'.",
+        ) from error
+
+
+def integer_property(properties: Mapping[str, str], name: str, default: int) -> int:
+    """Return the number in the table property `name`, or `default` where it is not set."""
+    text = properties.get(name, str(default))
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ValidationError(
+            f"the table property {name} is {text[:_MOST_SHOWN]!r} and not a number",
+            field=name,
+            value=text,
+            hint=f"Set it to a number, e.g. '{default}'.",
         ) from error
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING
 
 from lakehand.errors import CorruptLogError, RefusedError
+from lakehand.formats.delta.protocol.members import load_json
 from lakehand.formats.delta.protocol.schema import StructType, is_collated
 from lakehand.model.head import RowRules
 
@@ -75,7 +75,7 @@ def _invariants(struct: StructType, outer: tuple[str, ...]) -> Iterator[tuple[st
 
 def _expression(text: object, column: str) -> str:
     try:
-        return str(json.loads(str(text))["expression"]["expression"])
+        return str(load_json(str(text))["expression"]["expression"])
     except (ValueError, KeyError, TypeError) as error:
         message = f"the invariant of column {column!r} cannot be read: {text!r}"
         raise CorruptLogError(message) from error

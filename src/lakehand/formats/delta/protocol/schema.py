@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CorruptLogError
+from lakehand.formats.delta.protocol.members import load_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,6 +38,12 @@ FIELD_ID_KEY = "delta.columnMapping.id"
 TYPE_CHANGES_KEY = "delta.typeChanges"
 MAPPING_MODE_PROPERTY = "delta.columnMapping.mode"
 
+#: Levels of structs, arrays and maps; whatever walks a schema calls itself for each.
+_MOST_LEVELS = 100
+_MOST_DIGITS = 38
+_MOST_SHOWN = 80
+#: Keys of the metadata of a column that are read here.
+_READ_KEYS = (FIELD_ID_KEY, PHYSICAL_NAME_KEY, TYPE_CHANGES_KEY)
 _COLLATIONS = "__COLLATIONS"
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 
@@ -159,38 +166,89 @@ def parse_schema(text: str | None) -> StructType:
     if not text:
         return StructType(())
     try:
-        parsed = parse_type(json.loads(text))
+        parsed = parse_type(load_json(text))
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptLogError(f"the table's schema cannot be read: {error!r}") from error
+        raise CorruptLogError(
+            f"the table's schema cannot be read: {error!r}",
+            hint="restore the commit that holds it from a backup",
+        ) from error
     if not isinstance(parsed, StructType):
         raise CorruptLogError("the table's schema is not a struct")
     return parsed
 
 
-def parse_type(value: Any) -> DeltaType:
-    """Read one type of the JSON form."""
+def parse_type(value: Any, level: int = 0) -> DeltaType:
+    """Read one type of the JSON form; ValueError, KeyError or TypeError if it is none."""
     if isinstance(value, str):
-        return PrimitiveType(value)
+        return _parse_primitive(value)
+    if level > _MOST_LEVELS:
+        raise ValueError(f"it is nested deeper than {_MOST_LEVELS} levels")
+    below = level + 1
     match value["type"]:
         case "struct":
-            return StructType(tuple(_parse_field(column) for column in value["fields"]))
+            return _parse_struct(value["fields"], below)
         case "array":
-            return ArrayType(parse_type(value["elementType"]), value.get("containsNull", True))
+            element = parse_type(value["elementType"], below)
+            return ArrayType(element, _flag(value, "containsNull"))
         case "map":
-            key, item = parse_type(value["keyType"]), parse_type(value["valueType"])
-            return MapType(key, item, value.get("valueContainsNull", True))
+            key, item = (parse_type(value[name], below) for name in ("keyType", "valueType"))
+            return MapType(key, item, _flag(value, "valueContainsNull"))
         case "udt":
-            return parse_type(value["sqlType"])
+            return parse_type(value["sqlType"], below)
     raise ValueError(f"unknown type {value['type']!r}")
 
 
-def _parse_field(value: Mapping[str, Any]) -> StructField:
-    return StructField(
+def _parse_primitive(name: str) -> PrimitiveType:
+    type_ = PrimitiveType(name)
+    if type_.decimal is not None:
+        digits, scale = type_.decimal
+        if not (1 <= digits <= _MOST_DIGITS and scale <= digits):
+            raise ValueError(f"there is no type {name[:_MOST_SHOWN]}")
+    return type_
+
+
+def _parse_struct(fields: Any, level: int) -> StructType:
+    if not isinstance(fields, list):
+        raise TypeError("the fields of a struct are not a list")
+    columns = tuple(_parse_field(field, level) for field in fields)
+    if len({column.name for column in columns}) != len(columns):
+        raise ValueError("two columns have the same name")
+    return StructType(columns)
+
+
+def _parse_field(value: Any, level: int) -> StructField:
+    if not isinstance(value, dict):
+        raise TypeError("a column is not an object")
+    metadata = value.get("metadata") or {}
+    if not isinstance(value["name"], str) or not isinstance(metadata, dict):
+        raise TypeError("a column has a name that is no string, or metadata that are no object")
+    column = StructField(
         name=value["name"],
-        type=parse_type(value["type"]),
-        nullable=value.get("nullable", True),
-        metadata=value.get("metadata") or {},
+        type=parse_type(value["type"], level),
+        nullable=_flag(value, "nullable"),
+        metadata=metadata,
     )
+    _check_mapping(column)
+    return column
+
+
+def _flag(value: Mapping[str, Any], name: str) -> bool:
+    found = value.get(name)
+    if found is not None and not isinstance(found, bool):
+        raise TypeError(f"{name} is {type(found).__name__} and not a boolean")
+    return found is not False
+
+
+def _check_mapping(column: StructField) -> None:
+    """Check what lakehand itself reads of the metadata of a column."""
+    identifier, name, changes = map(column.metadata.get, _READ_KEYS)
+    if identifier is not None and (type(identifier) is not int or not 0 <= identifier < 2**31):
+        raise TypeError(f"the id of column {column.name!r} is no number")
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"the physical name of column {column.name!r} is no string")
+    is_list = isinstance(changes, list) and all(isinstance(change, dict) for change in changes)
+    if changes is not None and not is_list:
+        raise TypeError(f"the type changes of column {column.name!r} are no list of objects")
 
 
 def physical_name(column: StructField, *, mode: MappingMode = MappingMode.NAME) -> str:

@@ -29,6 +29,13 @@ _LOOKS_ABSOLUTE = r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)"
 _NOT_NORMAL = r"(^|/)\.{0,2}(/|$)"
 
 
+#: What might be this file or any other, so that nothing may be deleted.
+_LACKS_A_NAME = (
+    "path_key IS NULL OR (deletionVector IS NOT NULL AND "
+    "(deletionVector.storageType IS NULL OR deletionVector.pathOrInlineDv IS NULL))"
+)
+
+
 class Named:
     """Gathers what actions name: keys below the root, and names of what is named from outside."""
 
@@ -41,6 +48,8 @@ class Named:
     def take(self, source: LogSource, query: str) -> None:
         """Take the files of `query`, which has the columns path_key and deletionVector."""
         source.run(f"CREATE OR REPLACE TEMP TABLE named AS {query}")
+        if source.run(f"SELECT 1 FROM named WHERE {_LACKS_A_NAME} LIMIT 1"):
+            raise source.unusable("it names a file, or a deletion vector, without a path")
         absolute = f"regexp_matches(path_key, '{_LOOKS_ABSOLUTE}')"
         relative = source.stream(f"SELECT DISTINCT path_key FROM named WHERE NOT {absolute}")
         self._keys.append(_checked(relative.read_all()["path_key"]))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import RefusedError
+from lakehand.formats.delta.protocol.members import load_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,7 @@ def _offsets(checkpoint: Store, batch: int, table_id: str) -> Iterator[dict[str,
     lines = checkpoint.get(f"offsets/{batch}").decode().splitlines()
     for line in lines[2:]:
         try:
-            offset = json.loads(line)
+            offset = load_json(line)
         except ValueError:
             # "-": the source had nothing yet; other sources write what they like.
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from lakehand.formats.delta.log.snapshot import load_snapshot
 from lakehand.formats.delta.log.state import LogState
 from lakehand.formats.delta.protocol.actions import Metadata, Protocol
 from lakehand.formats.delta.protocol.features import FEATURES, supported_features
+from lakehand.formats.delta.protocol.members import load_json
 from lakehand.formats.delta.protocol.names import (
     LAST_CHECKPOINT_KEY,
     LOG_DIRECTORY,
@@ -313,7 +313,7 @@ def _checksum_finding(stated: dict[str, Any], snapshot: Snapshot) -> Iterator[Fi
 
 def _stated(store: Store, key: str) -> dict[str, Any]:
     try:
-        stated = json.loads(store.get(key))
+        stated = load_json(store.get(key))
     except ValueError:
         return {}
     return stated if isinstance(stated, dict) else {}
@@ -338,8 +338,15 @@ def _checksum_differences(
         ("protocol", Protocol, state.protocol),
         ("metadata", Metadata, state.metadata),
     ):
-        if stated.get(name) and kind.from_json(stated[name]) != expected:
+        if stated.get(name) and _read(kind, stated[name]) != expected:
             yield name, "what its commits say", "something else"
+
+
+def _read(kind: type[Protocol | Metadata], value: Any) -> Protocol | Metadata | None:
+    try:
+        return kind.from_json(value)
+    except ValueError:
+        return None
 
 
 def _sum_findings(store: Store, log: LogExamination) -> Iterator[Finding]:

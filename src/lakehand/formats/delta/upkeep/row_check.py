@@ -76,8 +76,9 @@ class RowChecker:
         count = 0
         for batch in self.read(file):
             count += batch.num_rows
-            collector.add(schema.to_file(pa.Table.from_batches([batch])))
-        if not count:
+            if len(schema.arrow):
+                collector.add(schema.to_file(pa.Table.from_batches([batch])))
+        if not count and len(schema.arrow):
             collector.add(schema.arrow.empty_table())
         return count
 

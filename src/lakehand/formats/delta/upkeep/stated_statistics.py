@@ -6,7 +6,6 @@ What cannot be read as a bound bounds nothing, and readers pass it by.
 
 from __future__ import annotations
 
-import json
 import math
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lakehand.formats.delta.protocol.members import load_json
 from lakehand.parquet.ancient import FIRST_MODERN_DAY, FIRST_MODERN_SECOND
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def contradictions(
     `hides_rows` says that some rows are deleted, so that counts may be those of all rows.
     """
     try:
-        stated = json.loads(text or "", parse_float=Decimal)
+        stated = load_json(text or "", parse_float=Decimal)
     except ValueError:
         return ()
     if not isinstance(stated, dict):
