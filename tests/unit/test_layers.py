@@ -110,8 +110,7 @@ def test_a_module_is_short_enough_to_read():
     def lines_too_many(module):
         docstring = ast.get_docstring(_tree(module), clean=False) or ""
         lines = len(module.read_text().splitlines()) - len(docstring.splitlines())
-        # The tree of errors is one page by design: a class there is five lines, and no logic.
-        return [lines] if lines > (600 if module.name == "errors.py" else 400) else []
+        return [lines] if lines > 600 else []
 
     assert _offences(lines_too_many) == {}
 

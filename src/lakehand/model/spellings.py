@@ -101,17 +101,20 @@ def parse_duration(value: str | float | timedelta) -> timedelta:
     datetime.timedelta(days=1)
     """
     if isinstance(value, timedelta):
-        return min(value, MAX_DURATION)
+        return _bounded(value.total_seconds(), value)
     text = str(value).strip()
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) is None:
-        seconds = _quantity(text, _SECOND_UNITS, "a duration")
-        if seconds >= MAX_DURATION.total_seconds():
-            return MAX_DURATION
-        return timedelta(seconds=seconds)
+        return _bounded(_quantity(text, _SECOND_UNITS, "a duration"), text)
     if float(text):
         units = ", ".join(_SECOND_UNITS)
         raise ValueError(f"it has no unit: write {text}h for hours, {text}s for seconds ({units})")
     return timedelta(0)
+
+
+def _bounded(seconds: float, given: object) -> timedelta:
+    if seconds > MAX_DURATION.total_seconds():
+        raise ValueError(f"{given} is more than {MAX_DURATION.days:,} days")
+    return timedelta(seconds=seconds)
 
 
 def parse_text(value: str) -> str:

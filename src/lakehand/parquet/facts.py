@@ -122,7 +122,7 @@ def _metadata(ending: bytes, key: str) -> pq.FileMetaData:
     try:
         # Arrow wants a file: magic and footer alone are one, as far as its metadata goes.
         return pq.read_metadata(pa.BufferReader(MAGIC + ending))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(key, error) from error
 
 

@@ -162,7 +162,7 @@ def _parse_url(scheme: str, authority: str, path: str) -> Location:
             field="uri",
             hint=f"write it as {scheme}://bucket/path, with two slashes",
         )
-    if not authority.isprintable() or " " in authority:
+    if scheme != "memory" and (not authority.isprintable() or " " in authority):
         raise ValidationError(
             f"the name of the bucket holds a space or a control character: {authority!r}",
             field="uri",
