@@ -194,7 +194,7 @@ def test_files_without_rows_are_not_copied_into_a_file_without_rows():
 
 def test_a_plan_of_many_groups_looks_into_the_log_as_often_as_a_plan_of_one():
     def requests_of_plan(partitions: int) -> int:
-        head = metadata(field("p", "string"), partition_by=["p"])
+        head = metadata(field("id", "long"), field("p", "string"), partition_by=["p"])
         files = [
             add(f"{name}{number}", partitionValues={"p": str(number)})
             for number in range(partitions)

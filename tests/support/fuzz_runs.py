@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 #: In a run that is not thorough, one damage in so many is followed by a certain verb.
-_PAUSE = 4
+_PAUSE = 8
 #: After so long a run hangs, however busy the machine.
 LIMIT_SECONDS = 90
 #: After so long a process begins no further case, and another one goes on.
