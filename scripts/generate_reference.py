@@ -18,7 +18,7 @@ import lakehand
 from lakehand import errors
 from lakehand.assess import advise, checkup, health, layout, lost_pins
 from lakehand.assess import inspect as inspection
-from lakehand.cli.main import cli
+from lakehand.cli.main import COMMANDS, cli
 from lakehand.formats.delta.protocol.features import BINDINGS, FEATURES
 from lakehand.formats.delta.upkeep.findings import FINDINGS
 from lakehand.hot import HotSnapshot, HotTable, HotTier
@@ -76,7 +76,8 @@ def cli_page() -> Iterator[str]:
     yield table(("code", "meaning"), EXIT_CODES)
     yield "## `lakehand`"
     yield from _command(cli, "lakehand")
-    for name, command in sorted(cli.commands.items()):
+    for name in sorted(COMMANDS):
+        command = cli.get_command(click.Context(cli), name)
         yield f"## `lakehand {name}`"
         yield from _command(command, f"lakehand {name}")
 

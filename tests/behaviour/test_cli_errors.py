@@ -293,7 +293,7 @@ def test_an_interrupted_command_says_so(failing, monkeypatch):
     monkeypatch.setattr("lakehand.table.open_table", _Unlucky(KeyboardInterrupt()))
     code, error, _ = failing("inspect", "t")
     assert (code, error["code"]) == (130, "INTERRUPTED")
-    assert "the table is whole" in error["hint"]
+    assert "the table is undamaged" in error["hint"]
 
 
 def test_a_reader_that_goes_away_is_no_fault(table):

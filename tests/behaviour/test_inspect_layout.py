@@ -72,7 +72,7 @@ def test_the_command_prints_the_layout_and_documents_it(table, capsys):
     assert layout["by_column"][0]["overlap_depth"] == 1
 
     assert run(["inspect", str(table), "--by", "A,b"]) == 0
-    assert "kept apart by" in capsys.readouterr().out
+    assert "overlap in" in capsys.readouterr().out
 
 
 def test_a_picture_shows_every_file_where_it_lies(table, tmp_path):

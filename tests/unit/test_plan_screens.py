@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from lakehand.cli.compact import operation_screen
+from lakehand.cli.plan import plan_screen
 from lakehand.cli.progress import Phases, amount_words, make_bars
-from lakehand.cli.screens.operation import operation_screen
-from lakehand.cli.screens.plan import plan_screen
 from lakehand.model.work import DataFile, Group, GroupResult, Proof, Receipt, StagedFile
 from lakehand.observe import Progress
 from lakehand.observe.clock import ManualClock
@@ -63,7 +63,7 @@ def test_a_plan_fits_a_narrow_terminal():
 def test_an_empty_plan_says_why():
     page = show(plan_screen(planned(snapshot_of([100 * MIB] * 2))))
 
-    assert "left alone  2 files: large enough and in good shape" in page
+    assert "not rewritten  2 files: large enough and in good shape" in page
     assert "Nothing to do." in page
 
 
@@ -121,7 +121,7 @@ def test_a_run_shows_what_it_changed_and_its_evidence():
     page = show(operation_screen(committed(small_files(4))))
 
     assert "compact: version 7 committed" in page
-    assert "groups  1 written anew" in page
+    assert "groups  1 rewritten" in page
     assert "rows    400 proved equal, read back from storage" in page
 
 
@@ -130,7 +130,7 @@ def test_a_run_shows_what_it_lost():
     report = committed(snapshot, dropped=(1,), failures=({"message": "the disk is full"},))
     page = show(operation_screen(report))
 
-    assert "1 written anew, 1 lost to concurrent writers, 1 failed" in page
+    assert "1 rewritten, 1 lost to concurrent writers, 1 failed" in page
     assert "failed: the disk is full" in page
 
 

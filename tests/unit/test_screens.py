@@ -7,19 +7,20 @@ import json
 import sys
 from datetime import UTC, datetime
 
+import click
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
 from lakehand.assess.inspect import inspect_snapshot
-from lakehand.cli.commands import COMMANDS
+from lakehand.cli import inspect as inspection_page
+from lakehand.cli.checkpoint import checkpoint_screen
 from lakehand.cli.files import file_lines, file_records
-from lakehand.cli.main import cli
+from lakehand.cli.history import history_screen
+from lakehand.cli.inspect import inspection_screen
+from lakehand.cli.main import COMMANDS, cli
 from lakehand.cli.output import print_document, print_error, print_screen
-from lakehand.cli.screens import inspection as inspection_page
-from lakehand.cli.screens.inspection import inspection_screen
-from lakehand.cli.screens.log import checkpoint_screen, history_screen
-from lakehand.cli.screens.settings import settings_screen
+from lakehand.cli.settings import settings_screen
 from lakehand.errors import StorageError
 from lakehand.model.history import HistoryEntry
 from lakehand.model.reports import CheckpointReport
@@ -174,8 +175,21 @@ def test_settings_are_shown_with_units():
 def test_the_help_lists_commands_in_their_order_and_cuts_no_sentence_off():
     page = CliRunner().invoke(cli, ["--help"], terminal_width=80).output
     listed = [line.split()[0] for line in page.partition("Commands:")[2].splitlines() if line]
-    assert listed == [command.name for command in COMMANDS]
+    assert listed == list(COMMANDS)
     assert "..." not in page.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_in_the_module_of_its_name(name):
+    command = cli.get_command(click.Context(cli), name)
+    assert command.name == name
+    assert command.help
+
+
+def test_an_unknown_command_is_bad_usage():
+    result = CliRunner().invoke(cli, ["compct"])
+    assert result.exit_code == 2
+    assert "No such command 'compct'" in result.output
 
 
 def test_an_empty_table_has_no_histogram():

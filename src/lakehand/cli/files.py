@@ -1,6 +1,6 @@
-"""The files of a table, one by one, and those that are not its own any more.
+"""Lists of files: those of a snapshot, and those that no version needs.
 
-Batches keep a million of them cheap.
+They are made in batches, so that a million files take little memory.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _HEADINGS = f"{'size':>10}  {'rows':>12}  {'deleted':>9}  {'modified':<19}"
 
 
 def file_records(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
-    """Return one plain value a file, smallest first."""
+    """Return one plain value per file, smallest first."""
     return _records(snapshot.files.select(_COLUMNS))
 
 
 def planned_file_records(planned: Planned) -> Iterator[dict[str, Any]]:
-    """Return one plain value a file with the reason why it is rewritten or not, smallest first."""
+    """Return one plain value per file with its reason in the plan, smallest first."""
     return _records(_with_reasons(planned))
 
 
 def file_lines(snapshot: Snapshot) -> Iterator[str]:
-    """Return one line a file, smallest first; the path comes last and is never cut."""
+    """Return one line per file, smallest first; the path comes last and is never cut."""
     yield ""
     yield f"{_HEADINGS}  path"
     for record in file_records(snapshot):
@@ -42,7 +42,7 @@ def file_lines(snapshot: Snapshot) -> Iterator[str]:
 
 
 def planned_file_lines(planned: Planned) -> Iterator[str]:
-    """Return one line a file with its reason, smallest first."""
+    """Return one line per file with its reason, smallest first."""
     yield ""
     yield f"{_HEADINGS}  {'reason':<19}  path"
     for record in planned_file_records(planned):
@@ -50,14 +50,14 @@ def planned_file_lines(planned: Planned) -> Iterator[str]:
 
 
 def orphan_records(orphans: pa.Table) -> Iterator[dict[str, Any]]:
-    """Return one plain value a file that no version needs, by path."""
+    """Return one plain value per file that no version needs, by path."""
     for batch in orphans.to_batches(max_chunksize=_BATCH_ROWS):
         for record in batch.to_pylist():
             yield {**record, "modified_at": record["modified_at"].isoformat()}
 
 
 def orphan_lines(orphans: pa.Table) -> Iterator[str]:
-    """Return one line a file that no version needs, by path."""
+    """Return one line per file that no version needs, by path."""
     yield ""
     yield f"{'size':>10}  {'age':>10}  {'vacuum':<9}  orphan"
     for record in orphan_records(orphans):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import signal
@@ -11,33 +12,71 @@ from typing import TYPE_CHECKING
 import click
 
 from lakehand import __version__
-from lakehand.cli.commands import COMMANDS
 from lakehand.cli.options import logging_options
 from lakehand.cli.output import print_error
 from lakehand.errors import EXIT_FAILED, EXIT_USAGE, LakehandError, describe_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 #: Added to the number of a signal that ends a command, as shells do.
 _SIGNALLED = 128
 _STOPPED = {
     "code": "INTERRUPTED",
     "message": "interrupted",
-    "hint": "the table is whole: what was committed stays, and nothing else is in it",
+    "hint": "the table is undamaged: it holds what was committed before, and nothing else",
 }
 _logger = logging.getLogger("lakehand.cli")
 
 
-class _InOrder(click.Group):
-    """Lists commands as they were added: those that only read come first."""
+#: Every command, in the order of `lakehand --help`, with the line that it shows there. A command
+#: is a function of its own name in the module of its own name; it is imported when it is used.
+COMMANDS: Mapping[str, str] = {
+    "inspect": "Show the state of a table: files, sizes, health.",
+    "health": "Check a table against thresholds, for monitoring.",
+    "history": "Show the commits of a table.",
+    "advise": "Propose columns to cluster a table by.",
+    "plan": "Show what compact or cluster would rewrite, and why.",
+    "maintain": "Run whatever maintenance is due, for schedules.",
+    "compact": "Merge small files and drop deleted rows.",
+    "cluster": "Co-locate related rows so that queries skip files.",
+    "deduplicate": "Keep one row per key.",
+    "delete": "Delete the rows that match a condition.",
+    "purge": "Erase deleted rows and dropped columns from the files.",
+    "statistics": "Compute missing file statistics.",
+    "vacuum": "Delete files that no version within the retention needs.",
+    "pin": "Keep a version readable under a name.",
+    "verify": "Check a table for damage and its rewrites for lost rows.",
+    "repair": "Fix what verify finds; never drops data unless told to.",
+    "checkpoint": "Write a checkpoint, so that a table opens fast.",
+    "clean-logs": "Delete expired log entries.",
+    "restore": "Return a table to an earlier version.",
+    "settings": "Show every setting and where its value comes from.",
+}
+
+
+class _LazyGroup(click.Group):
+    """Imports a command when it is run; the overview needs none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(self.commands)
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        name = cmd_name.replace("-", "_")
+        module = importlib.import_module(f"lakehand.cli.{name}")
+        command: click.Command = getattr(module, name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(
-    cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="lakehand")
 @logging_options
@@ -45,16 +84,12 @@ def cli() -> None:
     """Keep Delta Lake and Lance tables fast, small and safe.
 
     Every rewrite is proved to hold the same rows before it is committed; if the proof fails, the
-    table is left as it was.
+    table does not change.
 
-    Exit codes: 0 done or nothing to do, 1 failed, 2 bad usage, 3 lost to a concurrent writer (try
-    again), 4 proof failed (nothing was changed), 5 unhealthy, 128 + n stopped by signal n (Ctrl-C:
-    130, SIGTERM: 143), with what was not committed deleted.
+    Exit codes: 0 done or nothing to do, 1 failed, 2 bad usage, 3 lost to a concurrent writer
+    (retry), 4 proof failed (nothing changed), 5 unhealthy or damaged, 128 + n stopped by signal n
+    (Ctrl-C: 130, SIGTERM: 143; uncommitted files are deleted).
     """
-
-
-for _command in COMMANDS:
-    cli.add_command(_command)
 
 
 class _Stopped(KeyboardInterrupt):

@@ -1,8 +1,9 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the table that they open."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,11 +12,13 @@ from lakehand.observe import configure_logging
 from lakehand.settings import Settings, find_setting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from click.decorators import FC
 
+    from lakehand.planning.plan import Plan
     from lakehand.settings import Setting
+    from lakehand.table import Table
 
 _LOGGING = "lakehand.logging"
 
@@ -24,10 +27,26 @@ json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document on stdout."
 )
 version_option = click.option(
-    "--version", type=click.IntRange(min=0), metavar="N", help="Look at this version."
+    "--version", type=click.IntRange(min=0), metavar="N", help="Use this version."
 )
 timestamp_option = click.option(
-    "--timestamp", metavar="T", help="Look at the version of this time (ISO 8601; UTC if no zone)."
+    "--timestamp", metavar="T", help="Use the version at this time (ISO 8601; UTC if no zone)."
+)
+
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show what would change; write nothing."
+)
+allow_short_retention_option = click.option(
+    "--allow-short-retention",
+    is_flag=True,
+    default=None,
+    help=find_setting("allow_short_retention").help,
+)
+update_indices_option = click.option(
+    "--update-indices",
+    is_flag=True,
+    default=None,
+    help="Also add new rows to the indices of a Lance table.",
 )
 
 
@@ -64,13 +83,13 @@ storage_option = click.option(
     multiple=True,
     metavar="KEY=VALUE",
     callback=_read_storage_options,
-    help="Credential or endpoint of the store; never printed. May be given several times. "
-    "Other users of this machine can see a command line: prefer the environment for secrets.",
+    help="Credential or endpoint of the store; never printed. Repeatable. Other users of this"
+    " machine can see the command line: pass secrets in the environment.",
 )
 
 
 def _choose_logging(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    """Take what the command says over what came before the command, then apply both."""
+    """Apply the option; after the command's name it wins over before it."""
     chosen = context.meta.setdefault(_LOGGING, {})
     if value is not None:
         chosen[parameter.name] = value
@@ -80,7 +99,7 @@ def _choose_logging(context: click.Context, parameter: click.Parameter, value: s
 
 
 def logging_options(command: FC) -> FC:
-    """Add `--log-level` and `--log-format`, which may stand before or after the command's name."""
+    """Add `--log-level` and `--log-format`, accepted before and after the command's name."""
     level = click.option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),
@@ -104,14 +123,14 @@ def table_options(command: FC) -> FC:
 
 
 def engine_options(command: FC) -> FC:
-    """Add what says where tasks run."""
+    """Add the options that choose where tasks run."""
     engine = setting_option("--engine", "engine", metavar="[auto|spark|local]")
     master = setting_option("--master", "master", metavar="URL")
     remote = setting_option("--remote", "remote", metavar="URL")
     return engine(master(remote(command)))
 
 
-#: What decides over a plan, as flags: the same for `plan` and `compact`.
+#: Settings that a plan depends on, as flags of `plan`, `compact` and `cluster`.
 _PLANNING_SETTINGS = (
     ("--target-file-size", "target_file_bytes", "SIZE"),
     ("--min-files", "min_files", "N"),
@@ -126,19 +145,81 @@ _PLANNING_SETTINGS = (
 
 
 def planning_options(command: FC) -> FC:
-    """Add what says which files are rewritten."""
+    """Add the options that choose which files are rewritten."""
     for flag, setting, metavar in reversed(_PLANNING_SETTINGS):
         command = setting_option(flag, setting, metavar=metavar)(command)
     automatic = click.option(
         "--automatic",
         is_flag=True,
-        help="For schedules: wait for more files, and leave partitions alone that are being"
-        " written to.",
+        help="For schedules: require more small files; skip partitions that are being written to.",
     )
-    where = click.option(
-        "--where",
-        metavar="PREDICATE",
-        help="Only files whose rows all fulfil this condition, which must be decided by partition"
-        " values or statistics.",
+    return where_files_option(automatic(command))
+
+
+where_files_option = click.option(
+    "--where",
+    metavar="PREDICATE",
+    help="Only files whose rows all match this condition, as partition values or statistics show.",
+)
+
+
+def clustering_options(command: FC) -> FC:
+    """Add the options that choose columns and curve."""
+    by = click.option(
+        "--by",
+        metavar="COLUMNS",
+        default="",
+        help="Comma-separated columns. Default: the table's clustering columns.",
     )
-    return where(automatic(command))
+    curve = click.option(
+        "--curve",
+        type=click.Choice(["hilbert", "zorder", "linear"]),
+        default="hilbert",
+        show_default=True,
+        help="Space-filling curve; linear sorts by the first column, then the next.",
+    )
+    full = click.option("--full", is_flag=True, help="Rewrite all files, clustered ones included.")
+    return by(curve(full(command)))
+
+
+stored_plan_option = click.option(
+    "--plan",
+    "plan_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Run this plan, stored by `lakehand plan --output`.",
+)
+
+
+def read_plan(file: Path | None) -> Plan | None:
+    """Read the plan that `--plan` names."""
+    from lakehand.planning.plan import Plan
+
+    return None if file is None else Plan.from_text(file.read_text())
+
+
+prove_option = setting_option("--prove", "prove", metavar="[digest|independent|counts]")
+
+
+def open_for_command(table: str, storage_options: Mapping[str, str], **settings: Any) -> Table:
+    """Open the table that the command line names."""
+    # `lakehand --help` needs neither Arrow nor DuckDB.
+    from lakehand.engine.lean import leave_pandas_out
+    from lakehand.table import open_table
+
+    leave_pandas_out()
+    return open_table(table, storage_options=storage_options, **settings)
+
+
+def open_for_rewriting(
+    table: str, storage_options: Mapping[str, str], *, dry_run: bool, **options: Any
+) -> Table:
+    """Open a table whose files may be rewritten, while worker processes load their modules."""
+    from lakehand.engine import is_spark_asked_for
+    from lakehand.engine.cores import usable_cores
+    from lakehand.engine.local_worker import start_workers_ahead
+
+    engine = Settings({name: options.get(name) for name in ("engine", "master", "remote")})
+    if not dry_run and usable_cores() > 1 and not is_spark_asked_for(engine):
+        start_workers_ahead(["lakehand.rewrite.task"])
+    return open_for_command(table, storage_options)

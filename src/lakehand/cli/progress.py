@@ -48,7 +48,7 @@ def make_bars(console: Console) -> Bars:
 
 
 class Phases:
-    """One bar a phase, in the order in which the phases are reported."""
+    """One bar per phase, in the order in which the phases are reported."""
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars

@@ -1,23 +1,83 @@
-"""What an operation did. Meaning never depends on colour."""
+"""`lakehand compact`: merge small files and drop deleted rows."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import click
 from rich.text import Text
 
-from lakehand.cli.screens.words import effect_rows, figures_grid, left_rows, time_words
+from lakehand.cli.options import (
+    dry_run_option,
+    engine_options,
+    open_for_rewriting,
+    planning_options,
+    prove_option,
+    read_plan,
+    stored_plan_option,
+    table_options,
+    update_indices_option,
+)
+from lakehand.cli.output import print_report
+from lakehand.cli.progress import progress_bar
+from lakehand.cli.screen import figures_grid, left_rows, time_words
+from lakehand.errors import EXIT_FAILED
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from rich.console import RenderableType
 
-    from lakehand.model.reports import ClusterReport, OperationReport
+    from lakehand.model.reports import OperationReport
 
-_METHOD_WORDS = {"copy": "copied byte for byte", "recode": "written anew", "sort": "sorted"}
+
+@click.command()
+@table_options
+@dry_run_option
+@stored_plan_option
+@planning_options
+@click.option(
+    "--sort-by",
+    metavar="COLUMNS",
+    default="",
+    help="Sort the rows of every group, for example by: a DESC, b.",
+)
+@click.option(
+    "--recompute-statistics",
+    is_flag=True,
+    help="Then compute missing statistics of the other files, in a separate commit.",
+)
+@update_indices_option
+@prove_option
+@engine_options
+def compact(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    dry_run: bool,  # noqa: FBT001
+    plan_file: Path | None,
+    **options: Any,
+) -> int:
+    """Merge the small files of TABLE, and drop its deleted rows.
+
+    Every group of files is proved to hold the same rows before the commit. The old files stay until
+    vacuum deletes them, because earlier versions of the table refer to them.
+    """
+    opened = open_for_rewriting(table, storage_options, dry_run=dry_run, **options)
+    with progress_bar() as on_progress:
+        report = opened.compact(
+            plan=read_plan(plan_file), dry_run=dry_run, on_progress=on_progress, **options
+        )
+    print_report(report, operation_screen, as_json=as_json)
+    return EXIT_FAILED if report.errors else 0
+
+
+_METHOD_WORDS = {"copy": "copied byte for byte", "recode": "rewritten", "sort": "sorted"}
+
+
 _PROOF_WORDS = {
     "digest": "proved equal, read back from storage",
     "ranges": "proved equal by checksums of every byte range, read back from storage",
@@ -30,23 +90,12 @@ _PROOF_WORDS = {
 def operation_screen(
     report: OperationReport, *, effect: Iterable[tuple[str, str]] = ()
 ) -> Iterable[RenderableType]:
-    """Show what an operation did, and the evidence that it changed no row."""
+    """Show what an operation did, and the proof that it changed no row."""
     yield Text(f"{report.operation}: {_outcome_words(report)}", style="bold")
     left = left_rows(report.files_left, report.remaining)
     yield figures_grid([*_figures(report), *left, *effect])
     for error in report.errors:
         yield Text(f"  failed: {error['message']}", style="red")
-
-
-def cluster_screen(report: ClusterReport) -> Iterable[RenderableType]:
-    """Show what an operation did that put rows in order, and what queries have of it."""
-    return operation_screen(report, effect=_effect(report))
-
-
-def _effect(report: ClusterReport) -> Iterable[tuple[str, str]]:
-    yield "order", f"{', '.join(report.columns)} ({report.curve})"
-    about = "about " if report.outcome == "dry_run" else ""
-    yield from effect_rows(report.skip_rate, report.overlap_depth, about=about)
 
 
 def _outcome_words(report: OperationReport) -> str:

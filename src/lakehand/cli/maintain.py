@@ -1,15 +1,26 @@
-"""What was due on a table, and what became of it: a few words a step."""
+"""`lakehand maintain`: whatever maintenance is due, in one call."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import click
 from rich.table import Table as Grid
 from rich.text import Text
 
-from lakehand.cli.screens.log import checkpoint_words
-from lakehand.cli.screens.retention import vacuum_words
+from lakehand.cli.checkpoint import checkpoint_words
+from lakehand.cli.options import (
+    engine_options,
+    open_for_command,
+    setting_option,
+    table_options,
+    update_indices_option,
+)
+from lakehand.cli.output import print_report
+from lakehand.cli.progress import progress_bar
+from lakehand.cli.vacuum import vacuum_words
+from lakehand.errors import EXIT_FAILED, error_from_json
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 from lakehand.model.reports import CheckpointReport, OperationReport
 from lakehand.model.retention import VacuumReport
@@ -22,18 +33,70 @@ if TYPE_CHECKING:
 
     from lakehand.model.maintenance import MaintenanceReport, MaintenanceStep
 
+
+@click.command()
+@table_options
+@click.option("--dry-run", is_flag=True, help="Show what is due; write nothing.")
+@click.option(
+    "--skip",
+    multiple=True,
+    type=click.Choice(["compact", "cluster", "vacuum", "checkpoint", "clean-logs"]),
+    help="Skip this step. Repeatable.",
+)
+@setting_option("--target-file-size", "target_file_bytes", metavar="SIZE")
+@setting_option("--min-files", "min_files", metavar="N")
+@setting_option("--quiet-period", "quiet_period", metavar="TIME")
+@setting_option("--quiet-period-max", "quiet_period_max", metavar="TIME")
+@setting_option("--cluster-by", "cluster_by", metavar="COLUMNS")
+@setting_option("--max-bytes", "max_bytes_per_run", metavar="SIZE")
+@update_indices_option
+@setting_option("--retention", "retention", metavar="TIME")
+@setting_option("--keep-versions", "keep_versions", metavar="N")
+@setting_option("--grace", "grace", metavar="TIME")
+@setting_option("--vacuum-interval", "vacuum_interval", metavar="TIME")
+@engine_options
+def maintain(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    **options: Any,
+) -> int:
+    """Run whatever maintenance is due on TABLE, in one call: for schedules.
+
+    Compacts it, or clusters it if it is clustered; vacuums it; writes a checkpoint; cleans its log.
+    Partitions that are being written to are skipped. A step that fails does not stop the others;
+    the exit code is that of the failed step.
+    """
+    opened = open_for_command(table, storage_options)
+    with progress_bar() as on_progress:
+        report = opened.maintain(on_progress=on_progress, **options)
+    print_report(report, maintenance_screen, as_json=as_json)
+    return _exit_code(report)
+
+
+def _exit_code(report: MaintenanceReport) -> int:
+    """Return the code of the failed steps, if they agree, and 1 if they do not."""
+    if not report.errors:
+        return 0
+    failed = [step.error for step in report.steps if step.error is not None]
+    codes = {error_from_json(error).exit_code for error in failed}
+    # Errors within a step that was taken have no code of their own.
+    is_more = len(report.errors) > len(failed)
+    return codes.pop() if len(codes) == 1 and not is_more else EXIT_FAILED
+
+
 #: What is said of each outcome, and in which colour.
 _OUTCOMES: Mapping[str, tuple[str, str]] = {
     "committed": ("done", "green"),
     "nothing_to_do": ("nothing to do", "dim"),
     "dry_run": ("due", "yellow"),
     "failed": ("failed", "red"),
-    "left_out": ("left out", "dim"),
+    "left_out": ("skipped", "dim"),
 }
 
 
 def maintenance_screen(report: MaintenanceReport) -> Iterable[RenderableType]:
-    """Show every step: whether it was due, why, what it did and what it left."""
+    """Show every step: whether it was due, why, what it did and what remains."""
     yield Text(report.table, style="bold", overflow="fold")
     yield Text(f"maintain: {_headline(report)}")
     grid = Grid.grid(padding=(0, 2))
@@ -70,7 +133,7 @@ def _lines(step: MaintenanceStep) -> Iterator[str]:
     did = _did(step)
     if did:
         yield did
-    yield f"because of {step.reason}" if did else step.reason
+    yield f"reason: {step.reason}" if did else step.reason
     for words in step.left:
         yield f"left: {words}"
     if step.error is not None and step.error.get("hint"):
@@ -80,7 +143,7 @@ def _lines(step: MaintenanceStep) -> Iterator[str]:
 
 
 def _did(step: MaintenanceStep) -> str:
-    """Say what a step did, or would do."""
+    """Describe what a step did, or would do."""
     if not step.is_due:
         return ""
     match step.report:
@@ -91,7 +154,7 @@ def _did(step: MaintenanceStep) -> str:
         case CheckpointReport():
             return checkpoint_words(step.report)
         case LogCleanupReport():
-            verb = "would go" if step.report.dry_run else "deleted"
+            verb = "would be deleted" if step.report.dry_run else "deleted"
             size = format_bytes(step.report.bytes_freed)
             return f"{format_count(step.report.files_deleted, 'file')} of the log {verb}, {size}"
     return ""

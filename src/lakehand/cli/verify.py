@@ -1,13 +1,18 @@
-"""What became of statistics, and of proofs that were checked again."""
+"""`lakehand verify`: is a table undamaged, and did rewrites keep every row."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import click
 from rich.text import Text
 
-from lakehand.cli.screens.words import figures_grid, time_words
+from lakehand.cli.options import engine_options, open_for_command, table_options, version_option
+from lakehand.cli.output import print_report
+from lakehand.cli.progress import progress_bar
+from lakehand.cli.screen import figures_grid
+from lakehand.errors import EXIT_FAILED, EXIT_UNHEALTHY
 from lakehand.model.quantities import format_count, format_duration
 
 if TYPE_CHECKING:
@@ -15,51 +20,51 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lakehand.model.reports import StatisticsReport
     from lakehand.model.verification import Finding, ProofCheck, Verification
 
 
-def statistics_screen(report: StatisticsReport) -> Iterable[RenderableType]:
-    """Show what was computed, in a few lines."""
-    yield Text(f"{report.operation}: {_outcome_words(report)}", style="bold")
-    yield figures_grid(_figures(report))
-    for error in report.errors:
-        yield Text(f"  failed: {error['message']}", style="red")
+@click.command()
+@table_options
+@version_option
+@click.option("--all", "every", is_flag=True, help="Check every commit that carries a proof.")
+@click.option("--no-proofs", is_flag=True, help="Check the table for damage only.")
+@click.option("--deep", is_flag=True, help="Also decode the rows of every file.")
+@engine_options
+def verify(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    no_proofs: bool,  # noqa: FBT001
+    **options: Any,
+) -> int:
+    """Check TABLE for damage, and that a rewrite kept every row. Reads only.
 
-
-def _outcome_words(report: StatisticsReport) -> str:
-    return {
-        "committed": f"version {report.version:,} committed",
-        "nothing_to_do": "nothing to do",
-        "dry_run": "nothing was written",
-    }[report.outcome]
-
-
-def _figures(report: StatisticsReport) -> Iterator[tuple[str, str]]:
-    yield "files", f"{format_count(report.files_chosen, 'file')} of {report.files_before:,} chosen"
-    words = {
-        "computed": report.files_refreshed,
-        "right already": report.files_unchanged,
-        "lost to concurrent writers": report.files_dropped,
-        "left for a later run": report.files_remaining,
-    }
-    for what, count in words.items():
-        if count:
-            yield "", f"{count:,} {what}"
-    if report.rows_read:
-        took = time_words(report.duration_ms, report.ran_on)
-        yield "took", f"{took}, {report.rows_read:,} rows read"
+    Checks all commits, checkpoints and files, even if the table cannot be opened. Then compares
+    the rows that a commit replaced with those that it wrote: the newest commit with a proof, or
+    that of --version. Exit code 5 if anything is wrong, 1 if a requested proof cannot be compared
+    any more.
+    """
+    if sum((options["every"], options["version"] is not None, no_proofs)) > 1:
+        raise click.UsageError("--all, --version and --no-proofs exclude each other")
+    opened = open_for_command(table, storage_options)
+    with progress_bar() as on_progress:
+        report = opened.verify(proofs=not no_proofs, on_progress=on_progress, **options)
+    print_report(report, verification_screen, as_json=as_json)
+    if report.outcome == "damaged":
+        return EXIT_UNHEALTHY
+    is_asked = options["every"] or options["version"] is not None
+    return EXIT_FAILED if is_asked and report.proof_outcome == "cannot_compare" else 0
 
 
 _AGREEMENT_WORDS = {
     "equal": "rows are equal",
     "differs": "ROWS DIFFER",
-    "cannot_compare": "nothing can be compared",
+    "cannot_compare": "cannot be compared",
 }
 
 
 def verification_screen(report: Verification) -> Iterable[RenderableType]:
-    """Show what is wrong, every commit whose proof was checked, and what came of it."""
+    """Show every finding, and the result of every proof that was checked."""
     yield Text(f"{report.operation}: {_soundness_words(report)}", style="bold")
     yield figures_grid(_structure_figures(report))
     yield from findings_list(report.findings)
@@ -88,11 +93,11 @@ def _structure_figures(report: Verification) -> Iterator[tuple[str, str]]:
     ]
     yield "checked", ", ".join(looked)
     if not report.proofs:
-        yield "proofs", "none was checked"
+        yield "proofs", "none checked"
 
 
 def findings_list(findings: Sequence[Finding]) -> Iterator[RenderableType]:
-    """Show what is wrong, and once a kind what to do about it."""
+    """Show every finding, with one hint per kind."""
     told: set[str] = set()
     for finding in findings:
         yield Text.assemble(("  " + finding.name, "bold red"), f": {finding.message}")

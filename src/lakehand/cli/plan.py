@@ -1,31 +1,97 @@
-"""What a run would do. Meaning never depends on colour."""
+"""`lakehand plan`: what `compact` or `cluster` would rewrite, why, and at what cost."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import click
 from rich.padding import Padding
 from rich.text import Text
 
-from lakehand.cli.screens.words import effect_rows, figures_grid, left_rows
+from lakehand.cli.options import (
+    clustering_options,
+    open_for_command,
+    planning_options,
+    table_options,
+)
+from lakehand.cli.output import print_document, print_lines, print_screen
+from lakehand.cli.screen import effect_rows, figures_grid, left_rows
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from rich.console import RenderableType
 
     from lakehand.planning.plan import Plan, PlannedGroup
+    from lakehand.rewrite.prepare import RewriteOperation
+
+
+@click.command()
+@table_options
+@click.option(
+    "--operation",
+    type=click.Choice(["compact", "cluster"]),
+    help="Command to plan. Default: cluster with --by or --full, else compact.",
+)
+@clustering_options
+@planning_options
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Store the plan; `compact --plan FILE` or `cluster --plan FILE` runs it later.",
+)
+@click.option("--files", "list_files", is_flag=True, help="Also list every file with its reason.")
+def plan(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    operation: RewriteOperation | None,
+    output: Path | None,
+    list_files: bool,  # noqa: FBT001
+    **options: Any,
+) -> None:
+    """Show what `compact` or `cluster` would rewrite in TABLE, why, and at what cost. Reads only.
+
+    Reads the log, the footers of candidate files and, for `cluster`, a sample of their rows to
+    estimate what queries would skip.
+    """
+    from lakehand.cli.files import planned_file_lines, planned_file_records
+    from lakehand.rewrite.prepare import plan_request
+
+    wish = {name: options.pop(name) for name in ("by", "full", "curve", "where", "automatic")}
+    opened = open_for_command(table, storage_options)
+    planned = opened.planned(plan_request(operation, **wish), **options)
+    if output is not None:
+        _store_plan(planned.plan, output)
+    if as_json:
+        records = ("files", planned_file_records(planned)) if list_files else None
+        print_document(planned.plan.to_json(), records=records)
+        return
+    print_screen(*plan_screen(planned.plan, stored_in=output))
+    if list_files:
+        print_lines(planned_file_lines(planned))
+
+
+def _store_plan(plan: Plan, file: Path) -> None:
+    try:
+        file.write_text(plan.to_text())
+    except OSError as error:
+        raise click.FileError(str(file), hint=error.strerror) from error
+
 
 #: Groups that are shown one by one: a screen is for reading.
 _SHOWN_GROUPS = 10
+
+
 _WHY_INDENT = 9
 
 
 def plan_screen(plan: Plan, *, stored_in: Path | None = None) -> Iterable[RenderableType]:
-    """Show what would be rewritten, why, at what cost, and what would be left."""
+    """Show what would be rewritten, why, at what cost, and what would remain."""
     yield Text(plan.table, style="bold", overflow="fold")
     yield Text(_headline(plan))
     yield Text()
@@ -60,10 +126,10 @@ def _figures(plan: Plan) -> Iterable[tuple[str, str]]:
 
 
 def _effect(plan: Plan) -> Iterable[tuple[str, str]]:
-    """Yield what queries have of rows in order."""
+    """Yield what queries gain from clustering."""
     if plan.operation != "cluster":
         return
-    yield "order", f"{', '.join(plan.order)} ({plan.curve})"
+    yield "clustered by", f"{', '.join(plan.order)} ({plan.curve})"
     if plan.layout is not None:
         yield from effect_rows(plan.layout.skip_rate, plan.layout.overlap_depth, about="about ")
 
@@ -73,7 +139,7 @@ def _task_time(plan: Plan) -> timedelta:
 
 
 def _groups(plan: Plan) -> Iterable[RenderableType]:
-    """Yield two lines a group: its figures, and why it is rewritten in this way."""
+    """Yield two lines per group: its figures, and why it is rewritten in this way."""
     yield Text(_columns("group", "files", "size", "method", "partition"), style="dim")
     for group in plan.groups[:_SHOWN_GROUPS]:
         yield Text(_group_line(group), overflow="fold")
@@ -95,5 +161,5 @@ def _ending(plan: Plan, stored_in: Path | None) -> str:
     if not plan.groups:
         return "Nothing to do."
     if stored_in is not None:
-        return f"Stored in {stored_in}; carry it out with: {plan.operation} --plan {stored_in}"
-    return f"Nothing was written; `{plan.operation}` carries this out."
+        return f"Stored in {stored_in}; run it with: {plan.operation} --plan {stored_in}"
+    return f"Nothing was written; run it with `{plan.operation}`."

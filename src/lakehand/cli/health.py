@@ -1,14 +1,18 @@
-"""Health as a monitoring person wants it: the verdict first, then what it rests on."""
+"""`lakehand health`: is a table healthy, for monitoring."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import click
 from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
+from lakehand.cli.options import setting_option, table_options
+from lakehand.cli.output import print_report
+from lakehand.errors import EXIT_UNHEALTHY
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -17,6 +21,34 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lakehand.assess.checkup import Check, HealthReport
+
+
+@click.command()
+@table_options
+@click.option("--orphans", is_flag=True, help="Also list storage for files that no version needs.")
+@setting_option("--max-small-file-ratio", "max_small_file_ratio", metavar="RATIO")
+@setting_option("--max-deleted-row-ratio", "max_deleted_row_ratio", metavar="RATIO")
+@setting_option("--max-commits-since-checkpoint", "max_commits_since_checkpoint", metavar="N")
+@setting_option("--max-checkpoint-age", "max_checkpoint_age", metavar="TIME")
+@setting_option("--max-overlap-depth", "max_overlap_depth", metavar="N")
+@setting_option("--max-orphan-bytes", "max_orphan_bytes", metavar="SIZE")
+@setting_option("--target-file-size", "target_file_bytes", metavar="SIZE")
+def health(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    orphans: bool,  # noqa: FBT001
+    **settings: Any,
+) -> int:
+    """Check TABLE against thresholds. Reads only; exit code 5 if it is unhealthy.
+
+    A table that cannot be reached or read is unhealthy: the report holds the error.
+    """
+    from lakehand.table import check_health
+
+    report = check_health(table, storage_options=storage_options, orphans=orphans, **settings)
+    print_report(report, health_screen, as_json=as_json)
+    return 0 if report.healthy else EXIT_UNHEALTHY
 
 
 def _ratio(value: float) -> str:
@@ -41,14 +73,14 @@ _NUMBERS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "small_file_ratio": ("files that compaction would save", _ratio),
     "deleted_row_ratio": ("deleted rows", _ratio),
     "commits_since_checkpoint": ("commits since the checkpoint", _count),
-    "checkpoint_age": ("checkpoint overdue for", _age),
-    "overlap_depth": ("files over one another", _depth),
+    "checkpoint_age": ("checkpoint overdue by", _age),
+    "overlap_depth": ("overlap depth", _depth),
     "orphan_bytes": ("files that no version needs", format_bytes),
 }
 
 
 def health_screen(report: HealthReport) -> Iterable[RenderableType]:
-    """Show the verdict, every threshold, and what costs points."""
+    """Show the verdict, every threshold, and what lowers the score."""
     verdict, style = ("healthy", "green") if report.healthy else ("unhealthy", "red")
     yield Text(report.table, style="bold", overflow="fold")
     yield Text.assemble((verdict, f"bold {style}"), f", score {report.score}/100, {_facts(report)}")
@@ -73,6 +105,6 @@ def _checks(checks: Iterable[Check]) -> RenderableType:
     grid.add_column()
     for check in checks:
         name, write = _NUMBERS[check.code]
-        verdict = "ok" if check.passed else "too much"
+        verdict = "ok" if check.passed else "too high"
         grid.add_row(verdict, name, write(check.value), f"at most {write(check.limit)}")
     return grid

@@ -1,13 +1,23 @@
-"""A table as `inspect` shows it. Meaning never depends on colour."""
+"""`lakehand inspect`: the state of a table, in numbers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import click
 from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
+from lakehand.cli.options import (
+    open_for_command,
+    setting_option,
+    table_options,
+    timestamp_option,
+    version_option,
+)
+from lakehand.cli.output import print_document, print_lines, print_screen
 from lakehand.model.quantities import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -18,10 +28,94 @@ if TYPE_CHECKING:
     from lakehand.assess.health import Health
     from lakehand.assess.inspect import Inspection, SizeRange
     from lakehand.assess.layout import ColumnLayout, Layout
+    from lakehand.model.snapshot import Snapshot
+
+
+_PICTURE_COLUMNS = 2
+
+
+@click.command()
+@table_options
+@version_option
+@timestamp_option
+@click.option("--files", "list_files", is_flag=True, help="Also list every file.")
+@click.option(
+    "--orphans",
+    is_flag=True,
+    help="Also list storage, and every file that no version within the retention needs.",
+)
+@click.option(
+    "--by",
+    metavar="COLUMNS",
+    default="",
+    help="Comma-separated columns: show how much the files overlap in them.",
+)
+@click.option(
+    "--picture",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Draw the files over the two columns of --by, as SVG.",
+)
+@setting_option("--target-file-size", "target_file_bytes", metavar="SIZE")
+def inspect(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    list_files: bool,  # noqa: FBT001
+    orphans: bool,  # noqa: FBT001
+    by: str,
+    picture: Path | None,
+    target_file_bytes: int | None,
+    **moment: Any,
+) -> None:
+    """Show the state of TABLE, in numbers. Reads only.
+
+    TABLE is a path or a URL (s3://, r2://, az://, gs://, file://).
+    """
+    from lakehand.cli.files import file_lines, file_records, orphan_lines, orphan_records
+    from lakehand.model.order import column_names
+
+    if orphans and list_files:
+        raise click.UsageError("--files and --orphans exclude each other")
+    columns = column_names(by)
+    if picture is not None and len(columns) != _PICTURE_COLUMNS:
+        raise click.UsageError("--picture needs two columns: --by a,b")
+    opened = open_for_command(table, storage_options, target_file_bytes=target_file_bytes)
+    snapshot = opened.snapshot(statistics=columns, **moment)
+    report = opened.inspect_snapshot(snapshot, by=columns)
+    if picture is not None:
+        _draw(report, snapshot, picture)
+    strays = opened.orphans() if orphans else None
+    if as_json:
+        records = ("files", file_records(snapshot)) if list_files else None
+        records = records if strays is None else ("orphans", orphan_records(strays))
+        print_document(report.to_json(), records=records)
+        return
+    print_screen(*inspection_screen(report))
+    if list_files:
+        print_lines(file_lines(snapshot))
+    if strays is not None:
+        print_lines(orphan_lines(strays))
+
+
+def _draw(report: Inspection, snapshot: Snapshot, file: Path) -> None:
+    from lakehand.assess.picture import draw_inspection
+
+    try:
+        file.write_text(draw_inspection(report, snapshot.files))
+    except OSError as error:
+        raise click.FileError(str(file), hint=error.strerror) from error
+
 
 _BAR_WIDTH = 32
+
+
 _GOOD_SCORE, _FAIR_SCORE = 90, 60
+
+
 _LAYOUT_HEADS = ("overlap depth", "deepest", "files skipped", "")
+
+
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -122,13 +216,13 @@ def _layout(layout: Layout) -> RenderableType:
     for _ in range(3):
         grid.add_column(justify="right")
     grid.add_column()
-    grid.add_row("kept apart by", *(Text(name, style="dim") for name in _LAYOUT_HEADS))
+    grid.add_row("overlap in", *(Text(name, style="dim") for name in _LAYOUT_HEADS))
     for each in layout.by_column:
         missing = each.files_without_bounds
         note = f"{format_count(missing, 'file')} without bounds" if missing else ""
         grid.add_row(each.column, *_depths(each), note)
     if len(layout.columns) > 1:
-        grid.add_row("all together", *_depths(layout), "")
+        grid.add_row("all columns", *_depths(layout), "")
     return _indented(grid)
 
 

@@ -1,4 +1,4 @@
-"""What several screens say in the same words, which need no glossary."""
+"""Parts that several screens share. Meaning never depends on colour."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["effect_rows", "figures_grid", "left_rows", "time_words"]
 
-_PLACES = {"spark": " on Spark", "local": " in processes of this machine", None: ""}
+_PLACES = {"spark": " on Spark", "local": " in local processes", None: ""}
 
 
 def left_rows(left: Mapping[str, int], remaining: Remaining) -> Iterable[tuple[str, str]]:
-    """Yield label and words of every reason for which files were left alone."""
-    label = "left alone"
+    """Yield every reason for which files were not rewritten, with their number."""
+    label = "not rewritten"
     for reason, count in left.items():
         words = f"{format_count(count, 'file')}: {LEFT_WORDS.get(reason, reason)}"
         if reason == Reason.LATER_RUN:
@@ -38,11 +38,11 @@ def left_rows(left: Mapping[str, int], remaining: Remaining) -> Iterable[tuple[s
 def effect_rows(
     skipped: Measured, depth: Measured, *, about: str = ""
 ) -> Iterable[tuple[str, str]]:
-    """Yield what queries have of rows in order, before and after."""
+    """Yield what queries skip, and how much files overlap, before and after."""
     rate = _change(f"{skipped.before:.1%}", f"{skipped.after:.1%}", about)
-    yield "skipped", f"{rate} of the files by a query"
+    yield "skipped", f"{rate} of the files per query"
     files = _change(f"{depth.before:.1f}", f"{depth.after:.1f}", about)
-    yield "overlap", f"{files} files over one another"
+    yield "overlap depth", f"{files} files"
 
 
 def _change(before: str, after: str, about: str) -> str:
@@ -50,12 +50,12 @@ def _change(before: str, after: str, about: str) -> str:
 
 
 def time_words(duration_ms: float, ran_on: EngineName | None) -> str:
-    """Say how long it took, and where tasks ran."""
+    """Return how long it took, and where tasks ran."""
     return format_duration(timedelta(milliseconds=duration_ms)) + _PLACES[ran_on]
 
 
 def figures_grid(rows: Iterable[tuple[str, str]]) -> RenderableType:
-    """Set labels and figures in two columns, a little to the right."""
+    """Return labels and figures in two columns, indented."""
     grid = Grid.grid(padding=(0, 2))
     grid.add_column(min_width=2)
     grid.add_column(style="dim", no_wrap=True)

@@ -1,12 +1,22 @@
-"""Which rows went, and what that meant for files."""
+"""`lakehand delete`: delete the rows that match a condition."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import click
 from rich.text import Text
 
-from lakehand.cli.screens.words import figures_grid, time_words
+from lakehand.cli.options import (
+    dry_run_option,
+    engine_options,
+    open_for_command,
+    prove_option,
+    table_options,
+)
+from lakehand.cli.output import print_report
+from lakehand.cli.progress import progress_bar
+from lakehand.cli.screen import figures_grid, time_words
 from lakehand.model.quantities import format_bytes, format_count
 from lakehand.model.row_reports import DeduplicationReport
 
@@ -18,8 +28,33 @@ if TYPE_CHECKING:
     from lakehand.model.row_reports import DeletionReport
 
 
+@click.command()
+@table_options
+@click.option(
+    "--where", required=True, metavar="PREDICATE", help="Condition, in SQL, on the rows to delete."
+)
+@dry_run_option
+@prove_option
+@engine_options
+def delete(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    **options: Any,
+) -> None:
+    """Delete the rows of TABLE for which a condition is true.
+
+    Files whose rows all match, as partition values or statistics show, are not read. The remaining
+    rows of the others are proved equal before the commit.
+    """
+    opened = open_for_command(table, storage_options)
+    with progress_bar() as on_progress:
+        report = opened.delete(on_progress=on_progress, **options)
+    print_report(report, deletion_screen, as_json=as_json)
+
+
 def deletion_screen(report: DeletionReport) -> Iterable[RenderableType]:
-    """Show how many rows went, and the evidence that no others did."""
+    """Show how many rows were deleted, and the proof that no others were."""
     yield Text(f"{report.operation}: {_outcome_words(report)}", style="bold")
     yield figures_grid(list(_figures(report)))
 
@@ -27,9 +62,9 @@ def deletion_screen(report: DeletionReport) -> Iterable[RenderableType]:
 def _outcome_words(report: DeletionReport) -> str:
     rows = format_count(report.rows_removed, "row")
     return {
-        "committed": f"{rows} removed in version {report.version:,}",
+        "committed": f"{rows} deleted in version {report.version:,}",
         "nothing_to_do": f"nothing to do{_rival(report)}",
-        "dry_run": f"{rows} would be removed; nothing was written",
+        "dry_run": f"{rows} would be deleted; nothing was written",
     }[report.outcome]
 
 
@@ -55,18 +90,18 @@ def _figures(report: DeletionReport) -> Iterable[tuple[str, str]]:
 
 def _files(report: DeletionReport) -> Iterable[str]:
     if report.files_marked:
-        yield f"{report.files_marked:,} with rows hidden"
+        yield f"{report.files_marked:,} with a deletion vector"
     if report.files_added:
-        yield f"{report.files_added:,} written anew"
+        yield f"{report.files_added:,} rewritten"
     if dropped := report.files_removed - report.files_added:
         yield f"{dropped:,} dropped"
     if report.change_files_added:
-        yield f"{report.change_files_added:,} written for the change feed"
+        yield f"{report.change_files_added:,} written for the change data feed"
 
 
 def _evidence(report: DeletionReport) -> Iterable[tuple[str, str]]:
     if report.proof is None:
-        yield "proof", "none needed: no file was written anew"
+        yield "proof", "none needed: no file was rewritten"
     elif report.proof.kind == "counts":
         yield "proof", f"{format_count(report.proof.rows, 'row')} left, counted but not compared"
     elif report.proof.kind == "positions":

@@ -1,13 +1,14 @@
-"""Commits and checkpoints."""
+"""`lakehand history`: the commits of a table."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
 from rich.table import Table as Grid
-from rich.text import Text
 
-from lakehand.model.quantities import format_bytes, format_count
+from lakehand.cli.options import open_for_command, table_options
+from lakehand.cli.output import print_document, print_screen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -15,7 +16,26 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lakehand.model.history import HistoryEntry
-    from lakehand.model.reports import CheckpointReport
+
+
+@click.command()
+@table_options
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N",
+              help="Show at most N commits.")  # fmt: skip
+def history(
+    table: str,
+    storage_options: dict[str, str],
+    as_json: bool,  # noqa: FBT001
+    limit: int,
+) -> None:
+    """Show the commits of TABLE, newest first. Reads only."""
+    opened = open_for_command(table, storage_options)
+    entries = opened.history(limit=limit)
+    if as_json:
+        records = ("commits", (entry.to_json() for entry in entries))
+        print_document({"table": opened.url, "format": opened.format}, records=records)
+    else:
+        print_screen(*history_screen(entries))
 
 
 def history_screen(entries: Sequence[HistoryEntry]) -> Iterable[RenderableType]:
@@ -34,21 +54,3 @@ def history_screen(entries: Sequence[HistoryEntry]) -> Iterable[RenderableType]:
             entry.summary + proved, entry.engine or "?",
         )  # fmt: skip
     yield grid
-
-
-def checkpoint_screen(report: CheckpointReport) -> Iterable[RenderableType]:
-    """Show what was written, in one line."""
-    if report.outcome == "nothing_to_do":
-        yield Text(f"nothing to do: version {report.version:,} has a complete checkpoint")
-        return
-    yield Text(checkpoint_words(report))
-
-
-def checkpoint_words(report: CheckpointReport) -> str:
-    """Say what a checkpoint that was written is made of."""
-    files = format_count(len(report.files), "file")
-    entries = "entry" if report.action_count == 1 else "entries"
-    return (
-        f"checkpoint of version {report.version:,} written: {report.action_count:,} {entries} in "
-        f"{files}, {format_bytes(report.bytes)}, {report.kind}"
-    )
