@@ -16,8 +16,8 @@ HEALTH: tuple[Setting, ...] = (
         name="max_small_file_ratio",
         parse=parse_number,
         default=0.5,
-        help="A table is unhealthy if compaction would save more than this part of its files, and"
-        " at least `min_files` of them.",
+        help="A table is unhealthy if compaction would save more than this fraction of its files, "
+        "and at least `min_files` of them.",
         minimum=0.0,
         maximum=1.0,
     ),
@@ -25,7 +25,7 @@ HEALTH: tuple[Setting, ...] = (
         name="max_deleted_row_ratio",
         parse=parse_number,
         default=0.1,
-        help="A table is unhealthy if more than this part of the rows in its files is deleted.",
+        help="A table is unhealthy if more than this fraction of the rows in its files is deleted.",
         minimum=0.0,
         maximum=1.0,
     ),
@@ -33,31 +33,31 @@ HEALTH: tuple[Setting, ...] = (
         name="max_commits_since_checkpoint",
         parse=parse_count,
         default=100,
-        help="A table is unhealthy if more commits than this have to be replayed to open it.",
+        help="A table is unhealthy if opening it replays more commits than this.",
         minimum=1,
     ),
     Setting(
         name="max_checkpoint_age",
         parse=parse_duration,
         default=timedelta(days=7),
-        help="A table is unhealthy if a checkpoint is due and the oldest commit that none covers is"
-        " older than this.",
+        help="A table is unhealthy if a checkpoint is due and the oldest commit without one is "
+        "older than this.",
         minimum=timedelta(0),
     ),
     Setting(
         name="max_overlap_depth",
         parse=parse_number,
         default=8.0,
-        help="A table is unhealthy if more files than this lie over one another on average in the"
-        " columns that it is clustered by; looked at only if it says by which.",
+        help="A table is unhealthy if its average overlap depth in its clustering columns is above"
+        " this.",
         minimum=1.0,
     ),
     Setting(
         name="max_orphan_bytes",
         parse=parse_bytes,
         default=10 * _GIB,
-        help="A table is unhealthy if files that no version needs take more than this; looked at"
-        " only where asked for.",
+        help="A table is unhealthy if files that no version needs take more than this; checked "
+        "only on request.",
         minimum=0,
     ),
 )

@@ -14,9 +14,9 @@ RETENTION: tuple[Setting, ...] = (
         name="retention",
         parse=parse_duration,
         default=None,
-        help="How long vacuum keeps files after the last version that needs them; not set: what "
-        "the table asks for, and at least 7 days. Below 1 hour is never allowed: files of running"
-        " writers would be deleted.",
+        help="How long vacuum keeps files after the last version that needs them; not set: the "
+        "table's own retention, and at least 7 days. At least 1 hour: files of running "
+        "writers would be deleted.",
         aliases=("vacuum.retention", "retentionDuration"),
         aliases_by_unit=(("vacuum.retention.hours", "h"),),
         minimum=timedelta(hours=1),
@@ -32,37 +32,37 @@ RETENTION: tuple[Setting, ...] = (
         name="keep_versions",
         parse=parse_count,
         default=1,
-        help="How many of the newest versions vacuum keeps in full, however old they are; those"
-        " within the retention stay in any case.",
+        help="How many of the newest versions vacuum keeps readable, whatever their age; versions "
+        "within the retention stay in any case.",
         minimum=1,
     ),
     Setting(
         name="grace",
         parse=parse_duration,
         default=timedelta(hours=24),
-        help="How long vacuum leaves files in place that it has set aside; 0 deletes at once.",
+        help="How long vacuum keeps quarantined files before it deletes them; 0 deletes at once.",
         minimum=timedelta(0),
     ),
     Setting(
         name="vacuum_entries",
         parse=one_of("auto", "always", "never"),
         default="auto",
-        help="Whether vacuum notes in the table's history when it starts and ends deleting; auto:"
-        " as delta-spark does, everywhere but on S3.",
+        help="Whether vacuum commits VACUUM START and VACUUM END entries to the log; auto: "
+        "everywhere but on S3, as delta-spark does.",
     ),
     Setting(
         name="vacuum_stale_metadata",
         parse=parse_bool,
         default=False,
-        help="Let vacuum delete files that Iceberg, Hudi or symlink metadata beside the table may"
-        " still name.",
+        help="Let vacuum delete files that Iceberg, Hudi or symlink metadata of the table may "
+        "still refer to.",
     ),
     Setting(
         name="vacuum_tasks_above",
         parse=parse_count,
         default=500_000,
-        help="With so many files, vacuum lists and deletes the others in tasks, where a Spark"
-        " session is there or Spark was asked for; without, it does all of it itself.",
+        help="With more files than this, vacuum lists and deletes in Spark tasks, if there is a "
+        "Spark session or Spark was asked for.",
         minimum=0,
     ),
 )

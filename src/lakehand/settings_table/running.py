@@ -22,7 +22,7 @@ RUNNING: tuple[Setting, ...] = (
         name="checkpoint_interval",
         parse=parse_count,
         default=10,
-        help="A checkpoint is due when the newest complete one is this many commits behind.",
+        help="A checkpoint is due if the newest complete one is this many commits behind.",
         aliases=("checkpoint.interval", "checkpointInterval"),
         table_property="delta.checkpointInterval",
         minimum=1,
@@ -32,8 +32,8 @@ RUNNING: tuple[Setting, ...] = (
         name="max_retries",
         parse=parse_count,
         default=3,
-        help="How many times a retryable storage error is retried, and how many lost commits of a"
-        " sink are.",
+        help="How many times a retryable storage error is retried, and how many lost commits of a "
+        "sink are.",
         aliases=("max.commit.retries", "maxRetries"),
         minimum=0,
     ),
@@ -41,7 +41,7 @@ RUNNING: tuple[Setting, ...] = (
         name="retry_base_delay",
         parse=parse_duration,
         default=timedelta(milliseconds=100),
-        help="Wait before the first retry of a storage request; doubles with each further one.",
+        help="Wait before the first retry of a storage request; doubles with each further retry.",
         aliases=("baseDelay",),
         minimum=timedelta(0),
     ),
@@ -57,22 +57,22 @@ RUNNING: tuple[Setting, ...] = (
         name="commit_attempts",
         parse=parse_count,
         default=100,
-        help="How often a commit is rebased over other writers' commits before it gives up.",
+        help="How many times a commit is rebased over other writers' commits before it fails.",
         minimum=1,
     ),
     Setting(
         name="commit_timeout",
         parse=parse_duration,
         default=timedelta(minutes=5),
-        help="How long a commit to a Delta table is rebased over other writers' commits before it"
-        " gives up.",
+        help="How long a commit to a Delta table is rebased over other writers' commits before it "
+        "fails.",
         minimum=timedelta(0),
     ),
     Setting(
         name="commit_every_groups",
         parse=parse_count,
         default=None,
-        help="A long run commits whenever this many groups are proved; not set: once, at its end.",
+        help="A long run commits after every this many proved groups; not set: once, at its end.",
         aliases=("commitEveryGroups", "compaction.commit-every-groups"),
         minimum=1,
     ),
@@ -80,8 +80,8 @@ RUNNING: tuple[Setting, ...] = (
         name="commit_every",
         parse=parse_duration,
         default=None,
-        help="A long run commits proved groups when its last commit is this long ago; not set:"
-        " once, at its end.",
+        help="A long run commits proved groups if its last commit is this long ago; not set: once,"
+        " at its end.",
         aliases=("commitEvery", "compaction.commit-every"),
         minimum=timedelta(0),
     ),
@@ -89,9 +89,9 @@ RUNNING: tuple[Setting, ...] = (
         name="engine",
         parse=one_of("auto", "spark", "local"),
         default="auto",
-        help="Where tasks run: on Spark, or in processes of this machine without Java; auto: on"
-        " Spark where there is a session, master or remote, or more to read than"
-        " spark_above_bytes.",
+        help="Where tasks run: on Spark, or in local processes without Java. auto: on Spark if "
+        "there is a session, master or remote, or if there are more than spark_above_bytes to"
+        " read.",
     ),
     Setting(
         name="master",
@@ -109,9 +109,9 @@ RUNNING: tuple[Setting, ...] = (
         name="spark_above_bytes",
         parse=parse_bytes,
         default=_GIB,
-        help="Spark is started by itself for work that reads more than this; up to it, processes"
-        " of this machine do the work, unless Spark was asked for. Bytes that a copy moves as they"
-        " are count a sixteenth.",
+        help="Spark is started for work that reads more than this; smaller work runs in local "
+        "processes, unless Spark was asked for. Bytes that are copied unchanged count a "
+        "sixteenth.",
         minimum=0,
     ),
     Setting(
@@ -132,39 +132,38 @@ RUNNING: tuple[Setting, ...] = (
         name="scratch_directory",
         parse=parse_local_path,
         default=None,
-        help="Directory on the local disk for scratch files; not set: the system's directory for"
-        " temporary files.",
+        help="Local directory for scratch files; not set: the system's temporary directory.",
     ),
     Setting(
         name="heartbeat_interval",
         parse=parse_duration,
         default=timedelta(seconds=15),
-        help="How often a run says in its ledger that it is alive.",
+        help="How often a run records that it is alive.",
         minimum=timedelta(milliseconds=1),
     ),
     Setting(
         name="takeover_after",
         parse=parse_duration,
         default=timedelta(minutes=2),
-        help="How long a run must be silent before another may take over its files.",
+        help="How long a run must be silent before another run may take over its files.",
         minimum=timedelta(0),
     ),
     Setting(
         name="partition_time_zone",
         parse=str,
         default="UTC",
-        help="Zone of partition timestamps that carry none.",
+        help="Time zone of partition timestamps without one.",
     ),
     Setting(
         name="log_level",
         parse=one_of("debug", "info", "warning", "error"),
         default="warning",
-        help="Least severe log records shown by the command.",
+        help="Minimum log level.",
     ),
     Setting(
         name="log_format",
         parse=one_of("text", "json"),
         default="text",
-        help="Form of the log records shown by the command.",
+        help="Log format.",
     ),
 )

@@ -25,75 +25,76 @@ SINK: tuple[Setting, ...] = (
         name="writer_id",
         parse=parse_text,
         default=None,
-        help="Name of a writer, by which a table knows what it has of it; needed for exactly-once.",
+        help="Name of a writer, under which the table records its epochs; required for exactly-"
+        "once.",
         aliases=("writer.id", "writerId", "txnAppId"),
     ),
     Setting(
         name="delivery",
         parse=one_of("exactly-once", "at-least-once"),
         default=None,
-        help="What a sink promises; not set: exactly-once if it has a writer id, else"
-        " at-least-once.",
+        help="Delivery guarantee of a sink; not set: exactly-once if it has a writer id, else at-"
+        "least-once.",
         aliases=("delivery.guarantee", "deliveryGuarantee"),
     ),
     Setting(
         name="write_mode",
         parse=one_of("append", "overwrite", "upsert", "merge"),
         default="append",
-        help="Whether the rows of an epoch are added to the table, take the place of what is there,"
-        " or, as upsert (or merge), that of the rows with the same merge_key.",
+        help="Whether the rows of an epoch are appended, overwrite the table, or are upserted "
+        "(upsert or merge) by merge_key.",
         aliases=("write.mode", "writeMode"),
     ),
     Setting(
         name="merge_key",
         parse=parse_names,
         default=(),
-        help="Columns by which a sink that upserts finds the rows that new ones replace.",
+        help="Key columns of a sink that upserts.",
         aliases=("merge.key.columns", "mergeKeyColumns"),
     ),
     Setting(
         name="partition_by",
         parse=parse_names,
         default=(),
-        help="Columns that a table is partitioned by if a sink creates it; one that exists must be"
-        " partitioned so.",
+        help="Partition columns of a table that a sink creates; an existing table must be "
+        "partitioned by them.",
         aliases=("partition.columns", "partitionColumns"),
     ),
     Setting(
         name="create_table",
         parse=parse_bool,
         default=True,
-        help="Whether the first rows of a sink create a table that is not there.",
+        help="Whether a sink creates a table that does not exist with its first rows.",
         aliases=("create.table", "createTable"),
     ),
     Setting(
         name="schema_evolution",
         parse=parse_bool,
         default=False,
-        help="Whether a table takes on columns that rows bring along; they are null in all rows"
-        " before.",
+        help="Whether new columns in the rows are added to the table; earlier rows have null "
+        "there.",
         aliases=("schema.evolution", "schemaEvolution", "mergeSchema"),
     ),
     Setting(
         name="type_widening",
         parse=parse_bool,
         default=False,
-        help="Whether a table takes on wider types of rows, too, beside schema_evolution. It then"
-        " needs readers that know the feature typeWidening.",
+        help="Whether wider types in the rows widen the table's columns; needs schema_evolution, "
+        "and readers that support the feature typeWidening.",
         aliases=("type.widening", "typeWidening", "schema.evolution.type.widening"),
     ),
     Setting(
         name="catalog_type",
         parse=one_of("none", "glue", "unity"),
         default="none",
-        help="Where the table is registered; only none is there.",
+        help="Catalog that the table is registered in; only none is supported.",
         aliases=("catalog.type",),
     ),
     Setting(
         name="max_buffer_records",
         parse=parse_count,
         default=100_000,
-        help="Rows that a sink gathers before it writes them; four times as many may wait.",
+        help="Rows that a sink buffers before it writes them; four times as many may wait.",
         aliases=("max.buffer.records", "maxBufferRecords"),
         minimum=1,
     ),
@@ -101,7 +102,7 @@ SINK: tuple[Setting, ...] = (
         name="max_buffer_age",
         parse=parse_duration,
         default=timedelta(minutes=1),
-        help="How long rows wait in an at-least-once sink before they are committed.",
+        help="How long an at-least-once sink buffers rows before it commits them.",
         aliases=("max.buffer.duration", "maxBufferDuration"),
         aliases_by_unit=(("max.buffer.duration.ms", "ms"),),
         minimum=timedelta(milliseconds=1),
@@ -110,9 +111,8 @@ SINK: tuple[Setting, ...] = (
         name="write_timeout",
         parse=parse_duration,
         default=timedelta(seconds=30),
-        help="How long a call of a sink, or `flush` of a hot table, waits for a write or commit."
-        " After it the call raises WriteTimeoutError; the work goes on, and the same call waits"
-        " again.",
+        help="How long a call of a sink, or `flush` of a hot table, waits for a write or commit "
+        "before it raises WriteTimeoutError. The work goes on, and the same call waits again.",
         aliases=("write.timeout", "writeTimeout"),
         aliases_by_unit=(("write.timeout.ms", "ms"),),
         minimum=timedelta(seconds=5),
@@ -121,32 +121,32 @@ SINK: tuple[Setting, ...] = (
         name="on_backpressure",
         parse=one_of("error", "wait"),
         default="error",
-        help="What a sink does with a batch when too many rows wait: refuse it, or make the caller"
-        " wait, at most for `write_timeout`.",
+        help="What a sink does with a batch if too many rows are buffered: refuse it, or block the"
+        " caller for at most `write_timeout`.",
         aliases=("on.backpressure",),
     ),
     Setting(
         name="epoch_gaps",
         parse=one_of("warn", "refuse", "allow"),
         default="warn",
-        help="What a sink does when epochs are missing between the last one in the table and the"
-        " next. With refuse, an epoch without rows leaves its mark in the table, too.",
+        help="What a sink does if epochs are missing between the table's last epoch and the next "
+        "one. With refuse, an epoch without rows is recorded in the table as well.",
         aliases=("epoch.gaps",),
     ),
     Setting(
         name="codec",
         parse=one_of("zstd", "snappy", "gzip", "lz4", "none"),
         default=None,
-        help="Compression codec of new Parquet files, by every verb that writes some. Not set: the"
-        " table property delta.parquet.compression.codec, else the codec of the files that are"
-        " rewritten, else zstd, level 1. Lance tables choose their own encodings.",
+        help="Compression codec of new Parquet files, for every verb that writes files. Not set: "
+        "the table property delta.parquet.compression.codec, else the codec of the rewritten "
+        "files, else zstd level 1. Lance tables choose their own encodings.",
         aliases=("parquet.compression", "parquet.codec"),
     ),
     Setting(
         name="row_group_rows",
         parse=parse_count,
         default=1_000_000,
-        help="Rows of a row group at most, in files that sinks write.",
+        help="Maximum number of rows in a row group of files that sinks write.",
         aliases=("parquet.row.group.rows", "parquet.max.row.group.size"),
         minimum=1,
     ),
@@ -154,8 +154,8 @@ SINK: tuple[Setting, ...] = (
         name="bloom_columns",
         parse=parse_names,
         default=(),
-        help="Columns for which new Parquet files get Bloom filters, by every verb that writes"
-        " some; a rewrite copies only row groups that have them.",
+        help="Columns with Bloom filters in new Parquet files, for every verb that writes files; a"
+        " rewrite copies only row groups that have them.",
         aliases=("parquet.bloom.columns", "parquet.bloom.filter.columns"),
     ),
     Setting(
@@ -169,30 +169,30 @@ SINK: tuple[Setting, ...] = (
         name="write_memory_bytes",
         parse=parse_bytes,
         default=256 * _MIB,
-        help="Memory for rows that wait for their row groups to be full, over all partitions.",
+        help="Memory for rows that wait for full row groups, over all partitions.",
         minimum=_MIB,
     ),
     Setting(
         name="write_threads",
         parse=parse_count,
         default=2,
-        help="Row groups that a sink encodes at once.",
+        help="Row groups that a sink encodes in parallel.",
         minimum=1,
     ),
     Setting(
         name="sink_maintenance",
         parse=parse_bool,
         default=True,
-        help="Whether sinks and writes on Spark compact or cluster their table and vacuum it, as"
-        " `maintain` does. Checkpoints are written either way.",
+        help="Whether sinks and Spark writes compact or cluster their table and vacuum it, as "
+        "`maintain` does. Checkpoints are written in any case.",
         aliases=("sink.maintenance", "maintenance.enabled"),
     ),
     Setting(
         name="maintenance_commits",
         parse=parse_count,
         default=10,
-        help="After so many commits a sink, or a write on Spark, looks whether its table needs"
-        " maintenance.",
+        help="After this many commits, a sink or Spark write checks whether its table needs "
+        "maintenance.",
         aliases=("compaction.check-commits",),
         minimum=1,
     ),
@@ -200,8 +200,9 @@ SINK: tuple[Setting, ...] = (
         name="maintenance_interval",
         parse=parse_duration,
         default=timedelta(minutes=5),
-        help="How long after its last look a sink looks again, whether it has committed or not; a"
-        " write on Spark looks if the last look of any writer is this long ago.",
+        help="After this time, a sink checks again whether its table needs maintenance, even "
+        "without a commit; a Spark write checks if the last check of any writer is this long "
+        "ago.",
         aliases=("compaction.check-interval",),
         aliases_by_unit=(("compaction.check-interval.ms", "ms"),),
         minimum=timedelta(milliseconds=1),
@@ -210,9 +211,9 @@ SINK: tuple[Setting, ...] = (
         name="vacuum_interval",
         parse=parse_duration,
         default=None,
-        help="How often a table is vacuumed at most, by `maintain`, by sinks and by writes on"
-        " Spark. Not set: by `maintain` whenever it runs, by the others once a day, for the first"
-        " time a day after their first look.",
+        help="Minimum time between two vacuums of a table by `maintain`, sinks and Spark writes. "
+        "Not set: `maintain` vacuums whenever it runs, the others once a day, first a day "
+        "after their first check.",
         aliases=("vacuum.interval",),
         minimum=timedelta(0),
     ),
