@@ -47,13 +47,13 @@ SHARES = {
     ("lance", "lance_data"): 50,
 }
 SHORT = {
-    ("everything", "commits"): 60,
-    ("v2-json", "checkpoints"): 30,
-    ("everything-twice", "checkpoints"): 30,
-    ("v2", "sidecars"): 20,
-    ("partitioned", "last_checkpoint"): 20,
-    ("partitioned", "checksums"): 10,
-    ("everything", "deletion_vectors"): 30,
+    ("everything", "commits"): 48,
+    ("v2-json", "checkpoints"): 16,
+    ("everything-twice", "checkpoints"): 16,
+    ("v2", "sidecars"): 12,
+    ("partitioned", "last_checkpoint"): 10,
+    ("partitioned", "checksums"): 6,
+    ("everything", "deletion_vectors"): 16,
 }
 SYSTEMATIC = [
     ("everything", "commits"),
