@@ -312,7 +312,7 @@ def test_the_command_prints_the_report_and_says_what_queries_have_of_it(table, c
     document = json.loads(capsys.readouterr().out)
 
     assert "x, y (hilbert)" in screen
-    assert "of the files by a query" in screen
+    assert "of the files per query" in screen
     assert (document["columns"], document["curve"]) == (["x", "y"], "hilbert")
     assert set(document["skip_rate"]) == set(document["overlap_depth"]) == {"before", "after"}
 

@@ -239,5 +239,5 @@ def test_the_command_lists_pins_and_refuses_them_without_a_name(tmp_path, capsys
     document = json.loads(capsys.readouterr().out)
     assert (document["files_retained"], document["kept"]["young"]) == (12, 12)
     assert run(["vacuum", place]) == 0
-    assert "too young" in capsys.readouterr().out
+    assert "too recent" in capsys.readouterr().out
     assert run(["pin", place, "audit", "--remove"]) == 0
