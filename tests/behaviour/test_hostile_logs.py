@@ -14,7 +14,7 @@ from lakehand.errors import CorruptFileError, CorruptLogError, RefusedError, Val
 from lakehand.formats.delta.log.history import history
 from lakehand.formats.delta.log.snapshot import load_snapshot
 from lakehand.formats.delta.protocol.clustering import clustering_columns
-from lakehand.formats.delta.protocol.names import commit_key
+from lakehand.formats.delta.protocol.names import LAST_CHECKPOINT_KEY, commit_key
 from lakehand.formats.delta.retention.protected import protected_files
 from lakehand.formats.delta.upkeep.log_findings import check_log
 from lakehand.storage import open_store
@@ -63,6 +63,7 @@ WRONG_MEMBERS = [
     ("metadata", "metaData.schemaString.json.fields.0.name", "7"),
     ("metadata", "metaData.schemaString.json.fields.0.name", '"region"'),
     ("metadata", "metaData.schemaString.json.fields.0.name", '"\\ud800"'),
+    ("metadata", "metaData.schemaString.json.fields.0.name", '"\\u0000"'),
     ("metadata", "metaData.schemaString.json.fields.0.nullable", '"no"'),
     ("metadata", "metaData.schemaString.json.fields.0.metadata", '["x"]'),
     ("metadata", "metaData.schemaString.json.fields", "{}"),
@@ -150,6 +151,16 @@ def test_a_checkpoint_with_a_column_of_another_type_is_read_around(type_):
     assert load_snapshot(store).file_count == 2
     [finding] = check_log(store, now=datetime.now(UTC)).findings[:1]
     assert finding.name == "broken_checkpoint"
+
+
+@pytest.mark.parametrize("levels", [300, 3_000, 100_000])
+def test_a_pointer_to_checkpoints_that_is_nested_too_deeply_is_passed_over(levels):
+    store = new_log([protocol(), metadata(), add("a.parquet")])
+    deep = "[" * levels + "]" * levels
+    store.put(LAST_CHECKPOINT_KEY, f'{{"version":0,"x":{deep},"checksum":"x"}}'.encode())
+    assert load_snapshot(store).file_count == 1
+    [finding] = check_log(store, now=datetime.now(UTC)).findings
+    assert finding.name == "corrupt_last_checkpoint"
 
 
 def test_a_checkpoint_whose_values_cannot_be_cast_is_read_around():

@@ -62,7 +62,7 @@ def read_last_checkpoint(store: Store) -> LastCheckpoint | None:
         return None
     try:
         return _parse(data.decode("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         log_event(
             _logger,
             logging.WARNING,

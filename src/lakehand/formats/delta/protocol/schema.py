@@ -246,6 +246,8 @@ def _check_mapping(column: StructField) -> None:
         raise TypeError(f"the id of column {column.name!r} is no number")
     if name is not None and not isinstance(name, str):
         raise TypeError(f"the physical name of column {column.name!r} is no string")
+    if "\0" in column.name or "\0" in (name or ""):
+        raise ValueError(f"the name of column {column.name!r} holds a NUL")
     is_list = isinstance(changes, list) and all(isinstance(change, dict) for change in changes)
     if changes is not None and not is_list:
         raise TypeError(f"the type changes of column {column.name!r} are no list of objects")
