@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,12 +13,14 @@ import pytest
 
 import lakehand
 from lakehand.cli.main import run
+from lakehand.due import steps as steps_of_schedules
 from lakehand.due.maintain import STEPS, maintain
 from lakehand.errors import ValidationError
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.lance import protocol
 from lakehand.formats.registry import load_format
 from lakehand.observe.clock import ManualClock
+from lakehand.retention.vacuum import vacuum
 from lakehand.settings import Settings
 from lakehand.storage import open_store
 from support.deduplications import once_at
@@ -143,6 +146,26 @@ def test_a_step_that_fails_stops_no_other(kit, path):
     assert [error["step"] for error in report.errors] == ["compact"]
     assert step(report, "vacuum").report.files_deleted >= FILES
     assert report.outcome == "committed"
+
+
+def test_a_call_in_which_a_step_failed_and_none_did_anything_has_failed(kit, path):
+    next(Path(path).rglob(Path(kit.files(path)[-1]).name)).unlink()
+    report = open_here(path, **EAGER).maintain(skip=["vacuum", "checkpoint", "clean-logs"])
+    assert (step(report, "compact").outcome, report.outcome) == ("failed", "failed")
+
+
+def test_a_vacuum_that_could_delete_nothing_has_failed(kit, path, monkeypatch):
+    open_here(path).compact()
+    failure = {"code": "STORAGE", "message": "no", "hint": None, "retryable": False}
+
+    def vacuum_in_vain(table, **options):
+        found = vacuum(table, **options)
+        return replace(found, outcome="nothing_to_do", files_deleted=0, errors=(failure,))
+
+    monkeypatch.setattr(steps_of_schedules, "vacuum", vacuum_in_vain)
+    report = open_here(path).maintain(skip=["compact", "checkpoint", "clean-logs"])
+    assert (step(report, "vacuum").outcome, report.outcome) == ("failed", "failed")
+    assert [error["step"] for error in report.errors] == ["vacuum"]
 
 
 def test_the_command_prints_all_of_it_and_its_exit_code_tells(kit, path, capsys):

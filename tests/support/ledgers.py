@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakehand.errors import CommitConflictError
 from lakehand.model.retention import Protection
 from lakehand.model.snapshot import Snapshot
-from lakehand.model.work import Change, DataFile, Group, GroupResult, Receipt, StagedFile
+from lakehand.model.work import Change, DataFile, Group, GroupResult, Proof, Receipt, StagedFile
 from lakehand.runs import Run
 
 if TYPE_CHECKING:
@@ -107,8 +107,13 @@ def write_output(run: Run, group: Group, *, data: bytes = b"rows", parts: int = 
     paths = [f"{stem}-0.parquet" for stem in stems]
     for path in paths:
         run.store.put(path, data)
-    outputs = tuple(StagedFile(path=path, bytes=len(data), rows=1) for path in paths)
-    return GroupResult(group=group.id, attempt=stems[0], outputs=outputs)
+    rows = sum(file.rows or 0 for file in group.inputs)
+    outputs = tuple(
+        StagedFile(path=path, bytes=len(data), rows=0 if number else rows)
+        for number, path in enumerate(paths)
+    )
+    proof = Proof(kind="counts", rows=rows, digest=None, bytes=0, algorithm="none", engine="none")
+    return GroupResult(group=group.id, attempt=stems[0], outputs=outputs, proof=proof)
 
 
 def do_group(run: Run, group: Group, *, parts: int = 1) -> GroupResult:

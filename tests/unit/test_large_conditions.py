@@ -198,3 +198,26 @@ def test_constraints_and_generated_columns_take_large_expressions():
         [True, True, None, True, False],
         [True, False, None, False, False],
     ]
+
+
+def test_a_long_list_of_nulls_alone_is_true_for_no_row():
+    nulls = ", ".join(["NULL"] * 60)
+    assert kept(f"id IN ({nulls})") == kept(f"NOT id IN ({nulls})") == []
+    files = bounded(pa.array([1, None]), pa.array([9, None]))
+    for text in (f"id IN ({nulls})", f"NOT id IN ({nulls})"):
+        assert may_match(parse_predicate(text, BATCH.schema), files).to_pylist() == [False, False]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CASE WHEN {} THEN true ELSE false END".format(" OR ".join(["id = 1", "id = 2"] * 40)),
+        "coalesce({}, false)".format(" OR ".join(["id = 1", "id = 2"] * 40)),
+        "id {} < 3".format("+ 0 " * 80),
+    ],
+    ids=begun,
+)
+def test_a_chain_inside_of_another_expression_leaves_no_file_out(text):
+    predicate = parse_predicate(f"{text} AND id < 50", BATCH.schema)
+    files = bounded(pa.array([1, 60]), pa.array([9, 70]))
+    assert may_match(predicate, files).to_pylist() == [True, False]

@@ -10,7 +10,7 @@ import pytest
 
 from lakehand.errors import RunError
 from lakehand.observe.clock import ManualClock
-from lakehand.runs import list_runs, resume, sweep
+from lakehand.runs import list_runs, living_runs, resume, sweep
 from lakehand.runs.state import versions_under_way
 from lakehand.storage import MemoryStore
 from support.ledgers import LedgerTable, do_group, start_run, write_output
@@ -90,11 +90,14 @@ DAMAGES = {
     "output outside": ("results/", {"outputs": [{"path": "../x", "bytes": 1, "rows": 1}]}),
     "no proof": ("results/", {"proof": REMOVED}),
     "group is a text": ("results/", {"group": "0"}),
+    "group of another result": ("results/", {"group": 1}),
+    "another group": ("groups/", {"id": 1}),
     "no inputs": ("groups/", {"inputs": REMOVED}),
     "fate without outputs": ("fates/", {"outputs": REMOVED}),
     "fate of an unknown kind": ("fates/", {"kind": "lent"}),
     "fate at a naive time": ("fates/", {"at": "2026-01-01T00:00:00"}),
     "fate without a token": ("fates/", {"token": None}),
+    "fate of another batch": ("fates/", {"batch": 1}),
 }
 
 
@@ -122,6 +125,34 @@ def test_nothing_of_a_ledger_of_another_shape_is_adopted(table, clock, damage):
     heir = start_run(table, [], clock)
     assert resume(heir, table, table.snapshot(), wanted=lambda _: True) == []
     assert heir.results() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "members"),
+    [
+        ("results/", {"proof": None}),
+        ("results/", {"outputs": []}),
+        ("groups/", {"inputs": []}),
+    ],
+)
+def test_a_result_whose_proof_is_for_other_rows_is_not_adopted(table, clock, name, members):
+    run = leave_run(table, clock)
+    edit(run, name, **members)
+    heir = start_run(table, [], clock)
+    assert resume(heir, table, table.snapshot(), wanted=lambda _: True) == []
+
+
+def test_a_result_of_a_dead_run_is_adopted_if_all_of_it_fits(table, clock):
+    leave_run(table, clock)
+    heir = start_run(table, [], clock)
+    assert len(resume(heir, table, table.snapshot(), wanted=lambda _: True)) == 1
+
+
+def test_a_run_whose_process_has_an_impossible_number_counts_as_living(table, clock):
+    run = start_run(table, table.groups("a"), clock)
+    edit(run, "run.json", pid=2**70)
+    living = living_runs(table.store, clock=clock, takeover_after=SILENCE)
+    assert [one.id for one in living] == [run.id]
 
 
 def test_results_of_another_lakehand_are_not_adopted(table, clock):

@@ -1,13 +1,22 @@
 from __future__ import annotations
 
+import json
+import math
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehand.errors import UnknownSettingError, ValidationError
-from lakehand.model.spellings import parse_auto, parse_bool, parse_bytes, parse_duration
+from lakehand.model.spellings import (
+    parse_auto,
+    parse_bool,
+    parse_bytes,
+    parse_duration,
+    parse_local_path,
+)
 from lakehand.settings import SETTINGS, Settings, find_setting
 
 MIB = 2**20
@@ -221,3 +230,32 @@ def test_a_spelling_that_names_its_unit_takes_fractions_of_it():
 def test_a_retention_below_an_hour_is_never_allowed(value):
     with pytest.raises(ValidationError, match="at least 1 h"):
         Settings({"retention": value, "allow_short_retention": True}, environment={})
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+@pytest.mark.parametrize("value", [10**5000, -(10**5000), Decimal("NaN")], ids=["+", "-", "nan"])
+def test_a_number_that_nothing_can_hold_is_refused_with_a_type(setting, value):
+    if setting.parse is parse_local_path and isinstance(value, Decimal):
+        return  # Any text may be a path.
+    for spelling in setting.spellings:
+        with pytest.raises(ValidationError) as caught:
+            Settings({spelling: value}, environment={})
+        assert len(json.dumps(caught.value.to_json(), default=str)) < 1000
+
+
+@pytest.mark.parametrize("value", [Decimal("1e999999"), Decimal("2.5"), 10**30, "9" * 30])
+def test_a_count_is_whole_and_not_larger_than_engines_count(value):
+    with pytest.raises(ValidationError):
+        Settings({"min_files": value}, environment={})
+
+
+@pytest.mark.parametrize("value", ["inf", "1e400", math.inf])
+def test_a_ratio_is_a_number_that_a_document_can_hold(value):
+    with pytest.raises(ValidationError, match="finite"):
+        Settings({"oversized_file_ratio": value}, environment={})
+
+
+def test_an_error_shows_the_beginning_of_a_long_value():
+    with pytest.raises(ValidationError) as caught:
+        Settings({"min_files": "x" * 100_000}, environment={})
+    assert len(caught.value.message) < 1000

@@ -125,7 +125,7 @@ def _outcome_words(report: MaintenanceReport) -> str:
         due = sum(1 for step in report.steps if step.is_due)
         steps = format_count(due, "step") if due else "nothing"
         return f"{steps} due at version {report.version:,}; nothing was written"
-    done = {"committed": "done", "nothing_to_do": "nothing done"}[report.outcome]
+    done = "done" if report.outcome == "committed" else "nothing done"
     return f"{done}, version {report.version:,}"
 
 

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from lakehand.due.steps import RewriteChoice
     from lakehand.formats.base import FormatTable
-    from lakehand.model.maintenance import StepOutcome
-    from lakehand.model.reports import Outcome
+    from lakehand.model.maintenance import MaintenanceOutcome, StepOutcome
     from lakehand.observe import OnProgress, Progress
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
@@ -53,10 +52,8 @@ def maintain(
     common = {"dry_run": dry_run, "spark": spark, "clock": clock}
     work = _Maintenance(table, settings, _Listener(on_progress), _verbs(skip), common)
     steps = work.run()
-    is_changed = any(step.outcome == "committed" for step in steps)
-    done: Outcome = "committed" if is_changed else "nothing_to_do"
     return MaintenanceReport(
-        outcome="dry_run" if dry_run else done,
+        outcome="dry_run" if dry_run else _sum_of(steps),
         table=table.store.url,
         version=work.version,
         steps=steps,
@@ -64,6 +61,13 @@ def maintain(
         errors=tuple(error for step in steps for error in step.errors),
         duration_ms=(clock.monotonic() - started) * 1000,
     )
+
+
+def _sum_of(steps: Collection[MaintenanceStep]) -> MaintenanceOutcome:
+    outcomes = {step.outcome for step in steps}
+    if "committed" in outcomes:
+        return "committed"
+    return "failed" if "failed" in outcomes else "nothing_to_do"
 
 
 def _verbs(skip: Collection[str]) -> frozenset[str]:
@@ -152,7 +156,7 @@ class _Maintenance:
         is_due = bool(report.groups.planned or report.indices_updated)
         return MaintenanceStep(
             step=report.operation,
-            outcome=self._outcome(is_due=is_due),
+            outcome=self._outcome(is_due=is_due, is_done=is_changed),
             is_due=is_due,
             reason=rewrite_reason(report),
             left=tuple(left_by_rewrite(report, choice.note)),
@@ -170,9 +174,10 @@ class _Maintenance:
         self._read_again(if_changed=report.outcome == "committed", version=report.version)
         gone = report.files_deleted + report.files_quarantined
         is_due = bool(gone or report.files_swept or report.errors)
+        is_done = report.outcome == "committed"
         return MaintenanceStep(
             step="vacuum",
-            outcome=self._outcome(is_due=is_due),
+            outcome=self._outcome(is_due=is_due, is_done=is_done, has_failed=bool(report.errors)),
             is_due=is_due,
             reason=vacuum_reason(report, gone),
             left=tuple(left_by_vacuum(report)),
@@ -202,19 +207,25 @@ class _Maintenance:
         left = (f"more of the log: {report.reason}",) if is_due and report.reason else ()
         if is_due:
             reason = f"{format_count(len(report.files), 'file')} older than the log's retention"
+        is_done = report.outcome == "committed"
         return MaintenanceStep(
             step="clean_logs",
-            outcome=self._outcome(is_due=is_due),
+            outcome=self._outcome(is_due=is_due, is_done=is_done, has_failed=bool(report.errors)),
             is_due=is_due,
             reason=reason,
             left=left,
             report=report,
         )
 
-    def _outcome(self, *, is_due: bool) -> StepOutcome:
-        if not is_due:
-            return "nothing_to_do"
-        return "dry_run" if self._dry_run else "committed"
+    def _outcome(
+        self, *, is_due: bool, is_done: bool = True, has_failed: bool = False
+    ) -> StepOutcome:
+        """Return what became of a step that may have been due, and may have done nothing."""
+        if is_due and self._dry_run:
+            return "dry_run"
+        if is_due and is_done:
+            return "committed"
+        return "failed" if has_failed else "nothing_to_do"
 
     def _read_again(self, *, if_changed: bool, version: int) -> None:
         """Look at the table again, if this call changed it or somebody else made a `version`."""

@@ -43,6 +43,9 @@ def list_truth(values: ValueList, facts: Facts) -> Truth:
     )
     low, high, is_set, is_null = answers.columns
     may_be_set, may_be_null = _flags(is_set), _flags(is_null)
+    if not len(values.values):  # Nulls alone: the test is never true, and never false.
+        none = np.zeros(facts.table.num_rows, np.bool_)
+        return Truth(none, none, ~none)
     found = _may_be_within(values, column, low, high)
     null = may_be_null | values.has_null
     return Truth(may_be_set & found, may_be_set, null)

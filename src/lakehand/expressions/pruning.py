@@ -52,16 +52,18 @@ def _truth(predicate: Predicate, files: pa.Table) -> Truth:
     try:
         answers = {name: list_truth(lists[name], facts) for name in parts if name in lists}
         answers |= _judged([part for part in parts if part not in lists], facts)
-    except PredicateError:
-        # The predicate fails on some of the values; computing it for the rows will tell.
+    except (PredicateError, RecursionError):
+        # The predicate fails on some of the values, or nests too deeply to be judged by bounds;
+        # computing it for the rows will tell.
         maybe = np.ones(files.num_rows, dtype=np.bool_)
         return Truth(maybe, maybe, maybe)
     return combine(predicate.condition, lambda leaf: answers[str(leaf)])
 
 
 def _judged(parts: list[str], facts: Facts) -> dict[str, Truth]:
-    """Return what bounds say of each part; of more than so many parts, nothing."""
-    trees = {part: _connected(_tree(part)) for part in parts[:_MOST_JUDGED]}
+    """Return what bounds say of each part; of more than so many, or of deep ones, nothing."""
+    parsed = {part: _tree(part) for part in parts[:_MOST_JUDGED]}
+    trees = {part: _connected(tree) for part, tree in parsed.items() if tree is not None}
     pieces = [
         piece for tree in trees.values() for piece in leaves(tree) if isinstance(piece, exp.Expr)
     ]
@@ -76,8 +78,15 @@ def _judged(parts: list[str], facts: Facts) -> dict[str, Truth]:
 
 
 @lru_cache(maxsize=1024)
-def _tree(part: str) -> exp.Expr:
-    return sqlglot.parse_one(part, dialect="duckdb")
+def _tree(part: str) -> exp.Expr | None:
+    """Return a compiled part as a tree; None if it nests more deeply than the parser does.
+
+    A compiled part has parentheses around every operation, so it nests where its text does not.
+    """
+    try:
+        return sqlglot.parse_one(part, dialect="duckdb")
+    except RecursionError:
+        return None
 
 
 def _connected(tree: exp.Expr) -> Logic:

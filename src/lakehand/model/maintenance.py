@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakehand.model.reports import CheckpointReport, OperationReport, Outcome
+    from lakehand.model.reports import CheckpointReport, OperationReport
     from lakehand.model.retention import VacuumReport
     from lakehand.model.upkeep import LogCleanupReport
 
     StepReport = OperationReport | VacuumReport | CheckpointReport | LogCleanupReport
 
-__all__ = ["MaintenanceReport", "MaintenanceStep", "StepOutcome"]
+__all__ = ["MaintenanceOutcome", "MaintenanceReport", "MaintenanceStep", "StepOutcome"]
 
+MaintenanceOutcome = Literal["committed", "nothing_to_do", "dry_run", "failed"]
 StepOutcome = Literal["committed", "nothing_to_do", "dry_run", "failed", "left_out"]
 
 
@@ -34,9 +35,9 @@ class MaintenanceStep:
     reason: str
     #: What was left for later, and why.
     left: tuple[str, ...] = ()
-    #: What the verb reports; null if it was not called, or failed.
+    #: What the verb reports; null if it was not called, or ended with an error.
     report: StepReport | None = None
-    #: Why the step failed; null if it did not.
+    #: Why the step failed; null if it did not, or if its report says what went wrong.
     error: Mapping[str, Any] | None = None
 
     @property
@@ -53,8 +54,9 @@ class MaintenanceReport:
 
     #: The verb.
     operation: str = "maintain"
-    #: `committed`: some step changed something; `nothing_to_do`; `dry_run`.
-    outcome: Outcome
+    #: `committed`: some step changed something; `failed`: none did, and some step failed;
+    #: `nothing_to_do`; `dry_run`.
+    outcome: MaintenanceOutcome
     #: URL of the table, without credentials.
     table: str
     #: The newest version that was seen or made.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -28,8 +29,8 @@ __all__ = [
 
 #: Longer durations count as this long: they lead beyond the dates and waits that there are.
 MAX_DURATION = timedelta(days=100_000)
-#: Engines read sizes as signed integers of 64 bits.
-_MAX_BYTES = 2**63 - 1
+#: Engines read sizes and counts as signed integers of 64 bits.
+_MAX_BYTES = _MAX_COUNT = 2**63 - 1
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 _BYTE_UNITS = {
     "": 1, "b": 1,
@@ -62,9 +63,13 @@ def parse_count(value: str | float) -> int:
     >>> parse_count("12"), parse_count(3.0)
     (12, 3)
     """
+    if not isinstance(value, str) and abs(value) > _MAX_COUNT:
+        raise ValueError(f"it is more than {_MAX_COUNT}")
     number = int(value)
-    if isinstance(value, float) and number != value:
+    if not isinstance(value, str) and number != value:
         raise ValueError(f"{value!r} is not a whole number")
+    if abs(number) > _MAX_COUNT:
+        raise ValueError(f"it is more than {_MAX_COUNT}")
     return number
 
 
@@ -75,8 +80,8 @@ def parse_number(value: str | float) -> float:
     0.5
     """
     number = float(value)
-    if number != number:  # noqa: PLR0124  NaN, which no minimum and no maximum would refuse
-        raise ValueError(f"{value!r} is not a number")
+    if not math.isfinite(number):  # No minimum refuses NaN, and no JSON document holds infinity.
+        raise ValueError(f"{value!r} is not a finite number")
     return number
 
 

@@ -39,8 +39,9 @@ class Adopter:
     """Chooses which results of dead runs go on, and takes each into the ledger of `run`.
 
     A result is adopted when the dead run's plan is `wanted`, the table is as it was but for its
-    files, every input is live and unchanged, and every output is as it was when it was proved and
-    too young for a vacuum, of whichever engine, to delete it while it is being committed.
+    files, every input is live and unchanged, the proof is for as many rows as the inputs have, and
+    every output is as it was when it was proved and too young for a vacuum, of whichever engine, to
+    delete it while it is being committed.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Adopter:
     ) -> bool:
         return (
             result.failure is None
+            and _holds_all_rows(group, result)
             and not any(file.path in dead.claimed_paths for file in result.outputs)
             and not any(file.path in self._used_inputs for file in group.inputs)
             and all(live.get(file.path) == file for file in group.inputs)
@@ -119,3 +121,11 @@ class Adopter:
             return False
         is_young = self._run.clock.now() - found.modified_at < ADOPTED_WITHIN
         return found.bytes == file.bytes and found.modified_at <= proved_before and is_young
+
+
+def _holds_all_rows(group: Group, result: GroupResult) -> bool:
+    """Say whether a result is proved, for as many rows as the files of its group have."""
+    if result.proof is None or sum(file.rows for file in result.outputs) != result.proof.rows:
+        return False
+    counts = [None if file.rows is None else file.rows - file.deleted_rows for file in group.inputs]
+    return None in counts or sum(filter(None, counts)) == result.proof.rows

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakehand.errors import ObjectExistsError, ObjectNotFoundError, StoreUnreachableError
-from lakehand.runs.records import read_record, require_paths, unreadable
+from lakehand.runs.records import read_record, require_number, require_paths, unreadable
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -57,6 +57,7 @@ def parse_fate(key: str, text: bytes) -> Fate:
     fate = read_record(Fate, key, text, required=("outputs",))
     if fate.kind == "committing" and not (fate.token and fate.base_version is not None):
         raise unreadable(key, "a commit without its token or its version")
+    require_number(key, fate.batch)
     require_paths(key, fate.outputs)
     return fate
 

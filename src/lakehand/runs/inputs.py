@@ -100,6 +100,6 @@ def _has_died_here(identity: Identity) -> bool:
         os.kill(identity.pid, 0)
     except ProcessLookupError:
         return True
-    except OSError:
+    except (OSError, OverflowError):
         return False
     return False

@@ -33,21 +33,21 @@ from lakehand.errors import (
     RunTakenError,
     StorageError,
 )
-from lakehand.model.work import Group, GroupResult
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.runs.fate import Fate, FateKind, parse_fate, put_fate
 from lakehand.runs.leftovers import delete_leftovers, recorded_files, stems_of
-from lakehand.runs.names import group_name, in_order_of_deletion, new_run_id
+from lakehand.runs.names import in_order_of_deletion, new_run_id, numbered_name
 from lakehand.runs.records import (
     Identity,
     Inputs,
     Reservation,
-    Settled,
     Sign,
+    parse_group,
     parse_reservation,
     parse_result,
+    parse_settled,
     put_first,
     read_record,
     table_state,
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.work import Group, GroupResult
     from lakehand.storage import Store
 
 RUNS_DIRECTORY = "_lakehand/runs"
@@ -184,7 +185,7 @@ class Run:
         The outputs of a later attempt stay uncommitted and are deleted when the run ends. Without
         its `group` the result can be committed by this run only.
         """
-        name = group_name(result.group)
+        name = numbered_name(result.group)
         if group is not None:
             self.store.put(self.key("groups", name), _to_bytes(group.to_json()))
         key, own = self.key("results", name), _to_bytes(result.to_json())
@@ -194,23 +195,23 @@ class Run:
 
     def result(self, group: int) -> GroupResult | None:
         """Return the result of a group, or None if no attempt has recorded one."""
-        return self._read(parse_result, "results", group_name(group))
+        return self._read(parse_result, "results", numbered_name(group))
 
     def results(self, *, known: Collection[int] = ()) -> list[GroupResult]:
         """Return the results recorded so far, but for groups in `known`."""
-        skip = {group_name(group) for group in known}
+        skip = {numbered_name(group) for group in known}
         return self._read_all(parse_result, "results", skip=skip)
 
     def recorded_at(self, group: int) -> datetime | None:
         """Return when the result of a group was recorded, by the clock of the store."""
         try:
-            return self.store.head(self.key("results", group_name(group))).modified_at
+            return self.store.head(self.key("results", numbered_name(group))).modified_at
         except ObjectNotFoundError:
             return None
 
     def groups(self) -> dict[int, Group]:
         """Return the groups of recorded results, by number."""
-        found = self._read_all(partial(read_record, Group), "groups")
+        found = self._read_all(parse_group, "groups")
         return {group.id: group for group in found}
 
     def reservations(self) -> list[Reservation]:
@@ -241,11 +242,11 @@ class Run:
     def settle(self, fate: Fate, *, version: int | None) -> None:
         """Note what came of a commit: the version that it made, or None if it is proved lost."""
         outcome = {"batch": fate.batch, "version": version}
-        self.store.put(self.key("settled", f"{fate.batch:06d}.json"), _to_bytes(outcome))
+        self.store.put(self.key("settled", numbered_name(fate.batch)), _to_bytes(outcome))
 
     def unsettled(self) -> list[Fate]:
         """Return the commits of which nobody noted whether they landed."""
-        outcomes = self._read_all(partial(read_record, Settled), "settled")
+        outcomes = self._read_all(parse_settled, "settled")
         settled = {outcome.batch for outcome in outcomes}
         fates = (fate for fate in self.fates() if fate.kind == "committing")
         return [fate for fate in fates if fate.batch not in settled]
@@ -297,7 +298,7 @@ class Run:
         )
 
     def fate_key(self, batch: int) -> str:
-        return self.key("fates", f"{batch:06d}.json")
+        return self.key("fates", numbered_name(batch))
 
     def _now(self) -> str:
         return self.clock.now().isoformat()

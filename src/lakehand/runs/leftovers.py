@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from lakehand.runs.names import group_name
+from lakehand.runs.names import numbered_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -47,7 +47,7 @@ def disown(run: Run, paths: Collection[str]) -> None:
     # By name at first: one that nobody can read need not stay for that.
     run.discard(run.key("stems", f"{result.attempt}.json") for result in results)
     run.discard(run.key("stems", f"{stem}.json") for stem in stems_of(run, paths))
-    run.discard(run.key("results", group_name(result.group)) for result in results)
+    run.discard(run.key("results", numbered_name(result.group)) for result in results)
 
 
 def stems_of(run: Run, paths: Collection[str]) -> set[str]:

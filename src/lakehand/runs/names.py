@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from lakehand.observe.clock import Clock
 
-__all__ = ["group_name", "in_order_of_deletion", "new_run_id", "started_at"]
+__all__ = ["in_order_of_deletion", "new_run_id", "numbered_name", "started_at"]
 
 
 def new_run_id(clock: Clock) -> str:
@@ -26,9 +26,9 @@ def started_at(run_id: str) -> datetime | None:
         return None
 
 
-def group_name(group: int) -> str:
-    """Return under which name the ledger holds what concerns a group."""
-    return f"{group:06d}.json"
+def numbered_name(number: int) -> str:
+    """Return under which name the ledger holds what concerns a group or a batch."""
+    return f"{number:06d}.json"
 
 
 def in_order_of_deletion(entries: Sequence[str]) -> Iterator[list[str]]:

@@ -15,7 +15,8 @@ from lakehand.errors import (
     StoreUnreachableError,
 )
 from lakehand.model.documents import DocumentError, parse_object, read_value
-from lakehand.model.work import GroupResult
+from lakehand.model.work import Group, GroupResult
+from lakehand.runs.names import numbered_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -108,11 +109,35 @@ def require_paths(key: str, paths: Iterable[str]) -> None:
             raise unreadable(key, f"{path!r} is no path in the table")
 
 
+def require_number(key: str, number: int) -> None:
+    """Raise RunError if an object of a ledger says another number than its name does.
+
+    The files of one group would take the place of another's.
+    """
+    if key.rpartition("/")[2] != numbered_name(number):
+        raise unreadable(key, f"it is about number {number}")
+
+
+def parse_group(key: str, text: bytes) -> Group:
+    """Return which files a group is made of; RunError if it cannot be read."""
+    group = read_record(Group, key, text)
+    require_number(key, group.id)
+    return group
+
+
 def parse_result(key: str, text: bytes) -> GroupResult:
     """Return what came of a group; RunError if it cannot be read."""
     result = read_record(GroupResult, key, text, required=("outputs", "proof", "failure"))
+    require_number(key, result.group)
     require_paths(key, (file.path for file in result.outputs))
     return result
+
+
+def parse_settled(key: str, text: bytes) -> Settled:
+    """Return what came of a commit; RunError if it cannot be read."""
+    settled = read_record(Settled, key, text)
+    require_number(key, settled.batch)
+    return settled
 
 
 def parse_reservation(run_id: str, key: str, text: bytes) -> Reservation:

@@ -10,6 +10,7 @@ from lakehand.model.spellings import (
     parse_count,
     parse_duration,
     parse_local_path,
+    parse_text,
 )
 from lakehand.settings_table.setting import Setting
 
@@ -95,13 +96,13 @@ RUNNING: tuple[Setting, ...] = (
     ),
     Setting(
         name="master",
-        parse=str,
+        parse=parse_text,
         default=None,
         help="Spark master URL; not set: the session's own, else local[*,3].",
     ),
     Setting(
         name="remote",
-        parse=str,
+        parse=parse_text,
         default=None,
         help="Spark Connect URL (sc://host:port); not set: no Spark Connect.",
     ),
@@ -150,7 +151,7 @@ RUNNING: tuple[Setting, ...] = (
     ),
     Setting(
         name="partition_time_zone",
-        parse=str,
+        parse=parse_text,
         default="UTC",
         help="Time zone of partition timestamps without one.",
     ),

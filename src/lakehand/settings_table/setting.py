@@ -18,6 +18,8 @@ __all__ = ["Setting"]
 
 _PLAIN_NUMBER = re.compile(r"\s*[0-9]+(\.[0-9]+)?\s*")
 _FLAGS = (parse_bool, parse_auto)
+#: Characters of a bad value, and of why it is bad, that a message shows.
+_MOST_SHOWN = 200
 
 
 def _refuse_flag(value: Any, parse: Callable[[Any], Any]) -> None:
@@ -66,26 +68,43 @@ class Setting:
         ('500ms', 500)
         """
         unit = dict(self.aliases_by_unit).get(spelling.lower())
-        is_plain = _PLAIN_NUMBER.fullmatch(str(value)) is not None
-        return f"{value}{unit}" if unit is not None and is_plain else value
+        if unit is None or _PLAIN_NUMBER.fullmatch(_text(value)) is None:
+            return value
+        return f"{value}{unit}"
 
     def read(self, value: Any, source: str) -> Any:
         """Parse and check `value`; `source` says where it came from."""
+        if isinstance(value, int) and not _text(value):
+            raise ValidationError(f"{source}: {self.name} is too large a number", field=self.name)
         try:
             _refuse_flag(value, self.parse)
             parsed = self.parse(value)
-        except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            message = f"{source}: {self.name} cannot be set to {value!r}: {error}"
+        except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
+            reason = str(error)[:_MOST_SHOWN]
+            message = f"{source}: {self.name} cannot be set to {_shown(value)}: {reason}"
             raise ValidationError(message, field=self.name, value=value) from error
         if self.minimum is not None and parsed < self.minimum:
             least = _words(self.minimum)
-            message = f"{source}: {self.name} is {value!r}, but must be at least {least}"
+            message = f"{source}: {self.name} is {_shown(value)}, but must be at least {least}"
             raise ValidationError(message, field=self.name, value=value)
         if self.maximum is not None and parsed > self.maximum:
             most = _words(self.maximum)
-            message = f"{source}: {self.name} is {value!r}, but must be at most {most}"
+            message = f"{source}: {self.name} is {_shown(value)}, but must be at most {most}"
             raise ValidationError(message, field=self.name, value=value)
         return parsed
+
+
+def _text(value: Any) -> str:
+    try:
+        return str(value)
+    except ValueError:  # An integer of more digits than Python spells.
+        return ""
+
+
+def _shown(value: Any) -> str:
+    """Return a value as an error shows it: a long one by its beginning."""
+    shown = repr(value)
+    return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
 
 
 def _words(limit: Any) -> str:
