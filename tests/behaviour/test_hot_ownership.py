@@ -129,3 +129,48 @@ def test_a_record_that_cannot_be_read_is_not_taken_for_none(tmp_path):
         with pytest.raises(HotTableTakenError, match=r"owner\.json"):
             other_table(tmp_path).open()
         hot.close(flush=False)
+
+
+def test_changes_that_were_given_up_never_replace_newer_rows(tmp_path):
+    hot = hot_table(tmp_path, key=["id"]).open()
+    hot.upsert(rows([1, 2], "old"))
+    with other_table(tmp_path, takeover=True) as other:
+        other.upsert(rows([1], "new"))
+    with pytest.raises(HotTableTakenError, match=r"taken .* over"):
+        hot.flush()
+    hot.close(flush=False)
+    with pytest.raises(HotTableTakenError, match=r"taken .* over"):
+        hot_table(tmp_path, key=["id"]).open()
+    assert cold_pairs(tmp_path) == [(1, "new")]
+    with hot_table(tmp_path, key=["id"], takeover=True):
+        pass
+    assert cold_pairs(tmp_path) == [(1, "old"), (2, "old")]
+    with hot_table(tmp_path, key=["id"]) as again:
+        again.upsert(rows([3]))
+
+
+def test_a_takeover_that_fails_leaves_the_table_to_its_owner(tmp_path, monkeypatch):
+    with hot_table(tmp_path, key=["id"]) as hot:
+        hot.upsert(rows([1], "kept"))
+        hot.close(flush=False)
+    record = (tmp_path / RECORD).read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("lakehand.hot.opening._take_up", fail)
+        with pytest.raises(HotTierError, match="not this time"):
+            other_table(tmp_path, takeover=True).open()
+    assert (tmp_path / RECORD).read_bytes() == record
+    with hot_table(tmp_path, key=["id"]):
+        pass
+    assert cold_pairs(tmp_path) == [(1, "kept")]
+
+
+@pytest.mark.parametrize(
+    "members", [{"process": 5}, {"process": "x@1"}, {"identity": None}, {"host": []}]
+)
+def test_a_record_with_odd_members_is_refused_by_name(tmp_path, members):
+    with hot_table(tmp_path, key=["id"], hot_durability="none") as hot:
+        document = json.loads((tmp_path / RECORD).read_text())
+        (tmp_path / RECORD).write_text(json.dumps({**document, **members}))
+        with pytest.raises(HotTableTakenError):
+            other_table(tmp_path).open()
+        hot.close(flush=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import pytest
@@ -101,6 +102,29 @@ def test_a_run_that_is_silent_holds_nobody_up(place):
     with PausedProcess(BEGUN, compact_inline, str(place)) as first:
         first.wait_until_stopped()
         assert compact_inline(str(place), "0s").outcome == "committed"
+
+
+@pytest.mark.parametrize("pid", [2**31, 10**30, -1, 0])
+def test_a_number_that_no_process_has_says_nothing_of_a_run(place, pid):
+    run = Run.start(open_table(str(place)).store, {}, inputs=["a"])
+    change(run, "run.json", pid=pid)
+    assert [found.id for found in living(run)] == [run.id]
+
+
+def test_a_sign_of_life_from_the_future_holds_nobody_up(place):
+    run = Run.start(open_table(str(place)).store, {}, inputs=["a"])
+    change(run, "run.json", started_at="2096-10-02T07:06:40Z")
+    assert living(run) == []
+
+
+def change(run, name, **members):
+    document = json.loads(run.store.get(run.key(name)))
+    run.store.put(run.key(name), json.dumps({**document, **members}).encode())
+
+
+def living(run):
+    takeover_after = Settings({}, environment={})["takeover_after"]
+    return living_runs(run.store, clock=run.clock, takeover_after=takeover_after)
 
 
 def test_a_stored_plan_is_not_carried_out_while_another_run_has_its_files(place):

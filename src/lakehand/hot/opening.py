@@ -183,7 +183,7 @@ def _opened(
     with ExitStack() as stack:
         ownership = _acquired(store, options, name) if key else None
         if ownership is not None:
-            stack.callback(ownership.release_if_new)
+            stack.callback(ownership.restore)
         opened = _put_together(
             options,
             settings,

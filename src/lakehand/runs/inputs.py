@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from lakehand.observe.clock import Clock
+    from lakehand.runs.state import RunState
     from lakehand.storage import Store
 
 __all__ = ["LivingRun", "earlier_than", "living_runs"]
@@ -64,8 +65,8 @@ def earlier_than(run: Run, living: Iterable[LivingRun]) -> list[LivingRun]:
 def _read(run: Run, *, takeover_after: timedelta) -> LivingRun | None:
     try:
         identity, state = run.identity(), read_state(run)
-        is_silent = state.is_silent(now=run.clock.now(), takeover_after=takeover_after)
-        if identity is None or state.is_over or is_silent or state.end is not None:
+        is_at_work = _is_alive(state, now=run.clock.now(), takeover_after=takeover_after)
+        if identity is None or state.end is not None or not is_at_work:
             return None
         if _has_died_here(identity):
             return None
@@ -82,6 +83,14 @@ def _read(run: Run, *, takeover_after: timedelta) -> LivingRun | None:
     except RunError as error:
         log_unreadable(run, error)
         return None
+
+
+def _is_alive(state: RunState, *, now: datetime, takeover_after: timedelta) -> bool:
+    """Say whether a run has given a sign of life just now.
+
+    One from the future, by a clock that was wrong, would keep the files of a dead run for as long.
+    """
+    return state.last_sign is not None and abs(now - state.last_sign) <= takeover_after
 
 
 def _inputs(run: Run) -> frozenset[str]:
@@ -101,5 +110,5 @@ def _has_died_here(identity: Identity) -> bool:
     except ProcessLookupError:
         return True
     except (OSError, OverflowError):
-        return False
+        return False  # what is no number of a process says nothing
     return False
