@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakehand.errors import CorruptFileError, SchemaMismatchError
 from lakehand.formats.delta.files.deletion_vectors import DvDescriptor, read_deletion_vector
 from lakehand.formats.delta.files.projection import project_rows
-from lakehand.formats.delta.files.row_group_bounds import row_group_facts
+from lakehand.formats.delta.files.row_group_bounds import checked_groups, row_group_facts
 from lakehand.formats.delta.files.row_identity import RowIdentity, places
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
 from lakehand.formats.delta.protocol.schema import physical_name
@@ -76,7 +76,7 @@ class FilePlan:
         from lakehand.expressions.pruning import may_match  # SQL takes long to import
 
         facts = row_group_facts(
-            self.file,
+            checked_groups(self.file),
             self.stored,
             predicate.references,
             schema=self.request.schema,

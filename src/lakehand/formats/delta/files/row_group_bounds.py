@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from lakehand.parquet.columns import FileColumn
     from lakehand.parquet.reading import OpenFile
 
-__all__ = ["row_group_facts"]
+__all__ = ["checked_groups", "row_group_facts"]
 
 
 def row_group_facts(
-    file: OpenFile,
+    groups: Sequence[pq.RowGroupMetaData],
     columns: Sequence[FileColumn],
     paths: Sequence[tuple[str, ...]],
     *,
@@ -37,9 +37,8 @@ def row_group_facts(
 ) -> pa.Table:
     """Return one row per row group, with the columns of `Snapshot.files` that pruning needs.
 
-    CorruptFileError if the footer is broken.
+    The footer that `groups` are of was checked: Arrow ends by broken ones.
     """
-    groups = _checked_groups(file)
     bounds = {}
     for path in paths:
         found = _find(path, schema, columns, mode)
@@ -53,8 +52,11 @@ def row_group_facts(
     return pa.table({name: array for name, array in facts.items() if array is not None})
 
 
-def _checked_groups(file: OpenFile) -> list[pq.RowGroupMetaData]:
-    """Return what Arrow knows of row groups, once it is certain that it can be asked."""
+def checked_groups(file: OpenFile) -> list[pq.RowGroupMetaData]:
+    """Return what Arrow knows of row groups, once it is certain that it can be asked.
+
+    CorruptFileError if the footer is broken.
+    """
     _ = file.footer.checked
     return [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
 

@@ -33,12 +33,15 @@ _FIRST_SURE_YEAR = 1600
 def footer_contradictions(
     metadata: pq.FileMetaData, bounds: Mapping[str, Any] | None, context: WriteContext
 ) -> Iterator[str]:
-    """Yield in words every bound of the table that leaves out values which a footer has."""
+    """Yield in words every bound of the table that leaves out values which a footer has.
+
+    `metadata` is of a footer that was checked.
+    """
     named = [name for name, stated in (bounds or {}).items() if stated is not None]
     if not bounds or not named or not metadata.num_row_groups:
         return
     facts = row_group_facts(
-        metadata,
+        [metadata.row_group(index) for index in range(metadata.num_row_groups)],
         file_columns(metadata.schema.to_arrow_schema()),
         [(name,) for name in named],
         schema=context.schema,
