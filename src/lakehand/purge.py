@@ -109,7 +109,7 @@ def purge(
     done = "committed" in (rewritten.outcome, swept.outcome, cleaned.outcome) or is_freed
     outcome: Outcome = "committed" if done else "nothing_to_do"
     old = table.old_values(KeepWishes(pinned_versions=held_versions(table, clock)))
-    left = _Left(table, after, swept, old, grace=settings["grace"])
+    left = _Left(table, after, swept, old, grace=settings["grace"], now=clock.now())
     return PurgeReport(
         outcome="dry_run" if dry_run else outcome,
         table=table.store.url,
@@ -171,12 +171,14 @@ class _Left:
         old: OldValues,
         *,
         grace: timedelta,
+        now: datetime,
     ) -> None:
         self._table = table
         self._hidden = hidden
         self._swept = swept
         self._old = old
         self._grace = grace
+        self._now = now
         self._quarantines = list_quarantines(table.store)
 
     def gone_at(self) -> datetime | None:
@@ -208,11 +210,13 @@ class _Left:
     def _in_older_versions(self) -> Iterator[Remains]:
         swept = self._swept
         if self._has_older_versions():
-            retention = format_duration(timedelta(seconds=swept.retention_seconds))
+            retention = format_duration(self._retention)
+            start = f"versions from {swept.oldest_version:,} on keep their files"
+            if not self._are_older_versions_readable():
+                start = f"files that were removed before version {swept.oldest_version:,} are kept"
             yield Remains(
                 code="older_versions",
-                message=f"versions from {swept.oldest_version:,} on keep their files for "
-                f"{retention}; then vacuum quarantines them",
+                message=f"{start} for {retention}; then vacuum quarantines them",
                 until=self._older_versions_end_at(),
             )
         if holders := self._holders():
@@ -258,14 +262,24 @@ class _Left:
                 message="older versions of deleted objects, if the bucket has versioning enabled",
             )
 
+    @property
+    def _retention(self) -> timedelta:
+        return timedelta(seconds=self._swept.retention_seconds)
+
     def _has_older_versions(self) -> bool:
+        """Say whether files of older versions are kept; a log may be cleaned before they are."""
+        at = self._old.at
+        is_recent = at is not None and self._now < at + self._retention
+        return is_recent or self._are_older_versions_readable()
+
+    def _are_older_versions_readable(self) -> bool:
         removal = self._old.version
         return removal is not None and self._swept.oldest_version < removal
 
     def _older_versions_end_at(self) -> datetime | None:
         if self._old.at is None or not self._has_older_versions():
             return None
-        return self._old.at + timedelta(seconds=self._swept.retention_seconds) + self._grace
+        return self._old.at + self._retention + self._grace
 
     def _quarantine_ends_at(self) -> datetime | None:
         """Return when the last quarantine ends; in a dry run nothing is quarantined anew."""

@@ -253,6 +253,24 @@ CASES = (
         names={"checkpoint_differs", "stale_last_checkpoint"},
         at_a_loss=ids_of(0, 2, 3, 4),
     ),
+    Case(
+        break_table=damage.lose_removal_from_commits,
+        names={"checkpoint_differs", "stale_last_checkpoint"},
+        safely=MOST,
+    ),
+    Case(
+        break_table=damage.lose_vector_from_commits,
+        names={"checkpoint_differs", "stale_last_checkpoint"},
+        safely=KEPT,
+    ),
+    Case(
+        break_table=damage.lose_metadata_from_commits,
+        names={"checkpoint_differs", "stale_last_checkpoint"},
+    ),
+    Case(
+        break_table=damage.lose_transaction_from_commits,
+        names={"checkpoint_differs", "stale_last_checkpoint"},
+    ),
 )  # fmt: skip
 IDS = [case.break_table.__name__ for case in CASES]
 

@@ -144,6 +144,24 @@ def test_a_partition_value_keeps_its_date_although_checkpoints_are_written(tmp_p
     assert [place for place in places_with(path) if place.startswith("_delta_log")] == []
 
 
+def test_a_log_that_is_cleaned_before_the_files_does_not_hide_them(tmp_path):
+    properties = VECTORS | {"delta.logRetentionDuration": "interval 1 days"}
+    path = make_with_secret(tmp_path / "t", properties=properties)
+    delete_secret(path)
+    days = Days(path)
+    first = days.purge()
+    lakehand.open_table(path).append(rows("d@example", start=10))
+    lakehand.open_table(path).checkpoint()
+    days.date_files()
+    third = days.purge(days=3)
+    assert third.log_gone_at is None
+    assert places_with(path)
+    assert codes(third) == ["older_versions"]
+    assert abs(third.gone_at - first.gone_at) < LATENESS
+    days.purge(days=4.1)
+    assert (codes(days.purge(days=1.1)), places_with(path)) == ([], [])
+
+
 def test_a_second_purge_of_the_same_day_commits_nothing(tmp_path):
     path = make_with_secret(tmp_path / "t")
     delete_secret(path)

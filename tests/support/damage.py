@@ -351,6 +351,34 @@ def lose_file_from_commits(path: Path) -> None:
     commit_file(path, 1).write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+def _lose_lines_after_checkpoint(path: Path, *kinds: str) -> None:
+    """Write a checkpoint of the newest version; then lose actions from its commit alone."""
+    open_table(path).checkpoint()
+    lines = [line for line in actions(path, VERSIONS) if not line.keys() & set(kinds)]
+    commit_file(path, VERSIONS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def lose_removal_from_commits(path: Path) -> None:
+    removal = remove(data_file(path, 4).name, at_ms=int(time.time() * 1000))
+    commit_by_hand(path, {"commitInfo": {}}, removal)
+    _lose_lines_after_checkpoint(path, "remove")
+
+
+def lose_vector_from_commits(path: Path) -> None:
+    delete_rows(path)
+    _lose_lines_after_checkpoint(path, "remove", "add")
+
+
+def lose_metadata_from_commits(path: Path) -> None:
+    delete_by_vectors(path)
+    _lose_lines_after_checkpoint(path, "metaData")
+
+
+def lose_transaction_from_commits(path: Path) -> None:
+    commit_by_hand(path, {"commitInfo": {}}, {"txn": {"appId": "app", "version": 7}})
+    _lose_lines_after_checkpoint(path, "txn")
+
+
 def leave_tombstone_out_of_checkpoint(path: Path) -> None:
     now_ms = int(time.time() * 1000)
     newest = commit_by_hand(path, remove("removed-just-now.parquet", at_ms=now_ms))

@@ -32,7 +32,8 @@ class OldValues:
 
     #: Newest version that removed rows or columns; None: none that the history still has.
     version: int | None
-    #: When it was committed.
+    #: When it was committed; without a version: when the last files that the history still knows of
+    #: were removed.
     at: datetime | None
     #: Whether the history itself, apart from data files, holds values that were removed.
     in_history: bool

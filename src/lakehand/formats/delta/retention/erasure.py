@@ -75,7 +75,7 @@ class LogErasure:
     def report(self, wishes: KeepWishes) -> OldValues:
         """Say what of the log, and of older versions, holds values that are gone."""
         removal = self._values.last_removal
-        at = None if removal is None else self._committed_at(removal)
+        at = self._forgotten_at() if removal is None else self._committed_at(removal)
         if not self.is_in_log:
             return OldValues(version=removal, at=at, in_history=False)
         boundary = self._checkpointed() or self._values.clean_from
@@ -86,6 +86,15 @@ class LogErasure:
         return OldValues(
             version=removal, at=at, in_history=True, history_gone_at=gone_at, reason=reason
         )
+
+    def _forgotten_at(self) -> datetime | None:
+        """Return when files were removed last by commits that are cleaned away already.
+
+        Whether rows were deleted with them is not known any more.
+        """
+        earliest = self._listing.earliest_version
+        newest_ms = last_tombstone_ms(self._store, earliest) if earliest else None
+        return None if newest_ms is None else from_milliseconds(newest_ms)
 
     def _gone_at(self, boundary: int) -> datetime:
         """Return from when on a cleanup deletes all below `boundary`: it goes by whole days."""

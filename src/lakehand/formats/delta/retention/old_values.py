@@ -95,16 +95,18 @@ def find_old_values(
     return LogValues(last_removal=found.last_removal, clean_from=clean_from)
 
 
-def last_tombstone_ms(store: Store, version: int, live: pa.Table) -> int | None:
-    """Return the newest time of a tombstone with a partition value that no live file has.
+def last_tombstone_ms(store: Store, version: int, live: pa.Table | None = None) -> int | None:
+    """Return the newest time of a tombstone, or of one with a partition value that is not `live`.
 
-    A checkpoint of `version` would hold it; None if it would hold no such value.
+    A checkpoint of `version` would hold it; None if it would hold no such tombstone.
     """
     with open_log_source(store, find_segment(store, version=version)) as source:
-        source.connection.register("live_values", live)
         removes = live_relation(source, "remove", ("deletionTimestamp", "partitionValues"))
-        is_old = _NOT_LIVE.format(pairs="map_entries(partitionValues)")
-        ((newest,),) = source.run(f"SELECT max(deletionTimestamp) FROM {removes} WHERE {is_old}")
+        query = f"SELECT max(deletionTimestamp) FROM {removes}"
+        if live is not None:
+            source.connection.register("live_values", live)
+            query += " WHERE " + _NOT_LIVE.format(pairs="map_entries(partitionValues)")
+        ((newest,),) = source.run(query)
     return None if newest is None else int(newest)
 
 

@@ -18,11 +18,13 @@ from lakehand.formats.delta.log.listing import list_log
 from lakehand.formats.delta.log.replay import live_relation
 from lakehand.formats.delta.log.source import open_log_source
 from lakehand.formats.delta.log.state import fold
+from lakehand.model.quantities import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator, Sequence
     from datetime import datetime
 
+    from lakehand.formats.delta.log.file_members import FileKind
     from lakehand.formats.delta.log.listing import CheckpointFiles
     from lakehand.formats.delta.log.source import LogSource
     from lakehand.formats.delta.log.state import LogState
@@ -47,6 +49,11 @@ _TOMBSTONE = (
     "hash(path_key, deletionTimestamp, deletionVector.storageType, "
     "deletionVector.pathOrInlineDv, deletionVector.offset)"
 )
+#: What one action on a file and a later one have in common.
+_KEY = (
+    "hash(path_key, deletionVector.storageType, deletionVector.pathOrInlineDv, "
+    "deletionVector.offset)"
+)
 _COMPARED_TOMBSTONE = ("deletionTimestamp", "deletionVector")
 #: What is compared of files, in the words of a report.
 _KINDS = ("files", "tombstones in force")
@@ -59,8 +66,8 @@ class CheckpointDifference:
     """In what a checkpoint differs from the commits."""
 
     reason: str
-    #: Live files that it has and the commits lack.
-    extra_files: int = 0
+    #: What it has and the commits lack, which may have lost it; None: nothing.
+    extra: str | None = None
 
 
 def checkpoint_difference(
@@ -88,22 +95,56 @@ def checkpoint_difference(
         expected = _named(store, replayed, since)
     except (CorruptLogError, CorruptFileError, VersionNotFoundError, ObjectNotFoundError):
         return None
-    for kind, found, wanted in zip(_KINDS, _named(store, alone, since), expected, strict=True):
+    named = _named(store, alone, since)
+    own_state = _state(store, alone)
+    reason = _file_difference(named, expected) or _other_difference(own_state, state)
+    if reason is None:
+        return None
+    extra = [] if named == expected else list(_extra_files(store, alone, replayed))
+    extra += _extra_actions(own_state, state)
+    return CheckpointDifference(reason=reason, extra=" and ".join(extra) or None)
+
+
+def _file_difference(
+    named: Sequence[tuple[int, str]], expected: Sequence[tuple[int, str]]
+) -> str | None:
+    for kind, found, wanted in zip(_KINDS, named, expected, strict=True):
         if found != wanted:
-            reason = (
-                f"it holds {found[0]:,} {kind}, or others than the {wanted[0]:,} of the commits"
-            )
-            extra = _live_paths(store, alone) - _live_paths(store, replayed)
-            return CheckpointDifference(reason=reason, extra_files=len(extra))
-    other = _other_difference(_state(store, alone), state)
-    return None if other is None else CheckpointDifference(reason=other)
+            return f"it holds {found[0]:,} {kind}, or others than the {wanted[0]:,} of the commits"
+    return None
 
 
-def _live_paths(store: Store, segment: LogSegment) -> set[str]:
+def _extra_files(store: Store, alone: LogSegment, replayed: LogSegment) -> Iterator[str]:
+    """Name files of a checkpoint that the commits do not have like this, or did not remove."""
+    entries = _values(store, alone, _IDENTITY) - _values(store, replayed, _IDENTITY)
+    if entries:
+        yield format_count(len(entries), "file")
+    removed = _values(store, alone, _KEY, kind="remove") & _values(store, replayed, _KEY)
+    if removed:
+        yield format_count(len(removed), "file removal")
+
+
+def _values(
+    store: Store, segment: LogSegment, expression: str, *, kind: FileKind = "add"
+) -> set[object]:
+    members = _COMPARED if kind == "add" else _COMPARED_TOMBSTONE
     with open_log_source(store, segment) as source:
-        relation = live_relation(source, "add", ("size",))
-        found = source.stream(f"SELECT path_key FROM {relation}").read_all()
-    return set(found["path_key"].to_pylist())
+        relation = live_relation(source, kind, members)
+        found = source.stream(f"SELECT {expression} AS value FROM {relation}").read_all()
+    return set(found["value"].to_pylist())
+
+
+def _extra_actions(found: LogState, expected: LogState) -> Iterator[str]:
+    """Name what else a checkpoint has; which of two protocols is right is not known."""
+    if _told(found.protocol) != _told(expected.protocol):
+        yield "a protocol"
+    if replace(found.metadata, unknown={}) != replace(expected.metadata, unknown={}):
+        yield "metadata"
+    if not found.domains.items() <= expected.domains.items():
+        yield "domain metadata"
+    known = _transactions(expected)
+    if any(version > known.get(name, -1) for name, version in _transactions(found).items()):
+        yield "transactions"
 
 
 def _named(store: Store, segment: LogSegment, since: int) -> list[tuple[int, str]]:

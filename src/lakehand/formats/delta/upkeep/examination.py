@@ -47,8 +47,8 @@ class BadCheckpoint:
     reason: str
     #: Whether it can be read, and says something else than the commits.
     differs: bool = False
-    #: Live files that it has and the commits lack.
-    extra_files: int = 0
+    #: What it has and the commits lack; None: nothing.
+    extra: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,9 +166,7 @@ def _difference(
         return BadCheckpoint(files=files, reason=error.message)
     if found is None:
         return None
-    return BadCheckpoint(
-        files=files, reason=found.reason, differs=True, extra_files=found.extra_files
-    )
+    return BadCheckpoint(files=files, reason=found.reason, differs=True, extra=found.extra)
 
 
 def _missing(listing: LogListing, commits: Mapping[int, CommitFacts]) -> Iterator[int]:

@@ -89,7 +89,7 @@ FINDINGS: Mapping[str, FindingKind] = {
             name="checkpoint_differs",
             meaning="a checkpoint says something else than the commits that it stands for",
             hint="`lakehand repair` writes it again from the commits; --accept-data-loss is needed"
-            " where it has files that the commits lack",
+            " where it has files, removals, metadata or transactions that the commits lack",
         ),
         FindingKind(
             name="corrupt_last_checkpoint",

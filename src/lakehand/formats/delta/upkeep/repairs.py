@@ -20,7 +20,6 @@ from lakehand.formats.delta.protocol.names import (
 from lakehand.formats.delta.upkeep.expired import IN_PROGRESS, stretches
 from lakehand.formats.delta.upkeep.hadoop_sums import summed_key
 from lakehand.formats.delta.upkeep.log_findings import NO_JSON
-from lakehand.model.quantities import format_count
 from lakehand.model.repair import Refusal, Repair
 
 if TYPE_CHECKING:
@@ -146,18 +145,18 @@ def _replaceable(
 ) -> Iterator[BadCheckpoint]:
     """Yield bad checkpoints whose versions can be put together without them.
 
-    One that has files which the commits lack shows that these may have lost something.
+    One that has something which the commits lack shows that these may have lost something.
     """
     for checkpoint in log.bad:
         version = checkpoint.files.version
-        is_held = checkpoint.extra_files and not consent.accept_data_loss
+        is_held = checkpoint.extra is not None and not consent.accept_data_loss
         if log.buildable.get(version) and (last is None or version <= last) and not is_held:
             yield checkpoint
 
 
 def _is_held(log: LogExamination, consent: Consent) -> bool:
     """Say whether the pointer leads to a checkpoint that stays because of what it has."""
-    held = {checkpoint.files.version for checkpoint in log.bad if checkpoint.extra_files}
+    held = {checkpoint.files.version for checkpoint in log.bad if checkpoint.extra}
     is_pointed_to = log.pointer is not None and log.pointer.version in held
     return is_pointed_to and not consent.accept_data_loss
 
@@ -261,12 +260,13 @@ def _why_checkpoint_stays(
 ) -> tuple[str | None, ConsentName | None]:
     if finding.name == "incomplete_checkpoint":
         return "it is younger than a day, so somebody may be writing it", None
-    extra = sum(bad.extra_files for bad in log.bad if bad.files.keys[0] == finding.path)
-    if not extra:
+    found = (bad.extra for bad in log.bad if bad.files.keys[0] == finding.path)
+    extra = next(found, None)
+    if extra is None:
         return "the versions that it stands for cannot be put together without it", None
     reason = (
-        f"it has {format_count(extra, 'file')} that the commits lack, which readers would lose with"
-        " it: compare the commits with a backup; --accept-data-loss writes it again from them"
+        f"it has {extra} that the commits lack, which readers would lose with it: compare the"
+        " commits with a backup; --accept-data-loss writes it again from them"
     )
     return reason, "accept_data_loss"
 
