@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from datetime import timedelta
 
 import pytest
@@ -48,7 +46,7 @@ def test_rows_that_a_killed_executor_was_taking_out_are_gone_and_no_others(host,
     host.begin(spark_deduplications.watched_deduplicate, path, board)
     [held] = board.wait_for("held", count=1)
 
-    os.kill(held["java"], signal.SIGKILL)
+    board.kill_executor_of(held)
     board.release(0)
     report = host.answer(seconds=300)
 

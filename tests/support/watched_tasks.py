@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 import uuid
 from contextlib import contextmanager
@@ -66,6 +67,11 @@ class Board:
         """Return the notes about an event once there are so many."""
         _wait_until(lambda: len(self.notes(event)) >= count, f"{count} notes of {event}")
         return self.notes(event)
+
+    def kill_executor_of(self, held: Mapping[str, Any]) -> None:
+        """Kill the executor of a task that is held, and wait until its Python worker is gone."""
+        os.kill(held["java"], signal.SIGKILL)
+        _wait_until(lambda: not psutil.pid_exists(held["pid"]), f"end of worker {held['pid']}")
 
     def _hold_of(self, group: int) -> Path:
         return self.folder / f"hold-{group}"
