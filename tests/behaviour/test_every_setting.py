@@ -232,10 +232,12 @@ def changes_put_together(scene, asked):
     with hot_table(scene.new(), key=["id"], **asked) as hot:
         for number in range(3):
             hot.append(hot_rows([number]))
-        time.sleep(0.8)  # Three looks of the thread that puts changes together.
-        entries = hot.storage_stats().delta_entries
+        deadline = time.monotonic() + 3  # Twelve looks of the thread that merges changes.
+        while hot.storage_stats().delta_entries > 1 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        is_merged = hot.storage_stats().delta_entries <= 1
         hot.close(flush=False)
-    return entries
+    return is_merged
 
 
 def context_of_sink(scene, asked, **others):

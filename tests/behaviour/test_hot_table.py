@@ -523,18 +523,17 @@ def test_an_error_in_the_block_is_not_hidden_and_nothing_is_lost(tmp_path):
     assert cold_pairs(tmp_path) == [(1, "a")]
 
 
-def test_rows_of_a_lance_table_are_hot_too(tmp_path):
+@pytest.mark.parametrize("key", [None, ["id"]])
+def test_rows_of_a_lance_table_are_hot_too(tmp_path, key):
     pytest.importorskip("lance")
     lakehand.create_table(tmp_path / "table", SCHEMA, format="lance")
-    with pytest.raises(RefusedError, match="upsert"):
-        hot_table(tmp_path, key=["id"]).open()
-    with hot_table(tmp_path) as hot:
+    with hot_table(tmp_path, key=key) as hot:
         hot.append(rows([1]))
         hot.flush()
         hot.append(rows([2]))
         assert pairs(hot.read()) == [(1, "a"), (2, "a")]
         hot.close(flush=False)
-    with hot_table(tmp_path) as hot:
+    with hot_table(tmp_path, key=key) as hot:
         assert pairs(hot.read(where="id > 1")) == [(2, "a")]
     assert cold_pairs(tmp_path) == [(1, "a"), (2, "a")]
 
