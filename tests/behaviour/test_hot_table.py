@@ -523,7 +523,7 @@ def test_an_error_in_the_block_is_not_hidden_and_nothing_is_lost(tmp_path):
     assert cold_pairs(tmp_path) == [(1, "a")]
 
 
-@pytest.mark.parametrize("key", [None, ["id"]])
+@pytest.mark.parametrize("key", [(), ("id",)])
 def test_rows_of_a_lance_table_are_hot_too(tmp_path, key):
     pytest.importorskip("lance")
     lakehand.create_table(tmp_path / "table", SCHEMA, format="lance")

@@ -195,7 +195,7 @@ def test_deletion_files_of_a_lost_race_are_gone_at_once(path, monkeypatch):
 
     monkeypatch.setattr(row_commits, "_put", always_lost)
     with pytest.raises(CommitConflictError):
-        open_here(path).delete(where="id < 100")
+        open_here(path).delete(where="id < 100", commit_attempts=3)
     dataset = lance.dataset(path)
     known = {row["path"] for row in dataset.tracked_files().read_all().to_pylist()}
     kept = {f"_deletions/{file.name}" for file in set(Path(path, "_deletions").iterdir()) - before}
