@@ -130,7 +130,7 @@ class Target:
             except NotATableError:
                 return False
             self._handle = found.open(self.store, settings=self._settings)
-            self._defaults = found.defaults
+            self._defaults = dict(found.defaults)
         self.refresh()
         return True
 
@@ -145,7 +145,7 @@ class Target:
                 properties=self._properties,
                 settings=self._settings,
             )
-            self._defaults = table_format.defaults
+            self._defaults = dict(table_format.defaults)
             self.refresh()
         except TableExistsError:
             self.find()
