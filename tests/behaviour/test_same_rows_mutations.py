@@ -248,7 +248,9 @@ def test_the_same_rows_in_another_file_are_proved(path):
         listen(None)
 
     assert (report.outcome, report.files_after) == ("committed", 1)
-    assert exact_rows(lakehand_rows(path)) == expected
+    # Its size is another one than the table says, so it is read without the table.
+    [file] = path.glob("lakehand-*.parquet")
+    assert exact_rows(pq.read_table(file)) == expected
 
 
 @pytest.mark.parametrize("prove", ["digest", "independent", "counts"])
