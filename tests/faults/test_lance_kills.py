@@ -163,7 +163,7 @@ def test_a_killed_overwrite_replaces_all_rows_or_none(path, step):
 
 def write_beside_upkeep(path):
     """Write ten epochs by a sink that compacts its table at every fifth of them."""
-    options = {"sink_maintenance": True, "maintenance_commits": 5, "automatic_min_files": 4}
+    options = {"maintenance_commits": 5, "automatic_min_files": 4, "quiet_period": "0s"}
     with tasks_inline(), DeltaSink(path, writer_id="w", takeover_after="0s", **options) as sink:
         for epoch in range((sink.last_committed_epoch or 0) + 1, 11):
             sink.begin_epoch(epoch)
