@@ -81,6 +81,15 @@ def test_a_stored_plan_says_how_to_carry_it_out_and_fits_once(lakehand, tmp_path
     assert "plan again" in err
 
 
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe{}", b"[" * 5_000])
+def test_a_file_that_holds_no_plan_is_bad_usage(lakehand, tmp_path, table, content):
+    file = tmp_path / "plan.json"
+    file.write_bytes(content)
+    code, _, err = lakehand("compact", table, "--plan", file)
+    assert code == 2
+    assert "this is no plan" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

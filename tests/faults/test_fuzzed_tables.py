@@ -12,9 +12,6 @@ from support.fuzz_runs import Batch, run, target_files
 
 #: Of these the readers are still to be made safe, so they are not asserted.
 EXCLUDED = {
-    "data": "pyarrow aborts the process on some footers",
-    "quarantines": "errors of JSON, Parquet and dates in quarantine.py are not typed",
-    "plans": "nesting, bytes that are no UTF-8 and wrong types in a stored plan are not typed",
     "lance_manifests": "PanicException, OSError and errors of JSON from Lance are not typed",
 }
 #: How many of 10,000 random damages each of these gets in the long version.

@@ -264,7 +264,7 @@ def _rows_of(table: Any) -> Counter[str]:
 
 
 def _carry_out(copy: Path) -> Any:
-    return _open(copy).compact(plan=Plan.from_text((copy / "plan.json").read_text()))
+    return _open(copy).compact(plan=Plan.from_text((copy / "plan.json").read_bytes()))
 
 
 # In the parent

@@ -195,7 +195,7 @@ def read_plan(file: Path | None) -> Plan | None:
     """Read the plan that `--plan` names."""
     from lakehand.planning.plan import Plan
 
-    return None if file is None else Plan.from_text(file.read_text())
+    return None if file is None else Plan.from_text(file.read_bytes())
 
 
 prove_option = setting_option("--prove", "prove", metavar="[digest|independent|counts]")

@@ -147,7 +147,7 @@ class Plan:
         return json.dumps(self.to_json(), indent=2) + "\n"
 
     @classmethod
-    def from_text(cls, text: str) -> Self:
+    def from_text(cls, text: str | bytes) -> Self:
         """Read what `to_text` wrote; ValidationError if it is no plan."""
         try:
             value = parse_object(text)

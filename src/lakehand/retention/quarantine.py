@@ -133,7 +133,7 @@ def read_files(store: Store, quarantine: Quarantine) -> Iterator[pa.RecordBatch]
         with store.open_reader(key) as source:
             for batch in pq.ParquetFile(source).iter_batches():
                 yield batch.select(GARBAGE_SCHEMA.names).cast(GARBAGE_SCHEMA)
-    except (pa.ArrowException, CorruptFileError, KeyError) as error:
+    except (pa.ArrowException, CorruptFileError, OSError, KeyError) as error:
         raise _unreadable(store, key, str(error)) from error
 
 
