@@ -111,6 +111,7 @@ def test_checksums_of_other_engines_that_list_all_files_go_with_their_versions(t
         checksum.write_text(json.dumps({"allFiles": [{"stats": SECRET}]}))
     delete_secret(path)
     erase_in_time(path)
+    assert places_with(path) == []
 
 
 def test_what_others_commit_after_a_purge_does_not_move_its_date(tmp_path):
