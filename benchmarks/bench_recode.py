@@ -33,12 +33,12 @@ shutil.copytree({table!r}, place, copy_function=os.link)
 _LAKEHAND = """
 sys.path.insert(0, {tests!r})
 import lakehand.formats.delta.worker
-from lakehand import maintain
+from lakehand.rewrite import run as rewrite_run
 from lakehand.engine.cores import usable_cores
 from lakehand.settings import Settings
 from support.compactions import InlineRunner, open_table
 InlineRunner.cores = usable_cores()
-maintain.open_runner = lambda *_, **__: InlineRunner()
+rewrite_run.open_runner = lambda *_, **__: InlineRunner()
 settings = Settings({{"engine": "local", "target_file_bytes": "1GiB"}}, environment={{}})
 """
 # Its progress bar would stand between the results.

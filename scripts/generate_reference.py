@@ -16,24 +16,13 @@ import click
 
 import lakehand
 from lakehand import errors
-from lakehand.assess import advise, checkup, health, layout, lost_pins
+from lakehand.assess import advise, checkup, health, structure
 from lakehand.assess import inspect as inspection
 from lakehand.cli.main import COMMANDS, cli
 from lakehand.formats.delta.protocol.features import BINDINGS, FEATURES
-from lakehand.formats.delta.upkeep.findings import FINDINGS
+from lakehand.formats.delta.repair.findings import FINDINGS
 from lakehand.hot import HotSnapshot, HotTable, HotTier
-from lakehand.model import (
-    history,
-    maintenance,
-    purging,
-    repair,
-    reports,
-    retention,
-    row_reports,
-    upkeep,
-    verification,
-    work,
-)
+from lakehand.model import maintenance, reports, retention, verification, work
 from lakehand.model.quantities import format_bytes, format_duration
 from lakehand.planning import plan as planning
 from lakehand.planning import policy
@@ -211,7 +200,7 @@ def json_page() -> Iterator[str]:
 def _finding_rows() -> Iterator[tuple[str, ...]]:
     for kind in FINDINGS.values():
         yield code(kind.name), kind.meaning, kind.hint
-    yield code(lost_pins.LOST_PIN), lost_pins.MEANING, lost_pins.HINT
+    yield code(structure.LOST_PIN), structure.MEANING, structure.HINT
 
 
 DOCUMENTS: list[tuple[str, ModuleType, str]] = [
@@ -219,8 +208,8 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`inspect`: each of `sizes[]`", inspection, "SizeRange"),
     ("`inspect`: `health`", health, "Health"),
     ("`inspect`: each of `health.reasons[]`", health, "Reason"),
-    ("`inspect`: `layout`", layout, "Layout"),
-    ("`inspect`: each of `layout.by_column[]`", layout, "ColumnLayout"),
+    ("`inspect`: `layout`", inspection, "Layout"),
+    ("`inspect`: each of `layout.by_column[]`", inspection, "ColumnLayout"),
     ("`advise`", advise, "Advice"),
     ("`advise`: each of `proposals[]`", advise, "Proposal"),
     ("`advise`: each of `columns[]`", advise, "AskedColumn"),
@@ -241,30 +230,30 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`cluster`: further fields", reports, "ClusterReport"),
     ("`cluster`, `plan`: `skip_rate`, `overlap_depth`", reports, "Measured"),
     ("`cluster`: `zone_widths`", reports, "ZoneWidths"),
-    ("`delete`, `deduplicate`, `upsert` in Python: further fields", row_reports, "RowReport"),
-    ("`delete`, `deduplicate`: further fields", row_reports, "DeletionReport"),
-    ("`deduplicate`: further fields", row_reports, "DeduplicationReport"),
-    ("`upsert` in Python: further fields", row_reports, "UpsertReport"),
+    ("`delete`, `deduplicate`, `upsert` in Python: further fields", reports, "RowReport"),
+    ("`delete`, `deduplicate`: further fields", reports, "DeletionReport"),
+    ("`deduplicate`: further fields", reports, "DeduplicationReport"),
+    ("`upsert` in Python: further fields", reports, "UpsertReport"),
     ("`statistics`; `compact`: `statistics`", reports, "StatisticsReport"),
-    ("`purge`", purging, "PurgeReport"),
-    ("`purge`: each of `remaining[]`", purging, "Remains"),
+    ("`purge`", maintenance, "PurgeReport"),
+    ("`purge`: each of `remaining[]`", maintenance, "Remains"),
     ("`verify`", verification, "Verification"),
     ("`verify`, `repair`: each of `findings[]`", verification, "Finding"),
     ("`verify`: each of `proofs[]`", verification, "ProofCheck"),
     ("`verify`: `inputs`, `outputs`", verification, "RowsSeen"),
-    ("`repair`", repair, "RepairReport"),
-    ("`repair`: each of `repairs[]`", repair, "Repair"),
-    ("`repair`: each of `refused[]`", repair, "Refusal"),
-    ("`repair`: each of `files_dropped[]`", repair, "DroppedFile"),
+    ("`repair`", verification, "RepairReport"),
+    ("`repair`: each of `repairs[]`", verification, "Repair"),
+    ("`repair`: each of `refused[]`", verification, "Refusal"),
+    ("`repair`: each of `files_dropped[]`", verification, "DroppedFile"),
     ("`maintain`", maintenance, "MaintenanceReport"),
     ("`maintain`: each of `steps[]`", maintenance, "MaintenanceStep"),
     ("`vacuum`", retention, "VacuumReport"),
     ("`vacuum`: each of `holders[]`", retention, "Holder"),
     ("`vacuum`: `kept`", retention, "Kept"),
     ("`checkpoint`", reports, "CheckpointReport"),
-    ("`clean-logs`", upkeep, "LogCleanupReport"),
-    ("`restore`", upkeep, "RestoreReport"),
-    ("`history`: each of `commits[]`", history, "HistoryEntry"),
+    ("`clean-logs`", maintenance, "LogCleanupReport"),
+    ("`restore`", maintenance, "RestoreReport"),
+    ("`history`: each of `commits[]`", reports, "HistoryEntry"),
 ]
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         is_retryable,
     )
     from lakehand.model.snapshot import Snapshot
-    from lakehand.observe.events import Progress
+    from lakehand.observe.progress import Progress
     from lakehand.planning.plan import Plan
     from lakehand.settings import SETTINGS, Settings
     from lakehand.sink import DeltaSink
@@ -90,7 +90,7 @@ _HOMES = {
     "DeltaSink": "sink",
     "Inspection": "assess.inspect",
     "Plan": "planning.plan",
-    "Progress": "observe.events",
+    "Progress": "observe.progress",
     "RetryPolicy": "storage.retry",
     "SETTINGS": "settings",
     "Settings": "settings",

@@ -8,9 +8,9 @@ import pytest
 from deltalake import DeltaTable
 
 import lakehand
-from lakehand.maintain import compact
 from lakehand.observe.clock import ManualClock
 from lakehand.rewrite.prepare import Request
+from lakehand.rewrite.run import compact
 from lakehand.settings import Settings
 from support.rows import delta_table
 from support.small_tables import fingerprint, make_table, read_sorted

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import lakehand
-from lakehand.due.steps import maintain_after_write, vacuum_beside_writers
 from lakehand.formats.delta.table import DeltaTable
+from lakehand.maintenance.steps import maintain_after_write, vacuum_beside_writers
 from lakehand.observe.clock import ManualClock
 from lakehand.settings import Settings
 from lakehand.storage import open_store
@@ -78,7 +78,9 @@ def test_writers_vacuum_once_a_day_beginning_a_day_after_their_first_look(busy):
 
 def test_a_single_write_maintains_after_so_many_commits_and_so_much_time(busy, monkeypatch):
     looks = []
-    monkeypatch.setattr("lakehand.due.steps.rewrite_if_due", lambda *_, **__: looks.append(1))
+    monkeypatch.setattr(
+        "lakehand.maintenance.steps.rewrite_if_due", lambda *_, **__: looks.append(1)
+    )
     table, clock = DeltaTable(open_store(busy.path)), ManualClock(START)
     settings = Settings({"engine": "local"}, environment={})
     for version, minutes in ((1, 0), (5, 1), (11, 0), (12, 1), (13, 5), (14, 1)):
@@ -94,7 +96,7 @@ def test_maintenance_that_fails_fails_no_write(busy, monkeypatch, caplog):
     def fail(*_arguments, **_options):
         raise RuntimeError("no room")
 
-    monkeypatch.setattr("lakehand.due.steps.rewrite_if_due", fail)
+    monkeypatch.setattr("lakehand.maintenance.steps.rewrite_if_due", fail)
     table, clock = DeltaTable(open_store(busy.path)), ManualClock(START)
     settings = Settings({"engine": "local"}, environment={})
     maintain_after_write(table, version=10, settings=settings, clock=clock)

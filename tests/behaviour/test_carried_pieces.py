@@ -7,12 +7,7 @@ import random
 
 import pytest
 
-from lakehand.engine.spark_exchange import (
-    join_packed,
-    pack_exchange,
-    read_exchanged,
-    split_packed,
-)
+from lakehand.engine.spark_exchange import join_packed, pack_exchange, read_exchanged, split_packed
 from lakehand.errors import ProofError
 from support.compactions import CLUSTER_BY_MANY_TASKS, InlineRunner, open_table
 from support.small_tables import make_table, read_sorted

@@ -7,7 +7,7 @@ import pytest
 import lakehand
 from lakehand.errors import ValidationError
 from lakehand.model.order import parse_terms
-from lakehand.rewrite.ordering import resolve_order
+from lakehand.sorting.ordering import resolve_order
 from support.compactions import tasks_inline
 from support.exact_values import exact_rows
 from support.golden import ABSENT_REASON, GOLDEN, expected_of

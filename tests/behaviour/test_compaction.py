@@ -14,8 +14,8 @@ import pytest
 from lakehand.errors import CorruptFileError, ProofError, ReplanError
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.worker import WriteSpec
-from lakehand.maintain import compact
 from lakehand.rewrite.prepare import Request, make_plan, prepare
+from lakehand.rewrite.run import compact
 from lakehand.rewrite.task import RewriteTask
 from lakehand.runs import Run, list_runs
 from lakehand.settings import Settings

@@ -17,17 +17,17 @@ import pytest
 from deltalake import WriterProperties, write_deltalake
 
 from lakehand.errors import CorruptFileError, ProofError, StorageError
-from lakehand.formats.delta.files import copier
-from lakehand.formats.delta.files.context import WriteContext
-from lakehand.formats.delta.files.copier import why_not_of_class
+from lakehand.formats.delta.write import copier
+from lakehand.formats.delta.write.context import WriteContext
+from lakehand.formats.delta.write.copier import why_not_of_class
 from lakehand.formats.worker import WriteSpec
-from lakehand.maintain import compact
 from lakehand.model.work import Change, GroupResult, Replacement
 from lakehand.observe.steps import Step, listen
 from lakehand.parquet.copy import copy_row_groups
 from lakehand.parquet.copyable import copy_class
 from lakehand.parquet.footer import read_footer
 from lakehand.rewrite.prepare import Request, make_plan, prepare
+from lakehand.rewrite.run import compact
 from lakehand.rewrite.task import RewriteTask
 from lakehand.runs import Run, list_runs
 from lakehand.settings import Settings

@@ -15,9 +15,9 @@ import pytest
 from deltalake import write_deltalake
 
 from lakehand.errors import ProofError
-from lakehand.formats.delta.files.copier import DeltaCopier
 from lakehand.formats.delta.worker import DeltaWorker
-from lakehand.maintain import compact
+from lakehand.formats.delta.write.copier import DeltaCopier
+from lakehand.rewrite.run import compact
 from lakehand.settings import Settings
 from support.copyable_tables import append_file, copy_files, create, delete_rows
 from support.rows import assert_same_rows, delta_table, lakehand_rows

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.errors import ProofError
-from lakehand.parquet import relocation
+from lakehand.parquet import copy as parquet_copy
 from lakehand.parquet.copy import Source, copy_row_groups
 from lakehand.prove.ranges import prove_copied
 from lakehand.storage import open_store
@@ -64,7 +64,7 @@ def test_a_wrong_row_count_is_caught(store):
 
 
 def test_a_stale_offset_index_is_caught(store, monkeypatch):
-    monkeypatch.setattr(relocation, "shift_offset_index", lambda data, _delta: data)
+    monkeypatch.setattr(parquet_copy, "shift_offset_index", lambda data, _delta: data)
     copied = _copy(store)
     with pytest.raises(ProofError, match="page index"):
         prove_copied(store, "out.parquet", copied, expected_rows=ROWS)

@@ -15,8 +15,8 @@ from lakehand import open_table
 from lakehand.assess import structure
 from lakehand.cli.main import run
 from lakehand.errors import RefusedError
+from lakehand.formats.delta.repair.findings import FINDINGS
 from lakehand.formats.delta.table import DeltaTable
-from lakehand.formats.delta.upkeep.findings import FINDINGS
 from support import damage
 from support.damage import VERSIONS, ids_of, make_whole_table, read_ids
 from support.hand_written_logs import add, metadata, new_log, protocol

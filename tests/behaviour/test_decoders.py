@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from lakehand.errors import CorruptFileError
-from lakehand.formats.delta.files import scanner
-from lakehand.formats.delta.files.context import WriteContext
-from lakehand.formats.delta.files.deletion_vectors import write_deletion_vectors
+from lakehand.formats.delta.deletion_vectors.format import write_deletion_vectors
 from lakehand.formats.delta.protocol.arrow_types import from_arrow
+from lakehand.formats.delta.read import scanner
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.delta.worker import DeltaWorker
+from lakehand.formats.delta.write.context import WriteContext
 from lakehand.formats.worker import NotDecodable, TaskLimits
 from lakehand.model.work import StagedFile
 from lakehand.parquet.footer import MAGIC

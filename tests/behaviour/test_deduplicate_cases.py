@@ -20,10 +20,11 @@ from lakehand.errors import (
     UnknownColumnError,
     ValidationError,
 )
-from lakehand.formats.delta.files import row_deletion
+from lakehand.formats.delta.deletion_vectors import row_deletion
 from lakehand.rows import deduplicate as story
-from lakehand.rows import duplicates, removal, withdrawal, workshop
-from lakehand.rows.sameness import Sameness
+from lakehand.rows import deletes, duplicates, row_changes
+from lakehand.rows import operation as row_operation
+from lakehand.rows.key_equality import Sameness
 from support.compactions import InlineRunner, compact_inline, open_table
 from support.deduplications import (
     PROPERTIES,
@@ -139,7 +140,7 @@ def test_hashes_that_do_not_fit_into_memory_are_compared_in_turns(tmp_path, monk
 
 
 def test_another_deduplication_that_is_not_seen_leaves_nothing_to_do(tmp_path, monkeypatch):
-    monkeypatch.setattr("lakehand.rows.workshop.living_runs", lambda *_, **__: [])
+    monkeypatch.setattr("lakehand.rows.operation.living_runs", lambda *_, **__: [])
     path, batches = tmp_path / "t", [[(1, 0, 0), (2, 0, 1)], [(1, 0, 2), (2, 0, 3), (3, 0, 4)]]
     for batch in batches:
         append(path, rows(*batch))
@@ -153,7 +154,7 @@ def test_another_deduplication_that_is_not_seen_leaves_nothing_to_do(tmp_path, m
 
 
 def test_the_driver_compares_nothing_of_a_large_table(tmp_path, monkeypatch):
-    monkeypatch.setattr(workshop, "INLINE_BYTES", -1)
+    monkeypatch.setattr(row_operation, "INLINE_BYTES", -1)
     for value in range(2):
         append(tmp_path / "t", rows((1, 0, value), (value + 5, 0, 9)))
     ran = []
@@ -163,7 +164,7 @@ def test_the_driver_compares_nothing_of_a_large_table(tmp_path, monkeypatch):
             ran.append(type(function).__name__)
             return super().run(function, *arguments, **options)
 
-    monkeypatch.setattr(workshop, "open_runner", lambda *_args, **_options: Recording())
+    monkeypatch.setattr(row_operation, "open_runner", lambda *_args, **_options: Recording())
     lakehand.open_table(tmp_path / "t", engine="local").deduplicate(key=["id"])
 
     assert ran == ["HashTask", "CompareTask", "ValuesTask", "RankTask", "RemovalTask"]
@@ -293,7 +294,7 @@ def test_a_compaction_meanwhile_is_taken_in(tmp_path):
 
 
 def test_others_who_never_stop_are_not_overwritten(tmp_path, monkeypatch):
-    monkeypatch.setattr(withdrawal, "_TRIES", 3)
+    monkeypatch.setattr(row_changes, "_TRIES", 3)
     path = tmp_path / "t"
     for value in range(2):
         append(path, rows((1, 0, value)))
@@ -363,12 +364,12 @@ def test_a_file_that_lacks_another_row_is_never_committed(tmp_path, monkeypatch)
     for value in range(2):
         append(path, rows((1, 0, value), (value + 5, 0, 9)), configuration=PROPERTIES["copies"])
     before = fingerprint(path)
-    leave_out = removal._without
+    leave_out = deletes._without
 
     def leave_out_the_next(batches, positions):
         return leave_out(batches, positions + 1)
 
-    monkeypatch.setattr(removal, "_without", leave_out_the_next)
+    monkeypatch.setattr(deletes, "_without", leave_out_the_next)
     with pytest.raises(ProofError, match="nothing was changed"):
         deduplicate_inline(path, key=["id"])
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from lakehand.errors import CorruptFileError, CorruptLogError, RefusedError
-from lakehand.formats.delta.log.discovery import find_segment
+from lakehand.formats.delta.log.listing import find_segment
 from lakehand.formats.delta.log.snapshot import load_snapshot
 from lakehand.formats.delta.protocol import names
 from lakehand.storage import CountingStore

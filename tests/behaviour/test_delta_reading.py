@@ -21,19 +21,10 @@ from lakehand.errors import (
     UnknownColumnError,
     ValidationError,
 )
-from lakehand.formats.delta.files.deletion_vectors import write_deletion_vectors
+from lakehand.formats.delta.deletion_vectors.format import write_deletion_vectors
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.work import Group, StagedFile
-from support.reading import (
-    array,
-    column,
-    fresh_store,
-    map_of,
-    put_file,
-    read,
-    struct,
-    worker_of,
-)
+from support.reading import array, column, fresh_store, map_of, put_file, read, struct, worker_of
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakehand.formats.delta.log.discovery import find_segment
+from lakehand.formats.delta.log.listing import find_segment
 from lakehand.formats.delta.log.replay import live_actions, live_removes
 from lakehand.formats.delta.log.snapshot import load_snapshot
 from lakehand.formats.delta.protocol import names

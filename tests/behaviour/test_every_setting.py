@@ -25,7 +25,7 @@ from lakehand.cli.main import run
 from lakehand.engine import choose_engine
 from lakehand.errors import LakehandError
 from lakehand.formats.worker import TaskLimits, WriteSpec
-from lakehand.retention.crew import Crew
+from lakehand.retention.vacuum_tasks import Crew
 from lakehand.runs import Heartbeat
 from lakehand.settings import SETTINGS, Settings
 from lakehand.sink import DeltaSink
@@ -145,7 +145,7 @@ def heartbeats(scene, asked):
             super().__init__(run, interval=interval, **options)
 
     with pytest.MonkeyPatch.context() as patch, tasks_inline():
-        patch.setattr("lakehand.maintain.Heartbeat", Told)
+        patch.setattr("lakehand.rewrite.run.Heartbeat", Told)
         scene.small_files(**asked).compact()
     return intervals
 

@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from lakehand.formats.delta.files import sql_rows
+from lakehand.formats.delta.read import sql_rows
 from lakehand.formats.worker import TaskLimits, WriteSpec
 from lakehand.model.work import Group
-from lakehand.parquet.few_texts import few_texts
+from lakehand.parquet.dictionaries import few_texts
 from lakehand.prove.digest import Digester
 from lakehand.rewrite.task import RewriteTask
 from lakehand.runs import Run

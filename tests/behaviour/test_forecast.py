@@ -8,7 +8,7 @@ import pytest
 from deltalake import WriterProperties, write_deltalake
 
 import lakehand
-from lakehand.rewrite import rehearsal
+from lakehand.rewrite import forecast as rewrite_forecast
 from support.copyable_tables import append_file, create, delete_rows
 from support.small_tables import fingerprint
 
@@ -109,7 +109,7 @@ def test_of_many_small_files_only_some_are_looked_into(tmp_path, monkeypatch):
     table = lakehand.open_table(path, engine="local")
     of_all = table.plan().forecast.bytes_written
 
-    monkeypatch.setattr(rehearsal, "_MOST_FILES", 14)
+    monkeypatch.setattr(rewrite_forecast, "_MOST_FILES", 14)
     plan = table.plan()
     (path / plan.groups[0].paths[-1]).write_bytes(b"unreadable")
 

@@ -15,8 +15,8 @@ from lakehand.formats.delta.log.history import history
 from lakehand.formats.delta.log.snapshot import load_snapshot
 from lakehand.formats.delta.protocol.clustering import clustering_columns
 from lakehand.formats.delta.protocol.names import LAST_CHECKPOINT_KEY, commit_key
-from lakehand.formats.delta.retention.protected import protected_files
-from lakehand.formats.delta.upkeep.log_findings import check_log
+from lakehand.formats.delta.repair.log_findings import check_log
+from lakehand.formats.delta.retention.references import protected_files
 from lakehand.storage import open_store
 from support.checkpoints import ADD, put_checkpoint
 from support.fuzz_mutations import with_value

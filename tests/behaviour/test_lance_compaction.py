@@ -167,7 +167,7 @@ def racing(tmp_path, monkeypatch):
     path = make_lance(tmp_path / "t")
 
     def before_commit(action):
-        from lakehand.formats.lance.commits import commit
+        from lakehand.formats.lance import commit
 
         put, done = commit._put, []
 

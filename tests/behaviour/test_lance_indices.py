@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 
 from lakehand.errors import CommitConflictError
-from lakehand.formats.lance.commits import commit as rewrite_commits
-from lakehand.formats.lance.commits import rows as row_commits
+from lakehand.formats.lance import commit, row_commits
 from support.formats import open_here, tasks_inline, vacuum_later
 from support.lance_tables import (
     add_indices,
@@ -145,7 +144,7 @@ def test_indices_that_are_built_while_fragments_are_merged_come_along(
         add_indices(path)
         found.append(searches(path))
 
-    before_commit(monkeypatch, rewrite_commits, build)
+    before_commit(monkeypatch, commit, build)
     report = open_here(path).compact()
 
     assert (report.outcome, fragment_count(path)) == ("committed", 1)
@@ -159,7 +158,7 @@ def test_the_first_index_of_a_table_wins_if_it_is_built_while_fragments_are_merg
     tmp_path, monkeypatch
 ):
     path = make_lance(tmp_path / "t")
-    before_commit(monkeypatch, rewrite_commits, lambda: add_indices(path))
+    before_commit(monkeypatch, commit, lambda: add_indices(path))
     rows = rows_of(path)
     with pytest.raises(CommitConflictError):
         open_here(path).compact()
@@ -172,7 +171,7 @@ def test_the_first_index_of_a_table_wins_if_it_is_built_while_fragments_are_merg
 def test_indices_that_are_updated_while_fragments_are_merged_win(path, monkeypatch):
     found = searches(path)
     update = lance.dataset(path).optimize.optimize_indices
-    before_commit(monkeypatch, rewrite_commits, update)
+    before_commit(monkeypatch, commit, update)
     try:
         open_here(path).compact()
     except CommitConflictError:
@@ -184,7 +183,7 @@ def test_indices_that_are_updated_while_fragments_are_merged_win(path, monkeypat
 
 def test_an_index_that_is_built_while_rows_are_put_in_order_wins(tmp_path, monkeypatch):
     path = make_lance(tmp_path / "t")
-    before_commit(monkeypatch, rewrite_commits, lambda: add_indices(path))
+    before_commit(monkeypatch, commit, lambda: add_indices(path))
     rows = rows_of(path)
     with pytest.raises(CommitConflictError):
         open_here(path).cluster(by=["word"])

@@ -11,12 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lakehand
-from lakehand.errors import (
-    CommitConflictError,
-    RefusedError,
-    UnknownColumnError,
-    ValidationError,
-)
+from lakehand.errors import CommitConflictError, RefusedError, UnknownColumnError, ValidationError
 from lakehand.formats.lance import protocol
 from lakehand.observe.steps import Step
 from support.compactions import tasks_inline

@@ -11,16 +11,11 @@ import pytest
 
 import lakehand
 from lakehand.cli.main import run as run_command
-from lakehand.errors import (
-    CommitConflictError,
-    ObjectNotFoundError,
-    RefusedError,
-    ValidationError,
-)
+from lakehand.errors import CommitConflictError, ObjectNotFoundError, RefusedError, ValidationError
 from lakehand.formats.lance.table import LanceTable
 from lakehand.observe.clock import ManualClock
 from lakehand.observe.steps import Step, listen
-from lakehand.retention import garbage
+from lakehand.retention import candidates
 from lakehand.retention.vacuum import vacuum
 from lakehand.runs import Run
 from lakehand.runs.leftovers import note_written
@@ -143,7 +138,7 @@ def test_a_tag_keeps_its_version_and_is_named_as_what_holds_bytes_back(path):
 @pytest.mark.parametrize("batches", [0, 2])
 def test_a_tag_that_is_made_while_files_go_is_heard(path, monkeypatch, batches):
     """Two go at a time, the manifests of the newest versions first."""
-    monkeypatch.setattr(garbage, "FILES_AT_A_TIME", 2)
+    monkeypatch.setattr(candidates, "FILES_AT_A_TIME", 2)
     before = lance.dataset(path)
     for number in range(5):
         lance.write_dataset(some_rows(9000 + number, 1), path, mode="append")
@@ -172,7 +167,7 @@ def test_a_tag_that_is_made_while_files_go_is_heard(path, monkeypatch, batches):
 def test_every_version_that_can_be_opened_has_all_of_its_files_while_others_go(
     path, monkeypatch, files_at_a_time
 ):
-    monkeypatch.setattr(garbage, "FILES_AT_A_TIME", files_at_a_time)
+    monkeypatch.setattr(candidates, "FILES_AT_A_TIME", files_at_a_time)
     compact_lance(path)
     seen = []
 
@@ -309,7 +304,7 @@ def test_files_of_a_branch_go_once_it_is_deleted(path):
 
 @pytest.mark.parametrize("batches", [0, 2])
 def test_a_branch_that_is_made_while_files_go_is_heard(path, monkeypatch, batches):
-    monkeypatch.setattr(garbage, "FILES_AT_A_TIME", 2)
+    monkeypatch.setattr(candidates, "FILES_AT_A_TIME", 2)
     before = lance.dataset(path)
     for number in range(5):
         lance.write_dataset(some_rows(9000 + number, 1), path, mode="append")

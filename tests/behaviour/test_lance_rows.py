@@ -11,7 +11,7 @@ import pytest
 
 import lakehand
 from lakehand.errors import CommitConflictError, ProofError, RefusedError
-from lakehand.formats.lance.commits import rows as row_commits
+from lakehand.formats.lance import row_commits
 from lakehand.model.work import Change
 from lakehand.storage import open_store
 from support.formats import open_here, tasks_inline, vacuum_later
@@ -222,7 +222,7 @@ def test_marks_that_nobody_noted_are_kept_by_vacuum(path):
 
 
 def test_a_wrong_deletion_file_is_not_committed(path, monkeypatch):
-    from lakehand.formats.lance.files import deletions
+    from lakehand.formats.lance import deletions
 
     monkeypatch.setattr(deletions, "BitMap", lambda *_: __import__("pyroaring").BitMap([0, 1]))
     rows = rows_of(path)

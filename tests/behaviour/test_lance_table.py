@@ -19,7 +19,7 @@ from lakehand.errors import (
     RefusedError,
     VersionNotFoundError,
 )
-from lakehand.formats.lance.files import rewriting, writing
+from lakehand.formats.lance import rewriting, writing
 from support.compactions import tasks_inline
 from support.lance_tables import (
     ROWS,

@@ -13,12 +13,12 @@ import pytest
 
 import lakehand
 from lakehand.cli.main import run
-from lakehand.due import steps as steps_of_schedules
-from lakehand.due.maintain import STEPS, maintain
 from lakehand.errors import ValidationError
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.lance import protocol
 from lakehand.formats.registry import load_format
+from lakehand.maintenance import steps as steps_of_schedules
+from lakehand.maintenance.maintain import STEPS, maintain
 from lakehand.observe.clock import ManualClock
 from lakehand.retention.vacuum import vacuum
 from lakehand.settings import Settings

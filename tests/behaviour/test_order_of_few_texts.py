@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import lakehand
-from lakehand.rewrite import ranges
+from lakehand.sorting import ranges
 
 ROWS = 3_000
 SORTED = [("kind", "ascending"), ("x", "ascending"), ("other", "ascending")]

@@ -6,7 +6,7 @@ import json
 
 from lakehand import open_table
 from lakehand.cli.main import run
-from lakehand.retention.orphans import list_orphans
+from lakehand.retention.candidates import list_orphans
 from lakehand.settings import Settings
 from lakehand.storage import open_store
 from support.aged_tables import make_aged_table

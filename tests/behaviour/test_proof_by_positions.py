@@ -10,7 +10,7 @@ import pytest
 
 import lakehand
 from lakehand.errors import ProofError
-from lakehand.formats.delta.files import row_deletion
+from lakehand.formats.delta.deletion_vectors import row_deletion
 from lakehand.parquet import checksums
 from lakehand.settings import Settings
 from lakehand.storage import CountingStore

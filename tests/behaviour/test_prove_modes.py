@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.errors import ProofError
-from lakehand.formats.delta.files import scanner
+from lakehand.formats.delta.read import scanner
 from lakehand.formats.delta.worker import DeltaWorker
 from lakehand.formats.worker import TaskLimits, WriteSpec
 from lakehand.model.work import DataFile, Group, GroupResult

@@ -16,8 +16,8 @@ from lakehand.cli.main import run
 from lakehand.errors import LakehandError
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.scan import scan
+from lakehand.maintenance.purge import purge
 from lakehand.observe.clock import ManualClock
-from lakehand.purge import purge
 from lakehand.retention.pins import Pin, put_pin
 from lakehand.settings import Settings
 from lakehand.storage import open_store

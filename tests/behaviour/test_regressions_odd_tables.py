@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 from lakehand import open_table
 from lakehand.errors import SchemaMismatchError
 from lakehand.formats.delta.checkpoints.checkpoint import write_checkpoint
-from lakehand.formats.delta.files.deletion_vectors import write_deletion_vectors
+from lakehand.formats.delta.deletion_vectors.format import write_deletion_vectors
 from lakehand.formats.delta.protocol.names import commit_key
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.scan import scan
@@ -26,7 +26,7 @@ from lakehand.rewrite.prepare import Request, make_plan, prepare
 from lakehand.runs import Run, sweep
 from lakehand.settings import Settings
 from lakehand.storage import Store, open_store
-from lakehand.storage.counting import CountingStore
+from lakehand.storage.wrapping import CountingStore
 from support.hand_written_logs import add, field, metadata, new_log, protocol, put_commit
 
 DOUBLE_ONCE_FLOAT = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}

@@ -8,9 +8,9 @@ import pytest
 from deltalake import DeltaTable as DeltaRsTable
 from deltalake import write_deltalake
 
-from lakehand.maintain import compact
 from lakehand.observe.steps import Step
 from lakehand.rewrite.prepare import Request
+from lakehand.rewrite.run import compact
 from lakehand.runs import Run, list_runs
 from lakehand.settings import Settings
 from support.compactions import (

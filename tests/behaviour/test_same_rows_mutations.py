@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.errors import ProofError
-from lakehand.formats.delta.files import staged_footers
+from lakehand.formats.delta.write import file_schema
 from lakehand.observe.steps import Step, listen
-from lakehand.parquet import relocation
+from lakehand.parquet import copy as parquet_copy
 from lakehand.parquet.footer import (
     MAGIC,
     ChunkField,
@@ -207,7 +207,7 @@ def rewritten(mutate, *, keep_markers=True):
 @pytest.fixture
 def unsummed(monkeypatch):
     """No checksum of indexes and footer, as if the encoder itself had written something else."""
-    monkeypatch.setattr(staged_footers, "_has_its_tail", lambda _store, _file: True)
+    monkeypatch.setattr(file_schema, "_has_its_tail", lambda _store, _file: True)
 
 
 @pytest.mark.usefixtures("unsummed")
@@ -319,7 +319,7 @@ def test_a_changed_copy_is_caught_and_nothing_committed(path, change):
 
 
 def test_a_stale_offset_index_is_caught(path, monkeypatch):
-    monkeypatch.setattr(relocation, "shift_offset_index", lambda data, _delta: data)
+    monkeypatch.setattr(parquet_copy, "shift_offset_index", lambda data, _delta: data)
     assert_caught(path, lambda _file: None, method="copy")
 
 

@@ -176,7 +176,7 @@ def test_the_older_of_two_sinks_with_one_writer_id_is_told(place):
 
 
 def test_an_epoch_that_another_process_commits_first_is_a_collision(place, monkeypatch):
-    monkeypatch.setattr("lakehand.sink.fence.Fence.check", lambda *_, **__: None)
+    monkeypatch.setattr("lakehand.sink.writer_lease.Fence.check", lambda *_, **__: None)
     with DeltaSink(place, writer_id="w") as late, DeltaSink(place, writer_id="w") as quick:
         late.begin_epoch(1)
         late.write(batch_of([10]))
@@ -289,13 +289,13 @@ def test_two_pipelines_of_one_table_do_not_skip_each_other(place):
 
 def test_a_commit_that_took_too_long_is_not_rolled_back_once_it_has_landed(place, monkeypatch):
     may_commit = threading.Event()
-    commit_files = lakehand.sink.context.commit_files
+    commit_files = lakehand.sink.options.commit_files
 
     def slowly(*arguments, **options):
         assert may_commit.wait(100)
         return commit_files(*arguments, **options)
 
-    monkeypatch.setattr("lakehand.sink.context.commit_files", slowly)
+    monkeypatch.setattr("lakehand.sink.options.commit_files", slowly)
     with DeltaSink(place, writer_id="w") as sink:
         sink.begin_epoch(1)
         sink.write(batch_of([1]))

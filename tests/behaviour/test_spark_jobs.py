@@ -23,13 +23,12 @@ from lakehand.errors import (
     WriterCollisionError,
 )
 from lakehand.model.work import Transaction
-from lakehand.sink.descriptors import Descriptor
-from lakehand.sink.fence import Fence
-from lakehand.sink.leftovers import delete_unreported
+from lakehand.sink.committer import Descriptor
+from lakehand.sink.epochs import delete_unreported
 from lakehand.sink.spark_job import WriteJob, mark_of
-from lakehand.sink.spark_options import SourceOptions
-from lakehand.sink.spark_read import bins_of
+from lakehand.sink.spark_options import SourceOptions, bins_of
 from lakehand.sink.spark_source import LakehandSource
+from lakehand.sink.writer_lease import Fence
 from lakehand.storage import Fault, FaultKind, FaultStore, open_store
 from lakehand.storage.retry import RetryPolicy
 from support.mortal_writers import compact_now

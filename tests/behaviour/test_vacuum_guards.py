@@ -18,14 +18,13 @@ from lakehand.errors import (
     ValidationError,
 )
 from lakehand.model.work import GroupResult, StagedFile
-from lakehand.retention import garbage, quarantine
-from lakehand.retention.crew import Crew
-from lakehand.retention.deleting import Deleted
+from lakehand.retention import candidates, quarantine
 from lakehand.retention.pins import Pin, list_pins, put_pin, unpin
+from lakehand.retention.vacuum_tasks import Crew, Deleted
 from lakehand.runs import Run
 from lakehand.storage import DeleteFailure, open_store
+from lakehand.storage.local_trees import TreeProcesses
 from lakehand.storage.tree_listing import list_directories
-from lakehand.storage.tree_processes import TreeProcesses
 from support.hand_written_logs import add, field, metadata, protocol
 from support.lakes import Lake
 from support.later_vacuums import vacuum_later
@@ -147,7 +146,7 @@ def test_a_directory_that_cannot_be_listed_fails_the_listing_by_its_reason(path)
 
 
 def test_files_go_in_batches_and_whatever_is_kept_meanwhile_leaves_no_batch_out(lake, monkeypatch):
-    monkeypatch.setattr(garbage, "FILES_AT_A_TIME", 2)
+    monkeypatch.setattr(candidates, "FILES_AT_A_TIME", 2)
     names = [f"{number}.parquet" for number in range(9)]
     lake.put(*names)
     lake.wait(days=8)

@@ -9,7 +9,7 @@ from pyroaring import BitMap64
 
 from lakehand.cli.main import run
 from lakehand.errors import LakehandError, RefusedError, ValidationError
-from lakehand.formats.delta.files.deletion_vectors import write_deletion_vectors
+from lakehand.formats.delta.deletion_vectors.format import write_deletion_vectors
 from lakehand.formats.delta.protocol.names import commit_key
 from lakehand.retention.pinning import make_pin
 from lakehand.retention.pins import list_pins, unpin

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehand import create_table, maintain, open_table
+from lakehand import create_table, open_table
 from lakehand.assess import verify
 from lakehand.cli.main import run
 from lakehand.errors import AccessDeniedError, VersionNotFoundError
 from lakehand.formats.delta.table import DeltaFormat
 from lakehand.prove.row_hash import ALGORITHM, ENGINE
+from lakehand.rewrite import run as rewrite_run
 from lakehand.rewrite import statistics
 from lakehand.storage import open_store
 from support.damage import state_sizes
@@ -28,7 +29,7 @@ from support.tasks_here import run_tasks_here
 @pytest.fixture(autouse=True)
 def inline(monkeypatch):
     """Run tasks in this process; that they run elsewhere is shown once, below."""
-    run_tasks_here(monkeypatch, verify, maintain, statistics)
+    run_tasks_here(monkeypatch, verify, rewrite_run, statistics)
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from deltalake import write_deltalake
 from lakehand import open_table
 from lakehand.engine.cores import usable_cores
 from lakehand.engine.local_worker import end_idle_workers
-from lakehand.rewrite.ahead import start_movers_ahead
 from lakehand.rewrite.prepare import Request, make_plan
+from lakehand.rewrite.prestart import start_movers_ahead
 from lakehand.settings import Settings
 from support.rows import delta_table
 

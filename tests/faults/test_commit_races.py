@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from deltalake import DeltaTable as PeerTable
 
-from lakehand.formats.delta.log.discovery import list_commits, read_commit
+from lakehand.formats.delta.log.listing import list_commits, read_commit
 from lakehand.formats.delta.table import DeltaFormat
 from lakehand.storage import open_store
 from support.commit_races import SCHEMA, race

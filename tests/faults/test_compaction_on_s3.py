@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from lakehand.errors import CorruptFileError, LakehandError
 from lakehand.observe.steps import Step
 from lakehand.runs import Run, list_runs
-from lakehand.storage.streaming import StreamingWriter
+from lakehand.storage.remote import StreamingWriter
 from support.compactions import (
     CLUSTER,
     CLUSTER_BY_MANY_TASKS,

@@ -11,14 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.rows import assert_same_rows, delta_rs_rows, lakehand_rows, spark_rows
-from support.table_writers import (
-    DeltaRsEngine,
-    Model,
-    SparkEngine,
-    Writer,
-    create_table,
-    marks_in,
-)
+from support.table_writers import DeltaRsEngine, Model, SparkEngine, Writer, create_table, marks_in
 from support.writing_beside_rewrites import Author, MaintenanceLoop, figures_of, write_for
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]

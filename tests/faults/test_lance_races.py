@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from lakehand.errors import RefusedError, ReplanError, SchemaMismatchError
-from lakehand.formats.lance.commits import rows as row_commits
+from lakehand.formats.lance import row_commits
 from lakehand.observe.steps import Step, listen
 from support.formats import open_here, tasks_inline
 

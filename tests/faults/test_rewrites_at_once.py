@@ -8,19 +8,13 @@ import threading
 import pytest
 
 import lakehand
-from lakehand import maintain
 from lakehand.errors import ReplanError
 from lakehand.observe.steps import Step
+from lakehand.rewrite import run as rewrite_run
 from lakehand.rewrite.prepare import Request
 from lakehand.runs import Run, list_runs, living_runs
 from lakehand.settings import Settings
-from support.compactions import (
-    COMPACT,
-    EVERY_REWRITE,
-    compact_inline,
-    open_table,
-    tasks_inline,
-)
+from support.compactions import COMPACT, EVERY_REWRITE, compact_inline, open_table, tasks_inline
 from support.crash import run_and_kill
 from support.pausing import PausedProcess
 from support.small_tables import make_table, read_sorted
@@ -139,12 +133,12 @@ def test_a_stored_plan_is_not_carried_out_while_another_run_has_its_files(place)
 def test_of_two_that_planned_at_the_same_moment_the_later_one_leaves_the_files(place):
     rows, settings = read_sorted(place), Settings({}, environment={})
     planned = [
-        maintain.make_plan(open_table(str(place)), settings, COMPACT.request) for _ in range(2)
+        rewrite_run.make_plan(open_table(str(place)), settings, COMPACT.request) for _ in range(2)
     ]
     first = Run.start(planned[0].table.store, {}, inputs=planned[0].paths)
     with tasks_inline():
-        watch = maintain.Stopwatch(maintain.SystemClock())
-        plan, done = maintain._carry_out(planned[1], watch, spark=None, tell=lambda _: None)
+        watch = rewrite_run.Stopwatch(rewrite_run.SystemClock())
+        plan, done = rewrite_run._carry_out(planned[1], watch, spark=None, tell=lambda _: None)
     assert done is None
     assert plan.left_to_runs == (first.id,)
     assert list_runs(first.store) == [first.id]
@@ -153,11 +147,11 @@ def test_of_two_that_planned_at_the_same_moment_the_later_one_leaves_the_files(p
 
 def test_the_earlier_one_keeps_its_files_although_it_sees_the_later_one(place):
     settings = Settings({}, environment={})
-    planned = maintain.make_plan(open_table(str(place)), settings, COMPACT.request)
+    planned = rewrite_run.make_plan(open_table(str(place)), settings, COMPACT.request)
     own = Run.start(planned.table.store, {}, inputs=planned.paths)
     later = Run.start(planned.table.store, {}, inputs=planned.paths)
-    assert maintain.yield_to_earlier(planned, own) is planned
-    assert maintain.yield_to_earlier(planned, later).plan.groups == ()
+    assert rewrite_run.yield_to_earlier(planned, own) is planned
+    assert rewrite_run.yield_to_earlier(planned, later).plan.groups == ()
 
 
 @pytest.mark.parametrize("attempt", range(3))
@@ -200,7 +194,7 @@ def test_a_request_that_names_files_by_hand_leaves_them_too(place):
     with PausedProcess(BEGUN, compact_inline, str(place)) as first:
         first.wait_until_stopped()
         with tasks_inline():
-            report = maintain.compact(
+            report = rewrite_run.compact(
                 open_table(str(place)),
                 settings=Settings({}, environment={}),
                 request=Request(file_filter=lambda files: files["bytes"].to_numpy() > 0),

@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 from lakehand.errors import LakehandError
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.observe.steps import Step, listen
-from lakehand.rows import workshop
+from lakehand.rows import operation as row_operation
 from lakehand.rows.deduplicate import DuplicateRequest, deduplicate
 from lakehand.runs import list_runs, sweep
 from lakehand.settings import Settings
@@ -111,7 +111,7 @@ def test_a_sweep_after_tasks_that_were_given_up_leaves_what_was_committed(
     tmp_path, kind, monkeypatch
 ):
     path = make(tmp_path / "t", kind)
-    monkeypatch.setattr(workshop, "_runner", lambda *_: Speculating())
+    monkeypatch.setattr(row_operation, "_runner", lambda *_: Speculating())
     deduplicate_inline(path, key=["id"])
 
     report = sweep(open_table(str(path)), takeover_after=timedelta(0))

@@ -9,7 +9,7 @@ import pytest
 import lakehand
 from lakehand.errors import WriterCollisionError
 from lakehand.sink import DeltaSink
-from lakehand.sink.fence import Fence
+from lakehand.sink.writer_lease import Fence
 from lakehand.storage import MemoryStore
 from support.sinks import SCHEMA, batch_of, ids_in
 

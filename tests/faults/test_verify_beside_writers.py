@@ -9,7 +9,7 @@ import pytest
 from deltalake import write_deltalake
 
 from lakehand import open_table
-from lakehand.formats.delta.upkeep import examination
+from lakehand.formats.delta.repair import examination
 from lakehand.formats.delta.worker import DeltaWorker
 from support import damage
 from support.damage import VERSIONS, checkpoint_file, make_whole_table, pointer, rows_of

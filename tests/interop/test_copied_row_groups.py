@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable as DeltaRsTable
 from deltalake import QueryBuilder
 
-from lakehand.maintain import compact
+from lakehand.rewrite.run import compact
 from lakehand.settings import Settings
 from support.copyable_tables import commit_copy, copy_files
 from support.rows import delta_rs_rows, delta_table, lakehand_rows, spark_rows

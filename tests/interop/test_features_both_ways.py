@@ -11,18 +11,12 @@ import pytest
 
 from lakehand.errors import RefusedError
 from lakehand.formats.worker import WriteSpec
-from lakehand.maintain import compact
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.work import Change
+from lakehand.rewrite.run import compact
 from lakehand.settings import Settings
 from support.featured_tables import FEATURED_TABLES, FeaturedTable
-from support.rows import (
-    assert_same_rows,
-    delta_rs_rows,
-    delta_table,
-    lakehand_rows,
-    spark_rows,
-)
+from support.rows import assert_same_rows, delta_rs_rows, delta_table, lakehand_rows, spark_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

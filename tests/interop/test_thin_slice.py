@@ -7,15 +7,9 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from lakehand.maintain import compact
+from lakehand.rewrite.run import compact
 from lakehand.settings import Settings
-from support.rows import (
-    assert_same_rows,
-    delta_rs_rows,
-    delta_table,
-    lakehand_rows,
-    spark_rows,
-)
+from support.rows import assert_same_rows, delta_rs_rows, delta_table, lakehand_rows, spark_rows
 
 EVERY_TYPE = """
 SELECT

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakehand.errors import CorruptFileError
 from lakehand.runs import list_runs, sweep
-from lakehand.storage.spool import held_directory
+from lakehand.storage.scratch import held_directory
 from support import spark_compactions
 from support.rows import delta_table
 from support.watched_tasks import FIRST_SPLIT, Board

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from lakehand.storage.prefetch import fetch_ahead
+from lakehand.storage.objects import fetch_ahead
 
 
 def test_answers_come_in_the_order_of_the_questions():

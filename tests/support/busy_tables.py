@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import lakehand
-from lakehand.due.maintain import maintain
 from lakehand.formats.delta.table import DeltaTable
+from lakehand.maintenance.maintain import maintain
 from lakehand.observe.clock import ManualClock
 from lakehand.settings import Settings
 from lakehand.storage import open_store

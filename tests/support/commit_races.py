@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehand.errors import CommitConflictError
-from lakehand.formats.delta.log.discovery import find_segment
+from lakehand.formats.delta.log.listing import find_segment
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.model.work import Change, StagedFile
 from lakehand.storage import open_store

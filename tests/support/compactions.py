@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from lakehand import maintain
 from lakehand.engine import CancelToken, LocalRunner, TaskOutcome, open_runner
-from lakehand.engine.attempt import attempt
+from lakehand.engine.base import attempt
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.observe.steps import Step, listen
+from lakehand.rewrite import run as rewrite_run
 from lakehand.rewrite.execute import rewrite_groups
 from lakehand.rewrite.prepare import Request, make_plan, prepare
-from lakehand.rewrite.takeover import describe_work
+from lakehand.rewrite.run import describe_work
 from lakehand.runs import Run
 from lakehand.settings import Settings
 from lakehand.storage import open_store
@@ -113,7 +113,7 @@ def compact_inline(
     """Compact the table at `path`; a run that was silent for `takeover_after` is taken over."""
     chosen = Settings({"takeover_after": takeover_after, **settings}, environment={})
     with tasks_inline():
-        return maintain.compact(
+        return rewrite_run.compact(
             open_table(str(path), storage_options),
             settings=chosen,
             on_progress=on_progress,
@@ -136,7 +136,7 @@ def compact_with_tasks(
 
     chosen = Settings({"takeover_after": "0s", **settings}, environment={})
     with _runner(Wrapping):
-        return maintain.compact(open_table(str(path)), settings=chosen, on_progress=on_progress)
+        return rewrite_run.compact(open_table(str(path)), settings=chosen, on_progress=on_progress)
 
 
 def tasks_inline() -> AbstractContextManager[None]:
@@ -146,11 +146,11 @@ def tasks_inline() -> AbstractContextManager[None]:
 
 @contextmanager
 def _runner(make: Callable[[], Any]) -> Iterator[None]:
-    maintain.open_runner = lambda _settings, **_: make()
+    rewrite_run.open_runner = lambda _settings, **_: make()
     try:
         yield
     finally:
-        maintain.open_runner = open_runner
+        rewrite_run.open_runner = open_runner
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Rewrite:
         self, table: DeltaTable, *, on_progress: OnProgress | None = None, **settings: Any
     ) -> OperationReport:
         """Rewrite an open table, by whatever runner is there."""
-        verb = maintain.cluster if self.request.operation == "cluster" else maintain.compact
+        verb = rewrite_run.cluster if self.request.operation == "cluster" else rewrite_run.compact
         chosen = Settings({**self.settings, **settings}, environment={})
         return verb(table, settings=chosen, request=self.request, on_progress=on_progress)
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyroaring import BitMap64
 
-from lakehand.formats.delta.files.context import WriteContext
-from lakehand.formats.delta.files.deletion_vectors import write_deletion_vectors
-from lakehand.formats.delta.files.writer import write_files
+from lakehand.formats.delta.deletion_vectors.format import write_deletion_vectors
 from lakehand.formats.delta.table import DeltaFormat, DeltaTable
+from lakehand.formats.delta.write.context import WriteContext
+from lakehand.formats.delta.write.writer import write_files
 from lakehand.formats.worker import WriteSpec
 from lakehand.model.work import Change, Group, GroupResult, Replacement
 from lakehand.rewrite.task import RewriteTask

@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 from pyroaring import BitMap64
 
 from lakehand import open_table
-from lakehand.formats.delta.files.deletion_vectors import write_deletion_vectors
+from lakehand.formats.delta.deletion_vectors.format import write_deletion_vectors
 from lakehand.storage import open_store
 from support.checkpoints import put_checkpoint
 from support.hand_written_logs import remove

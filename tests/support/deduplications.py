@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from lakehand.engine import open_runner
-from lakehand.rows import workshop
+from lakehand.rows import operation
 from lakehand.rows.deduplicate import DuplicateRequest, deduplicate
 from lakehand.rows.delete import delete
 from lakehand.settings import Settings
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from lakehand.model.row_reports import DeduplicationReport, DeletionReport
+    from lakehand.model.reports import DeduplicationReport, DeletionReport
     from lakehand.observe import OnProgress, Progress
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("value", pa.int64())])
@@ -34,11 +34,11 @@ PROPERTIES = {
 @contextmanager
 def tasks_inline() -> Iterator[None]:
     """Let all tasks run in this process."""
-    workshop.open_runner = lambda _settings, **_: InlineRunner()
+    operation.open_runner = lambda _settings, **_: InlineRunner()
     try:
         yield
     finally:
-        workshop.open_runner = open_runner
+        operation.open_runner = open_runner
 
 
 def deduplicate_inline(

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import lakehand
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.lance.table import LanceTable
+from lakehand.maintenance.purge import purge
 from lakehand.observe.clock import ManualClock
-from lakehand.purge import purge
 from lakehand.settings import Settings
 from lakehand.storage import open_store
 from support.compactions import tasks_inline
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakehand.model.purging import PurgeReport
+    from lakehand.model.maintenance import PurgeReport
 
 #: The value that is erased; it sorts between the others, and after all of them in its own file.
 SECRET = "nobody@secret.example"

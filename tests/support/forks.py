@@ -158,7 +158,7 @@ def main() -> None:
 
 def _load() -> None:
     """Load what most of them need. Lance is left out: it does not survive a fork."""
-    import lakehand.maintain  # noqa: F401
+    import lakehand.rewrite.run  # noqa: F401
     import support.compactions
     import support.hot_tables
     import support.sinks  # noqa: F401

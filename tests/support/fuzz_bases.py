@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import lakehand
-from lakehand.formats.delta.checkpoints.last_checkpoint import (
-    LastCheckpoint,
-    write_last_checkpoint,
-)
+from lakehand.formats.delta.checkpoints.last_checkpoint import LastCheckpoint, write_last_checkpoint
 from lakehand.storage import open_store
 from support.checkpoints import put_checkpoint
 from support.compactions import leave_dead_run

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lakehand
-from lakehand import maintain
 from lakehand.assess import structure, verify
 from lakehand.errors import LakehandError
 from lakehand.planning.plan import Plan
-from lakehand.retention import crew
+from lakehand.retention import vacuum_tasks
+from lakehand.rewrite import run as rewrite_run
 from lakehand.rewrite import statistics
-from lakehand.rows import workshop
+from lakehand.rows import operation
 from support.forks import run_forked
 from support.fuzz_bases import BASES, make_base
 from support.fuzz_mutations import (
@@ -163,7 +163,7 @@ def _words(mutation: Mutation) -> str:
 
 
 def _have_tasks_run_here() -> None:
-    for module in (maintain, crew, workshop, verify, structure, statistics):
+    for module in (rewrite_run, vacuum_tasks, operation, verify, structure, statistics):
         module.open_runner = lambda _settings, **_: TasksHere()
 
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 from lakehand.formats.delta.commits.commit import commit_change
 from lakehand.formats.delta.commits.create import create_table
 from lakehand.formats.delta.commits.head import Head
-from lakehand.formats.delta.log.discovery import list_commits, read_commit
-from lakehand.formats.delta.protocol.paths import decode_path
+from lakehand.formats.delta.log.listing import list_commits, read_commit
+from lakehand.formats.delta.protocol.names import decode_path
 from lakehand.model.work import DataFile
 from lakehand.observe.clock import ManualClock
 from lakehand.storage import MemoryStore

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from lakehand import maintain
 from lakehand.errors import LakehandError, RefusedError
-from lakehand.formats.delta.files.deletion_vectors import (
+from lakehand.formats.delta.deletion_vectors.format import (
     DvDescriptor,
     read_deletion_vector,
     write_deletion_vectors,
@@ -21,12 +20,12 @@ from lakehand.formats.delta.files.deletion_vectors import (
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.scan import scan
 from lakehand.observe.clock import ManualClock
-from lakehand.retention.log_upkeep import clean_logs
+from lakehand.retention.log_maintenance import clean_logs, restore
 from lakehand.retention.pinning import make_pin
 from lakehand.retention.pins import unpin
 from lakehand.retention.quarantine import list_quarantines
-from lakehand.retention.restoring import restore
 from lakehand.retention.vacuum import VacuumRequest, vacuum
+from lakehand.rewrite import run as rewrite_run
 from lakehand.settings import Settings
 from lakehand.storage import MemoryStore
 from support.compactions import tasks_inline
@@ -110,7 +109,7 @@ class ModelledTable:
     def compact(self) -> None:
         settings = Settings({"min_files": 2, "deleted_row_ratio": 0}, environment={})
         with tasks_inline():
-            maintain.compact(self.table, settings=settings, clock=self.clock)
+            rewrite_run.compact(self.table, settings=settings, clock=self.clock)
         self._note_versions(self.rows[-1])
 
     def restore(self, chance: Random) -> None:

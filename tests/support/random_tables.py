@@ -19,7 +19,7 @@ import pyarrow.types as pat
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from lakehand.formats.delta.files.deletion_vectors import write_deletion_vectors
+from lakehand.formats.delta.deletion_vectors.format import write_deletion_vectors
 from lakehand.storage import open_store
 from support.exact_values import arrow_array
 from support.random_values import TYPES, Values

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehand.formats.delta.files.context import WriteContext
 from lakehand.formats.delta.protocol.schema import parse_schema
 from lakehand.formats.delta.worker import DeltaWorker
+from lakehand.formats.delta.write.context import WriteContext
 from lakehand.model.work import DataFile
 from lakehand.storage import MemoryStore
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import CancelToken, Runner, TaskOutcome
-from lakehand.engine.java import find_java
+from lakehand.engine.session import find_java
 from lakehand.errors import CancelledError, EngineError
 from lakehand.runs import Run
 from lakehand.settings import Settings

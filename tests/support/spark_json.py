@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lakehand.formats.delta.files.variant import variant_to_json
 from lakehand.formats.delta.protocol.schema import ArrayType, MapType, StructType
+from lakehand.formats.delta.read.variant import variant_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine.columns import pack_columns, unpack_columns
+from lakehand.engine.exchange import pack_columns, unpack_columns
 from lakehand.engine.spark import SparkRunner
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.observe.clock import ManualClock
 from lakehand.observe.steps import Step, listen
-from lakehand.retention import crew, garbage
-from lakehand.retention.crew import DeleteTask
+from lakehand.retention import candidates, vacuum_tasks
 from lakehand.retention.vacuum import vacuum as vacuum_table
+from lakehand.retention.vacuum_tasks import DeleteTask
 from lakehand.settings import Settings
 from lakehand.storage import open_store
-from lakehand.storage.faults import Fault, FaultStore
+from lakehand.storage.wrapping import Fault, FaultStore
 from lakehand.table import open_table
 
 if TYPE_CHECKING:
@@ -89,12 +89,12 @@ def hurried_vacuum(
     runner: SparkRunner, place: Path, board: Board, seconds: float
 ) -> dict[str, Any]:
     """Vacuum with tasks that may delete for so many seconds only."""
-    usual = crew._WINDOW_SECONDS
-    crew._WINDOW_SECONDS = seconds
+    usual = vacuum_tasks._WINDOW_SECONDS
+    vacuum_tasks._WINDOW_SECONDS = seconds
     try:
         return watched_vacuum(runner, place, board, begins=False)
     finally:
-        crew._WINDOW_SECONDS = usual
+        vacuum_tasks._WINDOW_SECONDS = usual
 
 
 def vacuum_with_faults(runner: SparkRunner, place: Path, *faults: Fault) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def vacuum_with_faults(runner: SparkRunner, place: Path, *faults: Fault) -> dict
 
 def vacuum_until_batch(runner: SparkRunner, place: Path, board: Board, batch: int) -> None:
     """Vacuum in small batches, and wait for ever when some of them are done."""
-    garbage.FILES_AT_A_TIME = 1500
+    candidates.FILES_AT_A_TIME = 1500
     left = batch
 
     def count(step: Step) -> None:

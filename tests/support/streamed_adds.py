@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakehand.formats.delta.log.file_members import ADD_MEMBERS
-from lakehand.formats.delta.log.replay import live_relation
+from lakehand.formats.delta.log.replay import ADD_MEMBERS, live_relation
 from lakehand.formats.delta.log.source import open_log_source
 
 if TYPE_CHECKING:
-    from lakehand.formats.delta.log.discovery import LogSegment
+    from lakehand.formats.delta.log.listing import LogSegment
     from lakehand.storage import Store
 
 

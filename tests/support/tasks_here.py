@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import TaskOutcome
-from lakehand.engine.attempt import attempt
+from lakehand.engine.base import attempt
 from support.compactions import InlineRunner
 
 if TYPE_CHECKING:

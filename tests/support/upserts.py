@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from lakehand.model.row_reports import UpsertReport
+    from lakehand.model.reports import UpsertReport
 
 Row = tuple[Any, ...]
 

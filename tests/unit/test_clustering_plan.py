@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakehand.planning.clustering import ClusteringWish, plan_clustering
-from lakehand.planning.policy import CompactionPolicy
-from lakehand.planning.reasons import Reason
+from lakehand.planning.policy import CompactionPolicy, Reason
 from support.snapshots import make_snapshot
 
 MIB = 2**20

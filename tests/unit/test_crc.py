@@ -9,13 +9,13 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehand.parquet.crc import crc32
+from lakehand.parquet.checksums import crc32
 
 WITHOUT_ISAL = """
 import sys
 sys.modules["isal"] = None
 import zlib
-from lakehand.parquet.crc import crc32
+from lakehand.parquet.checksums import crc32
 assert crc32 is zlib.crc32
 """
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from lakehand.rewrite.curves import bits_per_column, curve_keys, hilbert_keys, zorder_keys
+from lakehand.sorting.curves import bits_per_column, curve_keys, hilbert_keys, zorder_keys
 
 GRIDS = [(1, 5), (2, 1), (2, 4), (3, 3), (4, 2), (5, 2), (7, 1)]
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from lakehand.model.order import order_of
-from lakehand.rewrite.cuts import Division, narrow_starts
-from lakehand.rewrite.ranges import KeyRanges
-from lakehand.rewrite.sort_keys import SortKeys
+from lakehand.sorting.file_boundaries import Division, narrow_starts
+from lakehand.sorting.ranges import KeyRanges
+from lakehand.sorting.sort_keys import SortKeys
 
 NAMES = "abcd"
 

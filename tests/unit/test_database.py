@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from lakehand.parquet import database
-from lakehand.parquet.database import connect, lease
+from lakehand import duckdb_pool
+from lakehand.duckdb_pool import connect, lease
 
 #: The threads of this process.
 _TASKS = Path("/proc/self/task")
 
 IN_A_FORK = """
 import os
-from lakehand.parquet.database import connect
+from lakehand.duckdb_pool import connect
 
 with connect() as connection:
     connection.execute("SELECT sum(i) FROM range(1000000) t(i)").fetchall()
@@ -69,7 +69,7 @@ def test_threads_ask_at_the_same_time():
 
 def test_a_database_that_answers_nothing_any_more_is_replaced():
     connect().close()
-    database._databases[os.getpid(), None].close()
+    duckdb_pool._databases[os.getpid(), None].close()
 
     with connect() as connection:
         assert connection.sql("SELECT 1").fetchall() == [(1,)]

@@ -11,27 +11,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.errors import RefusedError, StorageError, VersionNotFoundError
-from lakehand.formats.delta.checkpoints.check import check_checkpoint
 from lakehand.formats.delta.checkpoints.checkpoint import (
     checkpoint_due,
     checkpoint_if_due,
     write_checkpoint,
 )
-from lakehand.formats.delta.checkpoints.last_checkpoint import read_last_checkpoint
-from lakehand.formats.delta.log.discovery import find_segment
-from lakehand.formats.delta.log.listing import list_log
+from lakehand.formats.delta.checkpoints.last_checkpoint import (
+    check_checkpoint,
+    read_last_checkpoint,
+)
+from lakehand.formats.delta.log.listing import find_segment, list_log
 from lakehand.formats.delta.protocol.names import LAST_CHECKPOINT_KEY, commit_key
 from lakehand.observe.clock import ManualClock
 from lakehand.storage import Fault, FaultKind, FaultStore
-from support.hand_written_logs import (
-    add,
-    field,
-    metadata,
-    new_log,
-    protocol,
-    put_commit,
-    remove,
-)
+from support.hand_written_logs import add, field, metadata, new_log, protocol, put_commit, remove
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 CLOCK = ManualClock(NOW)

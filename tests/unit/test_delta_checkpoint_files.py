@@ -12,8 +12,7 @@ from lakehand.formats.delta.checkpoints.files import (
     write_json,
     write_parquet,
 )
-from lakehand.formats.delta.checkpoints.rows import file_rows
-from lakehand.formats.delta.checkpoints.schema import checkpoint_schema
+from lakehand.formats.delta.checkpoints.rows import checkpoint_schema, file_rows
 from lakehand.storage import MemoryStore, open_store
 
 SCHEMA = checkpoint_schema(

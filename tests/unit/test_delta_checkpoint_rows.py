@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from lakehand.formats.delta.checkpoints.rows import (
     action_rows,
+    checkpoint_schema,
     file_rows,
     in_groups,
     parse_statistics,
+    statistics_type,
 )
-from lakehand.formats.delta.checkpoints.schema import checkpoint_schema, statistics_type
 from lakehand.formats.delta.protocol.schema import (
     ArrayType,
     PrimitiveType,

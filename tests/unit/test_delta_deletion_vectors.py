@@ -9,11 +9,11 @@ import pytest
 from pyroaring import BitMap, BitMap64
 
 from lakehand.errors import CorruptFileError, RefusedError
-from lakehand.formats.delta.files import z85
-from lakehand.formats.delta.files.deletion_vectors import (
+from lakehand.formats.delta.deletion_vectors.format import (
     DvDescriptor,
     read_deletion_vector,
     write_deletion_vectors,
+    z85_encode,
 )
 from lakehand.storage import MemoryStore, open_store
 
@@ -98,7 +98,7 @@ def test_the_layout_of_the_first_tables_is_read(store):
 def inline(data: bytes, *, cardinality: int) -> DvDescriptor:
     return DvDescriptor(
         storage_type="i",
-        path_or_inline=z85.encode(data),
+        path_or_inline=z85_encode(data),
         size_bytes=len(data),
         cardinality=cardinality,
     )

@@ -8,11 +8,7 @@ from lakehand.errors import (
     ObjectNotFoundError,
     VersionNotFoundError,
 )
-from lakehand.formats.delta.log.discovery import (
-    find_segment,
-    list_commits,
-    read_commit,
-)
+from lakehand.formats.delta.log.listing import find_segment, list_commits, read_commit
 from lakehand.formats.delta.protocol import names
 from lakehand.storage import MemoryStore
 from support.checkpoints import KINDS, put_checkpoint

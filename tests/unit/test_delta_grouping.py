@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lakehand.formats.delta.files.grouping import partition_keys
+from lakehand.formats.delta.write.file_schema import partition_keys
 
 TEXT_MAP = pa.map_(pa.string(), pa.string())
 

@@ -20,11 +20,11 @@ from lakehand.formats.delta.protocol.names import (
     sidecar_key,
     version_prefix,
 )
+from lakehand.formats.delta.repair.log_findings import check_log
+from lakehand.formats.delta.retention.log_cleanup import cutoff_at
 from lakehand.formats.delta.table import DeltaTable
-from lakehand.formats.delta.upkeep.expired import cutoff_at
-from lakehand.formats.delta.upkeep.log_findings import check_log
 from lakehand.observe.clock import ManualClock
-from lakehand.retention.log_upkeep import clean_logs
+from lakehand.retention.log_maintenance import clean_logs
 from lakehand.retention.pins import Pin, put_pin
 from lakehand.storage import MemoryStore
 from support.checkpoints import json_lines, put_checkpoint

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehand.errors import CorruptLogError
-from lakehand.formats.delta.protocol.paths import decode_path, encode_path, is_absolute
+from lakehand.formats.delta.protocol.names import decode_path, encode_path, is_absolute
 
 decoded_paths = st.text(st.characters(codec="utf-8"), min_size=1).filter(
     lambda path: not path.startswith("file:///")

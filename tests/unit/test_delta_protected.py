@@ -9,7 +9,7 @@ import pytest
 
 from lakehand.errors import CorruptLogError, LakehandError, RefusedError
 from lakehand.formats.delta.protocol.names import commit_key
-from lakehand.formats.delta.retention.protected import protected_files, protected_since
+from lakehand.formats.delta.retention.references import protected_files, protected_since
 from lakehand.observe.clock import ManualClock
 from lakehand.storage import MemoryStore
 from support.checkpoints import put_checkpoint

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from lakehand.errors import CorruptLogError, ObjectNotFoundError
-from lakehand.formats.delta.log.discovery import find_segment
-from lakehand.formats.delta.log.loading import load_soundly
+from lakehand.formats.delta.log.listing import find_segment
 from lakehand.formats.delta.log.replay import live_actions
 from lakehand.formats.delta.log.snapshot import load_snapshot
+from lakehand.formats.delta.log.state import load_soundly
 from lakehand.formats.delta.protocol import names
 from lakehand.storage import open_store
 from support.checkpoints import ADD, json_lines, put_checkpoint

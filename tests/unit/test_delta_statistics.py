@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehand.formats.delta.files.statistics import (
+from lakehand.formats.delta.protocol.arrow_types import from_arrow
+from lakehand.formats.delta.protocol.schema import MappingMode, StructField, StructType
+from lakehand.formats.delta.statistics.compute import (
     StatisticsCollector,
     maximum_text,
     minimum_text,
 )
-from lakehand.formats.delta.files.statistics_rules import statistics_rules
-from lakehand.formats.delta.protocol.arrow_types import from_arrow
-from lakehand.formats.delta.protocol.schema import MappingMode, StructField, StructType
+from lakehand.formats.delta.statistics.merge import statistics_rules
 
 NTZ = pa.timestamp("us")
 UTC_TIME = pa.timestamp("us", tz="UTC")

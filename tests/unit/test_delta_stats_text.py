@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from lakehand.formats.delta.log.stats_text import text_of_parsed
+from lakehand.formats.delta.log.replay import text_of_parsed
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from lakehand.errors import RefusedError
+from lakehand.formats.delta.protocol.arrow_types import check_type_changes
 from lakehand.formats.delta.protocol.schema import parse_schema
-from lakehand.formats.delta.protocol.type_changes import check_type_changes
 
 
 def schema_with(old: str, new: str, *, nested: bool = False):

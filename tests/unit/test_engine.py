@@ -196,7 +196,7 @@ def test_a_task_starts_without_what_only_some_tasks_need():
 
 
 def test_importing_the_engine_and_the_story_imports_no_pyspark():
-    code = "import lakehand.engine, lakehand.maintain, sys; print('pyspark' in sys.modules)"
+    code = "import lakehand.engine, lakehand.rewrite.run, sys; print('pyspark' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
     )

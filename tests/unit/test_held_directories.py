@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehand.storage.spool import held_directory
+from lakehand.storage.scratch import held_directory
 
 
 @pytest.fixture

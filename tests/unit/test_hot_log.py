@@ -23,8 +23,7 @@ from lakehand.errors import (
 from lakehand.hot.directory import DirectoryLock, claim
 from lakehand.hot.journal import Journal
 from lakehand.hot.log import WriteAheadLog
-from lakehand.hot.records import Kind, decode, encode
-from lakehand.hot.segments import create_segment
+from lakehand.hot.segments import Kind, create_segment, decode, encode
 
 SMALL, LARGE = 4096, 2**20
 

@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from lakehand.engine import java
-from lakehand.engine.java import find_java, java_version
+from lakehand.engine import session
+from lakehand.engine.session import find_java, java_version
 from lakehand.errors import JavaMissingError
 
 
 @pytest.fixture(autouse=True)
 def no_usual_places(monkeypatch, tmp_path):
-    monkeypatch.setattr(java, "_USUAL_DIRECTORIES", (f"{tmp_path}/usual/*",))
+    monkeypatch.setattr(session, "_USUAL_DIRECTORIES", (f"{tmp_path}/usual/*",))
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def make_home(tmp_path):
         home = tmp_path / name
         (home / "bin").mkdir(parents=True)
         program = home / "bin" / "java"
-        program.write_text(f"#!/bin/sh\necho '    java.version = {version}' >&2\n")
+        program.write_text(f"#!/bin/sh\necho '    session.version = {version}' >&2\n")
         program.chmod(0o755)
         if release:
             (home / "release").write_text(f'IMPLEMENTOR="X"\nJAVA_VERSION="{version}"\n')

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("lance")
 
-from lakehand.formats.lance.files.beside import counted, read_ahead
+from lakehand.formats.lance.prefetch import counted, read_ahead
 from lakehand.prove.digest import Digester, digest
 
 SCHEMA = pa.schema({"a": pa.int64()})

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakehand.formats.lance.files.plain import plain_batch, plain_schema
+from lakehand.formats.lance.comparable_types import plain_batch, plain_schema
 
 WIDTH = 3
 KIND = pa.list_(pa.float32(), WIDTH)

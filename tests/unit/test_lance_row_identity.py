@@ -8,7 +8,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from lakehand.formats.lance.files.row_identity import CREATED, UPDATED, version_runs
+from lakehand.formats.lance.reading import CREATED, UPDATED, version_runs
 
 
 def stored(meta):

@@ -23,7 +23,7 @@ from support.tasks import loaded_after_a_list
 LATER = """
 import sys
 import pyarrow as pa
-from lakehand.engine.lean import leave_pandas_out
+from lakehand.engine.import_guard import leave_pandas_out
 leave_pandas_out()
 rows = pa.table({"a": [1, None]})
 assert "pandas" not in sys.modules
@@ -33,7 +33,7 @@ assert pa.array(frame["a"]).null_count == 1
 """
 BEFORE = """
 import sys
-from lakehand.engine.lean import leave_pandas_out
+from lakehand.engine.import_guard import leave_pandas_out
 leave_pandas_out()
 assert "pyarrow" not in sys.modules
 import pyarrow as pa

@@ -10,10 +10,9 @@ import pytest
 
 from lakehand.formats.delta.checkpoints.checkpoint import write_checkpoint
 from lakehand.formats.delta.protocol.names import commit_key
-from lakehand.formats.delta.upkeep import examination
-from lakehand.formats.delta.upkeep.commits import examine_commit
-from lakehand.formats.delta.upkeep.examination import examine_log
-from lakehand.formats.delta.upkeep.log_findings import check_log
+from lakehand.formats.delta.repair import examination
+from lakehand.formats.delta.repair.examination import examine_commit, examine_log
+from lakehand.formats.delta.repair.log_findings import check_log
 from support.checkpoints import put_checkpoint
 from support.hand_written_logs import add, metadata, new_log, protocol, put_commit, remove
 

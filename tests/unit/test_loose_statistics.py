@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from lakehand.formats.delta.files.loose_statistics import loosen_statistics
+from lakehand.formats.delta.statistics.slices import loosen_statistics
 
 
 def test_bounds_stay_and_are_no_longer_tight():

@@ -4,14 +4,13 @@ import json
 
 import pytest
 
-from lakehand.formats.delta.files.merged_statistics import merge_statistics
-from lakehand.formats.delta.files.statistics_rules import statistics_rules
 from lakehand.formats.delta.protocol.schema import (
     MappingMode,
     PrimitiveType,
     StructField,
     StructType,
 )
+from lakehand.formats.delta.statistics.merge import merge_statistics, statistics_rules
 
 DAY_1, DAY_2, DAY_3 = "1999-01-01", "2020-01-01", "2020-01-02"
 UTC_5, UTC_6 = "2020-01-01T05:00:00.000Z", "2020-01-01T06:00:00.000Z"

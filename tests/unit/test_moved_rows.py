@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 
 from lakehand.formats.worker import TaskLimits, WriteSpec
-from lakehand.rewrite import ranges, shuffle
-from lakehand.rewrite.apart import write_apart
-from lakehand.rewrite.narrow import narrowed, widened
-from lakehand.rewrite.pieces import known_schema, pack_rows, unpack_rows
+from lakehand.rewrite import shuffle
+from lakehand.rewrite.file_writers import write_apart
+from lakehand.sorting import ranges
+from lakehand.sorting.downcast import narrowed, widened
+from lakehand.sorting.ranges import known_schema, pack_rows, unpack_rows
 
 PRICES = [Decimal("0.01"), Decimal("-0.01"), None, Decimal(10**15), Decimal(-(10**15)), Decimal(0)]
 NUMBERS = {

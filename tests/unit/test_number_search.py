@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lakehand.rewrite.number_search import search_numbers
+from lakehand.sorting.sort_keys import search_numbers
 
 ROWS = 200_000
 LEAST, MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max

@@ -8,7 +8,7 @@ import pytest
 
 from lakehand.formats.delta.log.listing import list_log
 from lakehand.formats.delta.log.snapshot import load_state_at
-from lakehand.formats.delta.retention.old_values import find_old_values, live_partition_values
+from lakehand.formats.delta.retention.erasure import find_old_values, live_partition_values
 from lakehand.storage import open_store
 from support.hand_written_logs import add, field, metadata, protocol, remove
 from support.small_tables import commit_by_hand

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from lakehand.planning.compaction import paths_to_survey
-from lakehand.planning.policy import CompactionPolicy
-from lakehand.planning.reasons import Reason
+from lakehand.planning.policy import CompactionPolicy, Reason
 from lakehand.settings import Settings
 from support.plans import (
     groups,

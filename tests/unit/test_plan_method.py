@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from lakehand.model.work import DataFile, Group
-from lakehand.planning.copy_rule import CopyRule
-from lakehand.planning.group_facts import GroupFacts
-from lakehand.planning.method import choose_method
+from lakehand.planning.drafts import GroupFacts
+from lakehand.planning.method import CopyRule, choose_method
 from lakehand.planning.policy import CompactionPolicy
 from support.plans import plan_sizes, survey_of
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehand.planning.packing import Items, Limits, first_fit_decreasing, next_fit, pack
+from lakehand.planning.compaction import Items, Limits, first_fit_decreasing, next_fit, pack
 from lakehand.planning.policy import CompactionPolicy
 from support.plans import groups, plan_sizes, survey_of, with_policy
 

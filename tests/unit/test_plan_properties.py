@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakehand.planning.reasons import CHOSEN
+from lakehand.planning.policy import CHOSEN
 from support.plans import (
     carry_out,
     counted,

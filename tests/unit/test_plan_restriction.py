@@ -11,12 +11,8 @@ import pytest
 
 from lakehand.errors import PredicateError, ValidationError
 from lakehand.expressions.predicate import parse_predicate
-from lakehand.planning.reasons import Reason
-from lakehand.planning.restriction import (
-    QuietRule,
-    files_outside_filter,
-    files_outside_predicate,
-)
+from lakehand.planning.policy import Reason
+from lakehand.planning.restriction import QuietRule, files_outside_filter, files_outside_predicate
 from support.plans import groups, plan, reasons, snapshot_of
 from support.snapshots import make_snapshot
 

@@ -14,9 +14,9 @@ from lakehand.cli.progress import Phases, amount_words, make_bars
 from lakehand.model.work import DataFile, Group, GroupResult, Proof, Receipt, StagedFile
 from lakehand.observe import Progress
 from lakehand.observe.clock import ManualClock
-from lakehand.planning.reasons import CHOSEN, CHOSEN_WORDS, LEFT, LEFT_WORDS
+from lakehand.observe.stopwatch import Stopwatch
+from lakehand.planning.policy import CHOSEN, CHOSEN_WORDS, LEFT, LEFT_WORDS
 from lakehand.rewrite.report import Done, report_of
-from lakehand.rewrite.stopwatch import Stopwatch
 from support.plans import plan, snapshot_of, with_policy
 
 MIB = 2**20

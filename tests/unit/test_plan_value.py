@@ -11,8 +11,7 @@ import pytest
 
 from lakehand.errors import ReplanError
 from lakehand.planning.compaction import plan_compaction
-from lakehand.planning.forecast import expected_file_counts, task_seconds
-from lakehand.planning.plan import Plan, locate_inputs
+from lakehand.planning.plan import Plan, expected_file_counts, locate_inputs, task_seconds
 from lakehand.planning.policy import CompactionPolicy
 from support.plans import groups, keys_of, plan, plan_sizes, reasons, snapshot_of, with_policy
 from support.snapshots import make_snapshot

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from lakehand.errors import PredicateError, UnknownColumnError
+from lakehand.expressions.conditions import Prefix, fixed_prefix
 from lakehand.expressions.evaluate import keep_true
-from lakehand.expressions.patterns import Prefix, fixed_prefix
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.expressions.pruning import decide
 from lakehand.formats.delta.protocol.arrow_types import to_arrow

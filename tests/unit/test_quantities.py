@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehand.model.quantities import format_bytes, format_count, format_duration
-from lakehand.model.spellings import parse_bytes
+from lakehand.model.quantities import format_bytes, format_count, format_duration, parse_bytes
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from lakehand.expressions.computed import Calculator
 from lakehand.expressions.constraints import RowChecker
 from lakehand.expressions.typed import Unsupported
 from lakehand.formats.delta.protocol.actions import Metadata
-from lakehand.formats.delta.protocol.row_rules import row_rules
-from lakehand.formats.delta.protocol.schema import PrimitiveType, StructField, StructType
+from lakehand.formats.delta.protocol.schema import PrimitiveType, StructField, StructType, row_rules
 from lakehand.model.head import RowRules
 from lakehand.observe.clock import ManualClock
 from lakehand.sink.conform import Conformer

@@ -22,8 +22,7 @@ from lakehand.cli.main import COMMANDS, cli
 from lakehand.cli.output import print_document, print_error, print_screen
 from lakehand.cli.settings import settings_screen
 from lakehand.errors import StorageError
-from lakehand.model.history import HistoryEntry
-from lakehand.model.reports import CheckpointReport
+from lakehand.model.reports import CheckpointReport, HistoryEntry
 from lakehand.settings import Settings
 from support.snapshots import make_snapshot
 

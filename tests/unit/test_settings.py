@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehand.errors import UnknownSettingError, ValidationError
-from lakehand.model.spellings import (
+from lakehand.model.quantities import (
     parse_auto,
     parse_bool,
     parse_bytes,

@@ -9,17 +9,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from lakehand.errors import (
-    BackpressureError,
-    ConstraintError,
-    SchemaMismatchError,
-    ValidationError,
-)
+from lakehand.errors import BackpressureError, ConstraintError, SchemaMismatchError, ValidationError
 from lakehand.model.head import RowRules
-from lakehand.sink.buffer import Buffer
 from lakehand.sink.conform import Conformer
 from lakehand.sink.evolution import DiffKind
 from lakehand.sink.rows import as_reader, batches_of
+from lakehand.sink.staging import Buffer
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 UTC_MICROS = pa.timestamp("us", tz="UTC")

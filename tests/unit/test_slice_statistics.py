@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehand.formats.delta.files.slice_statistics import slice_statistics
-from lakehand.formats.delta.files.statistics_rules import statistics_rules
 from lakehand.formats.delta.protocol.schema import (
     MappingMode,
     PrimitiveType,
     StructField,
     StructType,
 )
+from lakehand.formats.delta.statistics.merge import statistics_rules
+from lakehand.formats.delta.statistics.slices import slice_statistics
 from lakehand.parquet.footer import FileField, Footer, read_footer
 from lakehand.storage import open_store
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lakehand.formats.worker import TaskLimits
-from lakehand.rewrite.arrow_memory import frugal_arrow
-from lakehand.rewrite.ranges import RangeSpool
 from lakehand.rewrite.sort import gathered
+from lakehand.sorting.ranges import RangeSpool, frugal_arrow
 
 KIB = 2**10
 LONG = pa.record_batch({"id": range(64), "text": ["x" * KIB] * 64})

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakehand.errors import StorageError
-from lakehand.sink.spool import Spool
+from lakehand.sink.staging import Spool
 
 BATCH = pa.record_batch({"id": [1, 2], "name": ["a", None]})
 

@@ -8,9 +8,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from lakehand.formats.delta.files.statistics import LeafFacts
 from lakehand.formats.delta.protocol.schema import Leaf, PrimitiveType
-from lakehand.formats.delta.upkeep.stated_statistics import wrong_statistics
+from lakehand.formats.delta.statistics.check import wrong_statistics
+from lakehand.formats.delta.statistics.compute import LeafFacts
 
 LATE = datetime(2026, 1, 1, 12, 0, 0, 123_900, tzinfo=UTC)
 MICROSECONDS = pa.timestamp("us", "UTC")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakehand.observe.clock import ManualClock
-from lakehand.rewrite.stopwatch import Stopwatch
+from lakehand.observe.stopwatch import Stopwatch
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import pytest
 
 from lakehand.errors import StorageError, ValidationError
 from lakehand.storage import parse_location
-from lakehand.storage.conditional import is_trusted
 from lakehand.storage.options import Connection, Options, connect_options
+from lakehand.storage.remote import is_trusted
 from lakehand.storage.translate import translated
 
 S3 = parse_location("s3://lake/events")

@@ -7,28 +7,29 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakehand.due.steps import vacuum_wait
 from lakehand.errors import HotLogError, LakehandError, ValidationError, WriterCollisionError
-from lakehand.formats.delta.retention.forgotten import note_vacuumed
-from lakehand.formats.lance.commits.marks import _read as read_marks
-from lakehand.formats.lance.commits.properties import own_record, properties_of
-from lakehand.formats.lance.commits.records import (
+from lakehand.formats.delta.retention.vacuum import note_vacuumed
+from lakehand.formats.lance.commit_records import (
     Record,
     drop_records,
     list_records,
     note_landed,
+    own_record,
+    properties_of,
     put_pending,
     read_pending,
     read_record,
 )
+from lakehand.formats.lance.commit_records import _read as read_marks
 from lakehand.hot.directory import claim
+from lakehand.maintenance.steps import vacuum_wait
 from lakehand.observe.clock import ManualClock
 from lakehand.planning.plan import Plan
 from lakehand.retention.pins import Pin, list_pins, pinned_versions, put_pin
 from lakehand.retention.quarantine import find_quarantine, list_quarantines
 from lakehand.settings import Settings
-from lakehand.sink.descriptors import Descriptor
-from lakehand.sink.fence import Fence
+from lakehand.sink.committer import Descriptor
+from lakehand.sink.writer_lease import Fence
 from lakehand.storage import MemoryStore
 from support.plans import plan_sizes
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from lakehand.prove.digest import Digester, SplitDigester
 from lakehand.rows import exchange as exchanges
+from lakehand.rows.duplicates import has_turn, with_twins
 from lakehand.rows.exchange import Partitions, open_exchange
-from lakehand.rows.place_set import PlaceSet
-from lakehand.rows.twins import has_turn, with_twins
+from lakehand.rows.row_addresses import PlaceSet
 from lakehand.runs import Run
 from lakehand.settings import Settings
 from lakehand.storage import open_store

@@ -6,7 +6,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from lakehand.parquet.unsliced import unsliced
+from lakehand.duckdb_pool import unsliced
 
 INNER = pa.struct({"a": pa.int32()})
 OUTER = pa.struct({"s": INNER})

@@ -7,10 +7,10 @@ import time
 import pyarrow as pa
 import pytest
 
-from lakehand.engine.columns import pack_columns, unpack_columns
+from lakehand.engine.exchange import pack_columns, unpack_columns
 from lakehand.errors import StoreUnreachableError
-from lakehand.formats.delta.retention.names import DataNames
-from lakehand.retention.crew import Crew, DeleteTask, ListTask, Window
+from lakehand.formats.delta.retention.vacuum import DataNames
+from lakehand.retention.vacuum_tasks import Crew, DeleteTask, ListTask, Window
 from lakehand.settings import Settings
 from lakehand.storage import open_store
 from support.littered_tables import DIRECTORIES, FILES_A_DIRECTORY, make_littered_table

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakehand.formats.delta.files.statistics import StatisticsCollector
-from lakehand.formats.delta.files.statistics_rules import statistics_rules
-from lakehand.formats.delta.files.written_statistics import WrittenStatistics
 from lakehand.formats.delta.protocol.arrow_types import from_arrow
 from lakehand.formats.delta.protocol.schema import MappingMode
+from lakehand.formats.delta.statistics.compute import StatisticsCollector
+from lakehand.formats.delta.statistics.merge import statistics_rules
+from lakehand.formats.delta.statistics.written import WrittenStatistics
 from lakehand.parquet.encoding import ParquetLayout
 from lakehand.parquet.writer import RollingWriter
 from support.reading import fresh_store

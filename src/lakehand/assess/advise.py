@@ -14,21 +14,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from lakehand.assess.queries import read_queries
-from lakehand.assess.questions import AskedQueries, FixedQuestions, asked_columns
+from lakehand.assess.queries import AskedQueries, FixedQuestions, asked_columns, read_queries
 from lakehand.formats.base import require_capability
 from lakehand.model.order import Order, parse_terms
 from lakehand.model.quantities import format_count
 from lakehand.planning.file_bounds import value_bounds
-from lakehand.rewrite.ordering import orderable_columns
-from lakehand.rewrite.sampling import sample_rows
-from lakehand.rewrite.virtual_files import Sample
+from lakehand.sorting.ordering import orderable_columns
+from lakehand.sorting.virtual_files import Sample, sample_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakehand.assess.queries import Workload
-    from lakehand.assess.questions import Questions
+    from lakehand.assess.queries import Questions, Workload
     from lakehand.formats.base import FormatTable
     from lakehand.model.order import Curve
     from lakehand.model.snapshot import Snapshot

@@ -1,9 +1,4 @@
-"""Whether a table is whole: its history, and every file that it is made of.
-
-What is wrong is a list of values and no error, so that a table which nobody can open is diagnosed
-like any other. Files are looked at by threads of this process, or in tasks where they are many;
-rows are decoded in tasks.
-"""
+"""Whether a table is undamaged: its log, its pins and every file."""
 
 from __future__ import annotations
 
@@ -15,18 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lakehand.assess.lost_pins import find_lost_pins
 from lakehand.engine import CancelToken, open_runner
-from lakehand.engine.columns import pack_columns, unpack_columns
-from lakehand.errors import error_from_json
+from lakehand.engine.exchange import pack_columns, unpack_columns
+from lakehand.errors import CorruptLogError, ValidationError, VersionNotFoundError, error_from_json
 from lakehand.model.verification import Finding
 from lakehand.model.work import DataFile
 from lakehand.observe import Progress
 from lakehand.observe.clock import SystemClock
-from lakehand.rewrite.portions import FileProgress, portions
+from lakehand.retention.pins import list_pins
+from lakehand.rewrite.statistics import FileProgress, portions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from lakehand.engine import Runner, TaskOutcome
     from lakehand.formats.base import FormatTable
@@ -34,9 +30,48 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.verification import LogCheck
     from lakehand.observe import OnProgress
+    from lakehand.retention.pins import Pin
     from lakehand.settings import Settings
 
-__all__ = ["FileTask", "RowTask", "Structure", "check_structure"]
+__all__ = [
+    "HINT",
+    "LOST_PIN",
+    "MEANING",
+    "FileTask",
+    "RowTask",
+    "Structure",
+    "check_structure",
+    "find_lost_pins",
+]
+
+
+LOST_PIN = "lost_pin"
+MEANING = "a pin keeps a version that cannot be read, so vacuum refuses to work"
+HINT = (
+    "bring the version back from a backup; else drop the pin with `lakehand pin TABLE NAME"
+    " --remove` before other commits take its number, and pin a version that is there"
+)
+
+
+def find_lost_pins(table: FormatTable, *, now: datetime) -> Iterator[Finding]:
+    """Yield the pins in force whose versions cannot be read, and one for pins that cannot be."""
+    try:
+        pins = [pin for pin in list_pins(table.store) if pin.is_in_force(now)]
+    except ValidationError as error:
+        yield Finding(name=LOST_PIN, message=error.message, hint=error.hint or HINT)
+        return
+    for pin in pins:
+        if pin.version is not None:
+            yield from _lost(table, pin, pin.version)
+
+
+def _lost(table: FormatTable, pin: Pin, version: int) -> Iterator[Finding]:
+    try:
+        table.snapshot(version=version)
+    except (CorruptLogError, VersionNotFoundError) as error:
+        message = f"pin {pin.name!r} keeps version {version}: {error.message}"
+        yield Finding(name=LOST_PIN, version=version, expected=pin.name, message=message, hint=HINT)
+
 
 #: Up to so many files are looked at here; starting tasks would take longer.
 _FILES_HERE = 5_000

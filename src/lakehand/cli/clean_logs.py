@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lakehand.model.upkeep import LogCleanupReport
+    from lakehand.model.maintenance import LogCleanupReport
 
 
 @click.command("clean-logs")

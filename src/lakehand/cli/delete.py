@@ -18,14 +18,14 @@ from lakehand.cli.output import print_report
 from lakehand.cli.progress import progress_bar
 from lakehand.cli.screen import figures_grid, time_words
 from lakehand.model.quantities import format_bytes, format_count
-from lakehand.model.row_reports import DeduplicationReport
+from lakehand.model.reports import DeduplicationReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rich.console import RenderableType
 
-    from lakehand.model.row_reports import DeletionReport
+    from lakehand.model.reports import DeletionReport
 
 
 @click.command()

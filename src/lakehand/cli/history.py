@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lakehand.model.history import HistoryEntry
+    from lakehand.model.reports import HistoryEntry
 
 
 @click.command()

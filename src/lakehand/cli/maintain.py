@@ -21,10 +21,10 @@ from lakehand.cli.output import print_report
 from lakehand.cli.progress import progress_bar
 from lakehand.cli.vacuum import vacuum_words
 from lakehand.errors import EXIT_FAILED, error_from_json
+from lakehand.model.maintenance import LogCleanupReport
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 from lakehand.model.reports import CheckpointReport, OperationReport
 from lakehand.model.retention import VacuumReport
-from lakehand.model.upkeep import LogCleanupReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

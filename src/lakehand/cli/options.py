@@ -204,7 +204,7 @@ prove_option = setting_option("--prove", "prove", metavar="[digest|independent|c
 def open_for_command(table: str, storage_options: Mapping[str, str], **settings: Any) -> Table:
     """Open the table that the command line names."""
     # `lakehand --help` needs neither Arrow nor DuckDB.
-    from lakehand.engine.lean import leave_pandas_out
+    from lakehand.engine.import_guard import leave_pandas_out
     from lakehand.table import open_table
 
     leave_pandas_out()

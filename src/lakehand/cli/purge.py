@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lakehand.model.purging import PurgeReport
+    from lakehand.model.maintenance import PurgeReport
 
 
 @click.command()

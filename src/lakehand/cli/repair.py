@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lakehand.model.repair import RepairReport
+    from lakehand.model.verification import RepairReport
 
 
 @click.command()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lakehand.model.upkeep import RestoreReport
+    from lakehand.model.maintenance import RestoreReport
 
 
 @click.command()

@@ -9,7 +9,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from lakehand.model.quantities import format_bytes, format_count, format_duration
-from lakehand.planning.reasons import LEFT_WORDS, Reason
+from lakehand.planning.policy import LEFT_WORDS, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine.base import CancelToken, Runner, TaskOutcome
-from lakehand.engine.here import HERE
+from lakehand.engine.inline import HERE
 from lakehand.engine.local import LocalRunner
 from lakehand.errors import RefusedError
 from lakehand.model.quantities import format_bytes

@@ -1,13 +1,15 @@
-"""What every runner promises."""
+"""What every runner promises, and one attempt at one task."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from lakehand.errors import CancelledError, TaskFailedError
+from lakehand.engine.cores import granting
+from lakehand.errors import CancelledError, LakehandError, TaskFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
     from lakehand.model.reports import EngineName
     from lakehand.runs import Run
+
 
 #: A function of a module, or a `functools.partial` of one, from plain JSON to plain JSON. Whatever
 #: is secret belongs into the function, not into the payload.
@@ -121,3 +124,23 @@ def describe(error: BaseException) -> str:
     """Return an exception that nobody foresaw as one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def attempt(function: Task, payload: str, *, cores: int = 1) -> dict[str, Any]:
+    """Run `function` on a payload of JSON text; return its `result` or its typed `failure`.
+
+    The task may run threads on so many `cores`. Exceptions that are not ours pass through:
+    whether to try again is for the runner to decide.
+    """
+    return attempt_call(lambda: function(json.loads(payload)), cores=cores)
+
+
+def attempt_call(call: Callable[[], Mapping[str, Any]], *, cores: int = 1) -> dict[str, Any]:
+    """Do the same with a call that has what it needs already."""
+    try:
+        with granting(cores):
+            result = dict(call())
+    except LakehandError as error:
+        return {"failure": json.loads(json.dumps(error.to_json(), default=str))}
+    # A result that is not plain JSON is an error of the task, found here on every runner alike.
+    return {"result": json.loads(json.dumps(result))}

@@ -1,12 +1,8 @@
-"""Two stages of tasks with bytes that move in between: from every task of the first to every part.
-
-A task of the first stage hands out pieces, each with the number of the part it belongs to and its
-place there. A task of the second gets all pieces of one part. Where all tasks run on one machine,
-pieces wait in files: one for each task of the first stage, with an index of what lies where.
-"""
+"""Two stages of tasks with bytes that move between them, from every task to every part."""
 
 from __future__ import annotations
 
+import base64
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.errors import error_from_json
-from lakehand.storage.spool import SpoolFile, held_directory
+from lakehand.storage.scratch import SpoolFile, held_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +31,25 @@ __all__ = [
     "Split",
     "exchange",
     "is_near",
+    "pack_columns",
+    "unpack_columns",
 ]
+
+
+def pack_columns(table: pa.Table) -> str:
+    """Return a table as text."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table.combine_chunks())
+    return base64.b64encode(sink.getvalue()).decode("ascii")
+
+
+def unpack_columns(text: str) -> pa.Table:
+    """Return the table that was packed."""
+    with pa.ipc.open_stream(base64.b64decode(text)) as reader:
+        return reader.read_all()
+
 
 #: From a payload to pieces, each behind its part and its place, and to what else there is to say.
 Split = Callable[

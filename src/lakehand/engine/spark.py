@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 import lakehand
-from lakehand.engine.base import (
-    CancelToken,
-    OnResult,
-    Task,
-    TaskOutcome,
-    failed_for_good,
-    group_of,
-)
+from lakehand.engine.base import CancelToken, OnResult, Task, TaskOutcome, failed_for_good, group_of
 from lakehand.engine.cores import CoreShare
 from lakehand.engine.session import open_session, setting_of
 from lakehand.engine.spark_exchange import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from importlib import import_module
 
-from lakehand.engine.lean import leave_pandas_out
+from lakehand.engine.import_guard import leave_pandas_out
 
 #: Names only, so that nothing here depends on what lies above.
 _NEEDED = (

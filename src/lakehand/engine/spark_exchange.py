@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakehand.engine.attempt import attempt_call
-from lakehand.engine.base import TaskOutcome
+from lakehand.engine.base import TaskOutcome, attempt_call
 from lakehand.engine.exchange import Exchanged
 from lakehand.engine.session import setting_of
 from lakehand.engine.spark_task import OUTCOME_SCHEMA

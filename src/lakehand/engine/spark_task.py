@@ -12,8 +12,7 @@ import pickle
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine.attempt import attempt
-from lakehand.engine.base import TASK_ATTEMPTS, describe, failed_for_good
+from lakehand.engine.base import TASK_ATTEMPTS, attempt, describe, failed_for_good
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -22,9 +22,8 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine.attempt import attempt
-from lakehand.engine.base import describe
-from lakehand.engine.lean import leave_pandas_out
+from lakehand.engine.base import attempt, describe
+from lakehand.engine.import_guard import leave_pandas_out
 from lakehand.observe.steps import listen
 
 if TYPE_CHECKING:

@@ -15,12 +15,7 @@ from sqlglot.errors import SqlglotError
 
 from lakehand.errors import PredicateError, UnknownColumnError
 from lakehand.expressions.logic import Junction, Negation, parse_logic
-from lakehand.expressions.names import (
-    Resolver,
-    SparkDialect,
-    is_name,
-    reference_name,
-)
+from lakehand.expressions.names import Resolver, SparkDialect, is_name, reference_name
 from lakehand.expressions.operators import OPERATORS, as_boolean
 from lakehand.expressions.session import compute
 from lakehand.expressions.spark_functions import FUNCTIONS, NAMED

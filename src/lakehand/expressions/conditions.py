@@ -1,13 +1,8 @@
-"""Leaves of a predicate as SQL over the facts of a file, which tells what they may be there.
-
-A condition that a missing fact makes null counts as "it may", so that no file is lost for want of a
-fact. Columns and constants are converted before they are compared exactly as they are when the
-predicate is computed for rows.
-"""
+"""A predicate as conditions on statistics: when no row, or every row, of a file matches."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,15 +11,53 @@ from sqlglot import exp
 
 from lakehand.errors import PredicateError
 from lakehand.expressions.facts import VALUE, Column, Family, Knowledge, family_of
-from lakehand.expressions.patterns import fixed_prefix
 from lakehand.expressions.session import compute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    Columns = Mapping[str, Column]
+__all__ = [
+    "CUT_TEXT_BYTES",
+    "UNKNOWN",
+    "Conditions",
+    "Prefix",
+    "conditions_of",
+    "fixed_prefix",
+    "known_column",
+]
 
-__all__ = ["CUT_TEXT_BYTES", "UNKNOWN", "Conditions", "conditions_of", "known_column"]
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The text with which every match of a pattern begins."""
+
+    text: str
+    #: Whether beginning with the text is all that the pattern asks for.
+    is_whole: bool
+
+
+def fixed_prefix(pattern: str, *, escape: str = "\\") -> Prefix:
+    r"""Return what every match of `pattern` begins with.
+
+    >>> fixed_prefix(r"100\%-a%")
+    Prefix(text='100%-a', is_whole=True)
+    >>> fixed_prefix("a_c%")
+    Prefix(text='a', is_whole=False)
+    """
+    text: list[str] = []
+    characters = iter(enumerate(pattern))
+    for position, character in characters:
+        if character == escape:
+            text.append(next(characters, (0, ""))[1])
+        elif character in "%_":
+            return Prefix("".join(text), pattern[position:] == "%")
+        else:
+            text.append(character)
+    return Prefix("".join(text), is_whole=False)
+
+
+if TYPE_CHECKING:
+    Columns = Mapping[str, Column]
 
 #: Longer lists of values are judged by their least and their greatest value.
 _MANY_VALUES = 50

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from lakehand.duckdb_pool import unsliced
 from lakehand.errors import PredicateError
-from lakehand.parquet.unsliced import unsliced
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,7 +1,4 @@
-"""Functions of Spark's SQL that DuckDB computes alike, once they are spelled for it.
-
-Time zones: Spark computes dates and hours of moments in the zone of its session; here it is UTC.
-"""
+"""Functions of Spark's SQL that DuckDB computes alike, once they are spelled for it."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ import pyarrow as pa
 import pyarrow.types as pat
 from sqlglot import exp
 
-from lakehand.expressions.regular import spelled_for_re2
 from lakehand.expressions.typed import (
     BIGINT,
     BOOLEAN,
@@ -35,9 +31,54 @@ from lakehand.expressions.typed import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    Compile = Callable[[exp.Expr], Typed]
+__all__ = ["FUNCTIONS", "NAMED", "spelled_for_re2"]
 
-__all__ = ["FUNCTIONS", "NAMED"]
+
+#: What ends a line in Java. A dot does not match it, and "$" may stand before the last one.
+_LINE_ENDS = r"\n\r\x{85}\x{2028}\x{2029}"
+_SETS: Mapping[str, str] = {"d": "0-9", "w": "0-9A-Za-z_", "s": r" \t\n\x0B\f\r"}
+_PART = re.compile(
+    r"""
+    (?P<set>\\[dws])
+    | (?P<escaped>\\[^0-9A-Za-z])
+    | (?P<class>\[\^?(?:[^\[\]\\&^]|\\[dws]|\\[^0-9A-Za-z])+\])
+    | (?P<any>\.)
+    | (?P<end>\$(?=$|[|)]))
+    | (?P<group>\((?:\?:)?(?!\?))
+    | (?P<same>[\^|)] | [*+?](?![+]) | \{\d+(?:,\d*)?\}(?![+]))
+    | (?P<plain>[^\\\[\]{}().*+?$^|])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def spelled_for_re2(pattern: str) -> str:
+    """Return a pattern that RE2 finds where Java finds `pattern`."""
+    parts, position = [], 0
+    while position < len(pattern):
+        found = _PART.match(pattern, position)
+        if found is None:
+            raise Unsupported(f"the pattern {pattern!r}: what comes at {pattern[position:]!r}")
+        parts.append(_spell(str(found.lastgroup), found[0]))
+        position = found.end()
+    return "".join(parts)
+
+
+def _spell(kind: str, text: str) -> str:
+    match kind:
+        case "set":
+            return f"[{_SETS[text[1]]}]"
+        case "class":
+            return re.sub(r"\\([dws])", lambda found: _SETS[found[1]], text)
+        case "any":
+            return f"[^{_LINE_ENDS}]"
+        case "end":
+            return rf"(?:\r\n|[{_LINE_ENDS}])?$"
+    return text
+
+
+if TYPE_CHECKING:
+    Compile = Callable[[exp.Expr], Typed]
 
 _PARTS_OF_DATES: Mapping[type[exp.Expr], str] = {
     exp.Year: "year({})",

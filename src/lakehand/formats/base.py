@@ -1,4 +1,4 @@
-"""What lakehand asks of a table format. Everything above this line knows no format by name."""
+"""What lakehand asks of a table format. Modules above this one know no format by name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from lakehand.errors import RefusedError
 from lakehand.formats.rows import FormatRows
-from lakehand.formats.upkeep import FormatUpkeep
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -16,16 +15,104 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.expressions.predicate import Predicate
-    from lakehand.formats.data_names import DataNames
     from lakehand.formats.worker import FormatWorker, WriteSpec
     from lakehand.model.head import Evolution, TableHead
-    from lakehand.model.history import Difference, HistoryEntry
+    from lakehand.model.maintenance import KeepWishes, LogCleanup, OldValues
     from lakehand.model.order import Order
+    from lakehand.model.reports import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.verification import Consent, FileRepair, Finding, LogCheck, LogRepair
     from lakehand.model.work import Change, DataFile, Group, Receipt
     from lakehand.settings import Settings
     from lakehand.storage import Store
+
+__all__ = ["DataNames", "FormatUpkeep"]
+
+
+class DataNames(Protocol):
+    """Tells files of rows from everything else in a table's root."""
+
+    @property
+    def first_to_go(self) -> str | None:
+        """Directory of files that name others: without these nobody looks for those any more."""
+        ...
+
+    def is_data(self, keys: pa.Array) -> pa.BooleanArray:
+        """Say of each key whether it can be a file of rows, or belongs to one."""
+        ...
+
+    def may_hold_data(self, directory: str) -> bool:
+        """Say whether a directory is worth a look."""
+        ...
+
+
+class FormatUpkeep(Protocol):
+    """The part of a table that looks after its history."""
+
+    #: What `repairing_change` can do.
+    file_repairs: frozenset[FileRepair]
+
+    def clean_logs(
+        self, wishes: KeepWishes, *, even_if_disabled: bool = False, dry_run: bool = False
+    ) -> LogCleanup | None:
+        """Delete history that the table no longer asks for; None if the format keeps none apart."""
+        ...
+
+    def free_history_of_old_values(self) -> bool:
+        """Make it possible to delete what the history holds beyond the newest version, in time.
+
+        Writes a checkpoint, or a version without changes, where one is needed; says whether it did.
+        """
+        ...
+
+    def old_values(self, wishes: KeepWishes) -> OldValues:
+        """Say what the history holds beyond the newest version, and until when."""
+        ...
+
+    def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:
+        """Return the change that gives the table of `snapshot` the content of `wanted` again."""
+        ...
+
+    def check_log(self) -> LogCheck:
+        """Say what is wrong with the history; also where the table cannot be opened by it."""
+        ...
+
+    def check_entries(self, snapshot: Snapshot) -> tuple[Finding, ...]:
+        """Say what is wrong with the table of files itself, without looking at the files."""
+        ...
+
+    def repairing_change(
+        self, snapshot: Snapshot, repair: FileRepair, files: Sequence[DataFile]
+    ) -> Change:
+        """Return the change that does `repair` to the entries of `files`, or refuse."""
+        ...
+
+    def repair_log(self, consent: Consent, *, dry_run: bool = False) -> LogRepair:
+        """Set right what is wrong with the history, as far as nothing is lost by it.
+
+        `accept_data_loss` goes back to the newest version that can be read, and gives up history
+        that cannot be. Nothing is deleted for good: what leaves the history is set aside.
+        """
+        ...
+
+    def hold_dropped_columns(self, snapshot: Snapshot) -> pa.BooleanArray:
+        """Say of each file whether it still holds columns that the table has dropped."""
+        ...
+
+    def update_indices(self, *, since: Snapshot | None = None) -> tuple[str, ...]:
+        """Bring indices up to date with rows that came after them, and return their names.
+
+        With `since` only those that knew rows of that version whose files are gone.
+
+        Empty where there is nothing to do, as in formats without indices. Raises a LakehandError,
+        after which searches find what they found before.
+        """
+        ...
+
+    def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:
+        """Return what `files` need to be read and storage does not have, by path."""
+        ...
 
 
 #: What may be done to a table, as far as its format has a say in it.

@@ -14,7 +14,7 @@ from lakehand.expressions.predicate import parse_predicate
 from lakehand.expressions.pruning import may_match
 from lakehand.formats.base import require_capability
 from lakehand.formats.scan import columns_with_bounds
-from lakehand.hot.records import Kind
+from lakehand.hot.segments import Kind
 from lakehand.sink.target import Target
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
-    from lakehand.hot.records import Entry
+    from lakehand.hot.segments import Entry
     from lakehand.model.head import TableHead
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile

@@ -12,7 +12,7 @@ from typing import Self
 
 from lakehand.errors import HotLogError, HotLogLockedError, ValidationError
 from lakehand.model.documents import DocumentError, parse_object, read_value
-from lakehand.model.spellings import parse_local_path
+from lakehand.model.quantities import parse_local_path
 from lakehand.storage.local_files import TemporaryFile, make_directory, translated
 
 __all__ = ["DirectoryLock", "Manifest", "claim", "log_directory", "new_writer_id"]

@@ -18,19 +18,19 @@ from lakehand.errors import (
     TableError,
     WriterCollisionError,
 )
-from lakehand.hot.records import Kind
+from lakehand.hot.segments import Kind
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.settings import Settings
 from lakehand.sink.background import timed_out
 from lakehand.sink.epochs import EpochState
-from lakehand.sink.fence import Fence
 from lakehand.sink.sink import DeltaSink
+from lakehand.sink.writer_lease import Fence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
-    from lakehand.hot.records import Entry
+    from lakehand.hot.segments import Entry
     from lakehand.model.work import Receipt
     from lakehand.storage import Store
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakehand.errors import HotTierError
-from lakehand.hot.records import Entry, decode
+from lakehand.hot.segments import Entry, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lakehand.hot.log import WriteAheadLog
-    from lakehand.hot.records import Kind
+    from lakehand.hot.segments import Kind
 
 __all__ = ["Journal"]
 

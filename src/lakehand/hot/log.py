@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import HotLogError, StorageError, StoreQuotaError
-from lakehand.hot.records import framed
 from lakehand.hot.segments import (
     create_segment,
+    framed,
     keep_spare,
     list_segments,
     replay,
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakehand.hot.records import Kind, Scanned
-    from lakehand.hot.segments import Segment
+    from lakehand.hot.segments import Kind, Scanned, Segment
 
 __all__ = ["WriteAheadLog"]
 

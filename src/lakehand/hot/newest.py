@@ -15,7 +15,7 @@ import pyarrow.types as pat
 
 from lakehand.errors import UnknownColumnError, ValidationError
 from lakehand.expressions.session import select
-from lakehand.hot.records import Entry, Kind
+from lakehand.hot.segments import Entry, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,38 +1,247 @@
-"""The parts of an open hot table, and how they come together."""
+"""Opening a hot table: one owner, its log replayed, its cold table read."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+import hashlib
+import json
+import logging
+import os
+import socket
+import uuid
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from lakehand.errors import UnknownColumnError
+from lakehand.errors import (
+    HotTableTakenError,
+    LakehandError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    UnknownColumnError,
+)
 from lakehand.hot.cold import ColdTable
 from lakehand.hot.directory import DirectoryLock, claim, new_writer_id
 from lakehand.hot.flushing import ColdWriter, claim_name, collision
 from lakehand.hot.journal import Journal
-from lakehand.hot.layers import Layers
+from lakehand.hot.layers import Layers, Memtable
 from lakehand.hot.log import WriteAheadLog
-from lakehand.hot.memtable import Memtable
 from lakehand.hot.newest import check_key
-from lakehand.hot.ownership import Owner, Ownership
-from lakehand.hot.records import Entry, Kind, decode
+from lakehand.hot.segments import Entry, Kind, decode
+from lakehand.model.documents import DocumentError, parse_object, read_value
+from lakehand.observe.logs import get_logger, log_event
 from lakehand.sink.conform import Conformer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from lakehand.hot.cold import ColdView
     from lakehand.hot.flusher import Flusher
-    from lakehand.hot.records import Scanned
+    from lakehand.hot.segments import Scanned
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
-__all__ = ["HotOptions", "Opened", "open_parts"]
+__all__ = ["HotOptions", "Opened", "Owner", "Ownership", "open_parts"]
+
+
+_logger = get_logger(__name__)
+_KEY = "_lakehand/hot/owner.json"
+_TAKEN = "_lakehand/hot/taken"
+_FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Owner:
+    """What the record says."""
+
+    #: Tells the hot table from others: the same one for a log each time that it is opened.
+    identity: str
+    writer_id: str
+    #: Its directory; None: what is not in the table goes with the process.
+    log: str | None
+    host: str
+    #: The processes among which `process` is one, and that one; None where the system tells none.
+    machine: str | None
+    process: str | None
+
+    @classmethod
+    def here(cls, *, writer_id: str, log: Path | None) -> Self:
+        return cls(
+            identity=writer_id if log is not None else uuid.uuid4().hex,
+            writer_id=writer_id,
+            log=None if log is None else str(log),
+            host=socket.gethostname(),
+            machine=_machine(),
+            process=_process(str(os.getpid())),
+        )
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its changes are gone for sure, with the process that had them in memory."""
+        if self.log is not None or self.process is None or self.machine != _machine():
+            return False
+        number = self.process.partition("@")[0]
+        return number.isdecimal() and _process(number) != self.process
+
+    def described(self) -> str:
+        where = "in memory only" if self.log is None else f"with the log {self.log}"
+        return f"that of {self.writer_id!r} on the host {self.host}, {where}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ownership:
+    """The record of one hot table, beside its table."""
+
+    store: Store
+    owner: Owner
+    #: The owner before this hot table was opened; None: nobody. Empty as long as it was not asked.
+    before: list[Owner | None] = field(default_factory=list)
+
+    def acquire(self, *, takeover: bool) -> None:
+        """Write the record; HotTableTakenError if it is another's, unless that is taken over.
+
+        Of one that was taken over all changes are given up, unless it takes the table back.
+        """
+        there = self._read()
+        self.before.append(there)
+        is_own = there is not None and there.identity == self.owner.identity
+        if not (there is None or is_own or there.is_gone or takeover):
+            raise self._taken(there)
+        if not (is_own or takeover):
+            self._require_not_given_up()
+        if there is None:
+            self._create()
+        else:
+            self._replace(there)
+        self.store.delete([_mark(self.owner)])
+
+    def check(self) -> None:
+        """Raise HotTableTakenError if another hot table has taken the table over."""
+        there = self._read()
+        if there is None:
+            self._require_not_given_up()
+            self._create()  # somebody tidied up
+        elif there.identity != self.owner.identity:
+            raise self._taken(there)
+
+    def _replace(self, there: Owner) -> None:
+        """Take the record from another one, whose changes never get into the table then."""
+        is_taken = there.identity != self.owner.identity and not there.is_gone
+        if is_taken:
+            self._give_up(there)
+        self.store.put(_KEY, self._content(self.owner))
+        if is_taken:
+            self._give_up(there)  # it may have been opened in between, and cleared that
+        self.check()
+
+    def _give_up(self, other: Owner) -> None:
+        self.store.put(_mark(other), self._content(self.owner))
+
+    def _require_not_given_up(self) -> None:
+        if not self.store.exists(_mark(self.owner)):
+            return
+        url = self.store.url
+        raise HotTableTakenError(
+            f"another hot table has taken {url} over: the changes of {self.owner.writer_id!r} that"
+            " are not in the table are older than what came after them",
+            table=url,
+            path=self.owner.log,
+            host=self.owner.host,
+            writer_id=self.owner.writer_id,
+            hint="nothing was changed; begin with an empty log, or open this one with"
+            " takeover=True: its changes then replace newer rows of the same keys",
+        )
+
+    def release(self) -> None:
+        """Let another hot table have the table: nothing is left that is not in it."""
+        try:
+            there = self._read()
+            if there is not None and there.identity == self.owner.identity:
+                self.store.delete([_KEY])
+        except LakehandError as error:
+            message = "%s is still taken by this hot table, and others are refused: %s"
+            url, reason = self.store.url, error.message
+            log_event(_logger, logging.WARNING, "hot_table_still_taken", message, url, reason)
+
+    def restore(self) -> None:
+        """Leave the record as it was: this hot table could not be opened."""
+        other = next((one for one in self.before if one is not None), None)
+        if other is not None and other.identity == self.owner.identity:
+            return
+        if other is None or other.is_gone:
+            if self.before:
+                self.release()
+            return
+        there = self._read()
+        if there is not None and there.identity == self.owner.identity:
+            self.store.put(_KEY, self._content(other))
+            self.store.delete([_mark(other)])
+
+    def _create(self) -> None:
+        try:
+            self.store.put_if_absent(_KEY, self._content(self.owner))
+        except ObjectExistsError:
+            there = self._read()
+            if there is None or there.identity != self.owner.identity:
+                raise self._taken(there) from None
+
+    def _content(self, owner: Owner) -> bytes:
+        return json.dumps({"format": _FORMAT, **asdict(owner)}, indent=1).encode()
+
+    def _read(self) -> Owner | None:
+        try:
+            content = self.store.get(_KEY)
+        except ObjectNotFoundError:
+            return None
+        try:
+            document = parse_object(content)
+            if document.pop("format", None) == _FORMAT:
+                return read_value(Owner, document)
+        except DocumentError:
+            pass
+        raise HotTableTakenError(
+            f"{_KEY} of {self.store.url} says nothing that this version of lakehand can read",
+            table=self.store.url,
+            hint="nothing was changed; if no other hot table writes to this table, delete it",
+        )
+
+    def _taken(self, there: Owner | None) -> HotTableTakenError:
+        other = "one that was opened just now" if there is None else there.described()
+        return HotTableTakenError(
+            f"another hot table brings changes by key into {self.store.url}: {other}",
+            table=self.store.url,
+            path=None if there is None else there.log,
+            host=None if there is None else there.host,
+            writer_id=None if there is None else there.writer_id,
+            hint="nothing was changed; close the other one, which flushes it, or send the changes"
+            " to it; if it and its log are lost, open this one with takeover=True: what the other"
+            " has not flushed never gets into the table then",
+        )
+
+
+def _mark(owner: Owner) -> str:
+    hashed = hashlib.sha256(owner.identity.encode(errors="surrogatepass")).hexdigest()[:32]
+    return f"{_TAKEN}/{hashed}.json"
+
+
+def _machine() -> str | None:
+    """Return what tells this set of processes from those of other machines and containers."""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    return None
+
+
+def _process(number: str) -> str | None:
+    """Return what tells a process from a later one of the same number; None if it has ended."""
+    with suppress(OSError, IndexError):
+        # The name, which comes before the rest, may hold spaces and brackets.
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        return f"{number}@{fields[19]}"
+    return None
 
 
 @dataclass(kw_only=True, slots=True)

@@ -11,14 +11,14 @@ from lakehand.errors import UnknownColumnError, ValidationError
 from lakehand.expressions.evaluate import keep_true
 from lakehand.expressions.literals import literal
 from lakehand.hot.newest import collapse, keys_of, rows_of, without_keys
-from lakehand.rows.session import gathered
+from lakehand.rows.operation import gathered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.hot.cold import ColdView
-    from lakehand.hot.records import Entry
+    from lakehand.hot.segments import Entry
 
 __all__ = ["HotSnapshot", "key_table"]
 

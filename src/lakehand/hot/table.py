@@ -14,19 +14,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from lakehand.errors import (
-    BackpressureError,
-    HotTierError,
-    ValidationError,
-    WriteTimeoutError,
-)
+from lakehand.errors import BackpressureError, HotTierError, ValidationError, WriteTimeoutError
 from lakehand.hot.directory import log_directory
 from lakehand.hot.flusher import Flusher
 from lakehand.hot.opening import HotOptions, Opened, open_parts
-from lakehand.hot.records import Kind, encode
-from lakehand.hot.reports import FlushReport
+from lakehand.hot.reports import FlushReport, storage_stats
+from lakehand.hot.segments import Kind, encode
 from lakehand.hot.snapshot import key_table
-from lakehand.hot.statistics import storage_stats
 from lakehand.observe.steps import Step, reached
 from lakehand.settings import Settings
 from lakehand.sink.rows import batches_of
@@ -37,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from lakehand.hot.memtable import Memtable
+    from lakehand.hot.layers import Memtable
     from lakehand.hot.reports import StorageStats
     from lakehand.hot.snapshot import HotSnapshot
     from lakehand.model.reports import OperationReport
@@ -336,7 +330,7 @@ class HotTable:
 
         It runs in processes of this machine, unless another engine is set.
         """
-        from lakehand.maintain import compact
+        from lakehand.rewrite.run import compact
 
         parts, chosen = self._parts, self._settings.with_call(settings)
         if chosen.sources["engine"] == "default":

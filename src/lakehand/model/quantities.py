@@ -1,11 +1,35 @@
-"""Sizes, counts and durations as people read them."""
+"""Sizes, counts, durations and times as people write and read them."""
 
 from __future__ import annotations
 
+import math
+import re
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from lakehand.errors import ValidationError
 
 if TYPE_CHECKING:
-    from datetime import timedelta
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = [
+    "MAX_DURATION",
+    "one_moment",
+    "one_of",
+    "parse_auto",
+    "parse_bool",
+    "parse_bytes",
+    "parse_count",
+    "parse_duration",
+    "parse_local_path",
+    "parse_names",
+    "parse_number",
+    "parse_part",
+    "parse_text",
+]
+
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP = 1024
@@ -68,3 +92,205 @@ def _pair(large: int, large_unit: str, small: int, small_unit: str) -> str:
 
 def _short(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
+
+
+#: Longer durations count as this long: they lead beyond the dates and waits that there are.
+MAX_DURATION = timedelta(days=100_000)
+#: Engines read sizes and counts as signed integers of 64 bits.
+_MAX_BYTES = _MAX_COUNT = 2**63 - 1
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+_SPELLINGS_BYTE_UNITS = {
+    "": 1, "b": 1,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "k": KIB, "m": MIB, "g": GIB, "t": 2**40,
+    "kib": KIB, "mib": MIB, "gib": GIB, "tib": 2**40,
+}  # fmt: skip
+_SECOND_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SECOND_UNITS |= {"w": 604800.0}
+#: `s3://bucket/path`, `file:/path`, `dbfs:/path`.
+_URL = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/]*)(?=/|$)|(?=/))(?P<path>.*)",
+    re.DOTALL,
+)
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
+
+
+def _quantity(text: str, units: Mapping[str, float], what: str) -> float:
+    match = _QUANTITY.fullmatch(text)
+    unit = match.group(2).lower() if match else ""
+    if match is None or unit not in units:
+        known = ", ".join(name for name in units if name)
+        raise ValueError(f"{text!r} is not {what} (units: {known})")
+    return float(match.group(1)) * units[unit]
+
+
+def parse_count(value: str | float) -> int:
+    """Read a whole number; a fraction is refused, not cut off.
+
+    >>> parse_count("12"), parse_count(3.0)
+    (12, 3)
+    """
+    if not isinstance(value, str) and abs(value) > _MAX_COUNT:
+        raise ValueError(f"it is more than {_MAX_COUNT}")
+    number = int(value)
+    if not isinstance(value, str) and number != value:
+        raise ValueError(f"{value!r} is not a whole number")
+    if abs(number) > _MAX_COUNT:
+        raise ValueError(f"it is more than {_MAX_COUNT}")
+    return number
+
+
+def parse_number(value: str | float) -> float:
+    """Read a number; what is none is refused.
+
+    >>> parse_number("0.5")
+    0.5
+    """
+    number = float(value)
+    if not math.isfinite(number):  # No minimum refuses NaN, and no JSON document holds infinity.
+        raise ValueError(f"{value!r} is not a finite number")
+    return number
+
+
+def parse_bytes(value: str | int) -> int:
+    """Read a size such as `128MiB`, `512 mb` or a plain number of bytes.
+
+    >>> parse_bytes("128MiB")
+    134217728
+    """
+    size = (
+        value if isinstance(value, int) else int(_quantity(value, _SPELLINGS_BYTE_UNITS, "a size"))
+    )
+    if size > _MAX_BYTES:
+        raise ValueError(f"{value!r} is more than {_MAX_BYTES} bytes")
+    return size
+
+
+def parse_duration(value: str | float | timedelta) -> timedelta:
+    """Read a duration such as `7d`, `24h` or `500ms`; a number needs a unit, unless it is 0.
+
+    Which unit a plain number means differs from tool to tool: 168 may be hours, or seconds.
+
+    >>> parse_duration("24h")
+    datetime.timedelta(days=1)
+    """
+    if isinstance(value, timedelta):
+        return _bounded(value.total_seconds(), value)
+    text = str(value).strip()
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) is None:
+        return _bounded(_quantity(text, _SECOND_UNITS, "a duration"), text)
+    if float(text):
+        units = ", ".join(_SECOND_UNITS)
+        raise ValueError(f"it has no unit: write {text}h for hours, {text}s for seconds ({units})")
+    return timedelta(0)
+
+
+def _bounded(seconds: float, given: object) -> timedelta:
+    if seconds > MAX_DURATION.total_seconds():
+        raise ValueError(f"{given} is more than {MAX_DURATION.days:,} days")
+    return timedelta(seconds=seconds)
+
+
+def parse_text(value: str) -> str:
+    """Take a string as it is; TypeError for anything else, whose spelling nobody chose."""
+    if not isinstance(value, str):
+        raise TypeError("it is no string")
+    return value
+
+
+def parse_bool(value: str | bool) -> bool:  # noqa: FBT001  what a user gave
+    """Read a yes or no.
+
+    >>> parse_bool("yes")
+    True
+    """
+    words = {"true": True, "yes": True, "on": True, "1": True}
+    words |= {"false": False, "no": False, "off": False, "0": False}
+    if isinstance(value, bool):
+        return value
+    if str(value).strip().lower() not in words:
+        raise ValueError(f"{value!r} is neither true nor false")
+    return words[str(value).strip().lower()]
+
+
+def parse_auto(value: str | bool) -> bool:  # noqa: FBT001  what a user gave
+    """Read a yes or no, where engines also write which kind of yes.
+
+    >>> parse_auto("auto"), parse_auto("false")
+    (True, False)
+    """
+    return str(value).strip().lower() in {"auto", "legacy"} or parse_bool(value)
+
+
+def parse_names(value: str | Sequence[str]) -> tuple[str, ...]:
+    """Read names, in a list or separated by commas; empty ones are left out.
+
+    >>> parse_names("a, b,"), parse_names(["a,b"])
+    (('a', 'b'), ('a,b',))
+    """
+    names = value.split(",") if isinstance(value, str) else value
+    return tuple(name.strip() for name in names if name.strip())
+
+
+def parse_part(value: str | float) -> float:
+    """Read a number between 0 and 1, both excluded.
+
+    >>> parse_part("0.01")
+    0.01
+    """
+    number = float(value)
+    if not 0 < number < 1:
+        raise ValueError(f"{value!r} is not between 0 and 1")
+    return number
+
+
+def parse_local_path(value: str | os.PathLike[str]) -> str:
+    """Read a path of this machine's disk, or a `file:` URL of one; other URLs are refused.
+
+    >>> parse_local_path("file:///var/log%20s"), parse_local_path("a/b")
+    ('/var/log s', 'a/b')
+    """
+    text = str(value)
+    # A Path, too: that of a URL would be a relative directory such as `s3:`.
+    match = _URL.fullmatch(text)
+    if match is None:
+        if not text:
+            raise ValueError("a path is not empty")
+        return text
+    scheme, authority, path = match["scheme"].lower(), match["authority"], match["path"]
+    if scheme != "file" or authority not in {None, "", "localhost"} or not path:
+        raise ValueError(f"{text!r} is not on this machine: give a path, or file:///path")
+    return unquote(path)
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in choices:
+            raise ValueError(f"{value!r} is not one of {', '.join(choices)}")
+        return value
+
+    parse.__name__ = " | ".join(choices)
+    return parse
+
+
+def one_moment(version: int | None, timestamp: datetime | str | None) -> datetime | None:
+    """Return the time that was given, if any; ValidationError if a version was, too."""
+    if version is not None and timestamp is not None:
+        raise ValidationError("give a version or a timestamp, not both", field="timestamp")
+    return _as_moment(timestamp)
+
+
+def _as_moment(timestamp: datetime | str | None) -> datetime | None:
+    """Read a time; one without a zone is UTC."""
+    if timestamp is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else timestamp
+    except ValueError as error:
+        raise ValidationError(
+            f"{timestamp!r} is not a time",
+            field="timestamp",
+            value=timestamp,
+            hint="write it as 2026-01-31, 2026-01-31T12:00:00 or 2026-01-31T12:00:00+02:00",
+        ) from error
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

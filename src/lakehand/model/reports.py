@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
+
+    import pyarrow as pa
 
     from lakehand.model.work import Proof
 
@@ -15,6 +18,8 @@ __all__ = [
     "ChangeReport",
     "CheckpointReport",
     "ClusterReport",
+    "DeduplicationReport",
+    "DeletionReport",
     "EngineName",
     "Forecast",
     "GroupCounts",
@@ -23,9 +28,13 @@ __all__ = [
     "OperationReport",
     "Outcome",
     "Remaining",
+    "RowReport",
     "StatisticsReport",
+    "UpsertReport",
+    "WriteReport",
     "ZoneWidths",
 ]
+
 
 Outcome = Literal["committed", "nothing_to_do", "dry_run"]
 #: Where tasks run.
@@ -325,3 +334,140 @@ class ClusterReport(OperationReport):
     clustering_ratio: float
     #: How wide files are after it.
     zone_widths: ZoneWidths
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowReport(ChangeReport):
+    """What a change of single rows meant for rows and files."""
+
+    #: Visible rows of the table before; null if they were not counted.
+    rows_before: int | None = None
+    #: Visible rows of the table after, had nobody else written meanwhile.
+    rows_after: int | None = None
+    #: Files that stay as they are, with more rows hidden.
+    files_marked: int = 0
+    #: Files written for readers of changes.
+    change_files_added: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeletionReport(RowReport):
+    """Which rows went, and what that meant for files."""
+
+    #: Rows that went; in a dry run: would go.
+    rows_removed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpsertReport(RowReport):
+    """Which rows came, which were replaced and which went. In a dry run: would."""
+
+    #: The columns that rows were found by.
+    key: tuple[str, ...]
+    #: Rows that were given, before those with one key became one.
+    rows_given: int = 0
+    #: Rows whose key was not there.
+    rows_inserted: int = 0
+    #: Rows whose key was there: they took the place of what had it.
+    rows_updated: int = 0
+    #: Rows that went and that nothing replaced.
+    rows_deleted: int = 0
+    #: Files that may have held one of the keys, so that their keys were read.
+    files_scanned: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeduplicationReport(DeletionReport):
+    """Which duplicates went, and how they were distributed."""
+
+    #: The columns that were compared; null for exact duplicates of whole rows.
+    key: tuple[str, ...] | None = None
+    #: Which of several equal rows was kept.
+    keep: str = "first"
+    #: Whose greatest value was kept by `latest`.
+    order_by: str | None = None
+    #: Rows that went because another one has the same key; in a dry run: would go.
+    duplicates_removed: int = 0
+    #: The same where whole rows were compared, else 0.
+    exact_duplicates_removed: int = 0
+    #: How many keys have so many rows too many.
+    duplicate_distribution: Mapping[int, int] = field(default_factory=dict)
+    #: Most rows with one key; 1 if there are no duplicates, 0 if there are no rows.
+    max_duplicates_per_key: int = 0
+    #: Rows that went by rows before.
+    deduplication_ratio: float = 0.0
+    #: Runs that are at work on the same deduplication, which was left to them.
+    left_to_runs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WriteReport:
+    """What `append` or `overwrite` did."""
+
+    #: The verb.
+    operation: str
+    #: `committed`, or `nothing_to_do` if there were no rows, or the table had them.
+    outcome: Outcome
+    #: URL of the table, without credentials.
+    table: str
+    #: The version that holds the rows, or the newest one known if nothing was committed.
+    version: int
+    #: Files that left the table.
+    files_removed: int = 0
+    #: Files with the new rows.
+    files_added: int = 0
+    #: New rows.
+    rows_written: int = 0
+    #: Size of the new files together.
+    bytes_written: int = 0
+    #: From the call to its end.
+    duration_ms: float
+    #: Time for reading the rows that were given, and writing them into files.
+    write_ms: float = 0.0
+    #: Time for the commit.
+    commit_ms: float = 0.0
+    #: Attempts of the commit beyond the first.
+    retries: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON document."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HistoryEntry:
+    """One commit as users of the format know it."""
+
+    #: Version that the commit made.
+    version: int
+    #: When it was committed.
+    at: datetime
+    #: Name of the operation; null where the commit does not say.
+    operation: str | None
+    #: Arguments of the operation, as written.
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    #: Counts of the operation under the names of the engine that wrote them.
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    #: What the commit did, in words.
+    summary: str = ""
+    #: Engine that wrote the commit.
+    engine: str | None = None
+    #: Token of the writer, by which it recognises its commit.
+    token: str | None = None
+    #: The evidence that lakehand stored with its commit; null for other commits.
+    proof: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "at": self.at.isoformat()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """What changed between two versions; the tables have the columns of `Snapshot.files`."""
+
+    from_version: int
+    to_version: int
+    added: pa.Table
+    removed: pa.Table
+    schema_changed: bool
+    properties_changed: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakehand.observe.events import Event, OnProgress, Progress
 from lakehand.observe.logs import configure_logging, get_logger, log_event
+from lakehand.observe.progress import OnProgress, Progress
 
-__all__ = ["Event", "OnProgress", "Progress", "configure_logging", "get_logger", "log_event"]
+__all__ = ["OnProgress", "Progress", "configure_logging", "get_logger", "log_event"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from lakehand.errors import CorruptFileError
 from lakehand.storage import Store
 from lakehand.storage.local_files import read_file_blocks
-from lakehand.storage.prefetch import fetch_ahead
+from lakehand.storage.objects import fetch_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Checksums of pages, for those who do not decode them."""
+"""CRC-32, and checksums of pages for code that does not decode them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import mmap
 from typing import TYPE_CHECKING, NoReturn
 
 from lakehand.errors import CorruptFileError, RefusedError
-from lakehand.parquet.crc import crc32
 from lakehand.parquet.footer import (
     MAGIC,
     ChunkField,
@@ -26,7 +25,14 @@ if TYPE_CHECKING:
     from lakehand.parquet.footer import Footer
     from lakehand.parquet.thrift import Struct
 
-__all__ = ["PageChecker", "pages_are_intact"]
+__all__ = ["PageChecker", "crc32", "pages_are_intact"]
+
+
+try:
+    from isal.isal_zlib import crc32
+except ImportError:
+    from zlib import crc32
+
 
 _PAGE_TYPE, _PLAIN_BYTES, _COMPRESSED_BYTES, _CRC = 1, 2, 3, 4
 #: Data, index, dictionary, and data of the second version.

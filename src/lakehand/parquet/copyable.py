@@ -10,8 +10,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakehand.parquet.ancient import may_hold_ancient_values
-from lakehand.parquet.calendar import MARKER_KEYS, VERSION_KEY, CalendarClass, calendar_class
+from lakehand.parquet.calendar import (
+    MARKER_KEYS,
+    VERSION_KEY,
+    CalendarClass,
+    calendar_class,
+    may_hold_ancient_values,
+)
 from lakehand.parquet.footer import (
     ChunkField,
     ColumnField,

@@ -1,19 +1,41 @@
-"""Which columns have use for a dictionary.
-
-Encoding a column both ways to see which is smaller costs as much as encoding it twice, and happens
-for every file. A few thousand rows, taken evenly from the first row group, tell nearly as well: how
-many of their values repeat says how many different ones there are in all.
-"""
+"""Dictionary encoding: which columns benefit, and strings that stay codes between both coders."""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pat
 
-__all__ = ["DICTIONARY_BYTES", "without_use_for_dictionaries"]
+from lakehand.parquet.footer import (
+    ChunkField,
+    ColumnField,
+    chunks,
+    dictionary_offset,
+    field,
+    read_local_footer,
+)
+from lakehand.parquet.leaves import leaves as leaves_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from lakehand.parquet.thrift import Struct
+
+__all__ = [
+    "DICTIONARY_BYTES",
+    "NumberedTexts",
+    "few_texts",
+    "with_one_dictionary",
+    "without_dictionaries",
+    "without_use_for_dictionaries",
+]
+
 
 #: The encoder gives a dictionary up that grows beyond this.
 DICTIONARY_BYTES = 2**20
@@ -83,3 +105,146 @@ def _stored_bytes(values: pa.Array, codec: str) -> int:
         return sum(buffer.size for buffer in buffers)
     compress = pa.Codec(codec).compress
     return sum(len(compress(buffer)) for buffer in buffers)
+
+
+#: DuckDB looks a text up by comparing it with one after the other.
+_MOST_TEXTS = 32
+#: A dictionary page that is larger has more of them, or longer ones.
+_MOST_PAGE_BYTES = 2048
+#: Longer ones might be too long for the statistics of a footer.
+_MOST_TEXT_BYTES = 1024
+
+
+def few_texts(paths: Sequence[Path], leaves: Mapping[int, int]) -> dict[int, pa.Array]:
+    """Return the texts of columns that have few in all of some local files of one schema.
+
+    `leaves` are the numbers of the columns in the files, by any others.
+    """
+    sampled = dict.fromkeys((paths[0], paths[len(paths) // 2], paths[-1])) if leaves else {}
+    samples = [_texts_of(path, leaves) for path in sampled]
+    joined = {
+        key: pc.unique(pa.concat_arrays([sample[key] for sample in samples]))
+        for key in leaves
+        if all(key in sample for sample in samples)
+    }
+    return {key: texts for key, texts in joined.items() if len(texts) <= _MOST_TEXTS}
+
+
+def _texts_of(path: Path, leaves: Mapping[int, int]) -> dict[int, pa.Array]:
+    """Return the texts of columns that have few in the first row group of a file."""
+    footer = read_local_footer(path)
+    columns = chunks(footer.row_groups[0]) if footer.row_groups else []
+    names = [".".join(leaf.path) for leaf in leaves_of(footer.schema)]
+    small = {
+        key: names[leaf]
+        for key, leaf in leaves.items()
+        if columns and _has_small_dictionary(columns[leaf])
+    }
+    if not small:
+        return {}
+    try:
+        with pq.ParquetFile(path, read_dictionary=list(small.values())) as file:
+            rows = file.read_row_group(0, columns=list(small.values()))
+    except (pa.ArrowException, OSError):
+        # Whoever reads the rows says what is wrong with them.
+        return {}
+    found = {key: rows.column(name) for key, name in small.items()}
+    return {
+        key: column.chunk(0).dictionary
+        for key, column in found.items()
+        if column.num_chunks == 1 and _are_few(column.chunk(0))
+    }
+
+
+def _has_small_dictionary(chunk: Struct) -> bool:
+    column = field(chunk, ChunkField.METADATA, {})
+    offset = dictionary_offset(column) if column else None
+    if offset is None:
+        return False
+    return int(field(column, ColumnField.DATA_PAGE)) - offset <= _MOST_PAGE_BYTES
+
+
+def _are_few(column: pa.Array) -> bool:
+    if not pat.is_dictionary(column.type) or not 0 < len(column.dictionary) <= _MOST_TEXTS:
+        return False
+    longest: int | None = pc.max(pc.binary_length(column.dictionary)).as_py()
+    return longest is not None and longest <= _MOST_TEXT_BYTES
+
+
+class NumberedTexts:
+    """Makes dictionaries of columns of few texts that came as their numbers."""
+
+    def __init__(self, texts: Mapping[int, pa.Array], schema: pa.Schema) -> None:
+        """`texts` are those of flat columns, by their positions in `schema`."""
+        self._texts = texts
+        self._schema = schema
+        #: By which columns are dictionaries: to make one costs as much as all else here.
+        self._schemas: dict[tuple[int, ...], pa.Schema] = {}
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of `batch`.
+
+        Behind all columns it has one for each of few texts, with those that have no number.
+        """
+        columns, width, complete = batch.columns, len(self._schema), []
+        for others, (position, values) in zip(columns[width:], self._texts.items(), strict=True):
+            coded = pa.DictionaryArray.from_arrays(columns[position], values, safe=False)
+            if others.null_count == len(others):
+                columns[position] = coded
+                complete.append(position)
+            else:
+                columns[position] = pc.coalesce(coded.cast(others.type), others)
+        schema = self._schema_with(tuple(complete), columns)
+        return pa.RecordBatch.from_arrays(columns[:width], schema=schema)
+
+    def _schema_with(self, coded: tuple[int, ...], columns: Sequence[pa.Array]) -> pa.Schema:
+        if coded not in self._schemas:
+            schema = self._schema
+            for position in coded:
+                field = schema.field(position).with_type(columns[position].type)
+                schema = schema.set(position, field)
+            self._schemas[coded] = schema
+        return self._schemas[coded]
+
+
+def with_one_dictionary(rows: pa.Table) -> pa.Table:
+    """Return the rows of a row group with one dictionary a column, of texts that are all in use.
+
+    Arrow gives up dictionaries at the second one, where texts become plain here. And where there
+    are nulls, it may take a text that nobody uses for a bound.
+    """
+    for position, member in enumerate(rows.schema):
+        if pat.is_dictionary(member.type):
+            column = _in_use(rows.column(position))
+            rows = rows.set_column(position, member.with_type(column.type), column)
+    return rows
+
+
+def without_dictionaries(rows: pa.Table) -> pa.Table:
+    """Return `rows` with plain texts in all columns."""
+    for position, member in enumerate(rows.schema):
+        if pat.is_dictionary(member.type):
+            column = rows.column(position).cast(member.type.value_type)
+            rows = rows.set_column(position, member.with_type(column.type), column)
+    return rows
+
+
+def _in_use(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    numbers = pa.chunked_array([chunk.indices for chunk in column.chunks], column.type.index_type)
+    used = pc.unique(numbers).drop_null()
+    if not len(used) or not _has_one_dictionary(column):
+        return column.cast(column.type.value_type)
+    texts = column.chunk(0).dictionary
+    if len(used) == len(texts):
+        return column
+    used = used.sort()
+    places = np.zeros(len(texts), np.uint8)
+    places[used.to_numpy()] = np.arange(len(used))
+    kept, anew = texts.take(used), pa.array(places)
+    chunks = [anew.take(chunk.indices) for chunk in column.chunks]
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(chunk, kept) for chunk in chunks])
+
+
+def _has_one_dictionary(column: pa.ChunkedArray) -> bool:
+    texts = column.chunk(0).dictionary
+    return all(chunk.dictionary.equals(texts) for chunk in column.chunks)

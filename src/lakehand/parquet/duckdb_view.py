@@ -1,25 +1,25 @@
-"""How DuckDB sees Parquet files, and whether it sees what they hold.
-
-DuckDB ignores most logical types: a decimal whose older annotation is missing reads as an integer,
-and nothing complains. So its types are compared with Arrow's before a value is believed.
-"""
+"""How DuckDB sees Parquet files, and which files describe their columns alike."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from lakehand.parquet.columns import plain_type
+from lakehand.parquet.footer import FileField, LocalTails, fetch_footer, parse_footer
+from lakehand.parquet.thrift import encode
+from lakehand.storage.local_files import translated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     import duckdb
 
-__all__ = ["quoted_list", "reads_alike", "seen_schema"]
+__all__ = ["by_schema", "quoted_list", "reads_alike", "seen_schema"]
 
 
 def seen_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> pa.Schema:
@@ -49,3 +49,31 @@ def reads_alike(seen: pa.DataType, stored: pa.DataType) -> bool:
 def quoted_list(paths: Iterable[Path]) -> str:
     """Return paths as a SQL list of strings."""
     return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths) + "]"
+
+
+def by_schema(paths: Sequence[Path]) -> list[list[int]]:
+    """Sort local files by what their footers say of columns; return positions of those that agree.
+
+    CorruptFileError if one is no Parquet file, ObjectNotFoundError if it is gone.
+    """
+    found: defaultdict[bytes, list[int]] = defaultdict(list)
+    schema = None
+    for position, path in enumerate(paths):
+        footer = _footer(path)
+        # Columns come first in a footer, so most need not be taken apart.
+        if schema is None or not footer.startswith(schema):
+            schema = _schema(footer, path)
+        found[schema].append(position)
+    return list(found.values())
+
+
+def _footer(path: Path) -> bytes:
+    with translated("get", str(path)), path.open("rb", buffering=0) as file:
+        return fetch_footer(LocalTails(file), str(path))[0]
+
+
+def _schema(footer: bytes, path: Path) -> bytes:
+    meta = parse_footer(footer, path=str(path), file_bytes=0).meta
+    known = (FileField.VERSION, FileField.SCHEMA)
+    # The last byte ends the struct, which goes on in the footer.
+    return encode({key: meta[key] for key in known if key in meta})[:-1]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from lakehand.parquet.copy import Assembly
+from lakehand.parquet.dictionaries import with_one_dictionary, without_dictionaries
 from lakehand.parquet.encoding import EncodedGroup, ParquetLayout, RowGroupEncoder
-from lakehand.parquet.few_texts import with_one_dictionary, without_dictionaries
 
 if TYPE_CHECKING:
     from collections.abc import Callable

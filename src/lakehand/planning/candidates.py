@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
-from lakehand.planning.forecast import recoded_bytes
-from lakehand.planning.reasons import Reason, code_of
+from lakehand.planning.plan import recoded_bytes
+from lakehand.planning.policy import Reason, code_of
 from lakehand.planning.surveyed import align_survey, sum_by_owner
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakehand.planning.policy import CompactionPolicy
-    from lakehand.planning.reasons import ReasonCodes
+    from lakehand.planning.policy import CompactionPolicy, ReasonCodes
     from lakehand.planning.surveyed import Flags, Integers, Surveyed
 
 __all__ = ["Candidates", "Files", "find_candidates", "read_files"]

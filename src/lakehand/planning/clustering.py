@@ -16,12 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.planning.candidates import read_files
-from lakehand.planning.caps import cut_to_caps
-from lakehand.planning.compaction import plan_drafts
+from lakehand.planning.compaction import cut_to_caps, plan_drafts
 from lakehand.planning.drafts import draft_groups
 from lakehand.planning.file_bounds import Extent, extents_of
 from lakehand.planning.overlap import overlap_depth
-from lakehand.planning.reasons import CHOSEN, Reason, code_of
+from lakehand.planning.policy import CHOSEN, Reason, code_of
 from lakehand.planning.surveyed import sum_by_owner
 
 if TYPE_CHECKING:
@@ -31,10 +30,8 @@ if TYPE_CHECKING:
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.planning.candidates import Files
-    from lakehand.planning.caps import CutGroups
-    from lakehand.planning.compaction import Planning
-    from lakehand.planning.policy import CompactionPolicy
-    from lakehand.planning.reasons import ReasonCodes
+    from lakehand.planning.compaction import CutGroups, Planning
+    from lakehand.planning.policy import CompactionPolicy, ReasonCodes
     from lakehand.planning.surveyed import Flags, Integers
 
 __all__ = ["ClusteringWish", "plan_clustering"]

@@ -1,12 +1,10 @@
-"""The planner: which files become which files, read from top to bottom.
-
-Pure: no I/O, no clock, no format. The same files and policy give the same plan, and a plan over
-what a plan leaves behind is empty.
-"""
+"""The compaction planner: which files become which files, read from top to bottom."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,25 +13,246 @@ import pyarrow.compute as pc
 
 from lakehand.model.reports import Forecast, Remaining
 from lakehand.planning.candidates import find_candidates, read_files
-from lakehand.planning.caps import cut_to_caps
-from lakehand.planning.copy_rule import are_tiny, copy_affinity
 from lakehand.planning.drafts import draft_groups, split_at_caps
-from lakehand.planning.packing import Items, Limits, pack
+from lakehand.planning.method import are_tiny, copy_affinity
 from lakehand.planning.plan import Plan, partition_text
-from lakehand.planning.reasons import CHOSEN, LEFT, Reason, code_of, count_reasons, reason_column
+from lakehand.planning.policy import CHOSEN, LEFT, Reason, code_of, count_reasons, reason_column
+from lakehand.planning.surveyed import sum_by_owner
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.planning.candidates import Candidates, Files
     from lakehand.planning.drafts import Drafts
     from lakehand.planning.plan import PlannedGroup
-    from lakehand.planning.policy import CompactionPolicy
-    from lakehand.planning.reasons import ReasonCodes
+    from lakehand.planning.policy import CompactionPolicy, ReasonCodes, Strategy
     from lakehand.planning.surveyed import Flags, Integers
 
-__all__ = ["Planning", "paths_to_survey", "plan_compaction", "plan_drafts"]
+__all__ = [
+    "CutGroups",
+    "Items",
+    "Limits",
+    "Planning",
+    "cut_to_caps",
+    "first_fit_decreasing",
+    "next_fit",
+    "pack",
+    "paths_to_survey",
+    "plan_compaction",
+    "plan_drafts",
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class CutGroups:
+    """Groups of which each fits into a run."""
+
+    #: The group of every file; -1 for files in none.
+    group_of_file: Integers
+    #: Files that were in a group, and that no run within the caps would rewrite.
+    is_above: Flags
+
+
+def cut_to_caps(
+    files: Files,
+    group_of_file: Integers,
+    policy: CompactionPolicy,
+    *,
+    must: Flags,
+    only_whole: Flags | None = None,
+    ranks: Integers | None = None,
+) -> CutGroups:
+    """Cut groups that exceed a cap of `policy`.
+
+    `must` marks files that are worth rewriting alone, `only_whole` those that are not worth it in a
+    part of their group. With `ranks` neighbours stay together.
+    """
+    bytes_cap = policy.max_bytes_per_run or np.iinfo(np.int64).max
+    files_cap = policy.max_files_per_run or len(files) + 1
+    inside = np.flatnonzero(group_of_file >= 0)
+    group = group_of_file[inside]
+    count = int(group.max(initial=-1)) + 1
+    too_large = sum_by_owner(files.bytes[inside], group, count) > bytes_cap
+    too_large |= np.bincount(group, minlength=count) > files_cap
+    cut = inside[too_large[group]]
+    fitting = cut[files.bytes[cut] <= bytes_cap]
+    if only_whole is not None:
+        fitting = fitting[~only_whole[fitting]]
+    if ranks is not None:
+        fitting = fitting[np.argsort(ranks[fitting], kind="stable")]
+    fitting = fitting[np.argsort(group_of_file[fitting], kind="stable")]
+    fit = first_fit_decreasing if ranks is None else next_fit
+    pieces = fit(files.bytes[fitting], group_of_file[fitting], capacity=bytes_cap)
+    pieces = _at_most(pieces, files_cap)
+    kept = _worthwhile(pieces, must[fitting])
+    found = group_of_file.copy()
+    found[cut] = -1
+    found[fitting[kept]] = count + pieces[kept]
+    is_above = np.zeros(len(files), np.bool_)
+    is_above[cut] = found[cut] < 0
+    return CutGroups(group_of_file=_renumbered(found), is_above=is_above)
+
+
+def _at_most(pieces: Integers, most: int) -> Integers:
+    """Divide pieces of more than `most` files."""
+    order = np.argsort(pieces, kind="stable")
+    ordered = pieces[order]
+    place = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
+    divided = np.empty(len(pieces), np.int64)
+    divided[order] = ordered * (len(pieces) + 1) + place // most
+    return divided
+
+
+def _worthwhile(pieces: Integers, must: Flags) -> Flags:
+    """Say of each file whether its piece is more than one file that is well alone."""
+    if not len(pieces):
+        return np.zeros(0, np.bool_)
+    _, numbers = np.unique(pieces, return_inverse=True)
+    counts = np.bincount(numbers)
+    has_must = np.bincount(numbers, weights=must) > 0
+    worthwhile: Flags = ((counts > 1) | has_must)[numbers]
+    return worthwhile
+
+
+def _renumbered(groups: Integers) -> Integers:
+    """Return the same groups with numbers without gaps, in their order."""
+    numbers = np.full(len(groups), -1, np.int64)
+    inside = groups >= 0
+    numbers[inside] = np.unique(groups[inside], return_inverse=True)[1]
+    return numbers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Items:
+    """What is to be packed: one entry an item."""
+
+    sizes: Integers
+    #: What will be left of the items: it decides whether a bin is worth being one.
+    expected: Integers
+    #: Items of different partitions never share a bin.
+    partition: Integers
+    #: Items of different affinity share a bin only if it would stay small otherwise.
+    affinity: Integers
+    #: Place in the order in which neighbours should stay together.
+    rank: Integers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """How much goes into a bin."""
+
+    capacity: int
+    #: A bin below this is not worth being one: it is put together with others ...
+    small_bytes: float
+    #: ... and may then be filled up to this.
+    fullest: int
+
+
+def pack(items: Items, strategy: Strategy, limits: Limits) -> Integers:
+    """Return the number of each item's bin; only an item that is too large itself exceeds one."""
+    bins = _number_by_strategy(items, strategy, limits.capacity)
+    sizes = sum_by_owner(items.expected, bins, len(bins))
+    is_used = np.bincount(bins, minlength=len(bins)) > 0
+    small = np.flatnonzero(is_used & (sizes < limits.small_bytes))
+    partition = np.zeros(len(bins), np.int64)
+    partition[bins] = items.partition
+    merged = first_fit_decreasing(sizes[small], partition[small], capacity=limits.fullest)
+    numbers = np.arange(len(bins))
+    numbers[small] = small[_first_of_each(merged)]
+    return numbers[bins]
+
+
+def _first_of_each(numbers: Integers) -> Integers:
+    """Replace every number by the place where it is first met."""
+    _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
+    return first[inverse]
+
+
+def _number_by_strategy(items: Items, strategy: Strategy, capacity: int) -> Integers:
+    segment = items.partition * (items.affinity.max(initial=0) + 1) + items.affinity
+    if strategy == "bin-packing":
+        return first_fit_decreasing(items.sizes, segment, capacity=capacity)
+    within = items.sizes if strategy == "sort-by-size" else items.rank
+    order = np.lexsort((items.rank, within, segment))
+    bins = np.empty(len(order), np.int64)
+    bins[order] = next_fit(items.sizes[order], segment[order], capacity=capacity)
+    return bins
+
+
+def next_fit(sizes: Integers, segments: Integers, *, capacity: int) -> Integers:
+    """Fill one bin after the other in the given order; a bin ends with its segment at the latest.
+
+    >>> next_fit(np.array([40, 40, 40, 10]), np.array([0, 0, 0, 0]), capacity=100)
+    array([0, 0, 1, 1])
+    """
+    count = len(sizes)
+    before = np.concatenate(([0], np.cumsum(sizes)))
+    last_of_segment = np.searchsorted(segments, segments, side="right")
+    fitting = np.searchsorted(before, before[:-1] + capacity, side="right") - 1
+    # An item beyond the capacity fills a bin of its own.
+    ends = np.maximum(np.minimum(fitting, last_of_segment), np.arange(count) + 1)
+    starts = np.zeros(count, np.int64)
+    starts[_chain(ends.tolist())] = 1
+    bins: Integers = np.cumsum(starts) - 1
+    return bins
+
+
+def _chain(ends: list[int]) -> list[int]:
+    """Return where bins begin: each at the end of the one before."""
+    starts, position = [], 0
+    while position < len(ends):
+        starts.append(position)
+        position = ends[position]
+    return starts
+
+
+def first_fit_decreasing(sizes: Integers, segments: Integers, *, capacity: int) -> Integers:
+    """Put each item, the largest first, into the first bin of its segment that has room.
+
+    >>> first_fit_decreasing(np.array([30, 80, 70, 15]), np.zeros(4, np.int64), capacity=100)
+    array([1, 0, 1, 0])
+    """
+    count = len(sizes)
+    order = np.lexsort((np.arange(count), -sizes, segments))
+    first = np.flatnonzero(np.diff(segments[order], prepend=-1))
+    bounds = [*first.tolist(), count]
+    bins = np.empty(count, np.int64)
+    bins[order] = _fill_bins((-sizes[order]).tolist(), bounds, capacity)
+    return bins
+
+
+def _fill_bins(negated: list[int], bounds: Sequence[int], capacity: int) -> list[int]:
+    """Fill whole bins one at a time, which is what first-fit comes to, without looking at others.
+
+    `negated` ascends within the segments that `bounds` delimit. Every item is taken once; what is
+    taken is skipped by pointers that shorten themselves, so the work is O(n log n).
+    """
+    bins = [0] * len(negated)
+    following = list(range(len(negated) + 1))
+    number = 0
+    for first, end in pairwise(bounds):
+        while (item := _next_free(following, first)) < end:
+            room = capacity
+            while item < end:
+                # The head of a bin is taken whatever its size.
+                if -negated[item] <= room or room == capacity:
+                    room += negated[item]
+                    bins[item] = number
+                    following[item] = item + 1
+                    item = _next_free(following, item + 1)
+                else:
+                    item = _next_free(following, bisect_left(negated, -room, item, end))
+            number += 1
+    return bins
+
+
+def _next_free(following: list[int], item: int) -> int:
+    while following[item] != item:
+        following[item] = following[following[item]]
+        item = following[item]
+    return item
+
 
 #: Files too small to be copied that are looked at, to know how much of them is footer.
 _SAMPLED_FILES = 32

@@ -1,4 +1,4 @@
-"""The plan of a rewrite: a plain value that can be printed, stored, sent and carried out."""
+"""The plan of a rewrite, and its forecast: plain values to print, store, send and run."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ import pyarrow.compute as pc
 from lakehand.errors import ReplanError, ValidationError
 from lakehand.model.documents import DocumentError, parse_object, read_value
 from lakehand.model.reports import Forecast, Measured, Remaining
-from lakehand.planning.policy import CompactionPolicy  # noqa: TC001  plans are read by it
+from lakehand.planning.policy import CompactionPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy.typing import NDArray
+
     from lakehand.model.order import Curve
     from lakehand.model.work import Method
+    from lakehand.planning.policy import CompactionPolicy
     from lakehand.planning.surveyed import Integers
 
 __all__ = [
@@ -27,9 +30,75 @@ __all__ = [
     "LayoutForecast",
     "Plan",
     "PlannedGroup",
+    "expected_file_counts",
     "locate_inputs",
     "partition_text",
+    "recoded_bytes",
+    "task_seconds",
 ]
+
+
+_MIB = 2**20
+#: Row groups moved byte for byte, checksums at both ends.
+COPY_BYTES_PER_SECOND = 500 * _MIB
+#: Rows decoded and digested on the way in ...
+RECODE_READ_BYTES_PER_SECOND = 40 * _MIB
+#: ... and encoded, then read back and digested again.
+RECODE_WRITE_BYTES_PER_SECOND = 32 * _MIB
+#: Opening an input: its footer, its schema.
+SECONDS_PER_FILE = 0.003
+#: Starting a task and finishing its files.
+SECONDS_PER_GROUP = 0.1
+
+#: What is left of the bytes when row groups below this size are put together: dictionaries and
+#: headers are no longer repeated.
+_TIGHT_ROW_GROUP_BYTES = 4 * _MIB
+_RECODED_SHARE = 0.87
+
+
+def recoded_bytes(
+    live_bytes: Integers, row_group_bytes: NDArray[np.float64], policy: CompactionPolicy
+) -> Integers:
+    """Return the size that rows have after a rewrite; `row_group_bytes` is that of one row group.
+
+    Row groups of the size that a writer would give them stay as they are.
+    """
+    limit = min(_TIGHT_ROW_GROUP_BYTES, policy.smallest_written_row_group_bytes)
+    share = np.where(row_group_bytes < limit, _RECODED_SHARE, 1.0)
+    return np.ceil(live_bytes * share).astype(np.int64)
+
+
+def expected_file_counts(expected_bytes: Integers, policy: CompactionPolicy) -> Integers:
+    """Return how many files each group becomes: even ones near the target, none of them small.
+
+    >>> from lakehand.planning.policy import CompactionPolicy
+    >>> policy = CompactionPolicy(target_file_bytes=100)
+    >>> expected_file_counts(np.array([0, 60, 140, 160, 1040]), policy)
+    array([ 0,  1,  1,  2, 10])
+    """
+    nearest = np.floor(expected_bytes / policy.target_file_bytes + 0.5).astype(np.int64)
+    counts = np.maximum(nearest, 1)
+    are_small = expected_bytes / counts < policy.small_file_bytes
+    counts -= are_small & (counts > 1)
+    return np.where(expected_bytes > 0, counts, 0)
+
+
+def task_seconds(
+    *,
+    copied_bytes: Integers,
+    recoded_bytes: Integers,
+    encoded_bytes: Integers,
+    file_counts: Integers,
+) -> NDArray[np.float64]:
+    """Estimate the processor time of each group: what it moves, decodes, encodes and opens."""
+    seconds = (
+        SECONDS_PER_GROUP
+        + SECONDS_PER_FILE * file_counts
+        + copied_bytes / COPY_BYTES_PER_SECOND
+        + recoded_bytes / RECODE_READ_BYTES_PER_SECOND
+        + encoded_bytes / RECODE_WRITE_BYTES_PER_SECOND
+    )
+    return seconds.astype(np.float64)
 
 
 #: Number of the document's form. A plan of another form is refused, never guessed at.

@@ -14,9 +14,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from lakehand.duckdb_pool import connect, is_taken_sliced, unsliced
 from lakehand.model.work import Digest
-from lakehand.parquet.database import connect
-from lakehand.parquet.unsliced import is_taken_sliced, unsliced
 from lakehand.prove.row_hash import ALGORITHM, ENGINE, LANES, check_engine, digest_query
 
 if TYPE_CHECKING:

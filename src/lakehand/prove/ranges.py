@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, NoReturn
 from lakehand.errors import CorruptFileError, ProofError
 from lakehand.model.work import Proof
 from lakehand.parquet.blocks import read_blocks, read_places
-from lakehand.parquet.crc import crc32
-from lakehand.parquet.footer import (
-    ChunkField,
-    ColumnField,
-    chunk_range,
-    chunks,
-    field,
-    read_footer,
-)
+from lakehand.parquet.checksums import crc32
+from lakehand.parquet.footer import ChunkField, ColumnField, chunk_range, chunks, field, read_footer
 from lakehand.parquet.offset_index import page_places
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lakehand.duckdb_pool import connect
 from lakehand.errors import EngineError
-from lakehand.parquet.database import connect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow.compute as pc
 
 from lakehand.errors import LakehandError, RefusedError, ValidationError
-from lakehand.model.spellings import parse_duration
+from lakehand.model.quantities import parse_duration
 from lakehand.observe.clock import SystemClock
 from lakehand.retention.pins import Pin, find_pin, list_pins, mark_tagged, put_pin, unpin
-from lakehand.retention.promise import hold
+from lakehand.retention.protection import hold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

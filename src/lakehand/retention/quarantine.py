@@ -27,7 +27,7 @@ from lakehand.errors import (
 from lakehand.model.documents import DocumentError, parse_object, read_value
 from lakehand.observe.steps import Step, reached
 from lakehand.parquet.footer import read_footer
-from lakehand.retention.garbage import GARBAGE_SCHEMA
+from lakehand.retention.candidates import GARBAGE_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -19,16 +19,15 @@ from lakehand.observe import Progress
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.steps import Step, reached
 from lakehand.retention import quarantine as quarantines
-from lakehand.retention.crew import Crew
-from lakehand.retention.deleting import Deleter
-from lakehand.retention.garbage import Garbage, open_garbage
+from lakehand.retention.candidates import Garbage, open_garbage
 from lakehand.retention.pinning import drop_expired_tags
 from lakehand.retention.pins import list_pins
-from lakehand.retention.promise import hold, protect, read_promise
+from lakehand.retention.protection import hold, protect, read_promise
+from lakehand.retention.vacuum_tasks import Crew, Deleter
 from lakehand.runs import Run, list_runs, sweep
 from lakehand.runs.adopt import ADOPTED_WITHIN
 from lakehand.runs.leftovers import noted_files
-from lakehand.runs.names import started_at
+from lakehand.runs.records import started_at
 from lakehand.runs.state import is_idle, log_unreadable
 from lakehand.storage.scan_columns import batch_of_objects
 
@@ -39,9 +38,9 @@ if TYPE_CHECKING:
     from lakehand.model.reports import Outcome
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
-    from lakehand.retention.deleting import Deleted
-    from lakehand.retention.promise import Promise
+    from lakehand.retention.protection import Promise
     from lakehand.retention.quarantine import Quarantine
+    from lakehand.retention.vacuum_tasks import Deleted
     from lakehand.settings import Settings
 
 __all__ = ["Mode", "VacuumRequest", "vacuum"]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from lakehand.errors import ProofError
 from lakehand.model.work import Group, GroupResult
 from lakehand.observe.steps import Step, reached
-from lakehand.parquet.collector import collector_paused
+from lakehand.observe.stopwatch import Stopwatch
+from lakehand.parquet.footer import collector_paused
 from lakehand.prove.evidence import total_proof
 from lakehand.prove.ranges import prove_copied
-from lakehand.rewrite.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

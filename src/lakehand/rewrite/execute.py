@@ -1,30 +1,39 @@
-"""The groups of a plan, each in a task of its own."""
+"""Groups run as tasks, and their results committed in batches."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import TaskOutcome
-from lakehand.engine.attempt import attempt_call
+from lakehand.engine.base import attempt_call
+from lakehand.errors import CancelledError, CommitConflictError, error_from_json
 from lakehand.formats.worker import TaskLimits, WriteSpec
+from lakehand.model.quantities import format_count
+from lakehand.model.work import Change, GroupResult, Receipt, Replacement
 from lakehand.observe import Progress
 from lakehand.rewrite.copy import is_only_moved
 from lakehand.rewrite.group_task import GroupTask
+from lakehand.rewrite.report import Done
 from lakehand.rewrite.shuffle import shuffle_group
 from lakehand.rewrite.task import RewriteTask
+from lakehand.runs import commit_results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
 
     from lakehand.engine import CancelToken, Runner
     from lakehand.engine.base import OnResult
+    from lakehand.errors import LakehandError
+    from lakehand.model.reports import EngineName
     from lakehand.model.work import Group
     from lakehand.observe import OnProgress
+    from lakehand.observe.stopwatch import Stopwatch
     from lakehand.rewrite.prepare import Work
     from lakehand.runs import Run
 
-__all__ = ["GroupProgress", "rewrite_groups"]
+__all__ = ["Batches", "GroupProgress", "rewrite_groups"]
 
 
 def rewrite_groups(
@@ -95,3 +104,143 @@ class GroupProgress:
             total_bytes=sum(self._bytes),
         )
         self._tell(progress)
+
+
+class Batches:
+    """Takes what came of each group, and commits what was proved when a commit is due.
+
+    A batch is judged against everything since the snapshot of the plan. The run's own commits are
+    among that and never in its way: no file belongs to two groups.
+    """
+
+    def __init__(
+        self, work: Work, run: Run, watch: Stopwatch, *, ran_on: EngineName, tell: OnProgress
+    ) -> None:
+        self._work = work
+        self._ran_on = ran_on
+        self._run = run
+        self._watch = watch
+        self._tell = tell
+        self._groups: dict[int, Group] = {group.id: group for group in work.groups}
+        self._groups |= {item.group.id: item.group for item in work.adopted}
+        self._pending = [item.result for item in work.adopted]
+        self._last_commit_at = watch.clock.monotonic()
+        self._results: list[GroupResult] = []
+        self._failures: list[dict[str, Any]] = []
+        self._conflicts: list[LakehandError] = []
+        self._dropped: list[int] = []
+        self._receipts: list[Receipt] = []
+        self._committed = 0
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """Versions that this run has made."""
+        return tuple(receipt.version for receipt in self._receipts)
+
+    def take(self, outcome: TaskOutcome) -> None:
+        """Note what came of a group; commit if that is due by now."""
+        if outcome.result is None:
+            self._failures.append(dict(outcome.failure or {}))
+            return
+        self._pending.append(GroupResult.from_json(outcome.result))
+        if self._is_due():
+            self.commit()
+
+    def _is_due(self) -> bool:
+        most_groups: int | None = self._work.settings["commit_every_groups"]
+        interval: timedelta | None = self._work.settings["commit_every"]
+        waited = self._watch.clock.monotonic() - self._last_commit_at
+        return (most_groups is not None and len(self._pending) >= most_groups) or (
+            interval is not None and waited >= interval.total_seconds()
+        )
+
+    def commit(self) -> None:
+        """Commit what is proved and not committed; what lost to other writers is left out."""
+        if not self._pending:
+            return
+        results, self._pending = tuple(self._pending), []
+        self._tell_progress()
+        try:
+            with self._watch.measure("commit"):
+                receipt = commit_results(
+                    self._run, self._work.table, self._change(results), results=results
+                )
+        except CommitConflictError as error:
+            self._conflicts.append(error)
+            self._dropped += [result.group for result in results]
+        else:
+            self._receipts.append(receipt)
+            self._dropped += receipt.dropped
+            self._committed += len(results) - len(receipt.dropped)
+        self._results += results
+        self._last_commit_at = self._watch.clock.monotonic()
+        self._tell_progress()
+
+    def _change(self, results: tuple[GroupResult, ...]) -> Change:
+        """Return what one commit does: the inputs of every proved group give way to its outputs."""
+        snapshot, request, plan = self._work.snapshot, self._work.request, self._work.plan
+        return Change(
+            kind="rewrite",
+            base_version=snapshot.version,
+            table_id=snapshot.table_id,
+            operation=plan.operation,
+            parameters={
+                "where": plan.where,
+                "automatic": request.automatic,
+                "order": plan.order,
+                "curve": plan.curve,
+                # Of these columns the table must not think again meanwhile.
+                "clusterBy": plan.order if plan.operation == "cluster" else (),
+            },
+            replacements=tuple(
+                Replacement(
+                    group=result.group,
+                    removes=self._groups[result.group].inputs,
+                    adds=result.outputs,
+                )
+                for result in results
+            ),
+            erases=request.erases,
+            proof={str(result.group): result.proof.to_json() for result in results if result.proof},
+        )
+
+    def _tell_progress(self) -> None:
+        total = len(self._groups)
+        self._tell(Progress(phase="commit", done=self._committed, total=total, unit="groups"))
+
+    def stop(self, error: LakehandError) -> None:
+        """Note what ended the run early; raise it if nothing was committed or if it was wanted."""
+        if not self._receipts:
+            raise error
+        if isinstance(error, CancelledError):
+            groups = format_count(self._committed, "group")
+            raise CancelledError(
+                f"stopped on request; {groups} had been committed, in version {self.versions[-1]}"
+                " and before",
+                hint="the rest of the table is as it was; run again to go on",
+            ) from error
+        self._failures.append(error.to_json())
+
+    def done(self) -> Done:
+        """Return what came of all groups; if none was committed, the first reason is raised."""
+        if not self._receipts:
+            raise (self._conflicts or [error_from_json(self._failures[0])])[0]
+        return Done(
+            groups=tuple(self._groups.values()),
+            results=tuple(self._results),
+            failures=tuple(self._failures),
+            receipt=_total(self._receipts, self._dropped),
+            versions=self.versions,
+            adopted={item.group.id for item in self._work.adopted},
+            ran_on=self._ran_on if self._work.groups else None,
+        )
+
+
+def _total(receipts: list[Receipt], dropped: list[int]) -> Receipt:
+    return Receipt(
+        version=receipts[-1].version,
+        dropped=tuple(dropped),
+        attempts=1 + sum(receipt.attempts - 1 for receipt in receipts),
+        files_added=sum(receipt.files_added for receipt in receipts),
+        files_removed=sum(receipt.files_removed for receipt in receipts),
+    )

@@ -1,4 +1,4 @@
-"""From a table and a wish to the work that has to be done: what is rewritten, and how."""
+"""From a table and a request to the work: which files are rewritten, and how."""
 
 from __future__ import annotations
 
@@ -7,32 +7,26 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.errors import ValidationError
+from lakehand.errors import ReplanError, ValidationError, VersionNotFoundError
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.formats.worker import WriteSpec
 from lakehand.model.order import order_of, parse_terms
+from lakehand.model.quantities import format_count
 from lakehand.model.work import Group
 from lakehand.observe.clock import SystemClock
 from lakehand.planning.clustering import ClusteringWish, plan_clustering
 from lakehand.planning.compaction import paths_to_survey, plan_compaction
 from lakehand.planning.plan import locate_inputs
-from lakehand.planning.policy import CompactionPolicy
-from lakehand.planning.reasons import Reason
-from lakehand.planning.restriction import (
-    QuietRule,
-    files_outside_filter,
-    files_outside_predicate,
-)
-from lakehand.rewrite.ordering import order_keys, resolve_order
-from lakehand.rewrite.rivals import flags_of, require_free, rivals_at_work, runs_in
-from lakehand.rewrite.stored_plan import require_current, settings_of_plan
+from lakehand.planning.policy import CompactionPolicy, Reason
+from lakehand.planning.restriction import QuietRule, files_outside_filter, files_outside_predicate
+from lakehand.runs import living_runs
+from lakehand.sorting.ordering import order_keys, resolve_order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    import pyarrow as pa
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
@@ -46,21 +40,116 @@ if TYPE_CHECKING:
     from lakehand.runs import Adopted, LivingRun
     from lakehand.settings import Settings
 
-    #: Told of a table, its version, the settings in force, and files.
-    OnSurvey = Callable[[FormatTable, Snapshot, Settings, Sequence[str]], None]
-
-RewriteOperation = Literal["compact", "cluster"]
-
 __all__ = [
     "Planned",
     "Request",
     "RewriteOperation",
     "Work",
+    "flags_of",
     "make_plan",
     "plan_again",
     "plan_request",
     "prepare",
+    "require_current",
+    "require_free",
+    "rivals_at_work",
+    "runs_in",
+    "settings_of_plan",
 ]
+
+
+def rivals_at_work(
+    table: FormatTable, settings: Settings, clock: Clock, *, but: str | None = None
+) -> tuple[LivingRun, ...]:
+    """Return the other runs that are rewriting files of the table at this moment."""
+    living = living_runs(table.store, clock=clock, takeover_after=settings["takeover_after"])
+    return tuple(run for run in living if run.inputs and run.id != but)
+
+
+def flags_of(snapshot: Snapshot, paths: Collection[str]) -> Flags:
+    """Say of each file whether it is one of `paths`."""
+    found = pa.array(list(paths), pa.string())
+    mask = pc.is_in(snapshot.files["path"].combine_chunks(), value_set=found)
+    flags: Flags = mask.to_numpy(zero_copy_only=False)
+    return flags
+
+
+def runs_in(snapshot: Snapshot, rivals: Iterable[LivingRun]) -> tuple[str, ...]:
+    """Return those of `rivals` that are rewriting files of the snapshot."""
+    return tuple(run.id for run in rivals if flags_of(snapshot, run.inputs).any())
+
+
+def require_free(plan: Plan, rivals: Iterable[LivingRun]) -> None:
+    """Raise ReplanError if a run that is at work is rewriting files of the plan."""
+    paths = {path for group in plan.groups for path in group.paths}
+    for run in rivals:
+        if not paths.isdisjoint(run.inputs):
+            count = format_count(len(paths & run.inputs), "file")
+            raise ReplanError(
+                f"{count} of the plan of version {plan.version} of {plan.table} being rewritten by"
+                f" run {run.id}",
+                table=plan.table,
+                expected_version=plan.version,
+                hint="nothing was written; plan again when that run has ended",
+            )
+
+
+def settings_of_plan(plan: Plan, settings: Settings) -> Settings:
+    """Return `settings` with those that the plan was made with; ValidationError if they differ."""
+    planned = plan.policy.to_json()
+    for name, value in planned.items():
+        if settings.sources[name] == "call" and settings[name] != value:
+            raise ValidationError(
+                f"the plan was made with {name} {value}, and cannot be carried out with "
+                f"{settings[name]}",
+                field=name,
+                value=settings[name],
+                hint="plan again with the other value, or leave it out",
+            )
+    return settings.with_call(planned)
+
+
+def require_current(plan: Plan, table: FormatTable, snapshot: Snapshot) -> None:
+    """Raise ReplanError unless the plan fits `snapshot`, the newest version of the table."""
+    if plan.table_id != snapshot.table_id:
+        raise _replan(plan, snapshot, "it is for another table, or the table was created anew")
+    if plan.version > snapshot.version:
+        raise _replan(plan, snapshot, "the table has gone back to an earlier version")
+    if plan.version < snapshot.version:
+        _require_same_files(plan, table, snapshot)
+
+
+def _require_same_files(plan: Plan, table: FormatTable, snapshot: Snapshot) -> None:
+    try:
+        difference = table.diff(plan.version, snapshot.version)
+    except VersionNotFoundError as error:
+        reason = "the log of its version is gone, so what happened since cannot be told"
+        raise _replan(plan, snapshot, reason) from error
+    if difference.schema_changed:
+        raise _replan(plan, snapshot, "the columns of the table have changed since")
+    paths = pa.array([path for group in plan.groups for path in group.paths], pa.string())
+    changed = paths.filter(pc.is_in(paths, difference.removed["path"].combine_chunks()))
+    if len(changed):
+        count = format_count(len(changed), "file")
+        was = "was" if len(changed) == 1 else "were"
+        reason = f"{count} of it {was} removed or changed since, for example {changed[0].as_py()}"
+        raise _replan(plan, snapshot, reason)
+
+
+def _replan(plan: Plan, snapshot: Snapshot, reason: str) -> ReplanError:
+    return ReplanError(
+        f"the plan of version {plan.version} does not fit {snapshot.table}: {reason}",
+        table=snapshot.table,
+        expected_version=plan.version,
+        actual_version=snapshot.version,
+        hint="plan again; nothing was written",
+    )
+
+
+if TYPE_CHECKING:
+    OnSurvey = Callable[[FormatTable, Snapshot, Settings, Sequence[str]], None]
+
+RewriteOperation = Literal["compact", "cluster"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,22 +22,23 @@ from lakehand.model.order import order_of
 from lakehand.model.work import DataFile, Digest, Group, GroupResult, StagedFile
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.steps import Step, reached
+from lakehand.observe.stopwatch import Stopwatch
 from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import total_digest
-from lakehand.rewrite.apart import write_apart
-from lakehand.rewrite.arrow_memory import frugal_arrow
-from lakehand.rewrite.cuts import Division
-from lakehand.rewrite.pieces import pack_rows, unpack_rows
+from lakehand.rewrite.file_writers import write_apart
 from lakehand.rewrite.proving import DECODINGS, Decoding, check_outputs
-from lakehand.rewrite.ranges import (
+from lakehand.rewrite.sort import chunk_bytes, expected_files, gathered
+from lakehand.sorting.file_boundaries import Division
+from lakehand.sorting.ranges import (
     RangeSpool,
     arrange,
     arranged_before,
+    frugal_arrow,
+    pack_rows,
     sorted_rows,
+    unpack_rows,
 )
-from lakehand.rewrite.sampling import sample_rows
-from lakehand.rewrite.sort import chunk_bytes, expected_files, gathered
-from lakehand.rewrite.stopwatch import Stopwatch
+from lakehand.sorting.virtual_files import sample_rows
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
     from lakehand.engine import CancelToken, Runner
     from lakehand.engine.exchange import Exchanged
     from lakehand.model.order import Order
-    from lakehand.rewrite.ranges import KeyRanges
     from lakehand.rewrite.task import RewriteTask
+    from lakehand.sorting.ranges import KeyRanges
 
 __all__ = ["shuffle_group"]
 

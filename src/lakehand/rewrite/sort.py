@@ -15,15 +15,14 @@ import pyarrow as pa
 from lakehand.model.order import order_of
 from lakehand.model.work import Group, GroupResult
 from lakehand.observe.steps import Step, reached
+from lakehand.observe.stopwatch import Stopwatch
 from lakehand.prove.digest import Digester
-from lakehand.rewrite.apart import write_apart
-from lakehand.rewrite.arrow_memory import frugal_arrow
-from lakehand.rewrite.cuts import Division
+from lakehand.rewrite.file_writers import write_apart
 from lakehand.rewrite.proving import prove_outputs
-from lakehand.rewrite.ranges import RangeSpool, arrange, sorted_rows
-from lakehand.rewrite.sampling import sample_rows
-from lakehand.rewrite.stopwatch import Stopwatch
-from lakehand.storage.prefetch import fetch_ahead
+from lakehand.sorting.file_boundaries import Division
+from lakehand.sorting.ranges import RangeSpool, arrange, frugal_arrow, sorted_rows
+from lakehand.sorting.virtual_files import sample_rows
+from lakehand.storage.objects import fetch_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -15,9 +15,8 @@ from lakehand.model.work import Group
 from lakehand.observe import get_logger, log_event
 from lakehand.rewrite.copy import copy_group, is_only_moved, moved_inputs
 from lakehand.rewrite.group_task import record_proved, tell_declined
-from lakehand.rewrite.native import rewrite_natively
 from lakehand.rewrite.proving import DECODINGS
-from lakehand.rewrite.recode import recode_group
+from lakehand.rewrite.recode import recode_group, rewrite_natively
 from lakehand.rewrite.sort import sort_group
 
 if TYPE_CHECKING:

@@ -10,23 +10,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakehand.observe.clock import SystemClock
-from lakehand.rewrite.stopwatch import Stopwatch
+from lakehand.observe.stopwatch import Stopwatch
 from lakehand.rows.duplicates import Searching
+from lakehand.rows.key_equality import Sameness
+from lakehand.rows.operation import Call, open_workshop
 from lakehand.rows.report import deduplication_left_to, deduplication_report
-from lakehand.rows.sameness import Sameness
+from lakehand.rows.row_changes import Withdrawal
 from lakehand.rows.search import Search, partitions_for
-from lakehand.rows.withdrawal import Withdrawal
-from lakehand.rows.workshop import Call, open_workshop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakehand.formats.base import FormatTable
-    from lakehand.model.row_reports import DeduplicationReport
+    from lakehand.model.reports import DeduplicationReport
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
-    from lakehand.rows.workshop import Workshop
+    from lakehand.rows.operation import Workshop
     from lakehand.settings import Settings
 
 __all__ = ["DuplicateRequest", "deduplicate"]

@@ -1,31 +1,149 @@
-"""Deletion: rows for which a condition is true leave the table, and no others.
-
-Files of which metadata says that all rows go are dropped unread. Of the others only those are
-touched that hold such a row.
-"""
+"""Delete: rows for which a condition is true leave the table, and no others."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+
+from lakehand.engine.cores import granted_cores
 from lakehand.expressions.predicate import parse_predicate
-from lakehand.expressions.pruning import UNKNOWN
+from lakehand.expressions.pruning import ALL, UNKNOWN, decide
+from lakehand.formats.rows import PlacedColumns
+from lakehand.formats.scan import columns_with_bounds
+from lakehand.model.snapshot import FILE_NUMBER, POSITION
+from lakehand.model.work import DataFile
 from lakehand.observe.clock import SystemClock
-from lakehand.rewrite.stopwatch import Stopwatch
-from lakehand.rows.matching import Matching, file_verdicts
-from lakehand.rows.read_once import bytes_of
+from lakehand.observe.stopwatch import Stopwatch
+from lakehand.rows.operation import Call, open_workshop
+from lakehand.rows.read_once import ChosenFiles, ReadOnce, bytes_of
 from lakehand.rows.report import deletion_report
-from lakehand.rows.withdrawal import Withdrawal
-from lakehand.rows.workshop import Call, open_workshop
+from lakehand.rows.row_addresses import Places, visible_rows
+from lakehand.rows.row_changes import Withdrawal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
-    from lakehand.model.row_reports import DeletionReport
+    from lakehand.formats.worker import FormatWorker, TaskLimits
+    from lakehand.model.reports import DeletionReport
+    from lakehand.model.snapshot import Snapshot
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
+    from lakehand.rows.exchange import Exchange
+    from lakehand.rows.operation import Workshop
     from lakehand.settings import Settings
 
-__all__ = ["delete"]
+__all__ = ["MatchTask", "Matching", "delete", "file_verdicts"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatchTask:
+    """From files to the places of rows that fulfil a condition. Picklable."""
+
+    worker: FormatWorker
+    exchange: Exchange
+    #: What is read of the rows; their places are all that counts.
+    wanted: PlacedColumns
+    limits: TaskLimits
+
+    def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        files = [DataFile.from_json(file) for file in payload["files"]]
+        limits = replace(self.limits, threads=granted_cores())
+        counts = np.zeros(len(files), np.int64)
+        numbers = pa.array(payload["numbers"], pa.int32())
+        found: list[pa.Table] = []
+        for batch in self.worker.read_placed(files, self.wanted, limits=limits):
+            places = batch.column(FILE_NUMBER)
+            counts += np.bincount(places.to_numpy(), minlength=len(files))
+            found.append(
+                pa.table({"file": numbers.take(places), "position": batch.column(POSITION)})
+            )
+        name = f"matches-{payload['portion']:06d}"
+        key = self.exchange.put(name, pa.concat_tables(found)) if found else None
+        return {"key": key, "rows": counts.tolist()}
+
+
+def file_verdicts(table: FormatTable, predicate: Predicate) -> ChosenFiles:
+    """Return what metadata says of files: whether rows in them fulfil a condition."""
+
+    def decide_all(snapshot: Snapshot) -> np.ndarray:
+        names = columns_with_bounds(predicate, snapshot)
+        if names:
+            snapshot = table.snapshot(version=snapshot.version, statistics=names)
+        verdicts: np.ndarray = decide(predicate, snapshot.files).to_numpy(zero_copy_only=False)
+        return verdicts
+
+    return ChosenFiles(decide_all)
+
+
+class Matching:
+    """Finds rows that fulfil a condition. Files that were read once are not read again."""
+
+    #: The version that was searched last, and the rows that were compared for it.
+    snapshot: Snapshot
+    places: Places
+
+    def __init__(self, shop: Workshop, predicate: Predicate, verdicts: ChosenFiles) -> None:
+        """`verdicts` are those of `file_verdicts`."""
+        self._shop = shop
+        self._verdicts = verdicts
+        self._predicate = predicate
+        self._once = ReadOnce(shop)
+
+    @property
+    def rows_read(self) -> int:
+        """Visible rows of files that were read."""
+        return sum(self._count(number) for number in self._once.found)
+
+    def find(self, snapshot: Snapshot) -> Places:
+        """Return the rows of `snapshot` for which the condition is true."""
+        with self._shop.call.watch.measure("plan"):
+            self.snapshot, self.places = snapshot, self._find(snapshot)
+        return self.places
+
+    def _find(self, snapshot: Snapshot) -> Places:
+        once, verdicts = self._once, self._verdicts.of(snapshot)
+        whole = once.numbers_of(snapshot, verdicts == ALL)
+        unclear = once.numbers_of(snapshot, verdicts == UNKNOWN)
+        once.read(unclear, self._task())
+        counts = once.counts(unclear)
+        if counts and self._must_read_all:
+            once.read(whole, self._task())
+            counts |= once.counts(whole)
+            whole = []
+        divided = once.divided({*unclear, *counts})
+        return Places(
+            portions=divided,
+            files=once.files,
+            keys={
+                portion: [key]
+                for portion, key in once.keys.items()
+                if any(number in counts for number in divided[portion])
+            },
+            counts=counts,
+            unread={number: self._count(number) for number in whole},
+        )
+
+    @property
+    def _must_read_all(self) -> bool:
+        """Whether readers of changes hear of nothing but rows that are written down for them."""
+        return self._shop.worker.feeds_changes and not self._shop.worker.hides_rows
+
+    def _count(self, number: int) -> int:
+        return visible_rows(self._once.files[number], self._shop.worker)
+
+    def _task(self) -> MatchTask:
+        columns = self._predicate.columns or tuple(self._shop.worker.schema.names[:1])
+        return MatchTask(
+            worker=self._shop.worker,
+            exchange=self._shop.exchange,
+            wanted=PlacedColumns(columns=columns[:1], where=self._predicate.text),
+            limits=self._shop.limits,
+        )
 
 
 def delete(

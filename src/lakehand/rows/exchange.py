@@ -15,7 +15,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from lakehand.storage.spool import held_directory
+from lakehand.storage.scratch import held_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,4 @@
-"""What an upsert brings: for each key the row that is to be in the table, or that none is.
-
-Nulls equal each other, NaN equals NaN and -0.0 equals 0.0, as for every other operation on keys.
-"""
+"""What an upsert brings: one row per key, or its deletion; and which files may hold the keys."""
 
 from __future__ import annotations
 
@@ -10,15 +7,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakehand.rows.sameness import key_value
+from lakehand.expressions.facts import Family, family_of
+from lakehand.model.snapshot import column_text
+from lakehand.planning.file_bounds import dense_ranks, place, value_bounds
+from lakehand.rows.key_equality import key_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy.typing as npt
 
-__all__ = ["LIVE", "NUMBER", "Incoming", "KeyColumns"]
+    from lakehand.formats.base import FormatTable
+    from lakehand.model.snapshot import Snapshot
+
+__all__ = ["LIVE", "NUMBER", "Incoming", "KeyColumns", "files_with_keys"]
+
 
 #: Beside its key, what is known of a winner: which of the rows it is, and whether it is to stay.
 NUMBER, LIVE = "number", "live"
@@ -78,3 +83,59 @@ class Incoming:
                 is_whole = len(chosen) == batch.num_rows
                 yield chosen, batch if is_whole else batch.take(pa.array(chosen - first))
             first += batch.num_rows
+
+
+if TYPE_CHECKING:
+    Flags = npt.NDArray[np.bool_]
+
+_ORDERED = {Family.NUMBER, Family.FLOAT, Family.TEXT, Family.TIME}
+
+
+def files_with_keys(table: FormatTable, snapshot: Snapshot, incoming: Incoming) -> Flags:
+    """Say of each row of `snapshot.files` whether one of the keys may be in that file.
+
+    Columns are looked at one by one: for each there is a key between the least and the greatest
+    value of the file.
+    """
+    if not incoming.winners.num_rows:
+        return np.zeros(snapshot.file_count, np.bool_)
+    keys = dict(zip(incoming.key.names, _keys(incoming), strict=True))
+    # Bounds are of the table's types, and keys may be compared in others.
+    useful = {
+        name: values
+        for name, values in keys.items()
+        if _helps(values) and values.type == snapshot.schema.field(name).type
+    }
+    bounded = [name for name in useful if name not in snapshot.partition_columns]
+    if bounded:
+        spelled = [column_text([name]) for name in bounded]
+        snapshot = table.snapshot(version=snapshot.version, statistics=spelled)
+    chosen: Flags = np.ones(snapshot.file_count, np.bool_)
+    for name, values in useful.items():
+        chosen &= _may_hold(snapshot, name, values)
+    return chosen
+
+
+def _keys(incoming: Incoming) -> list[pa.ChunkedArray]:
+    return [incoming.winners[name] for name in incoming.key.keys("k")]
+
+
+def _helps(values: pa.ChunkedArray) -> bool:
+    """Say whether bounds tell where values are: they tell nothing of nulls, nor of NaN."""
+    if values.null_count or family_of(values.type) not in _ORDERED:
+        return False
+    return not (pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py())
+
+
+def _may_hold(snapshot: Snapshot, name: str, values: pa.ChunkedArray) -> Flags:
+    is_partition = name in snapshot.partition_columns
+    bounds = value_bounds(snapshot.files, name if is_partition else column_text([name]))
+    wanted = pc.unique(values).cast(bounds.low.type)
+    ranks, count = dense_ranks(pa.concat_arrays([wanted, bounds.low, bounds.high]))
+    extent = place(bounds, ranks[len(wanted) :], rank_count=max(count, 1))
+    sorted_keys = np.sort(ranks[: len(wanted)])
+    # The first key that is not below the file, if there is one, is not beyond it.
+    nearest = np.searchsorted(sorted_keys, extent.low)
+    beyond = np.append(sorted_keys, count)
+    found: Flags = extent.has_values & (beyond[nearest] <= extent.high)
+    return found

@@ -16,9 +16,9 @@ from lakehand.formats.worker import NotDecodable
 from lakehand.model.snapshot import FILE_NUMBER, POSITION
 from lakehand.model.work import DataFile
 from lakehand.rows.incoming import LIVE, NUMBER
-from lakehand.rows.places import REPLACED, Places, check_count
+from lakehand.rows.operation import open_session
 from lakehand.rows.read_once import ReadOnce
-from lakehand.rows.session import open_session
+from lakehand.rows.row_addresses import REPLACED, Places, check_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.rows.exchange import Exchange
     from lakehand.rows.incoming import Incoming, KeyColumns
+    from lakehand.rows.operation import Workshop
     from lakehand.rows.read_once import ChosenFiles
-    from lakehand.rows.workshop import Workshop
 
     Numbers = npt.NDArray[np.int64]
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakehand.rows.places import FileNumbers
+from lakehand.rows.row_addresses import FileNumbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from lakehand.model.snapshot import Snapshot
-    from lakehand.rows.workshop import Workshop
+    from lakehand.rows.operation import Workshop
 
 __all__ = ["ChosenFiles", "ReadOnce", "bytes_of"]
 

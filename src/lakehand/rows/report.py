@@ -6,22 +6,27 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from lakehand.model.reports import GroupCounts, MethodCounts
-from lakehand.model.row_reports import DeduplicationReport, DeletionReport, UpsertReport
+from lakehand.model.reports import (
+    DeduplicationReport,
+    DeletionReport,
+    GroupCounts,
+    MethodCounts,
+    UpsertReport,
+)
 from lakehand.prove.evidence import total_proof
 
 if TYPE_CHECKING:
     from lakehand.model.reports import Outcome
     from lakehand.model.snapshot import Snapshot
-    from lakehand.rows.arrivals import Arrived
+    from lakehand.rows.delete import Matching
+    from lakehand.rows.deletes import Removed
     from lakehand.rows.incoming import Incoming
+    from lakehand.rows.inserts import Arrived
+    from lakehand.rows.key_equality import Sameness
     from lakehand.rows.key_matching import KeyMatching
-    from lakehand.rows.matching import Matching
-    from lakehand.rows.removal import Removed
-    from lakehand.rows.sameness import Sameness
+    from lakehand.rows.operation import Workshop
+    from lakehand.rows.row_changes import Withdrawn
     from lakehand.rows.search import Found
-    from lakehand.rows.withdrawal import Withdrawn
-    from lakehand.rows.workshop import Workshop
 
 __all__ = ["deduplication_left_to", "deduplication_report", "deletion_report", "upsert_report"]
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from lakehand.rows.duplicates import CompareTask, HashTask, RankTask, Searching, ValuesTask
 from lakehand.rows.exchange import by_target
-from lakehand.rows.places import FileNumbers, Places, check_count
+from lakehand.rows.row_addresses import FileNumbers, Places, check_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
     from lakehand.rows.exchange import Piece
-    from lakehand.rows.workshop import Workshop
+    from lakehand.rows.operation import Workshop
 
 __all__ = ["Found", "Search", "partitions_for"]
 

@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CommitUnknownError, ReplanError
 from lakehand.formats.base import require_capability
-from lakehand.rows.arrivals import Arrivals
-from lakehand.rows.key_files import files_with_keys
+from lakehand.rows.incoming import files_with_keys
+from lakehand.rows.inserts import Arrivals
 from lakehand.rows.key_matching import KeyMatching
+from lakehand.rows.operation import open_workshop
 from lakehand.rows.read_once import ChosenFiles, bytes_of
 from lakehand.rows.report import upsert_report
-from lakehand.rows.withdrawal import Withdrawal
-from lakehand.rows.workshop import open_workshop
+from lakehand.rows.row_changes import Withdrawal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakehand.formats.base import FormatTable
     from lakehand.model.head import TableHead
-    from lakehand.model.row_reports import UpsertReport
+    from lakehand.model.reports import UpsertReport
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Receipt, StagedFile, Transaction
     from lakehand.rows.incoming import Incoming
-    from lakehand.rows.places import Places
-    from lakehand.rows.withdrawal import Withdrawn
-    from lakehand.rows.workshop import Call, Workshop
+    from lakehand.rows.operation import Call, Workshop
+    from lakehand.rows.row_addresses import Places
+    from lakehand.rows.row_changes import Withdrawn
     from lakehand.runs.fate import Fate
 
 __all__ = ["AlreadyThere", "Mark", "Upserted", "upsert"]

@@ -1,24 +1,33 @@
-"""One object per commit batch says who may commit, adopt or delete its outputs.
-
-Batches of a run are numbered from 0. The owner puts `committing` under the next number just before
-its first commit attempt; another run puts `taken` under that same number once the owner is silent;
-the owner puts `closed` there when it will commit nothing more. Put-if-absent lets one of them win,
-and the others stop. `taken` and `closed` end the run: nothing comes after them.
-"""
+"""One object per commit batch says who may commit, adopt or delete its outputs; then the commit."""
 
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from lakehand.errors import ObjectExistsError, ObjectNotFoundError, StoreUnreachableError
+from lakehand.errors import (
+    CommitConflictError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    ReplanError,
+    StorageError,
+    StoreUnreachableError,
+)
+from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe.steps import Step, reached
 from lakehand.runs.records import read_record, require_number, require_paths, unreadable
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
     from datetime import datetime
 
+    from lakehand.formats.base import FormatTable
+    from lakehand.model.work import Change, GroupResult, Receipt
+    from lakehand.runs.ledger import Run
     from lakehand.storage import Store
+
 
 FateKind = Literal["committing", "taken", "closed"]
 
@@ -88,3 +97,43 @@ def put_fate(store: Store, key: str, fate: Fate) -> Fate:
 def fate_vanished(fate: Fate) -> Fate:
     """Return an end by somebody else: a fate disappears only when its run's ledger is dropped."""
     return Fate(kind="taken", batch=fate.batch, by="a run that has finished", at=fate.at)
+
+
+logger = get_logger(__name__)
+
+
+def commit_results(
+    run: Run, table: FormatTable, change: Change, *, results: Sequence[GroupResult]
+) -> Receipt:
+    """Commit `change`, which is made of `results`, unless another run has taken over.
+
+    Outputs are deleted only when it is proved that no version refers to them: those of groups that
+    the commit left out, and all of them after a lost race. Any other error keeps every file.
+    """
+    fate = run.decide_fate(results, base_version=change.base_version)
+    try:
+        receipt = table.commit(change, token=fate.token or "")
+    except (CommitConflictError, ReplanError):
+        _clean_up(run, fate, fate.outputs, version=None)
+        raise
+    reached(Step.RUN_COMMITTED)
+    _clean_up(run, fate, _outputs_of(results, receipt.dropped), version=receipt.version)
+    return receipt
+
+
+def _clean_up(run: Run, fate: Fate, lost: Collection[str], *, version: int | None) -> None:
+    """Delete outputs that are proved lost and settle the batch.
+
+    A store that fails here does not change what came of the commit; vacuum finds the files.
+    """
+    try:
+        run.discard(lost)
+        run.settle(fate, version=version)
+        reached(Step.RUN_SETTLED)
+    except StorageError as error:
+        message = "Run %s could not clean up after its commit: %s"
+        log_event(logger, logging.WARNING, "run_not_settled", message, run.id, error.message)
+
+
+def _outputs_of(results: Sequence[GroupResult], groups: Collection[int]) -> list[str]:
+    return [file.path for result in results if result.group in groups for file in result.outputs]

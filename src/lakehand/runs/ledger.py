@@ -1,18 +1,4 @@
-"""The ledger of one run: what it plans, what it may have written, what came of it.
-
-Everything lies under `_lakehand/runs/<run id>/` in the table's root:
-
-    inputs.json         which files it is about to replace; there before run.json
-    run.json            who runs this, since when, and to what end; without it the run is over
-    heartbeat.json      the last sign of life
-    cancel              there if somebody asked the run to stop
-    stragglers          there if tasks may still write although nobody waits for them any more
-    stems/<stem>.json   a name stem that a task attempt reserved before its first byte
-    groups/<group>.json   which files a group is made of; there before its result
-    results/<group>.json  what came of a group; the first attempt to put it wins
-    fates/<batch>.json  who may commit or delete a batch's outputs
-    settled/<batch>.json  what came of a batch that was about to be committed, once that is known
-"""
+"""The ledger of a run: what it may have written, and that it is alive."""
 
 from __future__ import annotations
 
@@ -20,6 +6,7 @@ import json
 import logging
 import os
 import platform
+import threading
 import uuid
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -27,23 +14,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import lakehand
-from lakehand.errors import (
-    ObjectNotFoundError,
-    RunError,
-    RunTakenError,
-    StorageError,
-)
+from lakehand.errors import ObjectNotFoundError, RunError, RunTakenError, StorageError
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.runs.fate import Fate, FateKind, parse_fate, put_fate
 from lakehand.runs.leftovers import delete_leftovers, recorded_files, stems_of
-from lakehand.runs.names import in_order_of_deletion, new_run_id, numbered_name
 from lakehand.runs.records import (
     Identity,
     Inputs,
     Reservation,
     Sign,
+    in_order_of_deletion,
+    new_run_id,
+    numbered_name,
     parse_group,
     parse_reservation,
     parse_result,
@@ -55,18 +39,71 @@ from lakehand.runs.records import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from datetime import datetime
+    from datetime import datetime, timedelta
     from pathlib import Path
+    from types import TracebackType
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Group, GroupResult
     from lakehand.storage import Store
 
+
+logger = get_logger(__name__)
+
+
+class Heartbeat:
+    """Beats every `interval` inside `with`; calls `on_stop` once if the run is to stop.
+
+    It is to stop when somebody requested it in the ledger, or when another run has dropped the
+    ledger. A beat that fails is only logged: whether the run may commit is decided by its fate.
+    """
+
+    def __init__(
+        self, run: Run, *, interval: timedelta, on_stop: Callable[[], None] | None = None
+    ) -> None:
+        self._run = run
+        self._interval_seconds = interval.total_seconds()
+        self._on_stop = on_stop or (lambda: None)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat_until_end, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._run.beat()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _beat_until_end(self) -> None:
+        while not self._ended.wait(self._interval_seconds):
+            if self._must_stop():
+                self._on_stop()
+                return
+
+    def _must_stop(self) -> bool:
+        try:
+            self._run.require_ledger()
+            self._run.beat()
+            return self._run.is_cancel_requested()
+        except RunTakenError:
+            return True
+        except StorageError as error:
+            log_event(
+                logger, logging.WARNING, "heartbeat_failed", "%s", error.message, run=self._run.id
+            )
+            return False
+
+
 RUNS_DIRECTORY = "_lakehand/runs"
 _STRAGGLERS = "stragglers"
 _DIRECTORIES = ("stems", "groups", "results", "fates", "settled")
-
-logger = get_logger(__name__)
 T = TypeVar("T")
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from lakehand.runs.names import numbered_name
+from lakehand.runs.records import numbered_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakehand.errors import RunError
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.runs.ledger import Run, list_runs
-from lakehand.runs.names import started_at
+from lakehand.runs.records import started_at
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta

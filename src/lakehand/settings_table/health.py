@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from lakehand.model.spellings import parse_bytes, parse_count, parse_duration, parse_number
+from lakehand.model.quantities import parse_bytes, parse_count, parse_duration, parse_number
 from lakehand.settings_table.setting import Setting
 
 __all__ = ["HEALTH"]

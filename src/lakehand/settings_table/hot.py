@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from lakehand.model.spellings import one_of, parse_bytes, parse_count, parse_duration
+from lakehand.model.quantities import one_of, parse_bytes, parse_count, parse_duration
 from lakehand.settings_table.setting import Setting
 
 __all__ = ["HOT"]

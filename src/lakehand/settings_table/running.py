@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from lakehand.model.spellings import (
+from lakehand.model.quantities import (
     one_of,
     parse_bytes,
     parse_count,

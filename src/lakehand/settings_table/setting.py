@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import ValidationError
-from lakehand.model.quantities import format_duration
-from lakehand.model.spellings import parse_auto, parse_bool
+from lakehand.model.quantities import format_duration, parse_auto, parse_bool
 
 if TYPE_CHECKING:
     from collections.abc import Callable

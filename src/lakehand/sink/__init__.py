@@ -9,12 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lakehand.sink.async_sink import AsyncDeltaSink
-    from lakehand.sink.committer import DeltaCommitter
-    from lakehand.sink.context import SinkMetrics
-    from lakehand.sink.descriptors import Descriptor
+    from lakehand.sink.committer import DeltaCommitter, Descriptor
     from lakehand.sink.epochs import EpochState
-    from lakehand.sink.sink import DeltaSink
+    from lakehand.sink.options import SinkMetrics
+    from lakehand.sink.sink import AsyncDeltaSink, DeltaSink
 
 __all__ = [
     "AsyncDeltaSink",

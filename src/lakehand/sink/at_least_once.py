@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from lakehand.model.work import Receipt
     from lakehand.sink.committing import Commission
-    from lakehand.sink.context import SinkContext
+    from lakehand.sink.options import SinkContext
 
 __all__ = ["AtLeastOnce"]
 

@@ -1,17 +1,30 @@
-"""One thread that does what takes time, in the order in which it was asked for."""
+"""Maintenance after commits, in the background and never in the writer's way."""
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+import logging
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakehand.errors import WriteTimeoutError
+from lakehand.errors import CancelledError, WriteTimeoutError
+from lakehand.observe.clock import SystemClock
+from lakehand.observe.logs import get_logger, log_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
-__all__ = ["Background", "timed_out"]
+    from lakehand.observe.clock import Clock
+    from lakehand.observe.progress import Progress
+    from lakehand.settings import Settings
+    from lakehand.sink.epochs import Leftovers
+    from lakehand.sink.options import SinkMetrics
+    from lakehand.sink.target import Target
+
+__all__ = ["Background", "Upkeep", "timed_out"]
+
 
 T = TypeVar("T")
 
@@ -71,3 +84,148 @@ def timed_out(
         hint="nothing was given up, and the work goes on: make the same call again to wait for it,"
         " or raise write_timeout",
     )
+
+
+_logger = get_logger(__name__)
+#: So that a clock that stands still costs nothing.
+_SHORTEST_WAIT = 0.01
+
+
+class Upkeep:
+    """Checkpoints when they are due, compaction or clustering when files need it, and vacuum.
+
+    Whether files need it is looked at after so many commits and after so much time, commits or not.
+    Checkpoints have a thread of their own: they do not wait for a compaction. What goes wrong here
+    fails no commit: it is logged and counted.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        metrics: SinkMetrics,
+        settings: Settings,
+        *,
+        spark: Any = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._target = target
+        self._metrics = metrics
+        self._settings = settings
+        self._spark = spark
+        self._clock = clock or SystemClock()
+        self._short = ThreadPoolExecutor(1, thread_name_prefix="lakehand-checkpoints")
+        self._long = ThreadPoolExecutor(1, thread_name_prefix="lakehand-maintenance")
+        self._looks: list[Future[None]] = []
+        self._is_ending = threading.Event()
+        self._is_closed = threading.Event()
+        self._lock = threading.Lock()
+        self._commits = 0
+        self._checked_at = self._clock.monotonic()
+
+    def start(self) -> None:
+        """Look at the table from time to time, from now on, until this is closed."""
+        if self._settings["sink_maintenance"]:
+            # It only ever waits and hands work on, so that a program may end without it.
+            name = "lakehand-maintenance-clock"
+            threading.Thread(target=self._keep_time, name=name, daemon=True).start()
+
+    def _keep_time(self) -> None:
+        while not self._is_closed.wait(max(self._seconds_left(), _SHORTEST_WAIT)):
+            self._look_if_due()
+
+    def on_commit(self, version: int) -> None:
+        """Say that `version` was committed. Returns at once."""
+        self._short.submit(self._try, lambda: self._checkpoint(version))
+        with self._lock:
+            self._commits += 1
+        self._look_if_due()
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Do something short beside the commits. Returns at once."""
+        self._short.submit(self._try, work)
+
+    def delete(self, leftovers: Leftovers) -> None:
+        """Delete what dead sinks left, and count it. Only as a part of work done `soon`."""
+        deleted = leftovers.delete(self._target.handle, self._settings, self._clock)
+        self._metrics.leftovers_deleted += deleted
+
+    def _look_if_due(self) -> None:
+        """Have the table looked at, unless that waits to be done already."""
+        with self._lock:
+            self._looks = [look for look in self._looks if not look.done()]
+            is_late = self._seconds_left() <= 0
+            is_due = is_late or self._commits >= self._settings["maintenance_commits"]
+            if not (self._settings["sink_maintenance"] and is_due) or len(self._looks) > 1:
+                return
+            self._commits, self._checked_at = 0, self._clock.monotonic()
+            if not self._is_closed.is_set():
+                self._looks.append(self._long.submit(self._look))
+
+    def _seconds_left(self) -> float:
+        interval: float = self._settings["maintenance_interval"].total_seconds()
+        return self._checked_at + interval - self._clock.monotonic()
+
+    def _look(self) -> None:
+        if not self._target.is_known:
+            return
+        if self._settings["auto_compact"]:
+            self._try(self._compact)
+        self._try(self._vacuum)
+
+    def _try(self, work: Callable[[], None]) -> None:
+        if self._is_ending.is_set():
+            return
+        try:
+            work()
+        except CancelledError:
+            log_event(_logger, logging.INFO, "upkeep_stopped", "Upkeep was stopped by its sink")
+        except Exception as error:  # noqa: BLE001  upkeep is no reason to stop writing
+            with self._lock:
+                self._metrics.upkeep_errors += 1
+            message = "Upkeep of %s failed: %s"
+            url = self._target.store.url
+            log_event(_logger, logging.WARNING, "upkeep_failed", message, url, error, table=url)
+
+    def _checkpoint(self, version: int) -> None:
+        self._metrics.checkpoints += self._target.handle.checkpoint_if_due(version)
+
+    def _compact(self) -> None:
+        from lakehand.maintenance.steps import rewrite_if_due, settings_of_writers
+
+        report = rewrite_if_due(
+            self._target.handle,
+            settings=settings_of_writers(self._target.in_force(self._settings), self._spark),
+            spark=self._spark,
+            on_progress=self._stop_if_asked,
+            clock=self._clock,
+        )
+        if report.outcome == "committed":
+            self._metrics.compactions += 1
+            self._metrics.files_compacted += report.files_removed
+
+    def _vacuum(self) -> None:
+        from lakehand.maintenance.steps import vacuum_beside_writers
+
+        report = vacuum_beside_writers(
+            self._target.handle,
+            settings=self._target.in_force(self._settings),
+            clock=self._clock,
+            on_progress=self._stop_if_asked,
+        )
+        if report is not None:
+            self._metrics.vacuums += 1
+            self._metrics.files_vacuumed += report.files_deleted
+
+    def _stop_if_asked(self, _progress: Progress) -> None:
+        if self._is_ending.is_set():
+            raise CancelledError("the sink is being closed")
+
+    def close(self, *, timeout_seconds: float | None = None) -> None:
+        """Wait for what is under way; after `timeout_seconds` stop it where that is safe."""
+        with self._lock:
+            self._is_closed.set()
+            looks = list(self._looks)
+        if timeout_seconds is not None and wait(looks, timeout=timeout_seconds).not_done:
+            self._is_ending.set()
+        self._long.shutdown(wait=True)
+        self._short.shutdown(wait=True)

@@ -1,4 +1,4 @@
-"""Files become a version: once, whatever gets lost or comes first."""
+"""Files become a version: once, whatever answer is lost or writer comes first."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from lakehand.errors import (
     CommitConflictError,
     CommitUnknownError,
@@ -14,16 +16,19 @@ from lakehand.errors import (
     ReplanError,
     WriterCollisionError,
 )
+from lakehand.expressions.predicate import parse_predicate
+from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.head import Evolution
 from lakehand.model.work import Change, Receipt
-from lakehand.sink.replaced import replaced_files
+from lakehand.planning.restriction import files_outside_predicate
 from lakehand.storage.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lakehand.formats.base import FormatTable
     from lakehand.model.head import TableHead
-    from lakehand.model.work import StagedFile, Transaction
+    from lakehand.model.work import DataFile, StagedFile, Transaction
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
     from lakehand.sink.staging import Staging
@@ -35,8 +40,40 @@ __all__ = [
     "collision",
     "commit_files",
     "find_commission",
+    "replaced_files",
     "require_same_table",
 ]
+
+
+def replaced_files(
+    table: FormatTable, where: str | None, *, rules: str
+) -> tuple[int, tuple[DataFile, ...]]:
+    """Return the newest version and those of its files whose rows all fulfil `where`.
+
+    PredicateError if a file may hold rows on both sides of it, ReplanError if the table asks for
+    other files and rows by now than `rules` said.
+    """
+    snapshot = table.snapshot()
+    if snapshot.rules != rules:
+        raise ReplanError(
+            f"version {snapshot.version} of {snapshot.table} asks for other rows or files than"
+            " those that were written to overwrite it",
+            table=snapshot.table,
+            actual_version=snapshot.version,
+            hint="nothing was written; try again on the newest version",
+        )
+    if where is None:
+        chosen = np.arange(snapshot.file_count)
+    else:
+        predicate = parse_predicate(where, snapshot.schema)
+        names = columns_with_bounds(predicate, snapshot)
+        if names:
+            snapshot = table.snapshot(version=snapshot.version, statistics=names)
+        verdicts = table.read_verdicts(snapshot, predicate)
+        outside = files_outside_predicate(predicate, snapshot.files, verdicts=verdicts)
+        chosen = np.flatnonzero(~outside)
+    return snapshot.version, table.data_files(snapshot, chosen.tolist())
+
 
 #: Waits after a lost race: short, because the winner is done already, but never in step with it.
 _CONTENTION = RetryPolicy(

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, TypeVar
 from lakehand.errors import LakehandError, SinkStateError, WriteTimeoutError
 from lakehand.model.work import Transaction, require_epoch
 from lakehand.observe.logs import get_logger, log_event
+from lakehand.sink.committer import Descriptor, rules_of
 from lakehand.sink.committing import find_commission
-from lakehand.sink.descriptors import Descriptor, rules_of
-from lakehand.sink.epochs import Epoch, Epochs, EpochState
-from lakehand.sink.fence import Fence
-from lakehand.sink.leftovers import Leftovers, epoch_label
+from lakehand.sink.epochs import Epoch, Epochs, EpochState, Leftovers, epoch_label
+from lakehand.sink.writer_lease import Fence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from lakehand.model.work import Receipt, StagedFile
     from lakehand.sink.committing import Commission
-    from lakehand.sink.context import SinkContext
+    from lakehand.sink.options import SinkContext
 
 __all__ = ["ExactlyOnce"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import ValidationError
+from lakehand.model.reports import WriteReport
 from lakehand.model.work import Transaction
-from lakehand.model.writing import WriteReport
 from lakehand.observe.clock import SystemClock
 from lakehand.sink.committing import Commission, RaceLimit, commit_files
 from lakehand.sink.options import SinkOptions, write_spec

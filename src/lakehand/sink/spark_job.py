@@ -7,7 +7,6 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from lakehand.due.steps import maintain_after_write
 from lakehand.errors import (
     LakehandError,
     NotATableError,
@@ -15,12 +14,13 @@ from lakehand.errors import (
     StorageError,
     ValidationError,
 )
+from lakehand.maintenance.steps import maintain_after_write
 from lakehand.model.work import Transaction
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.logs import get_logger, log_event
+from lakehand.sink.committer import Descriptor, require_files, require_fit, rules_of
 from lakehand.sink.committing import Commission, RaceLimit, commit_files, find_commission
-from lakehand.sink.descriptors import Descriptor, require_files, require_fit, rules_of
-from lakehand.sink.leftovers import delete_unreported
+from lakehand.sink.epochs import delete_unreported
 from lakehand.sink.options import SinkOptions, write_spec
 from lakehand.sink.staging import Staging
 from lakehand.sink.target import Target

@@ -1,4 +1,4 @@
-"""What `option(...)` says to Spark's reader and writers of tables."""
+"""What `option(...)` means to Spark's reader and writers, and how a read is divided among tasks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+import pyarrow as pa
+
 from lakehand.errors import UnknownSettingError, ValidationError
-from lakehand.model.spellings import parse_names
+from lakehand.model.quantities import parse_names
 from lakehand.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["SourceOptions", "Use"]
+    from lakehand.model.work import DataFile
+
+__all__ = ["SourceOptions", "Use", "bins_of", "fit_batches"]
+
 
 #: What a source is asked for.
 Use = Literal["read", "write", "stream"]
@@ -129,3 +134,36 @@ def _number(found: Mapping[str, str], name: str) -> int | None:
     except ValueError as error:
         message = f"{name} must be a whole number, and not {text!r}"
         raise ValidationError(message, field=name, value=text) from error
+
+
+#: As Spark itself does it: so much for a task, and so much for the opening of a file.
+_TASK_BYTES = 128 * 2**20
+_OPENING_BYTES = 4 * 2**20
+#: Rows that go to the JVM at once.
+_BATCH_ROWS = 64 * 1024
+
+
+def bins_of(files: Sequence[DataFile]) -> list[tuple[DataFile, ...]]:
+    """Share files out among tasks, large ones first."""
+    bins: list[list[DataFile]] = []
+    size = _TASK_BYTES + 1
+    for file in sorted(files, key=lambda file: file.bytes, reverse=True):
+        cost = file.bytes + _OPENING_BYTES
+        if size + cost > _TASK_BYTES:
+            bins.append([])
+            size = 0
+        bins[-1].append(file)
+        size += cost
+    return [tuple(one) for one in bins]
+
+
+def fit_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield batches under exactly the types that Spark expects, in pieces of moderate size."""
+    for batch in batches:
+        columns = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(batch.columns, schema, strict=True)
+        ]
+        fitted = pa.RecordBatch.from_arrays(columns, schema=schema)
+        for start in range(0, fitted.num_rows, _BATCH_ROWS):
+            yield fitted.slice(start, _BATCH_ROWS)

@@ -46,12 +46,11 @@ from lakehand.engine.spark import require_same_versions, versions
 from lakehand.errors import SchemaMismatchError, ValidationError
 from lakehand.formats.registry import detect_format
 from lakehand.formats.scan import plan_scan
-from lakehand.model.moments import one_moment
+from lakehand.model.quantities import one_moment
 from lakehand.model.work import Transaction
-from lakehand.sink.fence import Fence
 from lakehand.sink.spark_job import TaskReport, WriteJob, mark_of
-from lakehand.sink.spark_options import SourceOptions
-from lakehand.sink.spark_read import bins_of, fit_batches
+from lakehand.sink.spark_options import SourceOptions, bins_of, fit_batches
+from lakehand.sink.writer_lease import Fence
 from lakehand.storage import open_store
 
 if TYPE_CHECKING:

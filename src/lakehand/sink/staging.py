@@ -1,23 +1,153 @@
-"""Rows of one epoch on their way into files that no version refers to yet."""
+"""Rows that wait to be committed: in memory, on local disk, then in files without a version."""
 
 from __future__ import annotations
 
+import mmap
+import threading
 import uuid
+from contextlib import suppress
+from tempfile import TemporaryFile, gettempdir
 from typing import TYPE_CHECKING
 
-from lakehand.errors import StorageError
+import numpy as np
+import pyarrow as pa
+
+from lakehand.errors import BackpressureError, StorageError
 from lakehand.model.head import Evolution
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
+from lakehand.rows.incoming import NUMBER
+from lakehand.storage.local_files import translated
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Sequence
+    from pathlib import Path
 
     from lakehand.formats.worker import NewFiles, WriteSpec
     from lakehand.model.work import StagedFile
     from lakehand.sink.target import Layout, Target
 
-__all__ = ["Staging"]
+__all__ = ["Buffer", "Spool", "Staging"]
+
+
+class Buffer:
+    """Batches between who brings them and who writes them. Those that are being written count."""
+
+    def __init__(self, *, max_rows: int, max_bytes: int) -> None:
+        self._max_rows, self._max_bytes = max_rows, max_bytes
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        self._taken_rows = self._taken_bytes = 0
+        self._has_room = threading.Condition()
+
+    @property
+    def rows(self) -> int:
+        """Rows that nobody has taken yet."""
+        return self._rows - self._taken_rows
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the rows that nobody has taken yet."""
+        return self._bytes - self._taken_bytes
+
+    def put(self, batches: Sequence[pa.RecordBatch], *, wait_seconds: float = 0) -> None:
+        """Take in all batches; BackpressureError if there is no room for them in time.
+
+        What is larger than the buffer is let in when it is alone.
+        """
+        rows, size = _measure(batches)
+        with self._has_room:
+            if not self._has_room.wait_for(lambda: self._fits(rows, size), timeout=wait_seconds):
+                raise self._full(rows)
+            self._waiting += batches
+            self._rows += rows
+            self._bytes += size
+
+    def take(self) -> list[pa.RecordBatch]:
+        """Hand out all that waits. It counts until it is released."""
+        with self._has_room:
+            taken, self._waiting = self._waiting, []
+            self._taken_rows, self._taken_bytes = self._rows, self._bytes
+            return taken
+
+    def release(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Forget batches that are written, or given up."""
+        with self._has_room:
+            rows, size = _measure(batches)
+            self._rows, self._taken_rows = self._rows - rows, self._taken_rows - rows
+            self._bytes, self._taken_bytes = self._bytes - size, self._taken_bytes - size
+            self._has_room.notify_all()
+
+    def _fits(self, rows: int, size: int) -> bool:
+        if not self._rows:
+            return True
+        return self._rows + rows <= self._max_rows and self._bytes + size <= self._max_bytes
+
+    def _full(self, rows: int) -> BackpressureError:
+        return BackpressureError(
+            f"{self._rows:,} rows ({self._bytes:,} bytes) wait to be written; {rows:,} more have no"
+            f" room: at most {self._max_rows:,} rows and {self._max_bytes:,} bytes may wait",
+            hint="try again when storage has caught up, or set on_backpressure to wait",
+        )
+
+
+def _measure(batches: Sequence[pa.RecordBatch]) -> tuple[int, int]:
+    return sum(batch.num_rows for batch in batches), sum(batch.nbytes for batch in batches)
+
+
+class Spool:
+    """Takes batches of one schema in, and gives them back as a table that takes no memory.
+
+    Its file has no name, so that nothing is left of it however the process ends.
+    """
+
+    def __init__(self, schema: pa.Schema, *, directory: str | Path | None) -> None:
+        self._schema = schema.append(pa.field(NUMBER, pa.int64()))
+        self._where = str(directory or gettempdir())
+        with translated("put", self._where):
+            self._file = TemporaryFile(dir=self._where)  # noqa: SIM115  it lives until `close`
+            sink = pa.PythonFile(self._file, mode="w")
+            self._writer: pa.RecordBatchWriter | None = pa.ipc.new_file(sink, self._schema)
+        self._rows: pa.Table | None = None
+        #: Rows that were taken in.
+        self.rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows in; their order is kept, and numbered."""
+        if self._writer is None:
+            raise ValueError("the rows were read already")
+        numbers = np.arange(self.rows, self.rows + batch.num_rows, dtype=np.int64)
+        columns = [*batch.columns, pa.array(numbers)]
+        with translated("put", self._where):
+            self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        self.rows += batch.num_rows
+
+    def table(self) -> pa.Table:
+        """Return all rows, and their numbers; no more can come."""
+        if self._rows is None:
+            self._rows = self._read()
+        return self._rows
+
+    def close(self) -> None:
+        """Forget the rows. What was handed out stays readable while it is held."""
+        if self._writer is not None:
+            # A full disk is no reason to keep the file.
+            with suppress(OSError):
+                self._writer.close()
+            self._writer = None
+        self._rows = None
+        with suppress(OSError):
+            self._file.close()
+
+    def _read(self) -> pa.Table:
+        with translated("put", self._where):
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+            self._file.flush()
+            content = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        return pa.ipc.open_file(pa.py_buffer(content)).read_all()
+
 
 _logger = get_logger(__name__)
 _WARNING = 30

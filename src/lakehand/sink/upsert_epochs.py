@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakehand.formats.worker import WriteSpec
     from lakehand.model.work import Receipt, StagedFile
     from lakehand.rows.upsert import Upserted
-    from lakehand.sink.context import SinkMetrics
+    from lakehand.sink.options import SinkMetrics
     from lakehand.sink.target import Target
     from lakehand.sink.upsert import Gathered, Upserting
 

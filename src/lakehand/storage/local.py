@@ -26,10 +26,9 @@ from lakehand.storage.local_files import (
     sync_directory,
     translated,
 )
-from lakehand.storage.local_trees import remove_empty_directories, unlink_all
+from lakehand.storage.local_trees import TreeProcesses, remove_empty_directories, unlink_all
 from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
 from lakehand.storage.scanning import Scanner
-from lakehand.storage.tree_processes import TreeProcesses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

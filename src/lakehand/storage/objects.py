@@ -1,23 +1,30 @@
-"""What a store holds, and the files through which objects are read and written."""
+"""What a store holds, how objects are read and written, and what a backend must do."""
 
 from __future__ import annotations
 
 import io
 import os
 from abc import ABC, abstractmethod
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from concurrent.futures import Future
+    from contextlib import AbstractContextManager
     from datetime import datetime
+    from pathlib import Path
     from types import TracebackType
 
     from typing_extensions import Buffer
 
     from lakehand.errors import StorageError
+    from lakehand.storage.retry import RetryPolicy
+    from lakehand.storage.scanning import Scanner
 
-__all__ = ["DeleteFailure", "ObjectInfo", "ObjectReader", "ObjectWriter"]
+__all__ = ["Backend", "DeleteFailure", "ObjectInfo", "ObjectReader", "ObjectWriter", "fetch_ahead"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,3 +188,78 @@ class ObjectReader(io.RawIOBase):
         data = self.read(view.nbytes)
         view[: len(data)] = data
         return len(data)
+
+
+class Backend(Protocol):
+    """Primitive operations on checked keys, without retries. Errors are those of lakehand.errors.
+
+    Picklable: a live connection is dropped and opened again on the other side.
+    """
+
+    #: How many requests are worth making at the same time.
+    parallel_requests: int
+
+    def with_retry(self, policy: RetryPolicy) -> Self:
+        """Return the same objects; what is repeated below this interface follows `policy`."""
+        ...
+
+    def get(self, key: str) -> bytes: ...
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return the range, cut at the end of the object. `length` is above zero."""
+        ...
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]: ...
+
+    def get_tail(self, key: str, length: int) -> tuple[bytes, int]: ...
+
+    def head(self, key: str) -> ObjectInfo: ...
+
+    def walk(self, prefix: str, after: str | None) -> Iterator[ObjectInfo]: ...
+
+    def list_directory(self, prefix: str) -> tuple[list[str], list[ObjectInfo]]: ...
+
+    def put(self, key: str, data: bytes) -> None: ...
+
+    def put_if_absent(self, key: str, data: bytes) -> None: ...
+
+    def open_writer(self, key: str) -> ObjectWriter: ...
+
+    def scanner(self) -> AbstractContextManager[Scanner]:
+        """Open what lists whole trees."""
+        ...
+
+    def delete(self, keys: Sequence[str]) -> list[DeleteFailure]: ...
+
+    def remove_empty_directories(self, directories: Sequence[str]) -> int:
+        """Remove directories that hold nothing, and their parents then; return how many."""
+        ...
+
+    def delete_unfinished(self, prefix: str, names: tuple[str, ...]) -> None:
+        """Delete what writers that died left in a directory of objects whose names start so."""
+        ...
+
+    def local_path(self, key: str) -> Path | None: ...
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def fetch_ahead(items: Iterable[T], fetch: Callable[[T], R], *, window: int) -> Iterator[R]:
+    """Yield `fetch(item)` in the order of `items`, with up to `window` fetches in flight.
+
+    An error surfaces when its item's turn comes. Fetches not yet begun are dropped when the caller
+    stops early.
+    """
+    pool = ThreadPoolExecutor(max_workers=window, thread_name_prefix="fetch")
+    pending: deque[Future[R]] = deque()
+    try:
+        for item in items:
+            pending.append(pool.submit(fetch, item))
+            if len(pending) >= window:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

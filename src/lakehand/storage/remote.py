@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+import queue
+import threading
+import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
 
 import obstore
 import pyarrow as pa
@@ -16,32 +20,172 @@ import pyarrow.compute as pc
 from obstore import exceptions as obstore_errors
 
 from lakehand.errors import (
+    ConditionalPutError,
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
     StoreUnreachableError,
 )
 from lakehand.storage.clients import open_client, require_own_process
-from lakehand.storage.conditional import require_conditional_put
 from lakehand.storage.keys import join_key
-from lakehand.storage.objects import DeleteFailure, ObjectInfo
+from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
 from lakehand.storage.retry import RetryPolicy
 from lakehand.storage.scan_columns import SCAN_SCHEMA, batch_of_objects
 from lakehand.storage.scanning import Scanned, Scanner
-from lakehand.storage.streaming import StreamingWriter
 from lakehand.storage.translate import Failure, translated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
     from lakehand.storage.location import Location
-    from lakehand.storage.objects import ObjectWriter
     from lakehand.storage.options import Connection
 
-__all__ = ["RemoteBackend"]
+__all__ = ["RemoteBackend", "StreamingWriter", "is_trusted", "require_conditional_put"]
+
+
+_TRUSTED_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".r2.cloudflarestorage.com")
+_proved: set[tuple[str | None, str]] = set()
+_TRIES = 3
+
+
+def is_trusted(connection: Connection) -> bool:
+    """Say whether the store is known to honour put-if-absent, or the caller vouches for it."""
+    if connection.endpoint is None or connection.config.get("conditional_put") == "etag":
+        return True
+    host = urlsplit(connection.endpoint).hostname or ""
+    return f".{host}".endswith(_TRUSTED_HOSTS)
+
+
+def require_conditional_put(
+    location: Location, connection: Connection, refuses_overwrite: Callable[[], bool]
+) -> None:
+    """Raise ConditionalPutError if the store overwrites where it should refuse.
+
+    Some S3-compatible servers ignore the condition and answer that all is well. Each endpoint and
+    bucket is tried once in a process.
+    """
+    place = (connection.endpoint, location.container)
+    if place in _proved or is_trusted(connection):
+        return
+    if _asked_until_answered(refuses_overwrite):
+        _proved.add(place)
+        return
+    raise ConditionalPutError(
+        f"{location.url} overwrote an object that it was told to keep (If-None-Match), so"
+        " concurrent commits could destroy each other",
+        path=location.url,
+        operation="put-if-absent",
+        hint="use a store with conditional writes; nothing was committed",
+    )
+
+
+def _asked_until_answered(question: Callable[[], bool]) -> bool:
+    """Ask again if no answer came: whoever wants to put something has not put it yet."""
+    for _ in range(_TRIES - 1):
+        with suppress(StoreUnreachableError):
+            return question()
+    return question()
+
+
+_PART_BYTES = 8 * 2**20
+_PARALLEL_PARTS = 4
+_POLL_SECONDS = 0.05
+#: How long a part may be on its way. One that lands after the abort stays for good.
+_LANDING_SECONDS = 2.0
+
+
+class _AbortedError(Exception):
+    """Raised inside the upload, which makes obstore give up the parts that were sent."""
+
+
+class StreamingWriter(ObjectWriter):
+    """Sends parts of 8 MiB from a thread; an object that fits into one part is put at once."""
+
+    def __init__(self, key: str, *, client: ObjectStore, name: str, url: str) -> None:
+        super().__init__(key)
+        self._client = client
+        self._name = name
+        self._url = url
+        self._buffer = bytearray()
+        self._parts: queue.Queue[bytes | _AbortedError | None] = queue.Queue(maxsize=2)
+        self._upload: Future[None] | None = None
+
+    def _write(self, view: memoryview) -> None:
+        while view.nbytes:
+            if len(self._buffer) == _PART_BYTES:
+                self._send(bytes(self._buffer))
+                self._buffer.clear()
+            room = _PART_BYTES - len(self._buffer)
+            self._buffer += view[:room]
+            view = view[room:]
+
+    def _commit(self) -> None:
+        if self._upload is None:
+            with translated("put", self._url):
+                obstore.put(self._client, self._name, bytes(self._buffer), use_multipart=False)
+            return
+        self._send(bytes(self._buffer))
+        self._send(None)
+        with translated("put", self._url):
+            self._upload.result()
+
+    def _discard(self) -> None:
+        self._buffer.clear()
+        if self._upload is not None:
+            self._offer(_AbortedError())
+            self._upload.exception()
+
+    def _send(self, part: bytes | None) -> None:
+        if self._upload is None:
+            self._upload = self._start()
+        if not self._offer(part):
+            with translated("put", self._url):
+                self._upload.result()
+
+    def _offer(self, part: bytes | _AbortedError | None) -> bool:
+        """Hand over `part`; False if the upload has ended and takes none."""
+        while self._upload is not None and not self._upload.done():
+            try:
+                self._parts.put(part, timeout=_POLL_SECONDS)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def _start(self) -> Future[None]:
+        upload: Future[None] = Future()
+        # A daemon: a writer that nobody closed must not keep the process from ending.
+        threading.Thread(target=self._run, args=(upload,), daemon=True).start()
+        return upload
+
+    def _run(self, upload: Future[None]) -> None:
+        try:
+            obstore.put(
+                self._client,
+                self._name,
+                self._take(),
+                use_multipart=True,
+                chunk_size=_PART_BYTES,
+                max_concurrency=_PARALLEL_PARTS,
+            )
+        except BaseException as error:  # noqa: BLE001  handed to the thread that writes
+            upload.set_exception(error)
+        else:
+            upload.set_result(None)
+
+    def _take(self) -> Iterator[bytes]:
+        last_sent = -_LANDING_SECONDS
+        while (part := self._parts.get()) is not None:
+            if isinstance(part, _AbortedError):
+                # Nobody is told when the parts that were sent have landed.
+                time.sleep(max(0.0, last_sent + _LANDING_SECONDS - time.monotonic()))
+                raise part
+            last_sent = time.monotonic()
+            yield part
+
 
 _LIST_CHUNK = 1000
 _SCAN_CHUNK = 50_000

@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakehand.settings import Settings
-    from lakehand.storage.backend import Backend
     from lakehand.storage.location import Location
-    from lakehand.storage.objects import ObjectInfo, ObjectWriter
+    from lakehand.storage.objects import Backend, ObjectInfo, ObjectWriter
     from lakehand.storage.scanning import Scanned, Scanner
 
 __all__ = ["Store", "open_store"]

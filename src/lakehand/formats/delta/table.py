@@ -1,9 +1,10 @@
-"""Delta as a format of tables: thin methods over the modules that do the work."""
+"""Delta as a table format: thin methods over the modules that do the work."""
 
 from __future__ import annotations
 
 import copy
 import uuid
+from abc import ABC, abstractmethod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +16,13 @@ from lakehand.formats.base import Capabilities, ProvedCommit
 from lakehand.formats.delta.checkpoints.checkpoint import checkpoint_if_due, write_checkpoint
 from lakehand.formats.delta.commits import commit, create
 from lakehand.formats.delta.commits.evolution import evolve
-from lakehand.formats.delta.commits.head import Head
-from lakehand.formats.delta.commits.heads import Heads
-from lakehand.formats.delta.files.context import WriteContext
-from lakehand.formats.delta.files.dropped_columns import hold_dropped_columns
-from lakehand.formats.delta.files.grouping import partition_keys
-from lakehand.formats.delta.files.row_rules import require_deletion
-from lakehand.formats.delta.files.survey import survey_files
+from lakehand.formats.delta.commits.head import Head, Heads
+from lakehand.formats.delta.deletion_vectors.row_deletion import require_deletion
 from lakehand.formats.delta.log import history
 from lakehand.formats.delta.log.file_table import file_keys
-from lakehand.formats.delta.log.file_versions import file_versions
-from lakehand.formats.delta.log.live_actions import live_actions
-from lakehand.formats.delta.log.proved import files_of, proof_of, proved_commit
+from lakehand.formats.delta.log.history import file_versions, files_of, proof_of, proved_commit
+from lakehand.formats.delta.log.replay import live_actions
 from lakehand.formats.delta.log.snapshot import load_snapshot, load_state_at, table_head
-from lakehand.formats.delta.log.statistics_gaps import paths_lacking_statistics
 from lakehand.formats.delta.protocol.actions import file_key
 from lakehand.formats.delta.protocol.clustering import (
     clustering_columns,
@@ -37,21 +31,31 @@ from lakehand.formats.delta.protocol.clustering import (
     stored_orders,
 )
 from lakehand.formats.delta.protocol.features import require_read, require_write
-from lakehand.formats.delta.protocol.names import LOG_DIRECTORY
-from lakehand.formats.delta.protocol.paths import OTHER_PATHS
+from lakehand.formats.delta.protocol.names import LOG_DIRECTORY, OTHER_PATHS
 from lakehand.formats.delta.protocol.schema import physical_name
-from lakehand.formats.delta.retention import entries
+from lakehand.formats.delta.read.survey import survey_files
+from lakehand.formats.delta.repair.file_check import (
+    duplicate_files,
+    missing_files,
+    unreadable_statistics,
+)
+from lakehand.formats.delta.repair.log_findings import check_log
+from lakehand.formats.delta.repair.log_repair import repair_log
+from lakehand.formats.delta.repair.repairs import FILE_REPAIRS, Means, repairing_change
+from lakehand.formats.delta.repair.restore import restoring_change
+from lakehand.formats.delta.retention import vacuum
 from lakehand.formats.delta.retention.erasure import LogErasure, boundary_change
-from lakehand.formats.delta.retention.forgotten import forgotten_files, note_vacuumed
-from lakehand.formats.delta.retention.names import DataNames
-from lakehand.formats.delta.retention.protected import (
+from lakehand.formats.delta.retention.log_cleanup import clean_logs
+from lakehand.formats.delta.retention.references import (
     file_retention,
+    oldest_streamed_version,
     protected_files,
     protected_since,
 )
-from lakehand.formats.delta.retention.streams import oldest_streamed_version
-from lakehand.formats.delta.upkeep.restoring import restoring_change
-from lakehand.formats.delta.upkeep.verbs import DeltaUpkeep
+from lakehand.formats.delta.retention.vacuum import DataNames, forgotten_files, note_vacuumed
+from lakehand.formats.delta.statistics.check import paths_lacking_statistics
+from lakehand.formats.delta.write.context import WriteContext
+from lakehand.formats.delta.write.file_schema import hold_dropped_columns, partition_keys
 from lakehand.model.work import DataFile
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
@@ -66,17 +70,65 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.worker import FormatWorker, WriteSpec
     from lakehand.model.head import Evolution, TableHead
-    from lakehand.model.history import Difference, HistoryEntry
+    from lakehand.model.maintenance import KeepWishes, LogCleanup, OldValues
     from lakehand.model.order import Order
-    from lakehand.model.purging import OldValues
+    from lakehand.model.reports import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.upkeep import KeepWishes
+    from lakehand.model.verification import Consent, FileRepair, Finding, LogCheck, LogRepair
     from lakehand.model.work import Change, Group, Receipt
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
-__all__ = ["DeltaFormat", "DeltaTable"]
+__all__ = ["DeltaFormat", "DeltaTable", "DeltaUpkeep"]
+
+
+class DeltaUpkeep(ABC):
+    """The part of a Delta table that looks after its log."""
+
+    store: Store
+    _clock: Clock
+    file_repairs = FILE_REPAIRS
+
+    @abstractmethod
+    def worker(self, snapshot: Snapshot | TableHead) -> FormatWorker: ...
+
+    def clean_logs(
+        self, wishes: KeepWishes, *, even_if_disabled: bool = False, dry_run: bool = False
+    ) -> LogCleanup:
+        return clean_logs(
+            self.store,
+            now=self._clock.now(),
+            wishes=wishes,
+            even_if_disabled=even_if_disabled,
+            dry_run=dry_run,
+        )
+
+    def check_log(self) -> LogCheck:
+        return check_log(self.store, now=self._clock.now())
+
+    def check_entries(self, snapshot: Snapshot) -> tuple[Finding, ...]:
+        url, version = self.store.url, snapshot.version
+        return (
+            *duplicate_files(snapshot.files, table=url, version=version),
+            *unreadable_statistics(snapshot.native),
+        )
+
+    def repair_log(self, consent: Consent, *, dry_run: bool = False) -> LogRepair:
+        return repair_log(self.store, consent, clock=self._clock, dry_run=dry_run)
+
+    def repairing_change(
+        self, snapshot: Snapshot, repair: FileRepair, files: Sequence[DataFile]
+    ) -> Change:
+        means = Means(self.store, self.worker(snapshot))
+        return repairing_change(means, snapshot, repair, files)
+
+    def update_indices(self, *, since: Snapshot | None = None) -> tuple[str, ...]:  # noqa: ARG002
+        """Return nothing: there are no indices."""
+        return ()
+
+    def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:
+        return missing_files(self.store, files)
 
 
 class DeltaFormat:
@@ -346,14 +398,14 @@ class DeltaTable(DeltaUpkeep):
         note_vacuumed(self.store, version)
 
     def begin_deletion(self, deletion: Deletion) -> None:
-        if entries.is_wanted(deletion.entries, self.store):
+        if vacuum.is_wanted(deletion.entries, self.store):
             properties = self._heads.at(deletion.version).metadata.configuration
-            entry = entries.start(deletion, table_retention=file_retention(properties))
+            entry = vacuum.start(deletion, table_retention=file_retention(properties))
             self.commit(entry, token=f"lakehand-vacuum-{uuid.uuid4().hex}")
 
     def end_deletion(self, deletion: Deletion, outcome: DeletionOutcome) -> None:
-        if entries.is_wanted(deletion.entries, self.store):
-            entry = entries.ending(deletion, outcome)
+        if vacuum.is_wanted(deletion.entries, self.store):
+            entry = vacuum.ending(deletion, outcome)
             self.commit(entry, token=f"lakehand-vacuum-{uuid.uuid4().hex}")
 
     def tagged_versions(self) -> Mapping[str, int]:

@@ -13,26 +13,24 @@ from lakehand.errors import (
     UnknownColumnError,
     ValidationError,
 )
-from lakehand.formats.delta.files import row_deletion
-from lakehand.formats.delta.files.change_data import (
+from lakehand.formats.delta.deletion_vectors import row_deletion
+from lakehand.formats.delta.protocol.arrow_types import check_type_changes, to_arrow
+from lakehand.formats.delta.protocol.clustering import order_mark
+from lakehand.formats.delta.read.reader import ReadRequest, SourceFile, read_rows
+from lakehand.formats.delta.read.scanner import open_scanner
+from lakehand.formats.delta.repair.file_check import RowChecker, check_files, check_sums
+from lakehand.formats.delta.statistics.written import Refresher
+from lakehand.formats.delta.write.context import WriteContext, output_directory
+from lakehand.formats.delta.write.copier import DeltaCopier
+from lakehand.formats.delta.write.file_schema import staged_difference
+from lakehand.formats.delta.write.new_rows import (
     CHANGE_DIRECTORY,
     ChangeFiles,
+    NewFiles,
     feeds_changes,
     write_changes,
 )
-from lakehand.formats.delta.files.context import WriteContext, output_directory
-from lakehand.formats.delta.files.copier import DeltaCopier
-from lakehand.formats.delta.files.new_rows import NewFiles
-from lakehand.formats.delta.files.reader import ReadRequest, SourceFile, read_rows
-from lakehand.formats.delta.files.refresh import Refresher
-from lakehand.formats.delta.files.scanner import open_scanner
-from lakehand.formats.delta.files.staged_footers import staged_difference
-from lakehand.formats.delta.files.writer import write_files
-from lakehand.formats.delta.protocol.arrow_types import to_arrow
-from lakehand.formats.delta.protocol.clustering import order_mark
-from lakehand.formats.delta.protocol.type_changes import check_type_changes
-from lakehand.formats.delta.upkeep.file_check import check_files, check_sums
-from lakehand.formats.delta.upkeep.row_check import RowChecker
+from lakehand.formats.delta.write.writer import write_files
 from lakehand.formats.rows import NewRowsAsMoved
 from lakehand.parquet.facts import dominant_codec
 from lakehand.storage import open_store

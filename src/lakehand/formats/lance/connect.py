@@ -1,4 +1,4 @@
-"""Opening datasets: with the options of their store, and with errors of lakehand."""
+"""Opening datasets: with the options of their store, their manifests, and typed errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,49 @@ if TYPE_CHECKING:
     from lakehand.errors import LakehandError
     from lakehand.storage import Store
 
-__all__ = ["address", "load_lance", "open_dataset", "said", "told", "translated"]
+__all__ = [
+    "MANIFESTS",
+    "VERSION_HINT",
+    "address",
+    "has_detached_versions",
+    "listed_versions",
+    "load_lance",
+    "manifest_keys",
+    "open_dataset",
+    "said",
+    "told",
+    "translated",
+]
+
+
+MANIFESTS = "_versions"
+#: Where Lance notes the newest version, to look there first.
+VERSION_HINT = f"{MANIFESTS}/latest_version_hint.json"
+_NAME = re.compile(rf"{MANIFESTS}/(?P<number>\d+)\.manifest")
+_DETACHED = re.compile(rf"{MANIFESTS}/d\d+\.manifest")
+#: Names with all digits count down from the largest number of 64 bits.
+_DIGITS, _LAST = 20, 2**64 - 1
+
+
+def listed_versions(store: Store) -> list[int]:
+    """Return the versions that have a manifest, the newest first; nothing is opened."""
+    return sorted(manifest_keys(store), reverse=True)
+
+
+def manifest_keys(store: Store) -> dict[int, str]:
+    """Return where the manifest of each version is."""
+    names = (_NAME.fullmatch(info.key) for info in store.list(MANIFESTS))
+    return {_version(found["number"]): found.string for found in names if found}
+
+
+def has_detached_versions(store: Store) -> bool:
+    """Say whether there are versions outside of the history, which only their makers know."""
+    return any(_DETACHED.fullmatch(info.key) for info in store.list(MANIFESTS))
+
+
+def _version(number: str) -> int:
+    return _LAST - int(number) if len(number) == _DIGITS else int(number)
+
 
 #: Lance adds where in its own source an error came up.
 _SOURCE_PLACE = re.compile(r",? ?/[^ ]*/rust/[^ ]*\.rs:\d+:\d+")

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lakehand.errors import RefusedError, UnknownColumnError
-from lakehand.formats.lance.log.manifests import has_detached_versions
+from lakehand.formats.lance.connect import has_detached_versions
 from lakehand.formats.rows import require_no_reserved_names
 from lakehand.model.snapshot import Snapshot
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.formats.base import Operation
-    from lakehand.formats.lance.log.state import LanceState
+    from lakehand.formats.lance.snapshot import LanceState
     from lakehand.model.head import TableHead
     from lakehand.storage import Store
 

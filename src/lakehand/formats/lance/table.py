@@ -1,4 +1,4 @@
-"""Lance as a format of tables: thin methods over the modules that do the work."""
+"""Lance as a table format: thin methods over the modules that do the work."""
 
 from __future__ import annotations
 
@@ -10,37 +10,46 @@ import pyarrow.compute as pc
 
 from lakehand.errors import NotATableError, RefusedError
 from lakehand.formats.base import Capabilities, ProvedCommit, require_capability
-from lakehand.formats.lance.commits import commit
-from lakehand.formats.lance.commits.create import create_dataset
-from lakehand.formats.lance.commits.marks import keep_marks, newest_marks
-from lakehand.formats.lance.commits.properties import commit_record
-from lakehand.formats.lance.commits.records import drop_records
-from lakehand.formats.lance.connect import load_lance, open_dataset
-from lakehand.formats.lance.files import fragments
-from lakehand.formats.lance.files.clones import drop_old_clones
-from lakehand.formats.lance.files.evolved import added_columns, told_columns
-from lakehand.formats.lance.files.plain import plain_table
-from lakehand.formats.lance.files.rows import placed_schema
-from lakehand.formats.lance.files.verdicts import read_verdicts
-from lakehand.formats.lance.log import history
-from lakehand.formats.lance.log.manifests import MANIFESTS, listed_versions
-from lakehand.formats.lance.log.order_marks import order_marks, stored_orders
-from lakehand.formats.lance.log.proved import proved_files
-from lakehand.formats.lance.log.snapshot import evolved_head, load_snapshot, table_head
+from lakehand.formats.lance import commit, fragments, history, retention
+from lakehand.formats.lance.checks import check_log
+from lakehand.formats.lance.commit import create_dataset
+from lakehand.formats.lance.commit_records import (
+    commit_record,
+    drop_records,
+    keep_marks,
+    newest_marks,
+)
+from lakehand.formats.lance.comparable_types import plain_table
+from lakehand.formats.lance.connect import MANIFESTS, listed_versions, load_lance, open_dataset
+from lakehand.formats.lance.dataset_cache import added_columns, drop_old_clones, told_columns
+from lakehand.formats.lance.deletions import read_verdicts
+from lakehand.formats.lance.fragments import hold_dropped_columns
+from lakehand.formats.lance.history import order_marks, proved_files, stored_orders
 from lakehand.formats.lance.protocol import require, require_deletion
-from lakehand.formats.lance.retention.branches import branches
-from lakehand.formats.lance.retention.names import DataNames
-from lakehand.formats.lance.retention.protected import (
+from lakehand.formats.lance.reading import placed_schema
+from lakehand.formats.lance.repair import (
+    missing_files,
+    repair_log,
+    restoring_change,
+    update_indices,
+)
+from lakehand.formats.lance.retention import (
     RETENTION,
+    DataNames,
+    add_version_after_predicate,
+    drop_tag,
+    find_old_values,
     protected_files,
     protected_since,
+    put_tag,
     tagged_versions,
 )
-from lakehand.formats.lance.retention.tags import drop_tag, put_tag
-from lakehand.formats.lance.upkeep.verbs import LanceUpkeep
+from lakehand.formats.lance.snapshot import evolved_head, load_snapshot, table_head, version_times
+from lakehand.model.files import SURVEY_SCHEMA
 from lakehand.model.head import Evolution
+from lakehand.model.maintenance import LogCleanup
 from lakehand.model.retention import Forgotten
-from lakehand.model.survey import SURVEY_SCHEMA
+from lakehand.model.work import Change
 from lakehand.settings import Settings
 
 if TYPE_CHECKING:
@@ -51,14 +60,89 @@ if TYPE_CHECKING:
     from lakehand.formats.base import Operation
     from lakehand.formats.worker import FormatWorker, WriteSpec
     from lakehand.model.head import TableHead
-    from lakehand.model.history import Difference, HistoryEntry
+    from lakehand.model.maintenance import KeepWishes, OldValues
     from lakehand.model.order import Order
+    from lakehand.model.reports import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Protection
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.work import Change, DataFile, Group, Receipt
+    from lakehand.model.verification import Consent, FileRepair, Finding, LogCheck, LogRepair
+    from lakehand.model.work import DataFile, Group, Receipt
     from lakehand.storage import Store
 
-__all__ = ["LanceFormat", "LanceTable"]
+__all__ = ["LanceFormat", "LanceTable", "LanceUpkeep"]
+
+
+class LanceUpkeep:
+    """The part of a Lance table that looks after its versions."""
+
+    store: Store
+    _settings: Settings
+    file_repairs: frozenset[FileRepair] = frozenset({"drop_files"})
+
+    def clean_logs(
+        self,
+        wishes: KeepWishes,  # noqa: ARG002  vacuum takes manifests with it
+        *,
+        even_if_disabled: bool = False,  # noqa: ARG002
+        dry_run: bool = False,  # noqa: ARG002
+    ) -> LogCleanup:
+        """Delete nothing: manifests go with the files of their versions, by vacuum."""
+        times = version_times(self.store)
+        oldest = min(times)
+        return LogCleanup(
+            version=max(times),
+            oldest_version=oldest,
+            cutoff=times[oldest],
+            reason="vacuum deletes versions of Lance tables together with their files",
+        )
+
+    def free_history_of_old_values(self) -> bool:
+        attempts = self._settings["commit_attempts"]
+        return add_version_after_predicate(self.store, attempts=attempts)
+
+    def old_values(self, wishes: KeepWishes) -> OldValues:  # noqa: ARG002  vacuum hears pins
+        return find_old_values(self.store)
+
+    def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:
+        return restoring_change(snapshot, wanted)
+
+    def check_log(self) -> LogCheck:
+        return check_log(self.store)
+
+    def check_entries(self, snapshot: Snapshot) -> tuple[Finding, ...]:  # noqa: ARG002
+        """Return nothing: Lance opens no manifest that names a fragment twice."""
+        return ()
+
+    def repairing_change(
+        self, snapshot: Snapshot, repair: FileRepair, files: Sequence[DataFile]
+    ) -> Change:
+        """Drop fragments that are lost; there is nothing else that could be said of one."""
+        if repair != "drop_files":
+            message = f"{repair} is not for {self.store.url}: it is a Lance table"
+            raise RefusedError(message, table=self.store.url, operation="repair")
+        return Change(
+            kind="delete",
+            base_version=snapshot.version,
+            table_id=snapshot.table_id,
+            operation="REPAIR",
+            parameters={"repair": repair, "files": len(files)},
+            removes=tuple(files),
+        )
+
+    def repair_log(self, consent: Consent, *, dry_run: bool = False) -> LogRepair:
+        loses = consent.accept_data_loss
+        return repair_log(self.store, accept_data_loss=loses, dry_run=dry_run)
+
+    def hold_dropped_columns(self, snapshot: Snapshot) -> pa.BooleanArray:
+        """Say of each fragment whether it still holds columns that the table has dropped."""
+        return hold_dropped_columns(self.store, snapshot)
+
+    def update_indices(self, *, since: Snapshot | None = None) -> tuple[str, ...]:
+        return update_indices(self.store, since=None if since is None else since.native)
+
+    def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:
+        return missing_files(self.store, files)
+
 
 _NO_STATISTICS = "Lance keeps no statistics of columns by fragment; build a scalar index instead"
 _NO_CHECKPOINTS = "every version of a Lance table is complete in itself"
@@ -305,7 +389,7 @@ class LanceTable(LanceUpkeep):
         return tagged_versions(self.store)
 
     def branches(self) -> Mapping[str, int | None]:
-        return branches(self.store)
+        return retention.branches(self.store)
 
     def tag_version(self, name: str, version: int) -> None:
         put_tag(self.store, name, version)

@@ -1,63 +1,125 @@
-"""A Lance dataset as a task sees it."""
+"""What tasks do with fragments."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from lakehand.errors import (
-    UnknownColumnError,
-    ValidationError,
-)
+from lakehand.errors import RefusedError, UnknownColumnError, ValidationError
 from lakehand.expressions.predicate import parse_predicate
+from lakehand.formats.lance.checks import check_files, check_rows
 from lakehand.formats.lance.connect import translated
-from lakehand.formats.lance.files.appending import NewFragments
-from lakehand.formats.lance.files.beside import counted, read_ahead
-from lakehand.formats.lance.files.copying import is_worth_a_look, may_copy
-from lakehand.formats.lance.files.deletions import hide_rows, marked_positions, staged_fragment
-from lakehand.formats.lance.files.durable import made_durable
-from lakehand.formats.lance.files.fragments import DATA_DIRECTORY
-from lakehand.formats.lance.files.new_rows import NewRows, require_any
-from lakehand.formats.lance.files.opened import OpenVersions
-from lakehand.formats.lance.files.rewriting import (
-    COPYING,
-    new_fragments,
-    run_task,
-    staged_files,
-    with_sizes,
-)
-from lakehand.formats.lance.files.rows import (
+from lakehand.formats.lance.dataset_cache import OpenVersions
+from lakehand.formats.lance.deletions import hide_rows, marked_positions, staged_fragment
+from lakehand.formats.lance.fragments import DATA_DIRECTORY
+from lakehand.formats.lance.prefetch import counted, read_ahead
+from lakehand.formats.lance.protocol import obstacles_to_recoding
+from lakehand.formats.lance.reading import (
+    Shown,
     digested_rows,
     digested_schema,
     hashed_places,
     hidden_positions,
     identified_rows,
     identified_schema,
+    only_rows,
     placed_rows,
     read_rows,
+    without_rows,
 )
-from lakehand.formats.lance.files.shown import Shown, only_rows, without_rows
-from lakehand.formats.lance.files.staged import open_marked, open_staged, stored_rows
-from lakehand.formats.lance.files.writing import write_fragments
-from lakehand.formats.lance.log.snapshot import state_of
-from lakehand.formats.lance.protocol import obstacles_to_recoding
-from lakehand.formats.lance.unsupported import Unsupported
-from lakehand.formats.lance.upkeep.file_check import check_files, check_rows
+from lakehand.formats.lance.rewriting import (
+    COPYING,
+    is_worth_a_look,
+    may_copy,
+    new_fragments,
+    run_task,
+    staged_files,
+    with_sizes,
+)
+from lakehand.formats.lance.snapshot import state_of
+from lakehand.formats.lance.staged import open_marked, open_staged, stored_rows
+from lakehand.formats.lance.writing import (
+    NewFragments,
+    NewRows,
+    made_durable,
+    require_any,
+    write_fragments,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions
-    from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec
+    from lakehand.errors import LakehandError
+    from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions, RowChange
+    from lakehand.formats.worker import Decoder, FormatCopier, NewFiles, TaskLimits, WriteSpec
     from lakehand.model.order import Order
     from lakehand.model.verification import Finding
-    from lakehand.model.work import DataFile, Group, StagedFile
+    from lakehand.model.work import DataFile, Group, Refreshed, StagedFile
     from lakehand.prove.digest import Digester
+    from lakehand.storage import Store
 
-__all__ = ["LanceWorker"]
+__all__ = ["LanceWorker", "Unsupported"]
+
+
+class Unsupported:
+    """The part of a worker that refuses, each time with the same kind of error."""
+
+    __slots__ = ()
+
+    store: Store
+
+    @property
+    def feeds_changes(self) -> bool:
+        """Whether readers of changes must be told which rows went when a file is written anew."""
+        return False
+
+    def change_directory(self) -> str:
+        self._refuse("write_changes")
+
+    def write_changes(
+        self,
+        changed: DataFile,  # noqa: ARG002
+        spec: WriteSpec,  # noqa: ARG002
+        *,
+        stem: str,  # noqa: ARG002
+        kind: RowChange = "gone",  # noqa: ARG002
+    ) -> tuple[StagedFile, ...]:
+        self._refuse("write_changes")
+
+    def open_changes(self, spec: WriteSpec, *, stem: str, kind: RowChange) -> NewFiles:  # noqa: ARG002
+        self._refuse("write_changes")
+
+    def refresh(
+        self,
+        files: Sequence[DataFile],  # noqa: ARG002
+        *,
+        accept_changes: bool = False,  # noqa: ARG002
+    ) -> Iterator[Refreshed | LakehandError]:
+        self._refuse("statistics")
+
+    def rehearse(
+        self,
+        inputs: Sequence[DataFile],  # noqa: ARG002
+        spec: WriteSpec,  # noqa: ARG002
+        *,
+        limits: TaskLimits,  # noqa: ARG002
+    ) -> int:
+        """Refuse: Lance writes new fragments nowhere but into the table."""
+        self._refuse("rehearse")
+
+    def copier(self, spec: WriteSpec | None = None) -> FormatCopier:  # noqa: ARG002
+        self._refuse("copy")
+
+    def codec_of(self, inputs: Sequence[DataFile]) -> str | None:  # noqa: ARG002
+        """Lance chooses encodings by itself."""
+        return None
+
+    def _refuse(self, operation: str, why: str = "lakehand does not do this to Lance") -> NoReturn:
+        message = f"{operation} is not for {self.store.url}: {why}"
+        raise RefusedError(message, table=self.store.url, operation=operation)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from lakehand.formats.delta.checkpoints.check import CheckpointCheck, check_checkpoint
 from lakehand.formats.delta.checkpoints.content import CheckpointContent, open_content
 from lakehand.formats.delta.checkpoints.files import (
     ActionFile,
@@ -23,9 +22,13 @@ from lakehand.formats.delta.checkpoints.files import (
     write_json,
     write_parquet,
 )
-from lakehand.formats.delta.checkpoints.last_checkpoint import write_last_checkpoint
+from lakehand.formats.delta.checkpoints.last_checkpoint import (
+    CheckpointCheck,
+    check_checkpoint,
+    write_last_checkpoint,
+)
 from lakehand.formats.delta.checkpoints.rows import action_rows, in_groups
-from lakehand.formats.delta.log.discovery import find_segment
+from lakehand.formats.delta.log.listing import find_segment
 from lakehand.formats.delta.protocol.names import (
     SIDECAR_DIRECTORY,
     classic_checkpoint_key,
@@ -40,8 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from lakehand.formats.delta.log.discovery import LogSegment
-    from lakehand.formats.delta.log.listing import CheckpointFiles
+    from lakehand.formats.delta.log.listing import CheckpointFiles, LogSegment
     from lakehand.storage import Store
 
 __all__ = ["CheckpointReceipt", "checkpoint_due", "checkpoint_if_due", "write_checkpoint"]

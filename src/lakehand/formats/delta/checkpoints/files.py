@@ -1,4 +1,4 @@
-"""The files of a checkpoint: written whole or not at all, then read back and counted."""
+"""The files of a checkpoint: written as a whole or not at all, then read back and counted."""
 
 from __future__ import annotations
 
@@ -11,24 +11,47 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehand.errors import CorruptFileError
-from lakehand.formats.delta.checkpoints.hadoop_sums import delete_hadoop_sum
-from lakehand.formats.delta.checkpoints.rows import in_groups
+from lakehand.formats.delta.checkpoints.rows import (
+    ADD_FIELDS,
+    NON_FILE_KINDS,
+    REMOVE_FIELDS,
+    as_pairs,
+    in_groups,
+)
 from lakehand.formats.delta.protocol.members import load_json
+from lakehand.formats.delta.protocol.names import classic_checkpoint_key
 from lakehand.parquet.footer import read_footer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from lakehand.formats.delta.checkpoints.last_checkpoint import CheckpointCheck
     from lakehand.storage import Store
 
 __all__ = [
     "ActionFile",
     "count_actions",
+    "delete_hadoop_sum",
     "total_counts",
     "verify_actions",
+    "write_classic_copy",
     "write_json",
     "write_parquet",
 ]
+
+
+def delete_hadoop_sum(store: Store, key: str) -> None:
+    """Forget Hadoop's checksum of `key`; call this before overwriting `key`.
+
+    Every Hadoop reader checks a file against `.<name>.crc` beside it, so a sum that outlives the
+    bytes it was made from makes the file unreadable for delta-spark.
+    """
+    if store.local_path(key) is None:
+        return
+    folder, _, name = key.rpartition("/")
+    sum_name = f".{name}.crc"
+    store.delete([f"{folder}/{sum_name}" if folder else sum_name])
+
 
 _MAGIC = b"PAR1"
 #: Rows held in memory at a time, and rows of a row group.
@@ -167,3 +190,46 @@ def _marker_columns(schema: pq.ParquetSchema) -> list[str]:
 
 def _count(rows: pa.Table) -> dict[str, int]:
     return {name: rows.num_rows - rows[name].null_count for name in rows.column_names}
+
+
+_TEXTS = pa.map_(pa.string(), pa.string())
+_TOP_KINDS: Mapping[str, pa.DataType] = {
+    "add": pa.struct([*ADD_FIELDS.items(), ("stats", pa.string())]),
+    "remove": pa.struct(list(REMOVE_FIELDS.items())),
+    **NON_FILE_KINDS,
+    "checkpointMetadata": pa.struct([("version", pa.int64()), ("tags", _TEXTS)]),
+    "sidecar": pa.struct(
+        [
+            ("path", pa.string()),
+            ("sizeInBytes", pa.int64()),
+            ("modificationTime", pa.int64()),
+            ("tags", _TEXTS),
+        ]
+    ),
+}
+
+
+def write_classic_copy(store: Store, checkpoint: CheckpointCheck) -> str | None:
+    """Write the top file of a V2 checkpoint again as `V.checkpoint.parquet`; return its key.
+
+    None where that name is taken, or the checkpoint has it already.
+    """
+    key = classic_checkpoint_key(checkpoint.version)
+    if checkpoint.kind != "v2" or store.exists(key):
+        return None
+    top = checkpoint.keys[0]
+    if top.endswith(".parquet"):
+        delete_hadoop_sum(store, key)
+        store.put(key, store.get(top))
+        return key
+    rows = _rows([load_json(line) for line in store.get(top).splitlines() if line.strip()])
+    verify_actions(store, write_parquet(store, key, [rows], rows.schema))
+    return key
+
+
+def _rows(lines: list[dict[str, Any]]) -> pa.Table:
+    columns = {
+        kind: pa.array([as_pairs(line.get(kind)) for line in lines], type_)
+        for kind, type_ in _TOP_KINDS.items()
+    }
+    return pa.table(columns)

@@ -27,10 +27,9 @@ from lakehand.formats.delta.commits.commit_info import token_of
 from lakehand.formats.delta.commits.conflicts import holds_transaction, rebase
 from lakehand.formats.delta.commits.draft import draft_commit
 from lakehand.formats.delta.commits.publish import publish
-from lakehand.formats.delta.log.discovery import list_commits
+from lakehand.formats.delta.log.listing import list_commits
 from lakehand.formats.delta.protocol.actions import parse_commit
-from lakehand.formats.delta.protocol.names import commit_key
-from lakehand.formats.delta.protocol.paths import decode_path
+from lakehand.formats.delta.protocol.names import commit_key, decode_path
 from lakehand.model.work import Receipt
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import SystemClock

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CommitConflictError, CommitUnknownError, ReplanError
 from lakehand.formats.delta.protocol.clustering import CLUSTERING_DOMAIN
-from lakehand.formats.delta.protocol.paths import decode_path, path_in_table
+from lakehand.formats.delta.protocol.names import decode_path, path_in_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

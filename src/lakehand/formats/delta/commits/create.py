@@ -14,16 +14,18 @@ from lakehand.errors import (
     UnknownColumnError,
     ValidationError,
 )
-from lakehand.formats.delta.commits.column_ids import assign_column_ids
 from lakehand.formats.delta.commits.commit_info import ENGINE_INFO, encode_parameters
 from lakehand.formats.delta.commits.draft import encode_actions
 from lakehand.formats.delta.commits.publish import publish
-from lakehand.formats.delta.commits.table_properties import check_properties, features_asked_for
+from lakehand.formats.delta.commits.table_properties import (
+    assign_column_ids,
+    check_properties,
+    features_asked_for,
+)
 from lakehand.formats.delta.log.listing import list_log
 from lakehand.formats.delta.protocol.actions import Metadata, Protocol
-from lakehand.formats.delta.protocol.activity import has_type
 from lakehand.formats.delta.protocol.arrow_types import from_arrow
-from lakehand.formats.delta.protocol.features import FEATURES, Verdict
+from lakehand.formats.delta.protocol.features import FEATURES, Verdict, has_type
 from lakehand.formats.delta.protocol.schema import (
     ArrayType,
     MappingMode,

@@ -13,7 +13,7 @@ from lakehand.formats.delta.commits.row_tracking import (
 )
 from lakehand.formats.delta.protocol.actions import row_count
 from lakehand.formats.delta.protocol.clustering import shared_cube
-from lakehand.formats.delta.protocol.paths import OTHER_PATHS, encode_path
+from lakehand.formats.delta.protocol.names import OTHER_PATHS, encode_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

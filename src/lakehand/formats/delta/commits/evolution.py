@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import RefusedError
-from lakehand.formats.delta.commits.column_ids import assign_column_ids, highest_column_id
 from lakehand.formats.delta.commits.create import check_names, features_of_columns
+from lakehand.formats.delta.commits.table_properties import assign_column_ids, highest_column_id
 from lakehand.formats.delta.log.snapshot import table_head
 from lakehand.formats.delta.protocol.actions import Protocol
 from lakehand.formats.delta.protocol.arrow_types import arrow_type, from_arrow

@@ -6,17 +6,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakehand.errors import CorruptLogError, VersionNotFoundError
-from lakehand.formats.delta.log.discovery import read_commit
-from lakehand.formats.delta.log.listing import list_log
-from lakehand.formats.delta.log.loading import load_soundly
+from lakehand.formats.delta.log.listing import list_log, read_commit
 from lakehand.formats.delta.log.source import open_log_source
-from lakehand.formats.delta.log.state import fold
+from lakehand.formats.delta.log.state import fold, load_soundly
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakehand.formats.delta.log.discovery import LogSegment
-    from lakehand.formats.delta.log.listing import LogListing
+    from lakehand.formats.delta.log.listing import LogListing, LogSegment
     from lakehand.formats.delta.log.state import LogState
     from lakehand.storage import Store
 

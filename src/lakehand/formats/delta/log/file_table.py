@@ -8,25 +8,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import CorruptLogError
-from lakehand.formats.delta.log.bounds import request_bounds
-from lakehand.formats.delta.log.file_members import ROW_COUNT
-from lakehand.formats.delta.log.files import quoted
-from lakehand.formats.delta.log.listed_once import decoded_paths, listed_once, vector_id
-from lakehand.formats.delta.log.replay import live_relation
+from lakehand.formats.delta.log.listing import decoded_paths, listed_once, vector_id
+from lakehand.formats.delta.log.replay import ROW_COUNT, live_relation
+from lakehand.formats.delta.log.source import quoted
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.members import LATEST_MS, MOST_FILE_BYTES
+from lakehand.formats.delta.protocol.names import OTHER_PATHS
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
-from lakehand.formats.delta.protocol.paths import OTHER_PATHS
 from lakehand.formats.delta.protocol.schema import mapping_mode, physical_name
-from lakehand.model.file_columns import FILE_COLUMNS
+from lakehand.formats.delta.statistics.bounds import request_bounds
+from lakehand.model.files import FILE_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakehand.formats.delta.log.bounds import BoundsRequest
     from lakehand.formats.delta.log.source import LogSource
     from lakehand.formats.delta.protocol.actions import Metadata
     from lakehand.formats.delta.protocol.schema import MappingMode, StructField, StructType
+    from lakehand.formats.delta.statistics.bounds import BoundsRequest
 
 __all__ = ["NATIVE_TYPE", "FileKey", "file_keys", "read_file_table"]
 

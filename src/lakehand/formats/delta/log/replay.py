@@ -1,36 +1,206 @@
-"""Reconciliation of a log segment: which file actions are still in force.
-
-The adds of a checkpoint are reconciled already, so only those that a later commit touches are taken
-out; the commits, usually few, are reconciled among themselves.
-"""
+"""Log replay: which file actions of a log segment are still in force."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
 
 from lakehand.errors import CorruptLogError
-from lakehand.formats.delta.log.file_members import (
-    REMOVE_MEMBERS,
-    decoded_path,
-    line_member,
-    line_types,
-    part_member,
-)
-from lakehand.formats.delta.log.live_actions import live_actions
 from lakehand.formats.delta.log.source import open_log_source
+from lakehand.formats.delta.protocol.actions import file_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    import pyarrow as pa
-
-    from lakehand.formats.delta.log.discovery import LogSegment
-    from lakehand.formats.delta.log.file_members import FileKind
+    from lakehand.formats.delta.log.listing import LogSegment
     from lakehand.formats.delta.log.source import CheckpointPart, LogSource
     from lakehand.storage import Store
 
-__all__ = ["live_actions", "live_relation", "live_removes"]
+__all__ = [
+    "ADD_MEMBERS",
+    "REMOVE_MEMBERS",
+    "ROW_COUNT",
+    "FileKind",
+    "decoded_path",
+    "line_member",
+    "line_types",
+    "live_actions",
+    "live_relation",
+    "live_removes",
+    "part_member",
+    "text_of_parsed",
+]
+
+
+def text_of_parsed(expression: str, type_: pa.StructType) -> str:
+    """Return SQL that prints a struct of statistics as JSON; members that are null are left out.
+
+    DuckDB's own printing would lose digits of decimals and write NaN as no JSON reader takes it.
+    """
+    return f"CASE WHEN {expression} IS NOT NULL THEN {_object(expression, type_)} END"
+
+
+def _object(expression: str, type_: pa.StructType) -> str:
+    members = ", ".join(_member(expression, member) for member in type_)
+    return f"'{{' || concat_ws(',', {members}) || '}}'" if members else "'{}'"
+
+
+def _member(expression: str, member: pa.Field) -> str:
+    inner = f'{expression}."{member.name.replace(chr(34), chr(34) * 2)}"'
+    name = member.name.replace("\\", "\\\\").replace('"', '\\"').replace("'", "''")
+    return f"CASE WHEN {inner} IS NOT NULL THEN '\"{name}\":' || {_value(inner, member.type)} END"
+
+
+def _value(expression: str, type_: pa.DataType) -> str:
+    if pa.types.is_struct(type_):
+        return _object(expression, type_)
+    if pa.types.is_timestamp(type_):
+        zone = "Z" if type_.tz or type_.unit == "ns" else ""
+        form = f"%Y-%m-%dT%H:%M:%S.%f{zone}"
+        return f"'\"' || strftime(CAST({expression} AS TIMESTAMP), '{form}') || '\"'"
+    if pa.types.is_date(type_):
+        return f"'\"' || CAST({expression} AS VARCHAR) || '\"'"
+    if pa.types.is_floating(type_):
+        text = f"CAST({expression} AS VARCHAR)"
+        return f"CASE WHEN isfinite({expression}) THEN {text} ELSE {_special(expression)} END"
+    if _prints_bare(type_):
+        return f"CAST({expression} AS VARCHAR)"
+    return f"CAST(to_json(CAST({expression} AS VARCHAR)) AS VARCHAR)"
+
+
+def _special(expression: str) -> str:
+    infinite = f"CASE WHEN {expression} > 0 THEN '\"Infinity\"' ELSE '\"-Infinity\"' END"
+    return f"CASE WHEN isnan({expression}) THEN '\"NaN\"' ELSE {infinite} END"
+
+
+def _prints_bare(type_: pa.DataType) -> bool:
+    checks: Iterable[bool] = (
+        pa.types.is_integer(type_),
+        pa.types.is_decimal(type_),
+        pa.types.is_boolean(type_),
+    )
+    return any(checks)
+
+
+FileKind = Literal["add", "remove"]
+
+_TEXT_MAP = "MAP(VARCHAR, VARCHAR)"
+_VECTOR_MEMBERS: Mapping[str, str] = {
+    "storageType": "VARCHAR",
+    "pathOrInlineDv": "VARCHAR",
+    "offset": "INTEGER",
+    "sizeInBytes": "INTEGER",
+    "cardinality": "BIGINT",
+}
+_VECTOR = "STRUCT(" + ", ".join(f'"{n}" {t}' for n, t in _VECTOR_MEMBERS.items()) + ")"
+
+#: Members as they are spelled in the log, with the types that DuckDB gives them.
+ADD_MEMBERS: Mapping[str, str] = {
+    "path": "VARCHAR",
+    "partitionValues": _TEXT_MAP,
+    "size": "BIGINT",
+    "modificationTime": "BIGINT",
+    "dataChange": "BOOLEAN",
+    "stats": "VARCHAR",
+    "tags": _TEXT_MAP,
+    "deletionVector": _VECTOR,
+    "baseRowId": "BIGINT",
+    "defaultRowCommitVersion": "BIGINT",
+    "clusteringProvider": "VARCHAR",
+}
+REMOVE_MEMBERS: Mapping[str, str] = {
+    "path": "VARCHAR",
+    "deletionTimestamp": "BIGINT",
+    "dataChange": "BOOLEAN",
+    "extendedFileMetadata": "BOOLEAN",
+    "partitionValues": _TEXT_MAP,
+    "size": "BIGINT",
+    "stats": "VARCHAR",
+    "tags": _TEXT_MAP,
+    "deletionVector": _VECTOR,
+    "baseRowId": "BIGINT",
+    "defaultRowCommitVersion": "BIGINT",
+}
+_MEMBERS: Mapping[FileKind, Mapping[str, str]] = {"add": ADD_MEMBERS, "remove": REMOVE_MEMBERS}
+#: Read out of the statistics in the same pass, because almost every plan needs it.
+ROW_COUNT = "numRecords"
+
+
+def decoded_path(raw: str) -> str:
+    """Return SQL that does to a column what `paths.decode_path` does to a string."""
+    decoded = f"(CASE WHEN contains({raw}, '%') THEN url_decode({raw}) ELSE {raw} END)"
+    return f"(CASE WHEN starts_with({decoded}, 'file:///') THEN {decoded}[8:] ELSE {decoded} END)"
+
+
+def line_types(kind: FileKind, members: tuple[str, ...]) -> str:
+    """Return the type that lines of `kind` are read with: no more members than asked for."""
+    needed = {"stats" if name == ROW_COUNT else name for name in members}
+    types = {n: t for n, t in _MEMBERS[kind].items() if n in needed | {"path", "deletionVector"}}
+    return "STRUCT(" + ", ".join(f'"{name}" {type_}' for name, type_ in types.items()) + ")"
+
+
+def line_member(kind: FileKind, name: str) -> str:
+    """Return SQL for a member of an action in a commit."""
+    if name == ROW_COUNT:
+        return _row_count(f"{kind}.stats")
+    return f'{kind}."{name}"'
+
+
+def part_member(part: CheckpointPart, kind: FileKind, name: str) -> str:
+    """Return SQL for a member of an action in a checkpoint; null where its writer left it out."""
+    if name == ROW_COUNT:
+        return _part_row_count(part, kind)
+    if name == "stats":
+        return _part_stats(part, kind)
+    type_ = _MEMBERS[kind][name]
+    field = part.member(kind, name)
+    if field is None:
+        return f"CAST(NULL AS {type_})"
+    if name == "deletionVector":
+        return _part_vector(f"{kind}.deletionVector", field.type)
+    return f'CAST({kind}."{name}" AS {type_})'
+
+
+def _part_vector(expression: str, type_: pa.StructType) -> str:
+    known = {member.name for member in type_}
+    packed = ", ".join(
+        f'"{name}" := CAST({_inner(expression, name, known)} AS {member})'
+        for name, member in _VECTOR_MEMBERS.items()
+    )
+    # Engines write a struct of nulls where there is no deletion vector.
+    return f"CASE WHEN {expression}.storageType IS NOT NULL THEN struct_pack({packed}) END"
+
+
+def _inner(expression: str, name: str, known: set[str]) -> str:
+    return f'{expression}."{name}"' if name in known else "NULL"
+
+
+def _part_stats(part: CheckpointPart, kind: FileKind) -> str:
+    sources = []
+    if part.member(kind, "stats") is not None:
+        sources.append(f"{kind}.stats")
+    parsed = part.member(kind, "stats_parsed")
+    if parsed is not None:
+        sources.append(text_of_parsed(f"{kind}.stats_parsed", parsed.type))
+    return f"coalesce({', '.join(sources)})" if sources else "CAST(NULL AS VARCHAR)"
+
+
+def _part_row_count(part: CheckpointPart, kind: FileKind) -> str:
+    sources = []
+    parsed = part.member(kind, "stats_parsed")
+    if parsed is not None and parsed.type.get_field_index(ROW_COUNT) >= 0:
+        sources.append(f"CAST({kind}.stats_parsed.{ROW_COUNT} AS BIGINT)")
+    if part.member(kind, "stats") is not None and not part.has_row_counts:
+        sources.append(_row_count(f"{kind}.stats"))
+    return f"coalesce({', '.join(sources)})" if sources else "CAST(NULL AS BIGINT)"
+
+
+def _row_count(stats: str) -> str:
+    """Return SQL for the row count in statistics; statistics that are no JSON say nothing."""
+    return f"TRY(CAST(json_extract_string({stats}, '$.{ROW_COUNT}') AS BIGINT))"
+
 
 _SAME_KEY = "base.path_key = newest.path_key AND base.vector_key = newest.vector_key"
 
@@ -144,3 +314,84 @@ def _require_unambiguous(source: LogSource) -> None:
         version=version,
         hint="the commit breaks the protocol, so the content of the table cannot be known",
     )
+
+
+# Typed copies of other members, which only checkpoints have.
+_TYPED_COPIES = frozenset({"stats_parsed", "partitionValues_parsed"})
+_Key = tuple[str, str | None]
+
+
+def live_actions(store: Store, segment: LogSegment, paths: Collection[str]) -> list[dict[str, Any]]:
+    """Return the adds in force of the files with these decoded paths, in the order of `paths`.
+
+    Every member is there, known to lakehand or not. A path without a live file has no add.
+    """
+    if not paths:
+        return []
+    with open_log_source(store, segment) as source:
+        source.connection.register("wanted", pa.table({"path": pa.array(paths, pa.string())}))
+        newest = _newest_in_lines(source)
+        adds = [action for part in source.parts for action in _adds_in_part(source, part)]
+        source.connection.unregister("wanted")
+    found: dict[str, list[dict[str, Any]]] = {}
+    for action in (*adds, *(add for _, kind, add in newest.values() if kind == "add")):
+        key = file_key(action)
+        if key not in newest or newest[key][2] is action:
+            found.setdefault(key[0], []).append(action)
+    return [action for path in dict.fromkeys(paths) for action in found.get(path, ())]
+
+
+def _newest_in_lines(source: LogSource) -> dict[_Key, tuple[int, str, dict[str, Any]]]:
+    """Return the last action of the commits for each key: its version, its kind and itself."""
+    newest: dict[_Key, tuple[int, str, dict[str, Any]]] = {}
+    for version, kind, action in _actions_in_lines(source):
+        key = file_key(action)
+        if key not in newest or newest[key][0] < version:
+            newest[key] = (version, kind, action)
+    return newest
+
+
+def _actions_in_lines(source: LogSource) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    if not source.lines:
+        return
+    relation = source.lines.relation({"add": "JSON", "remove": "JSON"})
+    path = decoded_path("json_extract_string(coalesce(add, remove), '$.path')")
+    rows = source.run(
+        f"SELECT version, add, remove FROM {relation} "
+        f"WHERE (add IS NOT NULL OR remove IS NOT NULL) AND {path} IN (SELECT path FROM wanted)"
+    )
+    for version, add, remove in rows:
+        kind, text = ("add", add) if add is not None else ("remove", remove)
+        action = source.parse(kind, text, version)
+        if action is not None:
+            yield version, kind, action
+
+
+def _adds_in_part(source: LogSource, part: CheckpointPart) -> Iterator[dict[str, Any]]:
+    if part.member("add", "path") is None:
+        return
+    query = (
+        f"SELECT {_members(part)} FROM {part.relation} "
+        f"WHERE {decoded_path('add.path')} IN (SELECT path FROM wanted)"
+    )
+    for row in source.stream(query).read_all().to_pylist(maps_as_pydicts="strict"):
+        yield {"partitionValues": {}} | source.checked("add", _present(row))
+
+
+def _members(part: CheckpointPart) -> str:
+    names = {member.name for member in part.schema.field("add").type} | {"stats"}
+    rewritten = {name: part_member(part, "add", name) for name in ("stats", "deletionVector")}
+    columns = [
+        f'{rewritten.get(name, f"""add."{name}" """)} AS "{name}"'
+        for name in sorted(names - _TYPED_COPIES)
+    ]
+    return ", ".join(columns)
+
+
+def _present(value: dict[str, Any]) -> dict[str, Any]:
+    """Leave out members that are null, as the log does; values of maps may be null."""
+    vector = value.get("deletionVector")
+    if vector is not None:
+        vector = {name: item for name, item in vector.items() if item is not None}
+    present = value | {"deletionVector": vector}
+    return {name: item for name, item in present.items() if item is not None}

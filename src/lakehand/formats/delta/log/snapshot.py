@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakehand.formats.delta.log.commit_times import from_milliseconds, version_at
-from lakehand.formats.delta.log.discovery import read_commit
 from lakehand.formats.delta.log.file_table import read_file_table
-from lakehand.formats.delta.log.loading import load_soundly
+from lakehand.formats.delta.log.listing import read_commit
 from lakehand.formats.delta.log.replay import live_removes
 from lakehand.formats.delta.log.source import open_log_source
-from lakehand.formats.delta.log.state import fold
+from lakehand.formats.delta.log.state import fold, load_soundly
 from lakehand.formats.delta.protocol.actions import transaction_versions
 from lakehand.formats.delta.protocol.arrow_types import to_arrow
 from lakehand.formats.delta.protocol.features import require_read
-from lakehand.formats.delta.protocol.row_rules import constraints_of, row_rules
-from lakehand.formats.delta.protocol.schema import mapping_mode, parse_schema
+from lakehand.formats.delta.protocol.schema import (
+    constraints_of,
+    mapping_mode,
+    parse_schema,
+    row_rules,
+)
 from lakehand.model.head import TableHead
 from lakehand.model.snapshot import Snapshot
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakehand.formats.delta.log.discovery import LogSegment
+    from lakehand.formats.delta.log.listing import LogSegment
     from lakehand.formats.delta.log.source import LogSource
     from lakehand.formats.delta.log.state import LogState
     from lakehand.formats.delta.protocol.actions import Metadata, Protocol

@@ -1,44 +1,200 @@
-"""Commits (NDJSON) and checkpoints (Parquet) of one version, as relations in DuckDB.
-
-Types are always given, never inferred: a reader that guesses them from a sample turns the partition
-value `007` into a number.
-"""
+"""Commits (NDJSON) and checkpoints (Parquet) of one version, as relations in DuckDB."""
 
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehand.errors import (
-    CorruptFileError,
-    CorruptLogError,
-    ObjectNotFoundError,
-    UnsafePathError,
-)
-from lakehand.formats.delta.log.files import open_log_files
-from lakehand.formats.delta.log.lines import gather_lines
+from lakehand.duckdb_pool import connect
+from lakehand.errors import CorruptFileError, CorruptLogError, ObjectNotFoundError, UnsafePathError
+from lakehand.formats.delta.protocol.actions import parse_commit
 from lakehand.formats.delta.protocol.members import checked_action, load_json
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY, sidecar_key
-from lakehand.parquet.database import connect
 from lakehand.parquet.duckdb_view import quoted_list
 from lakehand.parquet.footer import read_local_footer
+from lakehand.storage.scratch import holds_wildcards
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from lakehand.formats.delta.log.discovery import LogSegment
-    from lakehand.formats.delta.log.files import LogFiles
-    from lakehand.formats.delta.log.lines import LogLines
+    from lakehand.formats.delta.log.listing import LogSegment, ReplayedFile
     from lakehand.storage import Store
 
-__all__ = ["CheckpointPart", "LogSource", "OtherAction", "open_log_source"]
+__all__ = [
+    "CheckpointPart",
+    "LogFiles",
+    "LogLines",
+    "LogSource",
+    "OtherAction",
+    "gather_lines",
+    "open_log_files",
+    "open_log_source",
+]
+
+
+_PARALLEL_DOWNLOADS = 8
+
+
+class LogFiles:
+    """Gives keys of the log a local path: their own, or that of a copy."""
+
+    def __init__(self, store: Store, scratch: Path) -> None:
+        self._store = store
+        self._scratch = scratch
+        self._paths: dict[str, Path] = {}
+
+    @property
+    def scratch(self) -> Path:
+        """A directory of its own, for whatever must leave memory."""
+        return self._scratch
+
+    def bring(self, keys: Sequence[str]) -> list[Path]:
+        """Return a local path for each key; copies vanish with the `with` block."""
+        missing = [key for key in keys if key not in self._paths]
+        with ThreadPoolExecutor(_PARALLEL_DOWNLOADS) as pool:
+            self._paths.update(zip(missing, pool.map(self._bring_one, missing), strict=True))
+        return [self._paths[key] for key in keys]
+
+    def _bring_one(self, key: str) -> Path:
+        local = self._store.local_path(key)
+        if local is not None:
+            # The errors of the store say more than those of DuckDB.
+            self._store.get_range(key, start=0, length=1)
+        if local is not None and not holds_wildcards(local):
+            return local
+        copy = self._scratch / Path(key).name
+        if local is not None:
+            copy.symlink_to(local.absolute())
+        else:
+            self._store.download(key, copy)
+        return copy
+
+
+@contextmanager
+def open_log_files(store: Store) -> Iterator[LogFiles]:
+    with TemporaryDirectory(prefix="lakehand-log-") as scratch:
+        yield LogFiles(store, Path(scratch))
+
+
+def quoted(text: str) -> str:
+    """Return a string as a SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+_SMALL_BYTES = 2**20
+_FILES_AT_A_TIME = 256
+_VERSION = "lakehandVersion"
+_USUAL_LINE_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogLines:
+    """Files of lines, and how to read them."""
+
+    #: All small commits in one file, each line with its version; None if there are none.
+    merged: Path | None
+    #: Files that are read in place, each with the version it counts as.
+    files: Mapping[Path, int]
+    #: What `merged` was made of.
+    sources: tuple[ReplayedFile, ...]
+
+    def __bool__(self) -> bool:
+        return self.merged is not None or bool(self.files)
+
+    def relation(self, columns: Mapping[str, str]) -> str:
+        """Return a relation over the lines: `version`, and a column of its type for each action."""
+        names = ", ".join(columns)
+        parts = []
+        if self.merged is not None:
+            read = _read_json([self.merged], {**columns, _VERSION: "BIGINT"})
+            parts.append(f"SELECT {_VERSION} AS version, {names} FROM {read}")
+        if self.files:
+            read = _read_json(list(self.files), columns)
+            versions = ", ".join(f"({quoted(str(p))}, {v})" for p, v in self.files.items())
+            known = f"(VALUES {versions}) AS line_files(filename, version)"
+            parts.append(f"SELECT version, {names} FROM {read} JOIN {known} USING (filename)")
+        return f"({' UNION ALL '.join(parts)})"
+
+    def blame(self, store: Store) -> None:
+        """Raise the error of the first small commit that cannot be read, if there is one."""
+        for file in self.sources:
+            parse_commit(file.version, store.get(file.key), table=store.url, key=file.key)
+
+
+def gather_lines(store: Store, files: LogFiles, replayed: Sequence[ReplayedFile]) -> LogLines:
+    """Bring commits to where DuckDB reads them."""
+    small = tuple(file for file in replayed if file.bytes <= _SMALL_BYTES)
+    large = [file for file in replayed if file.bytes > _SMALL_BYTES]
+    paths = files.bring([file.key for file in large])
+    return LogLines(
+        merged=_merge(store, small, files.scratch / "lines.ndjson") if small else None,
+        files={path: file.version for path, file in zip(paths, large, strict=True)},
+        sources=small,
+    )
+
+
+def _merge(store: Store, small: Sequence[ReplayedFile], target: Path) -> Path:
+    with target.open("wb") as merged:
+        for start in range(0, len(small), _FILES_AT_A_TIME):
+            batch = small[start : start + _FILES_AT_A_TIME]
+            texts = store.get_many([file.key for file in batch])
+            for file, text in zip(batch, texts, strict=True):
+                merged.writelines(_with_version(store, file, text))
+    return target
+
+
+def _with_version(store: Store, file: ReplayedFile, text: bytes) -> Iterator[bytes]:
+    if not text.strip():
+        raise unreadable(store, file, f"{file.key} is empty")
+    for number, line in enumerate(text.split(b"\n"), start=1):
+        action = line.strip()
+        if action and not action.startswith(b"{"):
+            raise unreadable(store, file, f"line {number} of {file.key} is not an object")
+        members = action[1:].lstrip()
+        if members and members != b"}":
+            yield b'{"%s":%d,%s\n' % (_VERSION.encode(), file.version, members)
+
+
+def unreadable(store: Store, file: ReplayedFile, reason: str) -> CorruptLogError:
+    return CorruptLogError(
+        f"version {file.version} of {store.url} cannot be read: {reason}",
+        table=store.url,
+        version=file.version,
+        path=file.key,
+        hint="restore the commit from a backup; without it the content cannot be known",
+    )
+
+
+def _read_json(paths: Sequence[Path], columns: Mapping[str, str]) -> str:
+    types = ", ".join(f"'{name}': '{type_}'" for name, type_ in columns.items())
+    return (
+        f"read_json({quoted_list(paths)}, format = 'newline_delimited', columns = {{{types}}}, "
+        f"filename = true, hive_partitioning = false, maximum_object_size = {_line_limit(paths)})"
+    )
+
+
+def _line_limit(paths: Iterable[Path]) -> int:
+    """Return what DuckDB must be ready for; it reserves several times as much memory.
+
+    Twice the longest line, because DuckDB 2.0 misreads a long last line that has no line end if the
+    limit is tight.
+    """
+    limit = _USUAL_LINE_BYTES
+    for path in paths:
+        if path.stat().st_size > _USUAL_LINE_BYTES:
+            with path.open("rb") as file:
+                limit = max(limit, *(2 * len(line) for line in file))
+    return limit
+
 
 _OTHER_KINDS = ("protocol", "metaData", "txn", "domainMetadata", "commitInfo")
 _KINDS = frozenset({*_OTHER_KINDS, "add", "remove", "sidecar", "checkpointMetadata"})

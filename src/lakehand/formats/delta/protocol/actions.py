@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import CorruptLogError
 from lakehand.formats.delta.protocol.members import checked_action, load_json
-from lakehand.formats.delta.protocol.names import commit_key
-from lakehand.formats.delta.protocol.paths import decode_path
+from lakehand.formats.delta.protocol.names import commit_key, decode_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,4 @@
-"""Every table feature of the Delta protocol, and what lakehand does with a table that has it.
-
-A feature that is not in this table is refused by name before anything is written.
-"""
+"""Every table feature of the Delta protocol, and what lakehand does with a table that has it."""
 
 from __future__ import annotations
 
@@ -11,13 +8,22 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
 from lakehand.errors import RefusedError
-from lakehand.formats.delta.protocol import activity
+from lakehand.formats.delta.protocol.schema import (
+    ArrayType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    is_void,
+    parse_schema,
+)
 from lakehand.observe import get_logger, log_event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from lakehand.formats.delta.protocol.actions import Metadata, Protocol
+    from lakehand.formats.delta.protocol.schema import DeltaType
 
 __all__ = [
     "BINDINGS",
@@ -26,10 +32,97 @@ __all__ = [
     "Feature",
     "Operation",
     "Verdict",
+    "always",
+    "has_any_property",
+    "has_field_metadata",
+    "has_partition_columns_only",
+    "has_type",
+    "has_unwritable_void",
+    "property_is_true",
     "require_read",
     "require_write",
     "supported_features",
+    "uses_in_commit_timestamps",
 ]
+
+
+def always(metadata: Metadata) -> bool:
+    """Say that listing the feature is using it."""
+    del metadata
+    return True
+
+
+def property_is_true(name: str) -> Callable[[Metadata], bool]:
+    return lambda metadata: metadata.configuration.get(name, "").lower() == "true"
+
+
+def uses_in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
+    """Say whether every commit carries its own time."""
+    is_listed = "inCommitTimestamp" in (protocol.writer_features or ())
+    return is_listed and property_is_true("delta.enableInCommitTimestamps")(metadata)
+
+
+def has_any_property(*names: str) -> Callable[[Metadata], bool]:
+    return lambda metadata: any(metadata.configuration.get(name) for name in names)
+
+
+def has_field_metadata(key: str) -> Callable[[Metadata], bool]:
+    def check(metadata: Metadata) -> bool:
+        return any(key in column.metadata for column in _columns(_schema(metadata)))
+
+    return check
+
+
+def has_type(name: str) -> Callable[[Metadata], bool]:
+    def check(metadata: Metadata) -> bool:
+        return any(
+            isinstance(type_, PrimitiveType) and type_.name == name
+            for type_ in _types(_schema(metadata))
+        )
+
+    return check
+
+
+def has_unwritable_void(metadata: Metadata) -> bool:
+    """Say whether void sits below an array or map, or is all that a struct or the table holds."""
+    schema = _schema(metadata)
+    return bool(schema.fields) and any(_is_unwritable(type_) for type_ in _types(schema))
+
+
+def has_partition_columns_only(metadata: Metadata) -> bool:
+    """Say whether every column is one that files leave out."""
+    partition = {name.lower() for name in metadata.partition_columns}
+    return bool(partition) and partition >= {name.lower() for name in _schema(metadata).names}
+
+
+def _is_unwritable(type_: DeltaType) -> bool:
+    if isinstance(type_, ArrayType | MapType):
+        return any(map(is_void, _types(type_)))
+    return isinstance(type_, StructType) and all(is_void(column.type) for column in type_.fields)
+
+
+def _schema(metadata: Metadata) -> StructType:
+    return parse_schema(metadata.schema_string)
+
+
+def _columns(type_: DeltaType) -> Iterator[StructField]:
+    for inner in _types(type_):
+        if isinstance(inner, StructType):
+            yield from inner.fields
+
+
+def _types(type_: DeltaType) -> Iterator[DeltaType]:
+    yield type_
+    match type_:
+        case StructType(fields):
+            for column in fields:
+                yield from _types(column.type)
+        case ArrayType(element):
+            yield from _types(element)
+        case MapType(key, value):
+            yield from _types(key)
+            yield from _types(value)
+
 
 Operation = Literal["read", "inspect", "checkpoint", "rewrite", "append", "vacuum"]
 _READER_VERSIONS, _WRITER_VERSIONS = range(1, 4), range(1, 8)
@@ -72,7 +165,7 @@ class Feature:
     #: Why, in words for the user.
     reason: str
     #: Whether the table makes use of it.
-    is_active: Callable[[Metadata], bool] = activity.always
+    is_active: Callable[[Metadata], bool] = always
 
     def verdict(self, operation: Operation) -> Verdict:
         verdict: Verdict = getattr(self, operation)
@@ -104,7 +197,7 @@ def _iceberg(name: str, version: str) -> Feature:
         name=name, rewrite=IDLE, append=IDLE,
         reason="files must follow Iceberg's rules (field ids, partition columns inside), which "
         "lakehand does not write",
-        is_active=activity.property_is_true(f"delta.enableIceberg{version}"),
+        is_active=property_is_true(f"delta.enableIceberg{version}"),
     )  # fmt: skip
 
 
@@ -153,7 +246,7 @@ FEATURES: Mapping[str, Feature] = {
             name="identityColumns",
             append=IDLE,
             reason="rewrites copy the values; new identity values are not generated",
-            is_active=activity.has_field_metadata("delta.identity.start"),
+            is_active=has_field_metadata("delta.identity.start"),
         ),
         Feature(
             name="deletionVectors",
@@ -195,7 +288,7 @@ FEATURES: Mapping[str, Feature] = {
                 is_reader_feature=True,
                 append=IDLE,
                 reason=_VARIANT,
-                is_active=activity.has_type("variant"),
+                is_active=has_type("variant"),
             )
             for name in ("variantType", "variantType-preview")
         ),
@@ -232,7 +325,7 @@ FEATURES: Mapping[str, Feature] = {
             checkpoint=IDLE,
             vacuum=IDLE,
             reason=_CATALOG,
-            is_active=activity.has_any_property(*_COORDINATOR_PROPERTIES),
+            is_active=has_any_property(*_COORDINATOR_PROPERTIES),
         ),
         _closed("adaptiveMetadata", _ADAPTIVE),
         _closed("adaptiveMetadata-preview", _ADAPTIVE),
@@ -260,7 +353,7 @@ FEATURES: Mapping[str, Feature] = {
 BINDINGS: tuple[Binding, ...] = (
     Binding(
         name="UniForm (delta.universalFormat.enabledFormats)",
-        is_active=activity.has_any_property("delta.universalFormat.enabledFormats"),
+        is_active=has_any_property("delta.universalFormat.enabledFormats"),
         refuses=frozenset({"rewrite", "vacuum"}),
         reason="the Iceberg or Hudi metadata beside the table would go stale and name files that "
         "are gone",
@@ -268,26 +361,26 @@ BINDINGS: tuple[Binding, ...] = (
     ),
     Binding(
         name="symlink manifests (delta.compatibility.symlinkFormatManifest.enabled)",
-        is_active=activity.property_is_true("delta.compatibility.symlinkFormatManifest.enabled"),
+        is_active=property_is_true("delta.compatibility.symlinkFormatManifest.enabled"),
         refuses=frozenset({"rewrite", "vacuum"}),
         reason="the manifests beside the table would go stale and name files that are gone",
         can_be_forced=True,
     ),
     Binding(
         name="coordinated commits (delta.coordinatedCommits.commitCoordinator)",
-        is_active=activity.has_any_property(*_COORDINATOR_PROPERTIES),
+        is_active=has_any_property(*_COORDINATOR_PROPERTIES),
         refuses=frozenset({"rewrite", "append", "checkpoint", "vacuum"}),
         reason=_CATALOG,
     ),
     Binding(
         name="columns of type void inside arrays, maps or structs of nothing else",
-        is_active=activity.has_unwritable_void,
+        is_active=has_unwritable_void,
         refuses=frozenset({"rewrite", "append"}),
         reason="Parquet cannot hold such a column",
     ),
     Binding(
         name="partition columns alone",
-        is_active=activity.has_partition_columns_only,
+        is_active=has_partition_columns_only,
         refuses=frozenset({"rewrite", "append"}),
         reason="a file would hold no column, and so could not say how many rows it has",
     ),
@@ -329,7 +422,7 @@ def require_read(
     _require_version("reader", protocol.min_reader_version, _READER_VERSIONS, table)
     for name in _reader_features(protocol):
         _require(operation, name, metadata, table)
-    if activity.has_any_property(*_COORDINATOR_PROPERTIES)(metadata):
+    if has_any_property(*_COORDINATOR_PROPERTIES)(metadata):
         log_event(
             _logger,
             logging.WARNING,

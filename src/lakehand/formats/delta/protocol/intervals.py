@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakehand.errors import ValidationError
-from lakehand.model.spellings import MAX_DURATION
+from lakehand.model.quantities import MAX_DURATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,0 +1,134 @@
+"""DuckDB databases that are opened once and used often, and Arrow rows as DuckDB takes them."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from contextlib import contextmanager
+from tempfile import gettempdir
+from threading import Lock
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import duckdb
+import pyarrow as pa
+import pyarrow.types as pat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["Config", "connect", "is_taken_sliced", "lease", "unsliced"]
+
+
+Config = dict[str, str | bool | int | float | list[str]]
+
+_lock = Lock()
+#: By process, because a fork has none of the threads, and by the number of threads.
+_databases: dict[tuple[int, int | None], duckdb.DuckDBPyConnection] = {}
+#: Databases with limits that nobody uses at the moment, and what each was opened for.
+_idle: deque[tuple[str, duckdb.DuckDBPyConnection]] = deque(maxlen=2)
+
+
+def connect(*, threads: int | None = None) -> duckdb.DuckDBPyConnection:
+    """Return a new connection, in UTC; `threads` is how many work on a query, by default all."""
+    key = os.getpid(), threads
+    with _lock:
+        try:
+            return _connection(_databases[key])
+        except (KeyError, duckdb.Error):
+            # Some errors leave a database that answers nothing any more.
+            _databases[key] = _open(threads)
+            return _connection(_databases[key])
+
+
+@contextmanager
+def lease(
+    config: Config, *, spill_directory: str | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Return a connection, in UTC, to a database that nobody else uses meanwhile.
+
+    What does not fit into its memory goes to `spill_directory`, by default that of the system.
+    """
+    limits = {name: value for name, value in config.items() if name != "threads"}
+    purpose = f"{os.getpid()} {spill_directory} {limits}"
+    database = _take_idle(purpose) or _open_with({**limits, "threads": 1}, spill_directory)
+    with _connection(database) as connection:
+        connection.execute(
+            f"SET threads = {config['threads']}" if "threads" in config else "RESET threads"
+        )
+        yield connection
+        # A thread that stays without work makes malloc give all free memory back, which the next
+        # who need it have cleared again.
+        connection.execute("SET threads = 1")
+    # After an error nobody knows whether it still answers.
+    with _lock:
+        _idle.append((purpose, database))
+
+
+def _take_idle(purpose: str) -> duckdb.DuckDBPyConnection | None:
+    with _lock:
+        for place, (found, database) in enumerate(_idle):
+            if found == purpose:
+                del _idle[place]
+                return database
+    return None
+
+
+def _connection(database: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    connection = database.cursor()
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def _open(threads: int | None) -> duckdb.DuckDBPyConnection:
+    return _open_with({} if threads is None else {"threads": threads, "async_threads": 0}, None)
+
+
+def _open_with(config: Config, spill_directory: str | None) -> duckdb.DuckDBPyConnection:
+    common: Config = {
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        # A file may be another one by now, under the same name.
+        "enable_external_file_cache": False,
+        "temp_directory": f"{spill_directory or gettempdir()}/lakehand-spill-{uuid4().hex}",
+    }
+    return duckdb.connect(":memory:", config=common | config)
+
+
+def unsliced(rows: pa.Table) -> pa.Table:
+    """Return the same rows, with nested structs copied where they are a part of a larger array.
+
+    DuckDB 2.0 refuses a struct that holds a struct and begins behind an offset, as it does in every
+    slice of an array but the first.
+    """
+    for position, column in enumerate(rows.columns):
+        if _holds_nested_struct(column.type) and any(map(_has_offset, column.chunks)):
+            copies = [pa.concat_arrays([chunk]) for chunk in column.chunks]
+            copied = pa.chunked_array(copies, column.type)
+            rows = rows.set_column(position, rows.schema.field(position), copied)
+    return rows
+
+
+def is_taken_sliced(schema: pa.Schema) -> bool:
+    """Say whether DuckDB takes any slice of rows with these columns as it is."""
+    return not any(map(_holds_nested_struct, schema.types))
+
+
+def _holds_nested_struct(kind: pa.DataType, *, is_inside: bool = False) -> bool:
+    parts = [kind.field(index).type for index in range(kind.num_fields)]
+    if pat.is_struct(kind):
+        return is_inside or any(_holds_nested_struct(part, is_inside=True) for part in parts)
+    return any(_holds_nested_struct(part, is_inside=is_inside) for part in parts)
+
+
+def _has_offset(array: pa.Array) -> bool:
+    return bool(array.offset) or any(map(_has_offset, _parts(array)))
+
+
+def _parts(array: pa.Array) -> Sequence[pa.Array]:
+    kind = array.type
+    if pat.is_struct(kind):
+        return [array.field(index) for index in range(kind.num_fields)]
+    if pat.is_map(kind):
+        return [array.keys, array.items]
+    return [array.values] if pat.is_list(kind) or pat.is_large_list(kind) else []

@@ -1,0 +1,3 @@
+"""The rows of data files, as readers see them."""
+
+from __future__ import annotations

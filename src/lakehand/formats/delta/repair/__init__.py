@@ -1,0 +1,3 @@
+"""Damage: found, explained and repaired."""
+
+from __future__ import annotations

@@ -1,0 +1,251 @@
+"""The statistics of a data file as `add.stats` holds them, computed from its rows.
+
+A bound that is missing keeps a file in a query; a wrong one loses rows. So bounds are left out
+where engines disagree, and the footers of other writers are not believed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lakehand.duckdb_pool import connect, unsliced
+from lakehand.formats.delta.statistics.merge import Tree, has_bounds, put, string_text, tree_text
+from lakehand.parquet.calendar import FIRST_MODERN_DAY, FIRST_MODERN_SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakehand.formats.delta.protocol.schema import Leaf
+    from lakehand.formats.delta.statistics.merge import StatisticsRules
+
+__all__ = [
+    "LeafFacts",
+    "StatisticsCollector",
+    "maximum_text",
+    "minimum_text",
+    "statistics_text",
+]
+
+_LAST_ASCII, _LAST_CHARACTER = "\x7f", "\U0010ffff"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECONDS = 10**6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeafFacts:
+    """What is known of the values of a leaf in a file."""
+
+    nulls: int
+    #: None or null: there is no bound, or none that is safe.
+    minimum: pa.Scalar | None = None
+    maximum: pa.Scalar | None = None
+
+
+def statistics_text(
+    rules: StatisticsRules,
+    facts: Mapping[tuple[str, ...], LeafFacts],
+    *,
+    rows: int,
+    is_legacy: bool = False,
+) -> str:
+    """Return the text of `add.stats` for `facts`, which go by the physical paths of leaves.
+
+    `is_legacy` says that readers will shift the file's ancient dates: what is counted here is not
+    what they see, so such dates are no bounds.
+    """
+    counts: Tree = {}
+    minima: Tree = {}
+    maxima: Tree = {}
+    prefix = rules.string_prefix
+    for leaf in rules.leaves:
+        found = facts[leaf.physical_path]
+        put(counts, leaf, str(found.nulls))
+        if _is_sure(found.minimum, is_legacy=is_legacy):
+            put(minima, leaf, minimum_text(found.minimum, string_prefix=prefix))
+        if _is_sure(found.maximum, is_legacy=is_legacy):
+            put(maxima, leaf, maximum_text(found.maximum, string_prefix=prefix))
+    document: Tree = {"numRecords": str(rows)}
+    document |= {"minValues": minima, "maxValues": maxima, "nullCount": counts}
+    if rules.states_tightness:
+        document["tightBounds"] = "true"
+    return tree_text(document)
+
+
+def _is_sure(bound: pa.Scalar | None, *, is_legacy: bool) -> bool:
+    """Say whether there is a bound, and readers take it for the same value."""
+    return bound is not None and bound.is_valid and not (is_legacy and _is_ancient(bound))
+
+
+class StatisticsCollector:
+    """Sees the rows of a file (under physical names) go by and tells their statistics."""
+
+    def __init__(self, rules: StatisticsRules, *, is_legacy: bool = False) -> None:
+        self._rules = rules
+        self._is_legacy = is_legacy
+        self._connection = connect(threads=1)
+        self._query = _aggregate_query(rules)
+        self._aggregates: list[pa.Table] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def forget(self) -> None:
+        """Begin anew, whatever went by of a file that could not be read to its end."""
+        self._aggregates = []
+
+    def add(self, rows: pa.Table) -> None:
+        self._connection.register("file_rows", unsliced(rows))
+        self._aggregates.append(self._connection.sql(self._query).to_arrow_table())
+        self._connection.unregister("file_rows")
+
+    def finish(self, *, stored_rows: int | None = None) -> str:
+        """Return the statistics as the text of `add.stats`, and begin the next file.
+
+        `stored_rows` is how many rows the file has, where deleted ones did not go by.
+        """
+        rows, facts = self.facts()
+        return self.text(facts, rows=rows if stored_rows is None else stored_rows)
+
+    def text(self, facts: Mapping[tuple[str, ...], LeafFacts], *, rows: int) -> str:
+        """Return `facts` as the text of `add.stats` for a file of so many rows."""
+        return statistics_text(self._rules, facts, rows=rows, is_legacy=self._is_legacy)
+
+    def facts(self) -> tuple[int, dict[tuple[str, ...], LeafFacts]]:
+        """Return the number of rows, and what is known of each leaf, and begin the next file."""
+        totals = self._totals()
+        rows = totals["rows"].as_py()
+        facts = {
+            leaf.physical_path: LeafFacts(
+                nulls=rows - totals[f"present{position}"].as_py(),
+                minimum=totals.get(f"min{position}"),
+                maximum=totals.get(f"max{position}"),
+            )
+            for position, leaf in enumerate(self._rules.leaves)
+        }
+        return rows, facts
+
+    def _totals(self) -> dict[str, pa.Scalar]:
+        """Fold the aggregates of all row groups into one row."""
+        aggregates = pa.concat_tables(self._aggregates)
+        self._aggregates = []
+        self._connection.register("aggregates", aggregates)
+        folds = ", ".join(_fold(name) for name in aggregates.column_names)
+        query = f"SELECT {folds} FROM aggregates"
+        row: pa.Table = self._connection.sql(query).to_arrow_table()
+        return {name: row.column(name)[0] for name in row.column_names}
+
+
+def _is_ancient(value: pa.Scalar) -> bool:
+    if pat.is_date32(value.type):
+        return bool(value.value < FIRST_MODERN_DAY)
+    is_instant = pat.is_timestamp(value.type) and value.type.tz is not None
+    return is_instant and bool(value.value < FIRST_MODERN_SECOND * _MICROSECONDS)
+
+
+def _aggregate_query(rules: StatisticsRules) -> str:
+    aggregates = ["count(*) AS rows"]
+    for position, leaf in enumerate(rules.leaves):
+        value = _leaf_expression(leaf)
+        aggregates.append(f"count({value}) AS present{position}")
+        if has_bounds(leaf.type):
+            aggregates.append(f"min({value}) AS min{position}")
+            aggregates.append(f"max({value}) AS max{position}")
+    return f"SELECT {', '.join(aggregates)} FROM file_rows"
+
+
+def _leaf_expression(leaf: Leaf) -> str:
+    first, *rest = leaf.physical_path
+    expression = '"' + first.replace('"', '""') + '"'
+    for name in rest:
+        quoted = name.replace("'", "''")
+        expression = f"struct_extract({expression}, '{quoted}')"
+    return expression
+
+
+def _fold(name: str) -> str:
+    if name.startswith(("min", "max")):
+        return f"{name[:3]}({name}) AS {name}"
+    return f"sum({name})::BIGINT AS {name}"
+
+
+def minimum_text(value: pa.Scalar, *, string_prefix: int) -> str | None:
+    """Return the JSON text of a lower bound; None where none is safe.
+
+    A missing text is always correct, so years that Python cannot print have none.
+    """
+    if not value.is_valid:
+        return None
+    if pat.is_floating(value.type):
+        # -0.0 and 0.0 are equal, so the bound is the one that sorts first bit by bit.
+        return _float_text(-0.0 if value.as_py() == 0 else value.as_py())
+    if pat.is_string(value.type):
+        text = _text(value)
+        return None if text is None else string_text(text[:string_prefix])
+    return _exact_text(value)
+
+
+def maximum_text(value: pa.Scalar, *, string_prefix: int) -> str | None:
+    """Return the JSON text of an upper bound; None where none is safe."""
+    if not value.is_valid:
+        return None
+    if pat.is_floating(value.type):
+        # NaN sorts above everything: then there is no bound that all engines understand.
+        return _float_text(0.0 if value.as_py() == 0 else value.as_py())
+    if pat.is_string(value.type):
+        text = _text(value)
+        bound = None if text is None else _upper_prefix(text, string_prefix)
+        return None if bound is None else string_text(bound)
+    return _exact_text(value)
+
+
+def _text(value: pa.Scalar) -> str | None:
+    """Return a string; None for bytes that are no UTF-8, which Spark lets into its strings."""
+    try:
+        return str(value.as_py())
+    except UnicodeDecodeError:
+        return None
+
+
+def _upper_prefix(text: str, length: int) -> str | None:
+    """Return a short string that sorts behind `text`, compared as UTF-8; None if there is none."""
+    if len(text) <= length:
+        return text
+    for end in range(length, min(2 * length, len(text))):
+        if text[end] != _LAST_CHARACTER:
+            return text[:end] + (_LAST_ASCII if text[end] < _LAST_ASCII else _LAST_CHARACTER)
+    return None
+
+
+def _float_text(value: float) -> str | None:
+    return json.dumps(value) if math.isfinite(value) else None
+
+
+def _exact_text(value: pa.Scalar) -> str | None:
+    try:
+        if pat.is_timestamp(value.type):
+            return _timestamp_text(value)
+        if pat.is_date(value.type):
+            return json.dumps(value.as_py().isoformat())
+    except (OverflowError, ValueError):
+        return None  # a year outside of 1 to 9999
+    return format(value.as_py(), "f" if pat.is_decimal(value.type) else "d")
+
+
+def _timestamp_text(value: pa.Scalar) -> str:
+    # Floored, also for an upper bound: readers know that and add a millisecond to it.
+    at = _EPOCH + timedelta(milliseconds=value.value // 1000)
+    text = at.replace(tzinfo=None).isoformat(timespec="milliseconds")
+    return json.dumps(text + "Z" if value.type.tz else text)

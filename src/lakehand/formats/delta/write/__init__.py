@@ -1,0 +1,3 @@
+"""New data files of a table."""
+
+from __future__ import annotations

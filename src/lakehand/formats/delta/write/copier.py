@@ -1,0 +1,238 @@
+"""Files of a table made from row groups of other files, byte for byte."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import lakehand
+from lakehand.formats.delta.protocol.schema import physical_name
+from lakehand.formats.delta.statistics.merge import merge_statistics
+from lakehand.formats.delta.write.context import (
+    CODEC_PROPERTY,
+    ROW_ID_PROPERTY,
+    ROW_VERSION_PROPERTY,
+    codec_name,
+    output_directory,
+    partition_values_of,
+)
+from lakehand.formats.worker import CopiedFile, Copies, NotCopyable
+from lakehand.model.work import DataFile, StagedFile
+from lakehand.parquet.bounds import leaf_bounds
+from lakehand.parquet.copy import Source, copy_row_groups, divide
+from lakehand.parquet.copyable import (
+    CODECS,
+    copy_class,
+    merged_created_by,
+    merged_key_values,
+    refusal,
+)
+from lakehand.parquet.facts import check_row_count, check_size
+from lakehand.parquet.footer import (
+    ChunkField,
+    ColumnField,
+    chunks,
+    fetch_footer,
+    field,
+    parse_footer,
+    row_group_bytes,
+)
+from lakehand.parquet.leaves import leaves
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lakehand.formats.delta.statistics.merge import StatisticsRules
+    from lakehand.formats.delta.write.context import WriteContext
+    from lakehand.formats.worker import WriteSpec
+    from lakehand.parquet.copyable import CopyClass
+    from lakehand.parquet.footer import Footer
+
+__all__ = ["DeltaCopier", "why_not_copyable", "why_not_of_class", "why_not_of_file"]
+
+_PARALLEL_READS = 16
+#: A file of several codecs, or of none, is no pattern for new ones.
+_KEPT_CODECS = frozenset(CODECS) - {"uncompressed"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeltaCopier:
+    """Moves row groups between files of a table. Picklable."""
+
+    context: WriteContext
+    #: How new files are to be: row groups that are otherwise are not moved. None: as they are.
+    spec: WriteSpec | None = None
+
+    def output_directory(self, like: Sequence[DataFile]) -> str:
+        return output_directory(self.context, like)
+
+    @contextmanager
+    def copy(
+        self,
+        inputs: Sequence[DataFile],
+        *,
+        target_file_bytes: int,
+        stem: str,
+        beside: Sequence[StagedFile] = (),
+    ) -> Iterator[Copies]:
+        """Write the row groups of all files into new ones of about the target size, undecoded.
+
+        Raises NotCopyable, before anything is written, if their bytes would not mean the same
+        there. While one file is on its way to the disk, the next is written, and all can be read.
+        """
+        files = [*inputs, *map(_as_data_file, beside)]
+        sources = _sources(self.context, files)
+        reason = why_not_copyable(self.context, files, sources, self.spec)
+        if reason is not None:
+            raise NotCopyable(reason)
+        directory = self.output_directory(files)
+        prefix = f"{directory}/{stem}" if directory else stem
+        with ExitStack() as until_durable:
+            copied = tuple(
+                _copy(self.context, part, f"{prefix}-{number:05d}.parquet", until_durable)
+                for number, part in enumerate(_parts(files, sources, target_file_bytes))
+            )
+            yield Copies(files=copied, input_rows=sum(source.footer.rows for source in sources))
+
+
+def _as_data_file(staged: StagedFile) -> DataFile:
+    native = {"add": dict(staged.native)}
+    return DataFile(path=staged.path, bytes=staged.bytes, rows=staged.rows, native=native)
+
+
+def why_not_copyable(
+    context: WriteContext,
+    inputs: Sequence[DataFile],
+    sources: Sequence[Source],
+    spec: WriteSpec | None = None,
+) -> str | None:
+    """Return why these files cannot become one by moving their row groups; None if they can."""
+    if any(file.deleted_rows for file in inputs):
+        return "rows are deleted"
+    reasons = (why_not_of_file(context, source.footer, spec) for source in sources)
+    refused = next((reason for reason in reasons if reason), None)
+    if refused is not None:
+        return refused
+    if len({copy_class(source.footer) for source in sources}) > 1:
+        return "the files differ in schema, codec or calendar"
+    return None
+
+
+def why_not_of_file(
+    context: WriteContext, footer: Footer, spec: WriteSpec | None = None
+) -> str | None:
+    """Return why the row groups of a file must not be moved within the table; None if they may."""
+    why_not = refusal(footer) or why_not_of_class(context, copy_class(footer), spec)
+    if why_not is None and spec is not None and spec.bloom_columns:
+        why_not = _why_not_of_filters(context, footer, spec.bloom_columns)
+    if why_not is None and context.tracks_rows and not _holds_row_identity(context, footer):
+        return "row ids follow from positions, which would change"
+    return why_not
+
+
+def why_not_of_class(
+    context: WriteContext, found: CopyClass, spec: WriteSpec | None = None
+) -> str | None:
+    """Return why no file of this class may be copied within the table; None if all may."""
+    if context.holds_partition_columns and context.partition_columns:
+        return "new files must hold partition columns, and old ones need not have them"
+    if found.codec not in _KEPT_CODECS:
+        return f"the files are {found.codec}, and new ones are not"
+    asked = (spec.codec if spec else None) or context.configuration.get(CODEC_PROPERTY, found.codec)
+    if codec_name(found.codec) != codec_name(asked):
+        return f"the files are {found.codec}, and new ones are to be {asked.lower()}"
+    return None
+
+
+def _why_not_of_filters(context: WriteContext, footer: Footer, names: Sequence[str]) -> str | None:
+    """Return which Bloom filter that is asked for is missing in a row group."""
+    columns = {leaf.path: index for index, leaf in enumerate(leaves(footer.schema))}
+    for name in names:
+        column = context.schema.find(name)
+        path = None if column is None else (physical_name(column, mode=context.mode),)
+        index = columns.get(path) if path is not None else None
+        metadata = (
+            field(chunks(group)[index], ChunkField.METADATA)
+            for group in footer.row_groups
+            if index is not None
+        )
+        if index is None or not all(field(chunk, ColumnField.BLOOM) for chunk in metadata):
+            return f"column {name!r} has no Bloom filter in all row groups"
+    return None
+
+
+def _holds_row_identity(context: WriteContext, footer: Footer) -> bool:
+    """Say whether every row has its id and its commit version beside it, by the null counts."""
+    properties = (ROW_ID_PROPERTY, ROW_VERSION_PROPERTY)
+    columns = {leaf.path: (index, leaf) for index, leaf in enumerate(leaves(footer.schema))}
+    found = [columns.get((context.configuration.get(name, ""),)) for name in properties]
+    everywhere = range(len(footer.row_groups))
+    return all(
+        column is not None and leaf_bounds(footer, *column, everywhere).nulls == 0
+        for column in found
+    )
+
+
+def _sources(context: WriteContext, inputs: Sequence[DataFile]) -> list[Source]:
+    places = [context.store.resolve(file.path) for file in inputs]
+    # Threads wait for bytes; taking them apart is work for one.
+    with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+        fetched = pool.map(lambda place: fetch_footer(*place, table=context.store.url), places)
+        sources = []
+        for file, (store, key), (data, size) in zip(inputs, places, fetched, strict=True):
+            check_size(file.path, found=size, expected=file.bytes)
+            footer = parse_footer(data, path=key, file_bytes=size)
+            check_row_count(file.path, found=footer.rows, expected=file.rows)
+            sources.append(Source.stored(store, key, footer))
+        return sources
+
+
+_Part = list[tuple["DataFile", Source]]
+
+
+def _parts(
+    inputs: Sequence[DataFile], sources: Sequence[Source], target_file_bytes: int
+) -> list[_Part]:
+    """Divide row groups into outputs of about equal size."""
+    sizes = [[row_group_bytes(group) for group in source.row_groups] for source in sources]
+    return [
+        [(inputs[piece.file], sources[piece.file].part(piece.first, piece.end)) for piece in pieces]
+        for pieces in divide(sizes, target_bytes=target_file_bytes)
+    ]
+
+
+def _copy(context: WriteContext, part: _Part, key: str, until_durable: ExitStack) -> CopiedFile:
+    inputs, sources = [file for file, _ in part], [source for _, source in part]
+    footers = [source.footer for source in sources]
+    writer = f"lakehand version {lakehand.__version__}"
+    sink = until_durable.enter_context(context.store.open_writer(key))
+    copied = copy_row_groups(
+        sources,
+        sink,
+        created_by=merged_created_by(footers, writer=writer),
+        key_values=merged_key_values(footers),
+    )
+    sink.publish()
+    rules = context.statistics_rules()
+    texts = [_statistics(file, source, rules) for file, source in part]
+    stats = merge_statistics(texts, [source.rows for source in sources], rules)
+    values = partition_values_of(context, inputs)
+    staged = StagedFile(
+        path=key,
+        bytes=sink.tell(),
+        rows=copied.rows,
+        native={"partitionValues": values, "stats": stats},
+    )
+    return CopiedFile(staged=staged, copied=copied)
+
+
+def _statistics(file: DataFile, source: Source, rules: StatisticsRules) -> str | None:
+    """Return what is known of the rows that are copied from a file."""
+    text: str | None = file.native["add"].get("stats")
+    if source.rows == source.footer.rows:
+        return text
+    from lakehand.formats.delta.statistics.slices import slice_statistics  # loads Arrow
+
+    return slice_statistics(text, source.footer, source.chosen, rules, rows=source.rows)

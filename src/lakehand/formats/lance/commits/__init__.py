@@ -1,3 +1,0 @@
-"""Changes that become versions."""
-
-from __future__ import annotations

@@ -1,3 +1,0 @@
-"""Fragments: read, rewritten, and read back before anything is committed."""
-
-from __future__ import annotations

@@ -1,3 +1,0 @@
-"""Versions of a dataset, and what is in them."""
-
-from __future__ import annotations

@@ -1,0 +1,163 @@
+"""Unreadable manifests moved away, earlier versions restored, indices brought up to date."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from lakehand.errors import CommitConflictError, CorruptFileError, CorruptLogError
+from lakehand.formats.lance.checks import check_log
+from lakehand.formats.lance.commit_records import is_conflict
+from lakehand.formats.lance.connect import VERSION_HINT, manifest_keys, open_dataset, said
+from lakehand.formats.lance.fragments import data_files, fragment_keys
+from lakehand.model.verification import LogRepair, Refusal, Repair
+from lakehand.model.work import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lakehand.formats.lance.snapshot import LanceState
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.model.work import DataFile
+    from lakehand.storage import Store
+
+__all__ = ["missing_files", "repair_log", "restoring_change", "update_indices"]
+
+
+#: Indices that Lance keeps for itself begin so.
+_OWN = "__"
+_ATTEMPTS = 5
+
+
+def update_indices(store: Store, *, since: LanceState | None = None) -> tuple[str, ...]:
+    """Have Lance add rows that they do not know to indices; return the names of these indices.
+
+    With `since` only to those that knew fragments of that version which are gone.
+
+    CommitConflictError if others changed the table meanwhile, again and again: it is as it was.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        dataset = open_dataset(store)
+        behind = tuple(sorted(_behind(dataset, since)))
+        if not behind:
+            return ()
+        try:
+            dataset.optimize.optimize_indices(index_names=list(behind))
+        except (OSError, ValueError, RuntimeError) as error:
+            if not is_conflict(error) or attempt == _ATTEMPTS:
+                raise _failure(store, behind, error) from None
+        else:
+            return behind
+    raise AssertionError("every attempt returns or raises")
+
+
+def _behind(dataset: Any, since: LanceState | None) -> Iterator[str]:
+    """Yield the names of indices that do not know all fragments."""
+    fragments = {fragment.fragment_id for fragment in dataset.get_fragments()}
+    for index in dataset.describe_indices():
+        known = {number for part in index.segments for number in part.fragment_ids}
+        is_concerned = since is None or since.known.get(index.name, frozenset()) - fragments
+        if is_concerned and not index.name.startswith(_OWN) and fragments - known:
+            yield index.name
+
+
+def _failure(
+    store: Store, names: tuple[str, ...], error: Exception
+) -> CommitConflictError | CorruptFileError:
+    kind = CommitConflictError if is_conflict(error) else CorruptFileError
+    return kind(
+        f"indices of {store.url} ({', '.join(names)}) are not up to date: {said(error, store)}",
+        table=store.url,
+        hint="searches find all rows as before, only slower; run again",
+    )
+
+
+_ASIDE = "_lakehand/aside"
+_OLDER = "an older version that cannot be read harms no newer one"
+_CONSENT = "what it brought would be lost: bring its manifest back, or accept the loss of data"
+_HOPELESS = "no version can be read: bring a manifest back from a backup"
+
+
+def repair_log(store: Store, *, accept_data_loss: bool, dry_run: bool) -> LogRepair:
+    """Set manifests aside that are newer than all that can be read, if that loss is accepted."""
+    check = check_log(store)
+    newest = check.readable_version
+    broken = [finding.version for finding in check.findings if finding.version is not None]
+    lost = [version for version in broken if newest is not None and version > newest]
+    if not (accept_data_loss and all(_is_corrupt(store, version) for version in lost)):
+        lost = []
+    refused = tuple(
+        Refusal(name="corrupt_commit", version=version, reason=_reason(version, newest))
+        for version in broken
+        if version not in lost
+    )
+    if not lost:
+        return LogRepair(repairs=(), refused=refused)
+    keys = {version: manifest_keys(store)[version] for version in lost}
+    repair = Repair(
+        name="forget_versions",
+        message=f"versions above {newest}, which nobody can read, are set aside",
+        paths=tuple(keys.values()),
+        loses=f"what versions {min(keys)} to {max(keys)} brought",
+    )
+    aside = None if dry_run else _set_aside(store, keys)
+    return LogRepair(repairs=(repair,), refused=refused, aside=aside)
+
+
+def _is_corrupt(store: Store, version: int) -> bool:
+    """Say whether a version itself is broken, and not the way to it."""
+    try:
+        open_dataset(store, version)
+    except CorruptLogError:
+        return True
+    return False
+
+
+def _reason(version: int, newest: int | None) -> str:
+    if newest is None:
+        return _HOPELESS
+    return _CONSENT if version > newest else _OLDER
+
+
+def _set_aside(store: Store, keys: Mapping[int, str]) -> str:
+    """Copy manifests out of the way, then delete them, the newest first."""
+    directory = f"{_ASIDE}/{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+    for key in keys.values():
+        store.put(f"{directory}/{key}", store.get(key))
+    # The hint names a version that is about to go.
+    store.delete([VERSION_HINT])
+    for version in sorted(keys, reverse=True):
+        store.delete([keys[version]])
+    return directory
+
+
+def restoring_change(snapshot: Snapshot, wanted: Snapshot) -> Change:
+    """Return the change from `snapshot`, the newest version, back to the content of `wanted`."""
+    live, kept = fragment_keys(snapshot.files), fragment_keys(wanted.files)
+    is_described_alike = (snapshot.schema, snapshot.properties) == (
+        wanted.schema,
+        wanted.properties,
+    )
+    return Change(
+        kind="restore",
+        base_version=snapshot.version,
+        operation="restore",
+        parameters={"version": wanted.version},
+        removes=data_files(snapshot.files, _rows_beyond(live, kept)),
+        restored=data_files(wanted.files, _rows_beyond(kept, live)),
+        native=() if is_described_alike else ({"version": wanted.version},),
+        reads_rows=True,
+    )
+
+
+def _rows_beyond(keys: Sequence[str], others: Sequence[str]) -> list[int]:
+    known = set(others)
+    return [row for row, key in enumerate(keys) if key not in known]
+
+
+def missing_files(store: Store, files: Sequence[DataFile]) -> tuple[str, ...]:
+    """Return what `files` need to be read and storage does not have."""
+    wanted = [key for file in files for key in (*file.native["files"], file.native["deletions"])]
+    keys = list(dict.fromkeys(key for key in wanted if key))
+    found = {info.key for info in store.head_all(keys)}
+    return tuple(key for key in keys if key not in found)

@@ -1,3 +1,0 @@
-"""What versions need, and what nobody does."""
-
-from __future__ import annotations

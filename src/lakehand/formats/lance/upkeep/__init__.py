@@ -1,3 +1,0 @@
-"""Checks, and the way back to an earlier version."""
-
-from __future__ import annotations

@@ -1,0 +1,305 @@
+"""The story of a rewrite on one page: snapshot -> plan -> rewrite -> prove -> commit.
+
+Nothing is changed unless every step before the commit has succeeded. A run that dies at any point
+leaves the table as it was, and its ledger tells the next run what it had done already and which
+files it may have left behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lakehand.engine import CancelToken, open_runner
+from lakehand.errors import LakehandError
+from lakehand.model.order import order_of
+from lakehand.observe import Progress
+from lakehand.observe.clock import Clock, SystemClock
+from lakehand.observe.stopwatch import Stopwatch
+from lakehand.rewrite.execute import Batches, GroupProgress, rewrite_groups
+from lakehand.rewrite.forecast import expected_files, rehearse
+from lakehand.rewrite.prepare import (
+    Request,
+    make_plan,
+    plan_again,
+    prepare,
+    require_free,
+    rivals_at_work,
+)
+from lakehand.rewrite.prestart import start_movers_ahead
+from lakehand.rewrite.report import cluster_report, report_of
+from lakehand.rewrite.statistics import StatisticsRequest, recompute_statistics, require_true_sizes
+from lakehand.runs import Heartbeat, Run, earlier_than, resume, sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakehand.engine import Runner, TaskOutcome
+    from lakehand.formats.base import FormatTable
+    from lakehand.model.reports import ClusterReport, OperationReport, Outcome
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.observe import OnProgress
+    from lakehand.planning.plan import Plan
+    from lakehand.rewrite.prepare import OnSurvey, Planned, Work
+    from lakehand.rewrite.report import Done
+    from lakehand.settings import Settings
+
+__all__ = [
+    "cluster",
+    "compact",
+    "compact_and_refresh",
+    "describe_work",
+    "take_over",
+    "yield_to_earlier",
+]
+
+
+def describe_work(planned: Planned) -> dict[str, Any]:
+    """Return what a run is about, for its ledger: results of equal ones fit each other."""
+    request, settings = planned.request, planned.settings
+    return {
+        "operation": planned.plan.operation,
+        "where": planned.plan.where,
+        "order": list(planned.plan.order),
+        "curve": planned.plan.curve,
+        "full": request.full,
+        "target_file_bytes": settings["target_file_bytes"],
+        "prove": settings["prove"],
+        # A function, or a plan made earlier, may choose otherwise the next time.
+        "chosen_by_hand": request.file_filter is not None or request.plan is not None,
+    }
+
+
+def yield_to_earlier(planned: Planned, run: Run) -> Planned:
+    """Leave files to runs that began before `run`, and that its plan did not know of."""
+    rivals = rivals_at_work(planned.table, planned.settings, run.clock, but=run.id)
+    paths = set(planned.paths)
+    earlier = [one for one in earlier_than(run, rivals) if not paths.isdisjoint(one.inputs)]
+    if not earlier:
+        return planned
+    if planned.request.plan is not None:
+        require_free(planned.request.plan, earlier)
+    again = plan_again(planned, without=(), rivals=rivals, clock=run.clock)
+    run.publish_inputs(again.paths)
+    return again
+
+
+def take_over(planned: Planned, run: Run) -> Work:
+    """Adopt into `run` what dead runs did of the same kind, sweep the rest, and prepare the work.
+
+    Groups that were adopted come with their results; their files are left out of the plan.
+    """
+    wish = describe_work(planned)
+
+    def is_wanted(plan: Mapping[str, Any]) -> bool:
+        return plan == wish and not wish["chosen_by_hand"]
+
+    adopted = resume(
+        run,
+        planned.table,
+        planned.snapshot,
+        wanted=is_wanted,
+        takeover_after=planned.settings["takeover_after"],
+        # No plan of this snapshot counts so far.
+        first_group=planned.snapshot.file_count,
+    )
+    if not adopted:
+        return prepare(planned)
+    rewritten = {file.path for item in adopted for file in item.group.inputs}
+    rivals = rivals_at_work(planned.table, planned.settings, run.clock, but=run.id)
+    again = plan_again(planned, without=rewritten, rivals=rivals, clock=run.clock)
+    run.publish_inputs([*again.paths, *rewritten])
+    work = prepare(again)
+    return replace(work, adopted=tuple(adopted))
+
+
+def compact(
+    table: FormatTable,
+    *,
+    settings: Settings,
+    request: Request | None = None,
+    spark: Any = None,
+    dry_run: bool = False,
+    on_progress: OnProgress | None = None,
+    clock: Clock | None = None,
+    snapshot: Snapshot | None = None,
+) -> OperationReport:
+    """Rewrite small files, and files with deleted rows, into files of the target size.
+
+    Every group is proved to hold the same rows before anything is committed. Concurrent writers
+    are not disturbed; a group whose files one of them removed is left out. `snapshot` is the newest
+    version, where the caller has read it already.
+    """
+    watch = Stopwatch(clock or SystemClock())
+    tell = on_progress or _tell_nobody
+    on_survey = None if dry_run else partial(start_movers_ahead, spark=spark)
+    tell(Progress(phase="survey", done=0, unit="files"))
+    planned = _plan(table, settings, request or Request(), watch, snapshot, on_survey)
+    report = _rewrite(planned, watch, spark=spark, dry_run=dry_run, tell=tell)
+    return _with_indices(planned, report, dry_run=dry_run)
+
+
+def cluster(
+    table: FormatTable,
+    *,
+    settings: Settings,
+    request: Request,
+    spark: Any = None,
+    dry_run: bool = False,
+    on_progress: OnProgress | None = None,
+    clock: Clock | None = None,
+    snapshot: Snapshot | None = None,
+) -> ClusterReport:
+    """Put rows that are near each other into the same files; proved and committed as ever.
+
+    What it did for queries is measured on the statistics of the files, before and after.
+    """
+    watch = Stopwatch(clock or SystemClock())
+    tell = on_progress or _tell_nobody
+    tell(Progress(phase="survey", done=0, unit="files"))
+    planned = _plan(table, settings, request, watch, snapshot)
+    report = _rewrite(planned, watch, spark=spark, dry_run=dry_run, tell=tell)
+    report = _with_indices(planned, report, dry_run=dry_run)
+    order = order_of(planned.plan.order, planned.plan.curve or "linear")
+    before = after = planned.snapshot.files
+    if dry_run:
+        after, _ = expected_files(planned, order)
+    if report.outcome == "committed":
+        after = table.snapshot(version=report.version, statistics=order.columns).files
+    return cluster_report(report, order, before=before, after=after)
+
+
+def _plan(
+    table: FormatTable,
+    settings: Settings,
+    request: Request,
+    watch: Stopwatch,
+    snapshot: Snapshot | None,
+    on_survey: OnSurvey | None = None,
+) -> Planned:
+    with watch.measure("plan"):
+        return make_plan(
+            table, settings, request, clock=watch.clock, snapshot=snapshot, on_survey=on_survey
+        )
+
+
+def _rewrite(
+    planned: Planned, watch: Stopwatch, *, spark: Any, dry_run: bool, tell: OnProgress
+) -> OperationReport:
+    """Do what is planned, or only say what would be done."""
+    if dry_run:
+        return report_of(planned.snapshot, rehearse(planned).plan, watch, outcome="dry_run")
+    if not planned.plan.groups:
+        takeover_after = planned.settings["takeover_after"]
+        sweep(planned.table, clock=watch.clock, takeover_after=takeover_after)
+        return report_of(planned.snapshot, planned.plan, watch, outcome="nothing_to_do")
+    plan, done = _carry_out(planned, watch, spark=spark, tell=tell)
+    outcome: Outcome = "nothing_to_do" if done is None else "committed"
+    return report_of(planned.snapshot, plan, watch, outcome=outcome, done=done)
+
+
+def _with_indices(planned: Planned, report: OperationReport, *, dry_run: bool) -> OperationReport:
+    """Bring indices up to date; that this fails does not change what was done before.
+
+    Rows that were put in another order are added again to the indices that knew them.
+    """
+    is_asked = planned.settings["update_indices"]
+    is_moved = bool(planned.plan.order) and report.outcome == "committed"
+    if dry_run or not (is_asked or is_moved):
+        return report
+    since = None if is_asked else planned.snapshot
+    try:
+        return replace(report, indices_updated=planned.table.update_indices(since=since))
+    except LakehandError as error:
+        if report.outcome != "committed":
+            raise
+        return replace(report, errors=(*report.errors, error.to_json()))
+
+
+def compact_and_refresh(
+    table: FormatTable,
+    *,
+    settings: Settings,
+    request: Request | None = None,
+    spark: Any = None,
+    dry_run: bool = False,
+    on_progress: OnProgress | None = None,
+) -> OperationReport:
+    """Compact, then compute statistics where the files that are left have none.
+
+    These are two commits, because a format may give entries that are only refreshed a name of their
+    own. What becomes of the second does not change what the first has done.
+    """
+    wish = request or Request()
+    common: dict[str, Any] = {"settings": settings, "spark": spark, "on_progress": on_progress}
+    report = compact(table, request=wish, dry_run=dry_run, **common)
+    try:
+        statistics = recompute_statistics(
+            table, request=StatisticsRequest(where=wish.where), dry_run=dry_run, **common
+        )
+    except LakehandError as error:
+        if report.outcome != "committed":
+            raise
+        return replace(report, errors=(*report.errors, error.to_json()))
+    return replace(report, statistics=statistics)
+
+
+def _carry_out(
+    planned: Planned, watch: Stopwatch, *, spark: Any, tell: OnProgress
+) -> tuple[Plan, Done | None]:
+    """Do what is planned, in a run whose ledger tells others what it is about to write.
+
+    Returns the plan that counts, and what came of it; None if all of it was left to other runs.
+    """
+    cancel = CancelToken()
+    interval = planned.settings["heartbeat_interval"]
+    run = Run.start(
+        planned.table.store,
+        describe_work(planned),
+        snapshot=planned.snapshot,
+        inputs=planned.paths,
+        clock=watch.clock,
+    )
+    try:
+        with Heartbeat(run, interval=interval, on_stop=cancel.cancel):
+            planned = yield_to_earlier(planned, run)
+            if not planned.plan.groups:
+                return planned.plan, None
+            work = take_over(planned, run)
+            sizes = {"read_bytes": work.read_bytes, "moved_bytes": work.moved_bytes}
+            require_true_sizes(planned.table, planned.snapshot, work.settings, **sizes, spark=spark)
+            with open_runner(
+                work.settings, **sizes, spark=spark, store=planned.table.store
+            ) as runner:
+                batches = Batches(work, run, watch, ran_on=runner.engine, tell=tell)
+                _rewrite_and_commit(work, run, runner, batches, cancel=cancel, tell=tell)
+    finally:
+        # What was not committed is deleted here; what may have been is kept.
+        run.finish()
+    return planned.plan, batches.done()
+
+
+def _rewrite_and_commit(
+    work: Work, run: Run, runner: Runner, batches: Batches, *, cancel: CancelToken, tell: OnProgress
+) -> None:
+    """Rewrite and prove all groups, and commit them when the settings say so, at the end at last.
+
+    Whatever stops the work leaves what was committed before as it is.
+    """
+    progress = GroupProgress(work, tell)
+
+    def take(outcome: TaskOutcome) -> None:
+        batches.take(outcome)
+        progress.count(outcome)
+
+    progress.tell()
+    try:
+        rewrite_groups(work, run, runner, cancel=cancel, on_result=take)
+        batches.commit()
+    except LakehandError as error:
+        batches.stop(error)
+
+
+def _tell_nobody(_progress: Progress) -> None:
+    pass

@@ -1,0 +1,207 @@
+"""New rows on their way into the table: written where they came in, and proved there."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from lakehand.engine.cores import usable_cores
+from lakehand.formats.worker import NotDecodable, WriteSpec
+from lakehand.model.snapshot import ROW_ID, ROW_VERSION
+from lakehand.observe.steps import Step, reached
+from lakehand.observe.stopwatch import Stopwatch
+from lakehand.prove.digest import Digester
+from lakehand.prove.evidence import prove_arrived
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import numpy.typing as npt
+
+    from lakehand.formats.rows import RowChange
+    from lakehand.formats.worker import Decoder, NewFiles
+    from lakehand.model.work import Digest, Proof, StagedFile
+    from lakehand.rows.incoming import Incoming
+    from lakehand.rows.key_matching import KeyMatching, Matched
+    from lakehand.rows.operation import Workshop
+    from lakehand.runs import Run
+
+__all__ = ["Arrivals", "Arrived"]
+
+#: Names that new files are reserved under; other numbers are those of portions.
+_GROUP = 99_999
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Arrived:
+    """What was written for the rows that come in."""
+
+    adds: tuple[StagedFile, ...] = ()
+    #: Files among those written that tell readers of changes.
+    changes: tuple[StagedFile, ...] = ()
+    #: None if no rows came.
+    proof: Proof | None = None
+    timings: Mapping[str, float]
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.adds)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Piece:
+    """Some of the rows that come in, and which of them take the place of others."""
+
+    rows: pa.RecordBatch
+    replacing: npt.NDArray[np.bool_]
+    row_ids: pa.Array
+
+    def by_change(self) -> Iterator[tuple[RowChange, pa.RecordBatch]]:
+        replacing = self.rows.filter(pa.array(self.replacing))
+        came = self.rows.filter(pa.array(~self.replacing))
+        kinds: tuple[tuple[RowChange, pa.RecordBatch], ...] = (
+            ("replacing", replacing),
+            ("came", came),
+        )
+        yield from ((kind, rows) for kind, rows in kinds if rows.num_rows)
+
+
+class Arrivals:
+    """Writes rows that come in; what is written already is used while it is right."""
+
+    def __init__(self, shop: Workshop, incoming: Incoming, matching: KeyMatching) -> None:
+        """Take rows; `matching` says which of them replace others, in the version it searched."""
+        self._shop = shop
+        self._incoming = incoming
+        self._matching = matching
+        #: Rows that are to be in the table.
+        self.rows = len(incoming.live_numbers)
+        self._done: tuple[str, Arrived] | None = None
+
+    def forget(self) -> None:
+        """Note that what was written is deleted."""
+        self._done = None
+
+    def replaced(self) -> int:
+        """Return how many of the rows replace others."""
+        return len(self._matching.matched.numbers)
+
+    def write(self, *, tells_changes: bool) -> Arrived:
+        """Write and prove the new rows."""
+        matched = self._matching.matched
+        signature = self._signature(matched, tells_changes=tells_changes)
+        if self._done is None or self._done[0] != signature:
+            self._done = (signature, self._write(matched, tells_changes=tells_changes))
+        return self._done[1]
+
+    def _signature(self, matched: Matched, *, tells_changes: bool) -> str:
+        """Return what tells the files for this match from those for another."""
+        found = hashlib.sha256(str(tells_changes).encode())
+        if tells_changes or self._shop.worker.hands_on_row_ids:
+            found.update(matched.numbers.tobytes())
+            found.update(matched.row_ids.fill_null(-1).to_numpy().tobytes())
+        return found.hexdigest()
+
+    def _write(self, matched: Matched, *, tells_changes: bool) -> Arrived:
+        watch = Stopwatch(self._run.clock)
+        if not self.rows:
+            return Arrived(timings={})
+        with watch.measure("write"):
+            adds, digest = self._add(matched)
+            changes = self._tell(matched) if tells_changes else ()
+        reached(Step.ROWS_ARRIVED)
+        with watch.measure("prove"):
+            proof = self._prove(adds, digest)
+        return Arrived(adds=adds, changes=changes, proof=proof, timings=watch.milliseconds())
+
+    def _add(self, matched: Matched) -> tuple[tuple[StagedFile, ...], Digest]:
+        worker = self._shop.worker
+
+        def stem(directory: str) -> str:
+            return self._run.reserve(_GROUP, directory=directory)
+
+        with (
+            Digester(worker.new_rows, threads=usable_cores()) as digester,
+            worker.open_files(self._spec, stem=stem) as files,
+        ):
+            for piece in self._pieces(matched):
+                rows = _identified(piece) if worker.hands_on_row_ids else piece.rows
+                digester.add(worker.counted_rows(rows))
+                files.write(rows)
+            return files.close(), digester.result()
+
+    def _tell(self, matched: Matched) -> tuple[StagedFile, ...]:
+        worker = self._shop.worker
+        found: list[StagedFile] = []
+        open_files: dict[RowChange, NewFiles] = {}
+        with ExitStack() as stack:
+            for piece in self._pieces(matched):
+                for kind, rows in piece.by_change():
+                    if kind not in open_files:
+                        stem = self._run.reserve(_GROUP, directory=worker.change_directory())
+                        opened = worker.open_changes(self._spec, stem=stem, kind=kind)
+                        open_files[kind] = stack.enter_context(opened)
+                    open_files[kind].write(rows)
+            for files in open_files.values():
+                found += files.close()
+        return tuple(found)
+
+    def _pieces(self, matched: Matched) -> Iterator[_Piece]:
+        for numbers, rows in self._incoming.live_rows():
+            places = np.searchsorted(matched.numbers, numbers)
+            known = np.append(matched.numbers, -1)
+            replacing = known[np.minimum(places, len(matched.numbers))] == numbers
+            chosen = pa.array(places, mask=~replacing)
+            yield _Piece(rows=rows, replacing=replacing, row_ids=matched.row_ids.take(chosen))
+
+    def _prove(self, adds: tuple[StagedFile, ...], written: Digest) -> Proof:
+        """Return the evidence that storage holds the rows that came in; ProofError if not."""
+        mode = self._shop.call.settings["prove"]
+        counts_only, tracked = mode == "counts", self._shop.worker.tracks_rows
+        found = None if counts_only else self._read_back(adds, mode)
+        return prove_arrived(
+            written,
+            found,
+            expected_rows=self.rows,
+            staged_rows=sum(file.rows for file in adds),
+            proved_bytes=sum(file.bytes for file in adds),
+            # Rows that came get their identity only with the commit, and every try is another.
+            is_lasting=not tracked,
+        )
+
+    def _read_back(self, adds: tuple[StagedFile, ...], mode: str) -> Digest:
+        try:
+            return self._digest(adds, "arrow" if mode == "independent" else "duckdb")
+        except NotDecodable:
+            return self._digest(adds, "arrow")
+
+    def _digest(self, adds: tuple[StagedFile, ...], decoder: Decoder) -> Digest:
+        worker = self._shop.worker
+        limits = replace(self._shop.limits, threads=usable_cores())
+        with Digester(worker.new_rows) as digester:
+            worker.digest_new(adds, digester, limits=limits, decoder=decoder)
+            return digester.result()
+
+    @property
+    def _spec(self) -> WriteSpec:
+        return WriteSpec.of_tasks(self._shop.call.settings)
+
+    @property
+    def _run(self) -> Run:
+        if self._shop.run is None:
+            raise ValueError("a dry run has nothing to write")
+        return self._shop.run
+
+
+def _identified(piece: _Piece) -> pa.RecordBatch:
+    """Return rows that keep the ids of those they replace; their versions are the commit's."""
+    versions = pa.nulls(piece.rows.num_rows, pa.int64())
+    fields = [*piece.rows.schema, (ROW_ID, pa.int64()), (ROW_VERSION, pa.int64())]
+    return pa.RecordBatch.from_arrays(
+        [*piece.rows.columns, piece.row_ids, versions], schema=pa.schema(fields)
+    )

@@ -1,0 +1,316 @@
+"""Found rows on their way out of the table, and new ones on theirs into it: tasks, and one commit.
+
+A commit that was overtaken by changes of rows is not tried again as it is: what came since is
+searched, too, and only what that leaves is committed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from lakehand.errors import CommitConflictError, ReplanError
+from lakehand.formats.worker import WriteSpec
+from lakehand.model.work import Change, GroupResult, Receipt
+from lakehand.observe import Progress
+from lakehand.rows.deletes import RemovalTask, Removed
+from lakehand.rows.row_addresses import visible_rows
+from lakehand.runs import commit_results
+from lakehand.runs.records import table_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from lakehand.model.snapshot import Snapshot
+    from lakehand.model.work import DataFile, Transaction
+    from lakehand.rows.deletes import Way
+    from lakehand.rows.inserts import Arrived
+    from lakehand.rows.operation import Workshop
+    from lakehand.rows.row_addresses import Places
+    from lakehand.runs import Run
+
+__all__ = ["Withdrawal", "Withdrawn"]
+
+#: How often rows are searched anew because others changed some meanwhile.
+_TRIES = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Withdrawn:
+    """What was committed."""
+
+    snapshot: Snapshot
+    places: Places
+    removed: tuple[Removed, ...]
+    ways: Mapping[int, Way]
+    receipt: Receipt
+    #: Commits that were overtaken.
+    retries: int
+    #: None if no rows were to come.
+    arrived: Arrived | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Done:
+    """What was taken out of a portion, and for which rows."""
+
+    signature: str
+    removed: Removed
+
+
+class Exchanged(Protocol):
+    """Rows that come while others go."""
+
+    #: How many are to be in the table.
+    rows: int
+
+    def replaced(self) -> int:
+        """Return how many of the rows that were found another row replaces."""
+        ...
+
+    def write(self, *, tells_changes: bool) -> Arrived:
+        """Write the rows that come, as fits those that were found."""
+        ...
+
+    def forget(self) -> None:
+        """Note that what was written is deleted."""
+        ...
+
+
+class Withdrawal:
+    """Takes rows out of files and commits; what is written already is used while it is right."""
+
+    def __init__(
+        self,
+        shop: Workshop,
+        parameters: Mapping[str, Any],
+        *,
+        arrivals: Exchanged | None = None,
+        transaction: Transaction | None = None,
+    ) -> None:
+        """`parameters` are what the commit says of itself; `arrivals` are to be in it, too."""
+        self._shop = shop
+        self._parameters = parameters
+        self._arrivals = arrivals
+        self._transaction = transaction
+        self._done: dict[int, _Done] = {}
+        #: Tries that were begun.
+        self._taken = 0
+
+    def commit(self, snapshot: Snapshot, search: Callable[[Snapshot], Places]) -> Withdrawn | None:
+        """Commit what `search` finds in the newest version; None if there is nothing to commit.
+
+        Raises CommitConflictError if others change rows all the time.
+        """
+        state = table_state(snapshot)
+        overtaken: CommitConflictError | None = None
+        for retries in self._tries():
+            places = search(snapshot)
+            if not places.rows and not (self._arrivals and self._arrivals.rows):
+                return None
+            work = self._work(snapshot, places)
+            newest = self._shop.table.snapshot()
+            if newest.version == snapshot.version:
+                try:
+                    receipt = self._commit(work)
+                except CommitConflictError as error:
+                    if not error.retryable:
+                        raise
+                    overtaken = error
+                    self._forget()
+                    newest = self._shop.table.snapshot()
+                else:
+                    return replace(work, receipt=receipt, retries=retries)
+            _require_same_table(newest, state)
+            snapshot = newest
+        raise overtaken or _outrun(snapshot, tries=self._taken)
+
+    def _tries(self) -> Iterator[int]:
+        """Count tries: `_TRIES` at least, and more of them while commits may be rebased."""
+        settings, clock = self._shop.call.settings, self._shop.call.watch.clock
+        deadline = clock.monotonic() + settings["commit_timeout"].total_seconds()
+        for number in range(max(_TRIES, settings["commit_attempts"])):
+            if number >= _TRIES and clock.monotonic() > deadline:
+                return
+            self._taken = number + 1
+            yield number
+
+    def _forget(self) -> None:
+        """Give up what was written: it is deleted by now."""
+        self._done = {}
+        if self._arrivals is not None:
+            self._arrivals.forget()
+
+    def _work(self, snapshot: Snapshot, places: Places) -> Withdrawn:
+        """Return all that is to be committed, written and proved."""
+        ways = self._ways(places)
+        tells = self._tells(ways)
+        removed = self._remove(places, ways, tells=tells)
+        arrived = None
+        if self._arrivals is not None:
+            arrived = self._arrivals.write(tells_changes=tells)
+        return Withdrawn(
+            snapshot=snapshot,
+            places=places,
+            removed=removed,
+            ways=ways,
+            receipt=Receipt(version=snapshot.version),
+            retries=0,
+            arrived=arrived,
+        )
+
+    def _tells(self, ways: Mapping[int, Way]) -> bool:
+        """Whether readers of changes would otherwise read the wrong story out of the files.
+
+        Removes and vectors alone tell them of rows that went, and new files of rows that came.
+        """
+        replaces = self._arrivals is not None and self._arrivals.replaced() > 0
+        return self._shop.worker.feeds_changes and (replaces or "rewrite" in ways.values())
+
+    def _ways(self, places: Places) -> dict[int, Way]:
+        """Return how each file loses its rows."""
+        return {
+            number: self._way(places.files[number], rows) for number, rows in places.counts.items()
+        }
+
+    def _way(self, file: DataFile, rows: int) -> Way:
+        worker = self._shop.worker
+        may_drop = self._arrivals is None or not worker.keeps_emptied_files
+        if may_drop and rows == visible_rows(file, worker):
+            return "drop"
+        return "hide" if worker.hides_rows else "rewrite"
+
+    def _remove(
+        self, places: Places, ways: Mapping[int, Way], *, tells: bool
+    ) -> tuple[Removed, ...]:
+        """Run the tasks of portions whose rows are others than before."""
+        wanted = {p: self._signature(places, ways, p, tells=tells) for p in places.keys}
+        stale = [p for p in wanted if p not in self._done or self._done[p].signature != wanted[p]]
+        task = RemovalTask(
+            worker=self._shop.worker,
+            run=self._run,
+            exchange=self._shop.exchange,
+            spec=WriteSpec.of_tasks(self._shop.call.settings),
+            limits=self._shop.limits,
+            prove=self._shop.call.settings["prove"],
+            tells_changes=tells,
+        )
+        payloads = [self._payload(places, ways, portion) for portion in stale]
+        for portion, result in zip(
+            stale, self._shop.labour.run("rewrite", task, payloads), strict=True
+        ):
+            removed = Removed.from_json(result)
+            self._done[portion] = _Done(signature=wanted[portion], removed=removed)
+        return tuple(self._done[portion].removed for portion in wanted)
+
+    def _signature(
+        self, places: Places, ways: Mapping[int, Way], portion: int, *, tells: bool
+    ) -> str:
+        """Return what tells the work on a portion from other work on it."""
+        rows = places.rows_of(portion, self._shop.exchange)
+        chosen = [ways[number] for number in places.files_of(portion)]
+        found = hashlib.sha256(json.dumps([tells, chosen]).encode())
+        for column in rows.columns:
+            numbers = column.cast(pa.int64()) if pa.types.is_boolean(column.type) else column
+            found.update(numbers.to_numpy().tobytes())
+        return found.hexdigest()
+
+    def _payload(self, places: Places, ways: Mapping[int, Way], portion: int) -> dict[str, Any]:
+        numbers = places.files_of(portion)
+        return {
+            "group": portion,
+            "numbers": numbers,
+            "files": [asdict(places.files[number]) for number in numbers],
+            "ways": [ways[number] for number in numbers],
+            "keys": places.keys[portion],
+        }
+
+    def _commit(self, work: Withdrawn) -> Receipt:
+        self._shop.labour.tell(Progress(phase="commit", done=0, total=1, unit="commits"))
+        written = [part.objects for part in work.removed]
+        if work.arrived is not None:
+            written.append((*work.arrived.adds, *work.arrived.changes))
+        results = [
+            GroupResult(group=number, attempt="", outputs=outputs)
+            for number, outputs in enumerate(written)
+        ]
+        with self._shop.call.watch.measure("commit"):
+            return commit_results(self._run, self._shop.table, self._change(work), results=results)
+
+    def _change(self, work: Withdrawn) -> Change:
+        places, arrived = work.places, work.arrived
+        return Change(
+            kind="delete" if arrived is None else "update",
+            base_version=work.snapshot.version,
+            table_id=work.snapshot.table_id,
+            operation=self._shop.call.operation,
+            parameters=self._parameters,
+            adds=(
+                *(file for part in work.removed for file in part.adds),
+                *(arrived.adds if arrived else ()),
+            ),
+            removes=tuple(places.files[n] for n in (*places.counts, *places.unread)),
+            changes=(
+                *(file for part in work.removed for file in part.changes),
+                *(arrived.changes if arrived else ()),
+            ),
+            transaction=self._transaction,
+            reads_rows=True,
+            proof=_proof(work),
+            metrics=self._metrics(work),
+        )
+
+    def _metrics(self, work: Withdrawn) -> dict[str, int]:
+        if self._arrivals is None:
+            return {"numDeletedRows": work.places.rows}
+        updated = self._arrivals.replaced()
+        kept = {number for number, way in work.ways.items() if way == "rewrite"}
+        files = work.places.files
+        visible = sum(visible_rows(files[number], self._shop.worker) for number in kept)
+        return {
+            "numTargetRowsUpdated": updated,
+            "numTargetRowsDeleted": work.places.rows - updated,
+            "numTargetRowsInserted": self._arrivals.rows - updated,
+            "numTargetRowsCopied": visible - sum(work.places.counts[number] for number in kept),
+        }
+
+    @property
+    def _run(self) -> Run:
+        if self._shop.run is None:
+            raise ValueError("a dry run has nothing to commit")
+        return self._shop.run
+
+
+def _proof(work: Withdrawn) -> dict[str, Any]:
+    """Return the evidence by portion; it tells of no digest for rows that nobody read."""
+    proofs = [part.proof for part in work.removed]
+    if work.places.unread:
+        proofs = [replace(proof, removed_digest=None) for proof in proofs]
+    if work.arrived is not None and work.arrived.proof is not None:
+        proofs.append(work.arrived.proof)
+    return {str(number): proof.to_json() for number, proof in enumerate(proofs)}
+
+
+def _outrun(snapshot: Snapshot, *, tries: int) -> CommitConflictError:
+    return CommitConflictError(
+        f"others changed rows of {snapshot.table} faster than they could be compared, {tries}"
+        " times in a row",
+        table=snapshot.table,
+        actual_version=snapshot.version,
+        hint="nothing was written; try again when fewer writers are at work",
+    )
+
+
+def _require_same_table(snapshot: Snapshot, state: str) -> None:
+    if table_state(snapshot) != state:
+        raise ReplanError(
+            f"version {snapshot.version} of {snapshot.table} has other columns or properties than"
+            " the rows were compared by",
+            table=snapshot.table,
+            actual_version=snapshot.version,
+            hint="nothing was written; run the operation again",
+        )

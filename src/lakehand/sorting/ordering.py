@@ -1,0 +1,146 @@
+"""From the order that a user asks for to one that a table can have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from lakehand.errors import UnknownColumnError, ValidationError
+from lakehand.model.order import Curve, Order, Term
+from lakehand.model.snapshot import column_text
+from lakehand.sorting.curves import MOST_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from lakehand.model.snapshot import Snapshot
+
+__all__ = ["order_keys", "orderable_columns", "resolve_order"]
+
+#: What Arrow and DuckDB both compare.
+_MOST_DIGITS = 38
+
+
+def _is_decimal(kind: pa.DataType) -> bool:
+    return bool(pat.is_decimal(kind) and kind.precision <= _MOST_DIGITS)
+
+
+_ORDERABLE = (
+    pat.is_boolean,
+    pat.is_integer,
+    pat.is_floating,
+    _is_decimal,
+    pat.is_string,
+    pat.is_large_string,
+    pat.is_binary,
+    pat.is_large_binary,
+    pat.is_date,
+    pat.is_timestamp,
+)
+
+
+def orderable_columns(schema: pa.Schema) -> dict[str, pa.DataType]:
+    """Return the columns whose values have an order, members of structs included."""
+    return {column_text(path): kind for path, kind in _leaves(schema) if _is_orderable(kind)}
+
+
+def resolve_order(
+    terms: Sequence[Term],
+    curve: Curve,
+    schema: pa.Schema,
+    *,
+    partition_columns: Sequence[str] = (),
+) -> Order:
+    """Return the order under the table's own spelling; ValidationError if it cannot have it."""
+    if curve not in get_args(Curve):
+        known = ", ".join(get_args(Curve))
+        raise ValidationError(f"no curve named {curve!r}; there are: {known}", field="curve")
+    known_columns = {column_text(path): (path, kind) for path, kind in _leaves(schema)}
+    found = tuple(_resolved(term, known_columns, partition_columns) for term in terms)
+    _check_together(found, curve)
+    return Order(terms=found, curve=curve)
+
+
+def _resolved(
+    term: Term,
+    known: dict[str, tuple[tuple[str, ...], pa.DataType]],
+    partition_columns: Sequence[str],
+) -> Term:
+    orderable = [
+        name
+        for name, (path, kind) in known.items()
+        if _is_orderable(kind) and path[0] not in partition_columns
+    ]
+    name = _spelled(term.column, known)
+    if name is None:
+        raise UnknownColumnError(term.column, orderable)
+    path, kind = known[name]
+    if name in orderable:
+        return Term(path=path, descending=term.descending, nulls_first=term.nulls_first)
+    why = "is a partition column, so every file has one value of it"
+    if path[0] not in partition_columns:
+        why = f"of type {kind} has no order"
+    raise ValidationError(
+        f"rows cannot be ordered by {term.column!r}: it {why}; the columns that can be used are:"
+        f" {', '.join(orderable)}",
+        field=term.column,
+    )
+
+
+def _spelled(name: str, known: Collection[str]) -> str | None:
+    """Return the column that is meant; spelled otherwise it must be the only one of that name."""
+    if name in known:
+        return name
+    found = [column for column in known if column.lower() == name.lower()]
+    if len(found) > 1:
+        message = f"{name!r} may be any of these columns: {', '.join(found)}"
+        raise ValidationError(message, field=name, hint="spell it as the table does")
+    return found[0] if found else None
+
+
+def _check_together(terms: Sequence[Term], curve: Curve) -> None:
+    columns = [term.column for term in terms]
+    if not columns:
+        raise ValidationError("no column to order by is named", field="by")
+    if len(columns) > MOST_COLUMNS:
+        message = f"rows are ordered by up to {MOST_COLUMNS} columns, not {len(columns)}"
+        raise ValidationError(message, field="by")
+    twice = next((column for column in columns if columns.count(column) > 1), None)
+    if twice is not None:
+        raise ValidationError(f"rows cannot be ordered by {twice!r} twice", field=twice)
+    directed = next((term for term in terms if term.descending), None)
+    if directed is not None and curve != "linear":
+        raise ValidationError(
+            f"{directed.text!r} has a direction, and a {curve} curve has none",
+            field=directed.column,
+            hint="leave DESC out, or use the curve linear",
+        )
+
+
+def _leaves(
+    fields: Iterable[pa.Field], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    """Yield all columns, and those in structs; what is in a list or a map has no one value."""
+    for field in fields:
+        path = (*above, field.name)
+        yield path, field.type
+        if pat.is_struct(field.type):
+            members = (field.type.field(number) for number in range(field.type.num_fields))
+            yield from _leaves(members, path)
+
+
+def _is_orderable(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in _ORDERABLE)
+
+
+def order_keys(snapshot: Snapshot, order: tuple[str, ...]) -> pa.Table | None:
+    """Return where each file lies in the order of the table; None if it has none."""
+    if not order:
+        return None
+    bounds = snapshot.files["bounds"]
+    known = [name for name in order if bounds.type.get_field_index(name) >= 0]
+    minima = [pc.struct_field(bounds, [name, "min"]) for name in known]
+    return pa.table(minima, names=known) if known else None
