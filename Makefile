@@ -57,6 +57,7 @@ demo: environment ## a real table full of small files: before, after, rows prove
 	@$(BIN)/python scripts/demo.py
 
 docs: environment ## regenerate the reference pages from the code
+	$(BIN)/python scripts/generate_settings.py
 	$(BIN)/python scripts/generate_reference.py
 
 clean: ## remove what the commands above made

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CONTENDERS = ("lakehand-local", "lakehand-spark", "delta-rs", "delta-spark")
 LABELS = {
-    "lakehand-local": "**lakehand** `DeltaSink`",
+    "lakehand-local": "**lakehand** `TableSink`",
     "lakehand-spark": 'lakehand, Spark `format("lakehand")`',
     "delta-rs": "delta-rs `write_deltalake`",
     "delta-spark": "delta-spark `append`",

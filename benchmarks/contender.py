@@ -123,11 +123,11 @@ class LakehandLocal:
         return open_table(order["table"]).vacuum(grace=0).to_json()
 
     def append(self, order: dict[str, Any]) -> dict[str, Any]:
-        from lakehand import DeltaSink
+        from lakehand import TableSink
 
         epochs = [_batches(path) for path in order["sources"]]
         started = time.perf_counter()
-        with DeltaSink(order["table"], writer_id="bench", on_backpressure="wait") as sink:
+        with TableSink(order["table"], writer_id="bench", on_backpressure="wait") as sink:
             for number, batches in enumerate(epochs):
                 sink.begin_epoch(number)
                 for batch in batches:
@@ -143,7 +143,7 @@ class LakehandLocal:
         """
         import pyarrow as pa
 
-        from lakehand import DeltaSink
+        from lakehand import TableSink
 
         place, options = order["table"], order.get("options")
         batch = pa.record_batch({"id": range(1_000)})
@@ -151,7 +151,7 @@ class LakehandLocal:
         commit: list[float] = []
         commits, warm = order["commits"], order.get("warm_commits", 0)
         cpu_seconds = 0.0
-        with DeltaSink(place, writer_id="bench", storage_options=options) as sink:
+        with TableSink(place, writer_id="bench", storage_options=options) as sink:
             for number in range(warm + 2 * commits):
                 is_whole = number < warm + commits
                 before = time.process_time()
@@ -167,7 +167,7 @@ class LakehandLocal:
                     (whole if is_whole else commit).append(took)
                     cpu_seconds += (time.process_time() - before) if is_whole else 0
         started = time.perf_counter()
-        with DeltaSink(place, writer_id="bench", storage_options=options) as sink:
+        with TableSink(place, writer_id="bench", storage_options=options) as sink:
             sink.begin_epoch(warm + 2 * commits - 1)
         return {
             "epoch": _percentiles(whole),

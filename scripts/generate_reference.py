@@ -23,7 +23,7 @@ from lakehand.formats.delta.protocol.features import BINDINGS, FEATURES
 from lakehand.formats.delta.repair.findings import FINDINGS
 from lakehand.hot import HotSnapshot, HotTable, HotTier
 from lakehand.model import maintenance, reports, retention, verification, work
-from lakehand.model.quantities import format_bytes, format_duration
+from lakehand.model.quantities import OneOf, format_bytes, format_duration
 from lakehand.planning import plan as planning
 from lakehand.planning import policy
 from lakehand.settings import SETTINGS
@@ -128,8 +128,8 @@ def _setting_rows(setting: Setting) -> Iterator[tuple[str, str]]:
         yield "at least", _value(setting.minimum, setting.name)
     if setting.maximum is not None:
         yield "at most", _value(setting.maximum, setting.name)
-    if " | " in setting.parse.__name__:
-        yield "one of", ", ".join(code(choice) for choice in setting.parse.__name__.split(" | "))
+    if isinstance(setting.parse, OneOf):
+        yield "one of", ", ".join(map(code, setting.parse.choices))
     yield "environment", code(setting.environment)
     if setting.table_property:
         yield "table property", code(setting.table_property)
@@ -358,7 +358,7 @@ def python_page() -> Iterator[str]:
             yield "The [settings](settings.md), each with name, default, help and aliases."
             continue
         yield from _callable(name, value, is_error=name.endswith("Error"))
-    yield from _methods_section("## Methods of a `DeltaSink`", lakehand.DeltaSink)
+    yield from _methods_section("## Methods of a `TableSink`", lakehand.TableSink)
     yield from _methods_section("## Verbs of a `Table`", lakehand.Table)
     yield "## `lakehand.hot`"
     for kind in (HotTable, HotTier, HotSnapshot):

@@ -33,6 +33,8 @@ _leave_out_current_directory()
 from importlib import import_module  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
+from lakehand._version import __version__  # noqa: E402, F401
+
 if TYPE_CHECKING:
     from lakehand.assess.inspect import Inspection
     from lakehand.errors import (
@@ -47,22 +49,20 @@ if TYPE_CHECKING:
         ValidationError,
         is_retryable,
     )
+    from lakehand.hot import HotTable
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe.progress import Progress
     from lakehand.planning.plan import Plan
     from lakehand.settings import SETTINGS, Settings
-    from lakehand.sink import DeltaSink
+    from lakehand.sink import TableSink
     from lakehand.storage import Store, open_store
-    from lakehand.storage.retry import RetryPolicy, with_retry
     from lakehand.table import Table, check_health, create_table, open_table
-
-__version__ = "0.1.0"
 
 __all__ = [
     "SETTINGS",
     "CommitConflictError",
     "CommitUnknownError",
-    "DeltaSink",
+    "HotTable",
     "Inspection",
     "LakehandError",
     "NotATableError",
@@ -70,42 +70,53 @@ __all__ = [
     "Progress",
     "ProofError",
     "RefusedError",
-    "RetryPolicy",
     "Settings",
     "Snapshot",
     "StorageError",
     "Store",
     "Table",
     "TableError",
+    "TableSink",
     "ValidationError",
     "check_health",
     "create_table",
     "is_retryable",
     "open_store",
     "open_table",
-    "with_retry",
 ]
 
 _HOMES = {
-    "DeltaSink": "sink",
+    "HotTable": "hot",
     "Inspection": "assess.inspect",
     "Plan": "planning.plan",
     "Progress": "observe.progress",
-    "RetryPolicy": "storage.retry",
     "SETTINGS": "settings",
     "Settings": "settings",
     "Snapshot": "model.snapshot",
     "Store": "storage",
     "Table": "table",
+    "TableSink": "sink",
     "check_health": "table",
     "create_table": "table",
     "open_store": "storage",
     "open_table": "table",
-    "with_retry": "storage.retry",
+}
+#: Names of the first release that have moved; they work until the next one.
+_MOVED = {
+    "DeltaSink": ("lakehand", "TableSink"),
+    "RetryPolicy": ("lakehand.storage", "RetryPolicy"),
+    "with_retry": ("lakehand.storage", "with_retry"),
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MOVED:
+        module, new_name = _MOVED[name]
+        import warnings
+
+        message = f"lakehand.{name} is now {module}.{new_name}"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return getattr(import_module(module), new_name)
     if name not in __all__:
         raise AttributeError(f"module 'lakehand' has no attribute {name!r}")
     value = getattr(import_module(f"lakehand.{_HOMES.get(name, 'errors')}"), name)

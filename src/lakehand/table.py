@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime, timedelta
     from pathlib import Path
+    from typing import Unpack
 
     import pyarrow as pa
 
@@ -54,6 +55,18 @@ if TYPE_CHECKING:
     from lakehand.retention.vacuum import Mode
     from lakehand.rewrite.prepare import Planned, Request, RewriteOperation
     from lakehand.rows.key_equality import Keep
+    from lakehand.settings.typed import (
+        CheckupSettings,
+        CompactSettings,
+        CreateSettings,
+        DeleteSettings,
+        MaintainSettings,
+        OpenSettings,
+        PurgeSettings,
+        VacuumSettings,
+        VerifySettings,
+        WriteSettings,
+    )
 
 __all__ = ["Table", "check_health", "create_table", "open_table"]
 
@@ -63,7 +76,7 @@ def open_table(
     *,
     spark: Any = None,
     storage_options: Mapping[str, str] | None = None,
-    **settings: Any,
+    **settings: Unpack[OpenSettings],
 ) -> Table:
     """Open the table at a path or URL; NotATableError if there is none.
 
@@ -88,7 +101,7 @@ def create_table(
     properties: Mapping[str, str] | None = None,
     format: str = "delta",  # noqa: A002  the word that users of tables know
     storage_options: Mapping[str, str] | None = None,
-    **settings: Any,
+    **settings: Unpack[CreateSettings],
 ) -> Table:
     """Create an empty table; TableExistsError if there is one."""
     store = open_store(uri, storage_options)
@@ -109,7 +122,7 @@ def check_health(
     *,
     storage_options: Mapping[str, str] | None = None,
     orphans: bool = False,
-    **settings: Any,
+    **settings: Unpack[OpenSettings],
 ) -> HealthReport:
     """Say how healthy the table at `uri` is; one that cannot be reached or read is not.
 
@@ -261,7 +274,7 @@ class Table:
         settings = self._settings.with_properties(snapshot.properties)
         return inspect_snapshot(snapshot, format_name=self.format, settings=settings, by=by)
 
-    def health(self, *, orphans: bool = False, **settings: Any) -> HealthReport:
+    def health(self, *, orphans: bool = False, **settings: Unpack[CheckupSettings]) -> HealthReport:
         """Hold the newest version against thresholds; a table that cannot be read is unhealthy.
 
         `orphans` lists storage for files that no version needs. Further keywords are settings, for
@@ -272,7 +285,7 @@ class Table:
         handle, chosen = for_call(self._handle, self._settings, settings)
         return check_health(handle, settings=chosen, orphans=orphans)
 
-    def advise(self, *, queries: str | None = None, **settings: Any) -> Advice:
+    def advise(self, *, queries: str | None = None, **settings: Unpack[VerifySettings]) -> Advice:
         """Propose columns and a curve to `cluster` by, each tried on a sample of the rows.
 
         `queries` is SQL: statements with semicolons behind them, or one a line. The more often a
@@ -296,7 +309,7 @@ class Table:
         where: str | None = None,
         file_filter: FileFilter | None = None,
         automatic: bool = False,
-        **settings: Any,
+        **settings: Unpack[CompactSettings],
     ) -> Plan:
         """Say what `compact` would rewrite, why, and what it would cost. Writes nothing.
 
@@ -317,7 +330,7 @@ class Table:
         )
         return self.planned(request, **settings).plan
 
-    def planned(self, request: Request, **settings: Any) -> Planned:
+    def planned(self, request: Request, **settings: Unpack[CompactSettings]) -> Planned:
         """Return a plan with the snapshot it was made from and the reason of every file."""
         from lakehand.rewrite.forecast import forecast_layout, rehearse
         from lakehand.rewrite.prepare import make_plan
@@ -337,7 +350,7 @@ class Table:
         recompute_statistics: bool = False,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
-        **settings: Any,
+        **settings: Unpack[CompactSettings],
     ) -> OperationReport:
         """Rewrite small files, and files with deleted rows, into files of the target size.
 
@@ -383,7 +396,7 @@ class Table:
         automatic: bool = False,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
-        **settings: Any,
+        **settings: Unpack[CompactSettings],
     ) -> ClusterReport:
         """Put rows that are near each other in the columns `by` into the same files.
 
@@ -423,7 +436,7 @@ class Table:
         full: bool = False,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
-        **settings: Any,
+        **settings: Unpack[CompactSettings],
     ) -> StatisticsReport:
         """Compute the statistics of files anew where they are missing or incomplete.
 
@@ -450,7 +463,7 @@ class Table:
         skip: Collection[str] = (),
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
-        **settings: Any,
+        **settings: Unpack[MaintainSettings],
     ) -> MaintenanceReport:
         """Do whatever is due, in one call: for schedules.
 
@@ -480,7 +493,7 @@ class Table:
         undo: str | None = None,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
-        **settings: Any,
+        **settings: Unpack[VacuumSettings],
     ) -> VacuumReport:
         """Set aside what no version within the retention needs; delete what was set aside before.
 
@@ -501,7 +514,7 @@ class Table:
             on_progress=on_progress,
         )
 
-    def orphans(self, **settings: Any) -> pa.Table:
+    def orphans(self, **settings: Unpack[VacuumSettings]) -> pa.Table:
         """Return the files in the table's root that no version within the retention needs.
 
         The columns are `path`, `bytes`, `modified_at`, `age_seconds` and `is_due`: old enough for
@@ -579,7 +592,11 @@ class Table:
         )
 
     def purge(
-        self, *, dry_run: bool = False, on_progress: OnProgress | None = None, **settings: Any
+        self,
+        *,
+        dry_run: bool = False,
+        on_progress: OnProgress | None = None,
+        **settings: Unpack[PurgeSettings],
     ) -> PurgeReport:
         """Remove deleted rows and dropped columns from the files, vacuum, and clean the log.
 
@@ -599,7 +616,9 @@ class Table:
 
     # -- write --------------------------------------------------------------------------------
 
-    def append(self, data: Any, *, epoch: int | None = None, **settings: Any) -> WriteReport:
+    def append(
+        self, data: Any, *, epoch: int | None = None, **settings: Unpack[WriteSettings]
+    ) -> WriteReport:
         """Add rows to the table, all of them in one version.
 
         `data` is an Arrow table, batch or reader, anything else that hands out Arrow, or a pandas
@@ -613,7 +632,12 @@ class Table:
         return write_once(handle, data, settings=chosen, epoch=epoch)
 
     def overwrite(
-        self, data: Any, *, where: str | None = None, epoch: int | None = None, **settings: Any
+        self,
+        data: Any,
+        *,
+        where: str | None = None,
+        epoch: int | None = None,
+        **settings: Unpack[WriteSettings],
     ) -> WriteReport:
         """Put rows in the place of all that is there, or of the part that `where` describes.
 
@@ -634,7 +658,7 @@ class Table:
         epoch: int | None = None,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
-        **settings: Any,
+        **settings: Unpack[WriteSettings],
     ) -> UpsertReport:
         """Bring rows in by their `key`: a row whose key is there takes its place, others are added.
 
@@ -659,7 +683,7 @@ class Table:
         epoch: int | None = None,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
-        **settings: Any,
+        **settings: Unpack[WriteSettings],
     ) -> UpsertReport:
         """Delete the rows that have one of the keys in `data`, of which no other column counts.
 
@@ -680,7 +704,7 @@ class Table:
         where: str,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
-        **settings: Any,
+        **settings: Unpack[DeleteSettings],
     ) -> DeletionReport:
         """Delete the rows for which `where`, a condition in SQL, is true.
 
@@ -708,7 +732,7 @@ class Table:
         order_by: str | None = None,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
-        **settings: Any,
+        **settings: Unpack[DeleteSettings],
     ) -> DeduplicationReport:
         """Keep one of several rows with equal `key`, or, with `exact`, of equal rows.
 
@@ -738,7 +762,7 @@ class Table:
         proofs: bool = True,
         deep: bool = False,
         on_progress: OnProgress | None = None,
-        **settings: Any,
+        **settings: Unpack[VerifySettings],
     ) -> Verification:
         """Check that the table is whole, and again that a rewrite kept every row. Writes nothing.
 
@@ -769,7 +793,7 @@ class Table:
         deep: bool = False,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
-        **settings: Any,
+        **settings: Unpack[VerifySettings],
     ) -> RepairReport:
         """Repair what `verify` finds wrong, as far as nothing is lost by it, and look again.
 

@@ -11,7 +11,7 @@ from deltalake import DeltaTable as DeltaRsTable
 
 import lakehand
 from lakehand.errors import BackpressureError, NotATableError, ValidationError
-from lakehand.sink import DeltaCommitter, DeltaSink, EpochState
+from lakehand.sink import EpochState, SinkCommitter, TableSink
 from lakehand.storage.location import path_to_url
 from support.sinks import SCHEMA, batch_of, ids_in
 
@@ -27,7 +27,7 @@ def data_files(place) -> list:
 
 
 def test_open_creates_table(tmp_path):
-    with DeltaSink(tmp_path, writer_id="w", schema=SCHEMA, partition_by="part") as sink:
+    with TableSink(tmp_path, writer_id="w", schema=SCHEMA, partition_by="part") as sink:
         assert sink.last_committed_epoch is None
 
     table = lakehand.open_table(tmp_path)
@@ -39,7 +39,7 @@ def test_open_creates_table(tmp_path):
 def test_open_existing_table(tmp_path):
     lakehand.create_table(tmp_path, SCHEMA).append(batch_of([1]))
 
-    with DeltaSink(tmp_path, writer_id="w") as sink:
+    with TableSink(tmp_path, writer_id="w") as sink:
         epoch(sink, 1, [2, 3])
 
     assert ids_in(tmp_path) == [1, 2, 3]
@@ -47,15 +47,15 @@ def test_open_existing_table(tmp_path):
 
 def test_open_nonexistent_without_schema_fails(tmp_path):
     with pytest.raises(NotATableError, match="none may be created"):
-        DeltaSink(tmp_path / "t", writer_id="w", create_table=False).open()
+        TableSink(tmp_path / "t", writer_id="w", create_table=False).open()
 
-    with DeltaSink(tmp_path / "t", writer_id="w") as sink, pytest.raises(NotATableError):
+    with TableSink(tmp_path / "t", writer_id="w") as sink, pytest.raises(NotATableError):
         sink.schema  # noqa: B018
     assert not (tmp_path / "t").exists()
 
 
 def test_write_batch_creates_parquet(tmp_path):
-    with DeltaSink(tmp_path, writer_id="w", partition_by="part") as sink:
+    with TableSink(tmp_path, writer_id="w", partition_by="part") as sink:
         epoch(sink, 1, [3, 4, 5])
 
     tables = [pq.ParquetFile(file).read() for file in data_files(tmp_path)]
@@ -65,11 +65,11 @@ def test_write_batch_creates_parquet(tmp_path):
 
 
 def test_exactly_once_epoch_skip(tmp_path):
-    with DeltaSink(tmp_path, writer_id="w") as sink:
+    with TableSink(tmp_path, writer_id="w") as sink:
         epoch(sink, 1, [1])
         epoch(sink, 2, [2])
 
-    with DeltaSink(tmp_path, writer_id="w") as sink:
+    with TableSink(tmp_path, writer_id="w") as sink:
         assert sink.last_committed_epoch == 2
         assert not sink.begin_epoch(2)
         assert sink.epoch_state is EpochState.SKIPPED
@@ -84,7 +84,7 @@ def test_exactly_once_epoch_skip(tmp_path):
 
 
 def test_multiple_epochs_sequential(tmp_path):
-    with DeltaSink(tmp_path, writer_id="w") as sink:
+    with TableSink(tmp_path, writer_id="w") as sink:
         versions = []
         for number in range(12):
             sink.begin_epoch(number)
@@ -99,12 +99,12 @@ def test_multiple_epochs_sequential(tmp_path):
 
 
 def test_get_table_schema(tmp_path):
-    with DeltaSink(tmp_path, writer_id="w", schema=SCHEMA) as sink:
+    with TableSink(tmp_path, writer_id="w", schema=SCHEMA) as sink:
         assert sink.schema == SCHEMA
 
 
 def test_write_empty_batches(tmp_path):
-    with DeltaSink(tmp_path, writer_id="w", schema=SCHEMA) as sink:
+    with TableSink(tmp_path, writer_id="w", schema=SCHEMA) as sink:
         sink.begin_epoch(1)
         assert sink.write(batch_of([])) == 0
         assert sink.commit_epoch() is None
@@ -115,7 +115,7 @@ def test_write_empty_batches(tmp_path):
 
 
 def test_write_multiple_batches(tmp_path):
-    with DeltaSink(tmp_path, writer_id="w", max_buffer_records=10) as sink:
+    with TableSink(tmp_path, writer_id="w", max_buffer_records=10) as sink:
         sink.begin_epoch(1)
         taken = [sink.write(batch_of(list(range(n * 5, n * 5 + 5)))) for n in range(8)]
         sink.commit_epoch()
@@ -142,7 +142,7 @@ def test_path_to_url(path, url):
 
 
 def test_rollback_after_pre_commit_discards_staged(tmp_path):
-    with DeltaSink(tmp_path, writer_id="w", schema=SCHEMA) as sink:
+    with TableSink(tmp_path, writer_id="w", schema=SCHEMA) as sink:
         sink.begin_epoch(1)
         sink.write(batch_of([1, 2]))
         sink.pre_commit()
@@ -155,7 +155,7 @@ def test_rollback_after_pre_commit_discards_staged(tmp_path):
 
 
 def test_exactly_once_buffer_backpressure(tmp_path):
-    with DeltaSink(tmp_path, writer_id="w", schema=SCHEMA, max_buffer_records=10) as sink:
+    with TableSink(tmp_path, writer_id="w", schema=SCHEMA, max_buffer_records=10) as sink:
         release = threading.Event()
         sink.begin_epoch(1)
         hold = sink._opened_context.background.start(lambda: release.wait(20))
@@ -176,7 +176,7 @@ def writers(place, number, ids_by_writer) -> list[str]:
     """Write one epoch with several writers and return what they send to the committer."""
     sent = []
     for name, ids in ids_by_writer.items():
-        with DeltaSink(place, writer_id=name, pipeline="orders") as sink:
+        with TableSink(place, writer_id=name, pipeline="orders") as sink:
             if sink.begin_epoch(number):
                 sink.write(batch_of(ids, number))
                 sent.append(sink.pre_commit().to_json())
@@ -188,7 +188,7 @@ def test_designated_committer_one_commit_from_many_writers(tmp_path):
     sent = writers(tmp_path, 1, {"a": [1, 2], "b": [3], "c": [4]})
     assert ids_in(tmp_path) == []
 
-    with DeltaCommitter(tmp_path, pipeline="orders") as committer:
+    with SinkCommitter(tmp_path, pipeline="orders") as committer:
         assert committer.commit(1, sent).version == 1
         assert committer.commit(1, sent) is None
 
@@ -198,15 +198,15 @@ def test_designated_committer_one_commit_from_many_writers(tmp_path):
 
 def test_coordinated_recovery_reads_committer_epoch(tmp_path):
     sent = writers(tmp_path, 1, {"a": [1], "b": [2]})
-    with DeltaCommitter(tmp_path, pipeline="orders") as committer:
+    with SinkCommitter(tmp_path, pipeline="orders") as committer:
         committer.commit(1, sent)
 
     assert writers(tmp_path, 1, {"a": [1], "b": [2]}) == []
-    with DeltaCommitter(tmp_path, pipeline="orders") as committer:
+    with SinkCommitter(tmp_path, pipeline="orders") as committer:
         assert committer.last_committed_epoch == 1
         assert committer.commit(1, sent) is None
         committer.commit(2, writers(tmp_path, 2, {"a": [3]}))
-    with DeltaCommitter(tmp_path, pipeline="another") as committer:
+    with SinkCommitter(tmp_path, pipeline="another") as committer:
         assert committer.last_committed_epoch is None
 
     assert ids_in(tmp_path) == [1, 2, 3]
@@ -217,7 +217,7 @@ def test_a_descriptor_of_an_unknown_version_is_rejected(tmp_path):
     newer = json.dumps({**json.loads(text), "version": 2})
 
     with (
-        DeltaCommitter(tmp_path, pipeline="orders") as committer,
+        SinkCommitter(tmp_path, pipeline="orders") as committer,
         pytest.raises(ValidationError, match="version 2 cannot be read"),
     ):
         committer.commit(1, [newer])

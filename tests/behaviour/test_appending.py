@@ -15,7 +15,7 @@ from deltalake import DeltaTable as DeltaRsTable
 
 import lakehand
 from lakehand.errors import PredicateError, RefusedError, SchemaMismatchError, ValidationError
-from lakehand.sink import AsyncDeltaSink
+from lakehand.sink import AsyncTableSink
 from support.sinks import SCHEMA, batch_of, ids_in
 
 PARTS = {"partition_by": ["part"]}
@@ -263,7 +263,7 @@ def test_columns_get_bloom_filters_that_other_engines_use(tmp_path):
 
 def test_a_sink_can_be_awaited(tmp_path):
     async def write() -> int | None:
-        async with AsyncDeltaSink(tmp_path, writer_id="w") as sink:
+        async with AsyncTableSink(tmp_path, writer_id="w") as sink:
             for number in range(3):
                 await sink.begin_epoch(number)
                 assert await sink.write(batch_of([number])) == 1

@@ -9,7 +9,7 @@ import lakehand
 from lakehand.errors import ConstraintError, ValidationError
 from lakehand.hot import HotTable
 from lakehand.model.head import RowRules
-from lakehand.sink import DeltaSink
+from lakehand.sink import TableSink
 from lakehand.sink.conform import Conformer
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string())])
@@ -82,7 +82,7 @@ def test_a_generated_one_that_cannot_stay_is_refused():
 
 def test_a_sink_and_a_hot_table_see_null_too(tmp_path):
     make(tmp_path)
-    with DeltaSink(tmp_path, write_mode="upsert", merge_key="id,p", writer_id="w") as sink:
+    with TableSink(tmp_path, write_mode="upsert", merge_key="id,p", writer_id="w") as sink:
         for epoch in range(2):
             sink.begin_epoch(epoch)
             sink.write(rows(1))

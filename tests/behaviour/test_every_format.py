@@ -29,7 +29,7 @@ from lakehand.hot import HotTable
 from lakehand.observe.steps import Step
 from lakehand.planning.plan import Plan
 from lakehand.runs import Run
-from lakehand.sink import DeltaSink
+from lakehand.sink import TableSink
 from lakehand.storage import open_store
 from support.crash import kill_at, run_and_kill
 from support.deduplications import once_at
@@ -411,7 +411,7 @@ def test_an_epoch_is_written_once(kit, path):
 
 def test_a_sink_writes_epochs_once_and_goes_on_after_the_last_one(kit, path):
     for _ in range(2):
-        with DeltaSink(path, writer_id="w") as sink:
+        with TableSink(path, writer_id="w") as sink:
             for epoch in (1, 2):
                 if epoch > (sink.last_committed_epoch or 0):
                     sink.begin_epoch(epoch)
@@ -435,7 +435,7 @@ def test_new_columns_come_with_rows_where_that_is_asked(kit, path):
 
 
 def test_a_sink_adds_columns_and_goes_on_with_them(kit, path):
-    with DeltaSink(path, writer_id="w", schema_evolution=True) as sink:
+    with TableSink(path, writer_id="w", schema_evolution=True) as sink:
         for epoch, rows in enumerate([some_rows(1000, 1), with_more(1001, 1), with_more(1002, 1)]):
             sink.begin_epoch(epoch)
             sink.write(rows)
@@ -527,7 +527,7 @@ def test_a_row_that_another_writer_deletes_meanwhile_is_there_afterwards(kit, pa
 
 def test_a_sink_upserts_epochs_once(kit, path):
     for _ in range(2):
-        with DeltaSink(path, writer_id="w", write_mode="upsert", merge_key=["id"]) as sink:
+        with TableSink(path, writer_id="w", write_mode="upsert", merge_key=["id"]) as sink:
             for epoch in (1, 2):
                 if epoch > (sink.last_committed_epoch or 0):
                     sink.begin_epoch(epoch)

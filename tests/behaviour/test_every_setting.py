@@ -28,7 +28,7 @@ from lakehand.formats.worker import TaskLimits, WriteSpec
 from lakehand.retention.vacuum_tasks import Crew
 from lakehand.runs import Heartbeat
 from lakehand.settings import SETTINGS, Settings
-from lakehand.sink import DeltaSink
+from lakehand.sink import TableSink
 from lakehand.storage import open_store
 from support.busy_tables import Busy
 from support.compactions import leave_dead_run, tasks_inline
@@ -202,7 +202,7 @@ def sunk(scene, asked, epochs=2, **others):
     """The metrics and the newest files of a sink that has written some epochs."""
     path = scene.empty()
     options = {"quiet_period": "0s", "automatic_min_files": 2, "writer_id": "w", **others, **asked}
-    with tasks_inline(), DeltaSink(path, **options) as sink:
+    with tasks_inline(), TableSink(path, **options) as sink:
         for epoch in range(1, epochs + 1):
             sink.begin_epoch(epoch)
             sink.write(batch_of([epoch, epoch + 100], epoch))
@@ -250,7 +250,7 @@ def outcome(scene, asked, *, data=None, path=None, **others):
     """What comes of a sink that writes one batch: an error, or what the table then is."""
     path = path or scene.new()
     try:
-        with DeltaSink(path, **others, **asked) as sink:
+        with TableSink(path, **others, **asked) as sink:
             sink.write(data if data is not None else batch_of([1]))
     except LakehandError as error:
         return error.code
@@ -272,7 +272,7 @@ WIDER = pa.record_batch({"id": [1], "epoch": pa.array([1], pa.int32()), "part": 
 def gap(scene, asked):
     path = scene.empty()
     try:
-        with DeltaSink(path, writer_id="w", **asked) as sink:
+        with TableSink(path, writer_id="w", **asked) as sink:
             for epoch in (1, 5):
                 sink.begin_epoch(epoch)
                 sink.write(batch_of([epoch], epoch))

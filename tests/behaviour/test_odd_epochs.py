@@ -13,7 +13,7 @@ from lakehand.errors import CorruptLogError, ValidationError
 from lakehand.formats.delta.commits.row_tracking import assign_row_ids
 from lakehand.model.work import Transaction
 from lakehand.settings import Settings
-from lakehand.sink import DeltaCommitter, DeltaSink
+from lakehand.sink import SinkCommitter, TableSink
 
 ROWS = pa.table({"id": [1]})
 LAST = 2**63 - 1
@@ -37,12 +37,12 @@ def newest(place):
 def test_a_sink_and_a_committer_refuse_what_is_no_epoch(place, epoch):
     for options in ({"writer_id": "w"}, {}):
         with (
-            DeltaSink(place, **options) as sink,
+            TableSink(place, **options) as sink,
             pytest.raises(ValidationError, match="an epoch is an integer"),
         ):
             sink.begin_epoch(epoch)
     with (
-        DeltaCommitter(place, pipeline="p") as committer,
+        SinkCommitter(place, pipeline="p") as committer,
         pytest.raises(ValidationError, match="an epoch is an integer"),
     ):
         committer.commit(epoch, [])
@@ -76,9 +76,9 @@ def test_the_last_epoch_and_integers_of_numpy_are_epochs(place):
 @odd_names
 def test_names_of_writers_that_no_log_can_hold_are_refused(place, name):
     calls = [
-        lambda: DeltaSink(place, writer_id=name),
-        lambda: DeltaSink(place, writer_id="w", pipeline=name),
-        lambda: DeltaCommitter(place, pipeline=name),
+        lambda: TableSink(place, writer_id=name),
+        lambda: TableSink(place, writer_id="w", pipeline=name),
+        lambda: SinkCommitter(place, pipeline=name),
         lambda: lakehand.open_table(place).append(ROWS, writer_id=name, epoch=1),
         lambda: Transaction(application=name, version=1),
     ]

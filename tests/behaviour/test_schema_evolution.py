@@ -11,7 +11,7 @@ import pytest
 
 import lakehand
 from lakehand.errors import RefusedError, SchemaMismatchError, ValidationError
-from lakehand.sink import DeltaSink
+from lakehand.sink import TableSink
 
 SCHEMA = pa.schema([("id", pa.int32()), ("part", pa.string())])
 
@@ -95,7 +95,7 @@ def test_new_columns_of_mapped_tables_get_ids_that_no_column_ever_had(place):
 
 
 def test_a_sink_takes_on_a_column_in_the_middle_of_an_epoch(place):
-    with DeltaSink(place, writer_id="w", schema_evolution=True, max_buffer_records=1) as sink:
+    with TableSink(place, writer_id="w", schema_evolution=True, max_buffer_records=1) as sink:
         sink.begin_epoch(1)
         sink.write(rows([1]))
         sink.write(rows([2], more=["x"]))
@@ -119,14 +119,14 @@ def test_a_sink_takes_on_a_column_in_the_middle_of_an_epoch(place):
 
 def test_a_sink_at_least_once_takes_on_columns_too(place):
     settings = {"max_buffer_records": 1, "on_backpressure": "wait"}
-    with DeltaSink(place, schema_evolution=True, **settings) as sink:
+    with TableSink(place, schema_evolution=True, **settings) as sink:
         for number in range(1, 6):
             sink.write(rows([number], **{f"c{number}": [number]}))
     assert [row[f"c{row['id']}"] for row in content(place)[1:]] == [1, 2, 3, 4, 5]
 
 
 def test_columns_of_an_epoch_that_is_given_up_are_given_up(place):
-    with DeltaSink(place, writer_id="w", schema_evolution=True) as sink:
+    with TableSink(place, writer_id="w", schema_evolution=True) as sink:
         sink.begin_epoch(1)
         sink.write(rows([1], more=["x"]))
         sink.pre_commit()
@@ -224,4 +224,4 @@ def test_a_name_that_the_table_cannot_have_is_refused(plain):
 @pytest.mark.parametrize("options", [{"pipeline": "p"}, {"write_mode": "upsert"}])
 def test_where_others_commit_for_a_sink_evolution_is_refused_by_name(plain, options):
     with pytest.raises(RefusedError, match="schema_evolution"):
-        DeltaSink(plain, writer_id="w", schema_evolution=True, **options)
+        TableSink(plain, writer_id="w", schema_evolution=True, **options)

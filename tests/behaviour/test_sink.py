@@ -24,7 +24,7 @@ from lakehand.errors import (
 )
 from lakehand.formats.delta.protocol.arrow_types import from_arrow
 from lakehand.model.work import Change
-from lakehand.sink import DeltaCommitter, DeltaSink, Descriptor
+from lakehand.sink import Descriptor, SinkCommitter, TableSink
 from support.sinks import SCHEMA, batch_of, ids_in
 
 
@@ -62,11 +62,11 @@ def write_epoch(sink, number, ids):
 )
 def test_options_that_make_no_sense_are_refused_before_anything_is_opened(place, options, error):
     with pytest.raises((ValidationError, RefusedError), match=error):
-        DeltaSink(place, **options)
+        TableSink(place, **options)
 
 
 def test_calls_out_of_order_are_refused(place):
-    sink = DeltaSink(place, writer_id="w")
+    sink = TableSink(place, writer_id="w")
     with pytest.raises(SinkStateError, match="not open"):
         sink.write(batch_of([1]))
     with sink:
@@ -85,7 +85,7 @@ def test_calls_out_of_order_are_refused(place):
 
 
 def test_a_closed_sink_has_rolled_back_what_was_not_committed(place):
-    with DeltaSink(place, writer_id="w") as sink:
+    with TableSink(place, writer_id="w") as sink:
         write_epoch(sink, 1, [1])
         sink.begin_epoch(2)
         sink.write(batch_of([2]))
@@ -98,7 +98,7 @@ def test_a_closed_sink_has_rolled_back_what_was_not_committed(place):
 
 def test_rows_of_another_schema_are_refused_and_those_before_them_kept(place):
     wrong = pa.table({"id": ["one"], "epoch": [1], "party": ["p"]})
-    with DeltaSink(place, writer_id="w") as sink:
+    with TableSink(place, writer_id="w") as sink:
         sink.begin_epoch(1)
         sink.write(batch_of([1]))
         with pytest.raises(SchemaMismatchError) as refused:
@@ -114,7 +114,7 @@ def test_rows_of_another_schema_are_refused_and_those_before_them_kept(place):
 
 
 def test_columns_may_come_in_any_order_and_be_left_out(place):
-    with DeltaSink(place, writer_id="w") as sink:
+    with TableSink(place, writer_id="w") as sink:
         sink.begin_epoch(1)
         sink.write(pa.table({"PART": ["x"], "id": pa.array([7], pa.int8())}))
         sink.commit_epoch()
@@ -124,7 +124,7 @@ def test_columns_may_come_in_any_order_and_be_left_out(place):
 
 
 def test_a_batch_larger_than_the_buffer_is_taken_when_it_is_alone(place):
-    with DeltaSink(place, writer_id="w", max_buffer_records=10) as sink:
+    with TableSink(place, writer_id="w", max_buffer_records=10) as sink:
         sink.begin_epoch(1)
         assert sink.write(batch_of(list(range(1_000)))) == 1_000
         sink.commit_epoch()
@@ -133,14 +133,14 @@ def test_a_batch_larger_than_the_buffer_is_taken_when_it_is_alone(place):
 
 
 def test_a_reader_is_refused_because_nobody_knows_its_size(place):
-    with DeltaSink(place, writer_id="w") as sink:
+    with TableSink(place, writer_id="w") as sink:
         sink.begin_epoch(1)
         with pytest.raises(ValidationError, match="not a reader"):
             sink.write(pa.table({"id": [1]}).to_reader())
 
 
 def test_missing_epochs_are_noticed(place, caplog):
-    with DeltaSink(place, writer_id="w") as sink, caplog.at_level(logging.WARNING, "lakehand"):
+    with TableSink(place, writer_id="w") as sink, caplog.at_level(logging.WARNING, "lakehand"):
         write_epoch(sink, 4, [4])
         write_epoch(sink, 7, [7])
         assert sink.metrics.epoch_gaps == 2
@@ -150,10 +150,10 @@ def test_missing_epochs_are_noticed(place, caplog):
 
 
 def test_missing_epochs_may_be_refused_and_empty_ones_then_leave_a_mark(place):
-    with DeltaSink(place, writer_id="w", epoch_gaps="refuse") as sink:
+    with TableSink(place, writer_id="w", epoch_gaps="refuse") as sink:
         write_epoch(sink, 1, [1])
         write_epoch(sink, 2, [])
-    with DeltaSink(place, writer_id="w", epoch_gaps="refuse") as sink:
+    with TableSink(place, writer_id="w", epoch_gaps="refuse") as sink:
         assert sink.last_committed_epoch == 2
         with pytest.raises(EpochGapError, match="epoch 4 begins, and 1 before it are missing"):
             sink.begin_epoch(4)
@@ -163,7 +163,7 @@ def test_missing_epochs_may_be_refused_and_empty_ones_then_leave_a_mark(place):
 
 
 def test_the_older_of_two_sinks_with_one_writer_id_is_told(place):
-    with DeltaSink(place, writer_id="w") as older, DeltaSink(place, writer_id="w") as newer:
+    with TableSink(place, writer_id="w") as older, TableSink(place, writer_id="w") as newer:
         write_epoch(older, 1, [1])
         newer.begin_epoch(1)
         older.begin_epoch(2)
@@ -177,7 +177,7 @@ def test_the_older_of_two_sinks_with_one_writer_id_is_told(place):
 
 def test_an_epoch_that_another_process_commits_first_is_a_collision(place, monkeypatch):
     monkeypatch.setattr("lakehand.sink.writer_lease.Fence.check", lambda *_, **__: None)
-    with DeltaSink(place, writer_id="w") as late, DeltaSink(place, writer_id="w") as quick:
+    with TableSink(place, writer_id="w") as late, TableSink(place, writer_id="w") as quick:
         late.begin_epoch(1)
         late.write(batch_of([10]))
         write_epoch(quick, 1, [1])
@@ -192,7 +192,7 @@ def test_an_epoch_that_another_process_commits_first_is_a_collision(place, monke
 
 
 def test_writers_with_names_of_their_own_do_not_meet(place):
-    with DeltaSink(place, writer_id="a") as a, DeltaSink(place, writer_id="b") as b:
+    with TableSink(place, writer_id="a") as a, TableSink(place, writer_id="b") as b:
         for number in range(1, 4):
             a.begin_epoch(number)
             a.write(batch_of([number]))
@@ -204,7 +204,7 @@ def test_writers_with_names_of_their_own_do_not_meet(place):
 
 
 def test_at_least_once_commits_when_enough_rows_wait_and_at_its_end(place):
-    with DeltaSink(place, max_buffer_records=10) as sink:
+    with TableSink(place, max_buffer_records=10) as sink:
         for number in range(25):
             sink.write(batch_of([number]))
         sink.flush()
@@ -216,7 +216,7 @@ def test_at_least_once_commits_when_enough_rows_wait_and_at_its_end(place):
 
 
 def test_at_least_once_commits_rows_that_have_waited_long_enough(place):
-    with DeltaSink(place, **{"max.buffer.duration.ms": 20}) as sink:
+    with TableSink(place, **{"max.buffer.duration.ms": 20}) as sink:
         committed = threading.Event()
         sink._opened_context.upkeep.on_commit = lambda _version: committed.set()
         sink.write(batch_of([1]))
@@ -225,18 +225,18 @@ def test_at_least_once_commits_rows_that_have_waited_long_enough(place):
 
 
 def test_an_overwriting_sink_replaces_the_table_epoch_by_epoch(place):
-    with DeltaSink(place, writer_id="w", write_mode="overwrite") as sink:
+    with TableSink(place, writer_id="w", write_mode="overwrite") as sink:
         write_epoch(sink, 1, [1, 2, 3])
         assert ids_in(place) == [1, 2, 3]
         write_epoch(sink, 2, [9])
 
     assert ids_in(place) == [9]
-    with DeltaSink(place, writer_id="w", write_mode="overwrite") as sink:
+    with TableSink(place, writer_id="w", write_mode="overwrite") as sink:
         assert not sink.begin_epoch(1)
 
 
 def test_the_pressure_of_waiting_rows_may_be_waited_out(place):
-    with DeltaSink(place, writer_id="w", max_buffer_records=5, on_backpressure="wait") as sink:
+    with TableSink(place, writer_id="w", max_buffer_records=5, on_backpressure="wait") as sink:
         sink.begin_epoch(1)
         for number in range(200):
             sink.write(batch_of([number]))
@@ -246,7 +246,7 @@ def test_the_pressure_of_waiting_rows_may_be_waited_out(place):
 
 
 def test_a_committer_refuses_files_that_their_writer_has_given_up(place):
-    with DeltaSink(place, writer_id="a", pipeline="orders") as sink:
+    with TableSink(place, writer_id="a", pipeline="orders") as sink:
         sink.begin_epoch(1)
         sink.write(batch_of([1]))
         described = sink.pre_commit()
@@ -254,7 +254,7 @@ def test_a_committer_refuses_files_that_their_writer_has_given_up(place):
     (place / described.files[0].path).unlink()
 
     with (
-        DeltaCommitter(place, pipeline="orders") as committer,
+        SinkCommitter(place, pipeline="orders") as committer,
         pytest.raises(ValidationError, match="is not in"),
     ):
         committer.commit(1, [described])
@@ -263,13 +263,13 @@ def test_a_committer_refuses_files_that_their_writer_has_given_up(place):
 
 
 def test_files_of_a_writer_that_rolls_back_after_it_described_them_stay(place):
-    with DeltaSink(place, writer_id="a", pipeline="orders") as sink:
+    with TableSink(place, writer_id="a", pipeline="orders") as sink:
         sink.begin_epoch(1)
         sink.write(batch_of([1]))
         described = sink.pre_commit()
         sink.rollback_epoch()
 
-    with DeltaCommitter(place, pipeline="orders") as committer:
+    with SinkCommitter(place, pipeline="orders") as committer:
         committer.commit(1, [described])
 
     assert ids_in(place) == [1]
@@ -277,11 +277,11 @@ def test_files_of_a_writer_that_rolls_back_after_it_described_them_stay(place):
 
 def test_two_pipelines_of_one_table_do_not_skip_each_other(place):
     for pipeline in ("orders", "returns"):
-        with DeltaSink(place, writer_id="a", pipeline=pipeline) as sink:
+        with TableSink(place, writer_id="a", pipeline=pipeline) as sink:
             assert sink.begin_epoch(1)
             sink.write(batch_of([len(pipeline)]))
             described = sink.pre_commit()
-        with DeltaCommitter(place, pipeline=pipeline) as committer:
+        with SinkCommitter(place, pipeline=pipeline) as committer:
             committer.commit(1, [described])
 
     assert ids_in(place) == [6, 7]
@@ -296,7 +296,7 @@ def test_a_commit_that_took_too_long_is_not_rolled_back_once_it_has_landed(place
         return commit_files(*arguments, **options)
 
     monkeypatch.setattr("lakehand.sink.options.commit_files", slowly)
-    with DeltaSink(place, writer_id="w") as sink:
+    with TableSink(place, writer_id="w") as sink:
         sink.begin_epoch(1)
         sink.write(batch_of([1]))
         sink.pre_commit()
@@ -327,7 +327,7 @@ def alter(place, **changes) -> None:
 
 
 def test_an_epoch_survives_a_change_of_properties(place):
-    with DeltaSink(place, writer_id="w") as sink:
+    with TableSink(place, writer_id="w") as sink:
         sink.begin_epoch(1)
         sink.write(batch_of([1]))
         sink.pre_commit()
@@ -339,7 +339,7 @@ def test_an_epoch_survives_a_change_of_properties(place):
 
 def test_an_epoch_written_for_other_columns_is_written_again_for_those_there_are(place):
     wider = from_arrow(SCHEMA.append(pa.field("more", pa.string()))).to_json()
-    with DeltaSink(place, writer_id="w") as sink:
+    with TableSink(place, writer_id="w") as sink:
         sink.begin_epoch(1)
         sink.write(batch_of([1], 1))
         sink.pre_commit()
@@ -353,7 +353,7 @@ def test_an_epoch_written_for_other_columns_is_written_again_for_those_there_are
 
 def test_an_epoch_that_does_not_fit_what_became_of_the_table_is_refused(place):
     narrower = from_arrow(SCHEMA.remove(1)).to_json()
-    with DeltaSink(place, writer_id="w") as sink:
+    with TableSink(place, writer_id="w") as sink:
         sink.begin_epoch(1)
         sink.write(batch_of([1]))
         sink.pre_commit()
@@ -367,13 +367,13 @@ def test_an_epoch_that_does_not_fit_what_became_of_the_table_is_refused(place):
 
 
 def test_a_committer_refuses_files_that_were_written_for_other_columns(place):
-    with DeltaSink(place, writer_id="a", pipeline="orders") as sink:
+    with TableSink(place, writer_id="a", pipeline="orders") as sink:
         sink.begin_epoch(1)
         sink.write(batch_of([1]))
         described = sink.pre_commit()
     alter(place, schema_string=from_arrow(SCHEMA.append(pa.field("more", pa.int8()))).to_json())
 
-    with DeltaCommitter(place, pipeline="orders") as committer, pytest.raises(ReplanError):
+    with SinkCommitter(place, pipeline="orders") as committer, pytest.raises(ReplanError):
         committer.commit(1, [described])
 
     assert ids_in(place) == []
@@ -389,8 +389,8 @@ def describe_all(sinks, epoch):
 
 def test_writers_of_a_pipeline_go_on_after_their_table_was_altered(place):
     wider = from_arrow(SCHEMA.append(pa.field("more", pa.string()))).to_json()
-    sinks = [DeltaSink(place, writer_id=name, pipeline="orders").open() for name in "ab"]
-    with DeltaCommitter(place, pipeline="orders") as committer:
+    sinks = [TableSink(place, writer_id=name, pipeline="orders").open() for name in "ab"]
+    with SinkCommitter(place, pipeline="orders") as committer:
         committer.commit(1, describe_all(sinks, 1))
         for sink in sinks:
             sink.commit_epoch()
@@ -422,8 +422,8 @@ def test_files_that_lost_to_an_alteration_are_refused_when_they_come_again(place
         return commit_files(*arguments, **options)
 
     with (
-        DeltaSink(place, writer_id="a", pipeline="orders") as sink,
-        DeltaCommitter(place, pipeline="orders") as committer,
+        TableSink(place, writer_id="a", pipeline="orders") as sink,
+        SinkCommitter(place, pipeline="orders") as committer,
     ):
         described = list(describe_all([sink], 1))
         monkeypatch.setattr("lakehand.sink.committer.commit_files", after_others)
@@ -439,12 +439,12 @@ def test_files_that_lost_to_an_alteration_are_refused_when_they_come_again(place
 
 
 def test_a_writer_may_be_older_than_the_log(place):
-    with DeltaSink(place, writer_id="a", pipeline="orders") as sink:
+    with TableSink(place, writer_id="a", pipeline="orders") as sink:
         for number in range(1, 12):
             lakehand.open_table(place).append(batch_of([number]))
         for path in sorted(place.glob("_delta_log/*.json"))[:10]:
             path.unlink()
-        with DeltaCommitter(place, pipeline="orders") as committer:
+        with SinkCommitter(place, pipeline="orders") as committer:
             committer.commit(1, describe_all([sink], 1))
         sink.commit_epoch()
 

@@ -10,7 +10,7 @@ import pytest
 
 import lakehand
 from lakehand.errors import CancelledError, ValidationError
-from lakehand.sink import DeltaSink
+from lakehand.sink import TableSink
 from support.compactions import tasks_inline
 from support.sinks import SCHEMA, batch_of, ids_in
 
@@ -36,7 +36,7 @@ def file_count(place) -> int:
 
 
 def test_compaction_trigger_threshold_counts_small_files(place):
-    with tasks_inline(), DeltaSink(place, writer_id="w", **ON) as sink:
+    with tasks_inline(), TableSink(place, writer_id="w", **ON) as sink:
         write_epochs(sink, 5)
         context = sink._opened_context
     assert context.metrics.compactions == 1
@@ -48,7 +48,7 @@ def test_compaction_trigger_threshold_counts_small_files(place):
 @pytest.mark.parametrize("asked", [{}, {"sink_maintenance": True}])
 def test_maintenance_asked_for_is_the_one_by_default_and_leaves_new_files_alone(place, asked):
     options = {**ON, "quiet_period": "5m", **asked}
-    with tasks_inline(), DeltaSink(place, writer_id="w", **options) as sink:
+    with tasks_inline(), TableSink(place, writer_id="w", **options) as sink:
         write_epochs(sink, 5)
         context = sink._opened_context
     assert (context.metrics.compactions, file_count(place)) == (0, 5)
@@ -67,7 +67,7 @@ def test_the_table_of_an_idle_sink_is_looked_at_by_time(place):
     with tasks_inline():
         for number in range(5):
             lakehand.open_table(place).append(batch_of([number]))
-        with DeltaSink(place, writer_id="w", **ON, maintenance_interval="50ms") as sink:
+        with TableSink(place, writer_id="w", **ON, maintenance_interval="50ms") as sink:
             context = sink._opened_context
             until(lambda: context.metrics.compactions)
     assert file_count(place) == 1
@@ -82,7 +82,7 @@ def test_checkpoints_do_not_wait_for_a_compaction(place, monkeypatch):
         raise CancelledError("enough")
 
     monkeypatch.setattr("lakehand.maintenance.steps.compact", slow)
-    with DeltaSink(place, writer_id="w", **ON, checkpoint_interval=3) as sink:
+    with TableSink(place, writer_id="w", **ON, checkpoint_interval=3) as sink:
         write_epochs(sink, 5)
         assert begun.wait(100)
         for number in range(6, 10):
@@ -95,7 +95,7 @@ def test_checkpoints_do_not_wait_for_a_compaction(place, monkeypatch):
 
 
 def test_compaction_is_not_triggered_by_files_that_are_large_enough(place):
-    with tasks_inline(), DeltaSink(place, writer_id="w", target_file_bytes=100, **ON) as sink:
+    with tasks_inline(), TableSink(place, writer_id="w", target_file_bytes=100, **ON) as sink:
         write_epochs(sink, 5)
         context = sink._opened_context
 
@@ -105,7 +105,7 @@ def test_compaction_is_not_triggered_by_files_that_are_large_enough(place):
 
 def test_compaction_disabled_leaves_files_and_still_writes_checkpoints(place):
     options = {"compaction.enabled": "false", "checkpoint.interval": 3, **ON}
-    with DeltaSink(place, writer_id="w", **options) as sink:
+    with TableSink(place, writer_id="w", **options) as sink:
         write_epochs(sink, 6)
         context = sink._opened_context
 
@@ -119,7 +119,7 @@ def test_upkeep_that_fails_fails_no_commit(place, monkeypatch):
         raise RuntimeError("no room for a compaction")
 
     monkeypatch.setattr("lakehand.maintenance.steps.compact", fail)
-    with DeltaSink(place, writer_id="w", **ON) as sink:
+    with TableSink(place, writer_id="w", **ON) as sink:
         write_epochs(sink, 6)
         context = sink._opened_context
 
@@ -136,7 +136,7 @@ def test_a_sink_that_is_closed_in_haste_stops_what_is_under_way(place, monkeypat
             on_progress(None)
 
     monkeypatch.setattr("lakehand.maintenance.steps.compact", endless)
-    sink = DeltaSink(place, writer_id="w", **ON).open()
+    sink = TableSink(place, writer_id="w", **ON).open()
     write_epochs(sink, 5)
     assert begun.wait(100)
     sink.close(timeout=timedelta(0))
@@ -149,7 +149,7 @@ def test_a_table_in_order_is_kept_in_order(place):
         table = lakehand.open_table(place, engine="local")
         table.append(batch_of(list(range(1000, 50_000)), 0))
         table.cluster(by="id", curve="linear")
-        with DeltaSink(place, writer_id="w", **ON) as sink:
+        with TableSink(place, writer_id="w", **ON) as sink:
             write_epochs(sink, 5)
             context = sink._opened_context
     assert context.metrics.compactions == 1
@@ -162,7 +162,7 @@ def test_a_table_is_vacuumed_at_the_interval_of_all_its_sinks(place):
     vacuums = []
     for writer in ("w", "v"):
         options = {**ON, "vacuum_interval": "1h"}
-        with tasks_inline(), DeltaSink(place, writer_id=writer, **options) as sink:
+        with tasks_inline(), TableSink(place, writer_id=writer, **options) as sink:
             write_epochs(sink, 10)
             context = sink._opened_context
         vacuums.append(context.metrics.vacuums)
@@ -171,4 +171,4 @@ def test_a_table_is_vacuumed_at_the_interval_of_all_its_sinks(place):
 
 def test_a_retention_that_a_vacuum_would_refuse_is_refused_at_once(place):
     with pytest.raises(ValidationError, match="shorter than readers may count on"):
-        DeltaSink(place, **{"vacuum.retention.hours": 24})
+        TableSink(place, **{"vacuum.retention.hours": 24})

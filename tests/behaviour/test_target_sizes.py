@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lakehand
-from lakehand.sink import DeltaSink
+from lakehand.sink import TableSink
 from support.formats import KITS, open_here, some_rows, tasks_inline
 
 
@@ -26,13 +26,13 @@ def test_a_created_table_aims_for_the_size_that_an_opened_one_does(kit, tmp_path
 
 def test_a_sink_aims_for_the_size_of_the_format(kit, tmp_path):
     path = kit.make(tmp_path / "t", files=1)
-    with DeltaSink(path) as sink:
+    with TableSink(path) as sink:
         assert sink._context.spec.target_file_bytes == target_of(open_here(path))
 
 
 def test_what_a_caller_asks_for_is_above_the_format(kit, tmp_path):
     path = kit.make(tmp_path / "t", files=1)
-    with DeltaSink(path, target_file_bytes="1MiB") as sink:
+    with TableSink(path, target_file_bytes="1MiB") as sink:
         assert sink._context.spec.target_file_bytes == 2**20
 
 
@@ -45,7 +45,7 @@ def test_the_property_of_a_table_decides_how_large_new_files_are(kit, tmp_path, 
     if way == "append":
         table.append(rows.to_reader(1000))
     else:
-        with DeltaSink(path) as sink:
+        with TableSink(path) as sink:
             for batch in rows.to_batches(max_chunksize=1000):
                 sink.write(batch)
     assert len(kit.files(path)) > 1

@@ -9,7 +9,7 @@ import pytest
 
 import lakehand
 from lakehand.errors import CommitUnknownError, DuplicateKeyError, RefusedError, ValidationError
-from lakehand.sink import DeltaSink
+from lakehand.sink import TableSink
 from lakehand.storage import Fault, FaultKind, FaultStore, RetryPolicy, open_store
 from support.deduplications import in_order
 
@@ -23,7 +23,7 @@ def batch(**columns):
 def write(path, *epochs, first=1, **options):
     """Write epochs and return their receipts; None where nothing was committed."""
     receipts = []
-    with DeltaSink(path, writer_id="w", **{**UPSERT, **options}) as sink:
+    with TableSink(path, writer_id="w", **{**UPSERT, **options}) as sink:
         for number, batches in enumerate(epochs, start=first):
             sink.begin_epoch(number)
             for one in batches:
@@ -97,7 +97,7 @@ def test_an_epoch_that_changes_nothing_is_remembered(tmp_path):
 
 
 def test_rollback_after_pre_commit_discards_staged(tmp_path):
-    with DeltaSink(tmp_path, writer_id="w", **UPSERT) as sink:
+    with TableSink(tmp_path, writer_id="w", **UPSERT) as sink:
         sink.begin_epoch(1)
         sink.write(batch(id=[1], v=["a"]))
         sink.pre_commit()
@@ -120,7 +120,7 @@ def test_zset_non_unique_merge_key_errors_and_nothing_is_changed(tmp_path):
 
 def test_at_least_once_upserts_are_the_same_when_they_come_again(tmp_path):
     for _ in range(2):
-        with DeltaSink(tmp_path, **UPSERT) as sink:
+        with TableSink(tmp_path, **UPSERT) as sink:
             sink.write(batch(id=[1, 2], v=["a", "b"], _op=["I", "I"]))
             sink.flush()
             sink.write(batch(id=[1], v=["-"], _op=["D"]))
@@ -137,7 +137,7 @@ def test_a_lost_answer_is_looked_up_before_anything_is_tried_again(tmp_path, mon
     unread = Fault(kind=FaultKind.FAIL_BEFORE, operation="get", key=log, times=2)
 
     store = FaultStore(open_store(tmp_path), [lost, unread])
-    with DeltaSink(store, writer_id="w", **UPSERT) as sink:
+    with TableSink(store, writer_id="w", **UPSERT) as sink:
         sink.begin_epoch(2)
         sink.write(batch(id=[1, 2], v=["b", "b"]))
         with pytest.raises(CommitUnknownError):
@@ -160,11 +160,11 @@ def test_a_lost_answer_is_looked_up_before_anything_is_tried_again(tmp_path, mon
 )
 def test_options_that_do_not_go_together_are_refused(tmp_path, options, error):
     with pytest.raises(error):
-        DeltaSink(tmp_path, **options)
+        TableSink(tmp_path, **options)
 
 
 def test_the_two_forms_of_changelogs_cannot_be_mixed(tmp_path):
-    with DeltaSink(tmp_path, writer_id="w", **UPSERT) as sink:
+    with TableSink(tmp_path, writer_id="w", **UPSERT) as sink:
         sink.begin_epoch(1)
         sink.write(batch(id=[1], v=["a"], _op=["I"]))
         with pytest.raises(ValidationError, match="zset"):

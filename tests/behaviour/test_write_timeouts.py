@@ -10,7 +10,7 @@ import pytest
 
 import lakehand
 from lakehand.errors import SinkStateError, WriteTimeoutError
-from lakehand.sink import DeltaSink
+from lakehand.sink import TableSink
 from lakehand.sink.staging import Staging
 from lakehand.sink.upsert_epochs import UpsertStaging
 from support.hot_tables import cold_pairs, hot_table, pairs, rows
@@ -57,7 +57,7 @@ def impatient(sink):
 
 
 def begun(place, **options):
-    sink = DeltaSink(place, writer_id="w", **options).open()
+    sink = TableSink(place, writer_id="w", **options).open()
     sink.begin_epoch(1)
     sink.write(batch_of([1, 2]))
     return impatient(sink)
@@ -108,7 +108,7 @@ def test_an_epoch_whose_rollback_takes_too_long_is_not_committed_without_its_fil
 
 
 def test_a_flush_at_least_once_is_waited_for_again(place, slow):
-    sink = impatient(DeltaSink(place).open())
+    sink = impatient(TableSink(place).open())
     sink.write(batch_of([1]))
     with pytest.raises(WriteTimeoutError, match="commit of the rows that wait"):
         sink.flush()

@@ -9,7 +9,7 @@ import pytest
 
 import lakehand
 from lakehand.observe.steps import Step, listen
-from lakehand.sink import DeltaSink
+from lakehand.sink import TableSink
 from support.crash import REWRITE_STEPS, kill_at, run_and_kill
 from support.formats import open_here, tasks_inline
 from support.lance_tables import (
@@ -164,7 +164,7 @@ def test_a_killed_overwrite_replaces_all_rows_or_none(path, step):
 def write_beside_upkeep(path):
     """Write ten epochs by a sink that compacts its table at every fifth of them."""
     options = {"maintenance_commits": 5, "automatic_min_files": 4, "quiet_period": "0s"}
-    with tasks_inline(), DeltaSink(path, writer_id="w", takeover_after="0s", **options) as sink:
+    with tasks_inline(), TableSink(path, writer_id="w", takeover_after="0s", **options) as sink:
         for epoch in range((sink.last_committed_epoch or 0) + 1, 11):
             sink.begin_epoch(epoch)
             sink.write(some_rows(7000 + epoch, 1))

@@ -16,7 +16,7 @@ import lakehand
 from lakehand.errors import ConstraintError, SchemaMismatchError, StoreUnreachableError
 from lakehand.model.work import Change
 from lakehand.observe.steps import Step
-from lakehand.sink import DeltaSink
+from lakehand.sink import TableSink
 from lakehand.storage import Fault, FaultKind, FaultStore, open_store
 from support.crash import kill_at, run_and_kill
 
@@ -39,7 +39,7 @@ def content(place: Any) -> dict[int, dict[str, Any]]:
 
 def race(place: Any, ours: dict[str, Any], theirs: dict[str, Any], **settings: Any) -> None:
     """Write `ours` for the table as it is, then commit `theirs`, and then ours."""
-    with DeltaSink(place, writer_id="w", schema_evolution=True, **settings) as sink:
+    with TableSink(place, writer_id="w", schema_evolution=True, **settings) as sink:
         sink.begin_epoch(1)
         sink.write(pa.table({"id": [1], **ours}))
         sink.pre_commit()
@@ -77,7 +77,7 @@ def test_the_same_column_of_another_type_is_refused_and_the_rows_can_be_written_
     with pytest.raises(SchemaMismatchError, match="'x' is int64, and the table has string"):
         race(place, {"x": [1]}, {"x": ["theirs"]})
     assert content(place) == {2: {"id": 2, "x": "theirs"}}
-    with DeltaSink(place, writer_id="w") as sink:
+    with TableSink(place, writer_id="w") as sink:
         sink.begin_epoch(1)
         sink.write(pa.table({"id": [1], "x": ["1"]}))
         sink.commit_epoch()
@@ -85,7 +85,7 @@ def test_the_same_column_of_another_type_is_refused_and_the_rows_can_be_written_
 
 
 def test_a_property_that_is_set_meanwhile_is_kept(place):
-    with DeltaSink(place, writer_id="w", schema_evolution=True) as sink:
+    with TableSink(place, writer_id="w", schema_evolution=True) as sink:
         sink.begin_epoch(1)
         sink.write(pa.table({"id": [1], "x": [1]}))
         sink.pre_commit()
@@ -114,7 +114,7 @@ def set_property(place: Any, name: str, value: str, **others: Any) -> None:
 def test_a_commit_with_columns_whose_answer_is_lost_is_there_once(place):
     fault = Fault(kind=FaultKind.LOST_ANSWER, operation="put_if_absent", key="_delta_log/*.json")
     store = FaultStore(open_store(place), [fault])
-    with DeltaSink(store, writer_id="w", schema_evolution=True) as sink:
+    with TableSink(store, writer_id="w", schema_evolution=True) as sink:
         for epoch in (1, 2):
             sink.begin_epoch(epoch)
             sink.write(pa.table({"id": [epoch], f"c{epoch}": [epoch]}))
@@ -127,7 +127,7 @@ def write_evolving(place: str, epochs: int) -> None:
     """Bring one more column with every epoch, and one that is wider each time."""
     settings = {"schema_evolution": True, "type_widening": True, "max_buffer_records": 1}
     widths = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
-    with DeltaSink(place, writer_id="w", **settings) as sink:
+    with TableSink(place, writer_id="w", **settings) as sink:
         for epoch in range(1, epochs + 1):
             sink.begin_epoch(epoch)
             value = pa.array([epoch], widths[min(epoch, 4) - 1])
@@ -169,7 +169,7 @@ def test_many_writers_that_add_columns_at_once_lose_nothing(place):
     def write(writer: int) -> None:
         chance = random.Random(writer)
         try:
-            with DeltaSink(place, writer_id=f"w{writer}", schema_evolution=True) as sink:
+            with TableSink(place, writer_id=f"w{writer}", schema_evolution=True) as sink:
                 for epoch in range(6):
                     number, name = writer * 100 + epoch, f"c{chance.randrange(12)}"
                     expected[number] = (name, number)
@@ -195,7 +195,7 @@ def test_many_writers_that_add_columns_at_once_lose_nothing(place):
 
 def test_an_overwrite_obeys_what_became_of_the_table_meanwhile(place):
     lakehand.open_table(place).append(pa.table({"id": [5]}))
-    with DeltaSink(place, writer_id="w", write_mode="overwrite") as sink:
+    with TableSink(place, writer_id="w", write_mode="overwrite") as sink:
         sink.begin_epoch(1)
         sink.write(pa.table({"id": [-1]}))
         sink.pre_commit()
@@ -216,7 +216,7 @@ COLUMN_ID, HIGHEST_ID = "delta.columnMapping.id", "delta.columnMapping.maxColumn
 
 
 def test_an_overwrite_that_adds_a_column_takes_nothing_back(place):
-    with DeltaSink(place, writer_id="w", write_mode="overwrite", schema_evolution=True) as sink:
+    with TableSink(place, writer_id="w", write_mode="overwrite", schema_evolution=True) as sink:
         sink.begin_epoch(1)
         sink.write(pa.table({"id": [1], "x": ["ours"]}))
         sink.pre_commit()
@@ -243,7 +243,7 @@ def test_upserted_rows_obey_constraints(place):
 
 def test_rows_that_waited_while_the_table_changed_are_held_against_it_once_more(place):
     fault = Fault(kind=FaultKind.FAIL_BEFORE, operation="close_writer", key="*.parquet")
-    with DeltaSink(FaultStore(open_store(place), [fault])) as sink:
+    with TableSink(FaultStore(open_store(place), [fault])) as sink:
         sink.write(pa.table({"id": [1]}))
         with pytest.raises(StoreUnreachableError):
             sink.flush()

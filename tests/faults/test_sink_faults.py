@@ -14,7 +14,7 @@ from lakehand.errors import (
     StoreQuotaError,
     StoreUnreachableError,
 )
-from lakehand.sink import DeltaCommitter, DeltaSink, EpochState
+from lakehand.sink import EpochState, SinkCommitter, TableSink
 from lakehand.storage import Fault, FaultKind, FaultStore, open_store
 from lakehand.storage.retry import RetryPolicy
 from support.sinks import SCHEMA, batch_of, ids_in
@@ -49,7 +49,7 @@ def write_epoch(sink, number, ids):
 @pytest.mark.parametrize("kind", [FaultKind.LOST_ANSWER, FaultKind.FAIL_AFTER])
 def test_a_commit_whose_answer_is_lost_is_there_once(place, kind):
     fault = Fault(kind=kind, operation="put_if_absent", key=LOG)
-    with DeltaSink(faulty(place, fault), writer_id="w") as sink:
+    with TableSink(faulty(place, fault), writer_id="w") as sink:
         assert write_epoch(sink, 1, [1, 2]).version == 1
         write_epoch(sink, 2, [3])
 
@@ -65,7 +65,7 @@ def lost_and_unreadable(*, reads: int) -> tuple[Fault, Fault]:
 
 
 def test_an_epoch_whose_outcome_is_unknown_is_found_when_it_is_committed_again(place):
-    with DeltaSink(faulty(place, *lost_and_unreadable(reads=2)), writer_id="w") as sink:
+    with TableSink(faulty(place, *lost_and_unreadable(reads=2)), writer_id="w") as sink:
         with pytest.raises(CommitUnknownError):
             write_epoch(sink, 1, [1, 2])
         assert sink.epoch_state is EpochState.UNKNOWN
@@ -78,7 +78,7 @@ def test_an_epoch_whose_outcome_is_unknown_is_found_when_it_is_committed_again(p
 
 
 def test_an_epoch_that_landed_unknown_survives_its_rollback_and_is_skipped(place):
-    with DeltaSink(faulty(place, *lost_and_unreadable(reads=2)), writer_id="w") as sink:
+    with TableSink(faulty(place, *lost_and_unreadable(reads=2)), writer_id="w") as sink:
         with pytest.raises(CommitUnknownError):
             write_epoch(sink, 1, [1, 2])
         sink.rollback_epoch()
@@ -103,7 +103,7 @@ def test_a_put_that_lands_late_names_files_that_are_there_whatever_failed_since(
     get = Fault(kind=FaultKind.FAIL_BEFORE, operation="get", key="*1.json", times=None)
     rest = Fault(kind=FaultKind.FAIL_BEFORE, key="_delta_log*", skip=answers, times=0)
     store = SlowPuts(open_store(place), [put, get, rest])
-    with DeltaSink(store, writer_id="w") as sink:
+    with TableSink(store, writer_id="w") as sink:
         with pytest.raises(CommitUnknownError):
             write_epoch(sink, 1, [1, 2])
         get.times, rest.times, rest._seen = 0, None, 0
@@ -125,7 +125,7 @@ def test_an_epoch_that_lands_after_its_rollback_is_known_when_it_comes_again(pla
     put = Fault(kind=FaultKind.FAIL_BEFORE, operation="put_if_absent", key=LOG, times=None)
     get = Fault(kind=FaultKind.FAIL_BEFORE, operation="get", key="*1.json", times=None)
     store = SlowPuts(open_store(place), [put, get])
-    with DeltaSink(store, writer_id="w", **options) as sink:
+    with TableSink(store, writer_id="w", **options) as sink:
         with pytest.raises(CommitUnknownError):
             write_epoch(sink, 1, [1, 2])
         put.times = get.times = 0
@@ -145,7 +145,7 @@ def test_an_overwrite_whose_outcome_is_unknown_is_made_once(place):
     lakehand.open_table(place).append(batch_of([7]))
     put = Fault(kind=FaultKind.LOST_ANSWER, operation="put_if_absent", key=LOG)
     get = Fault(kind=FaultKind.FAIL_BEFORE, operation="get", key="_delta_log/*2.json", times=2)
-    with DeltaSink(faulty(place, put, get), writer_id="w", write_mode="overwrite") as sink:
+    with TableSink(faulty(place, put, get), writer_id="w", write_mode="overwrite") as sink:
         with pytest.raises(CommitUnknownError):
             write_epoch(sink, 1, [1, 2])
         assert sink.commit_epoch().version == 2
@@ -155,13 +155,13 @@ def test_an_overwrite_whose_outcome_is_unknown_is_made_once(place):
 
 
 def test_a_committer_that_does_not_know_finds_out(place):
-    with DeltaSink(place, writer_id="a", pipeline="orders") as sink:
+    with TableSink(place, writer_id="a", pipeline="orders") as sink:
         sink.begin_epoch(1)
         sink.write(batch_of([1, 2]))
         described = sink.pre_commit()
     store = faulty(place, *lost_and_unreadable(reads=2))
 
-    with DeltaCommitter(store, pipeline="orders") as committer:
+    with SinkCommitter(store, pipeline="orders") as committer:
         with pytest.raises(CommitUnknownError):
             committer.commit(1, [described])
         assert committer.commit(1, [described]).version == 1
@@ -171,19 +171,19 @@ def test_a_committer_that_does_not_know_finds_out(place):
 
 
 def test_epochs_that_cannot_be_read_are_an_error_and_never_taken_for_none(place):
-    with DeltaSink(place, writer_id="w") as sink:
+    with TableSink(place, writer_id="w") as sink:
         write_epoch(sink, 1, [1])
     fault = Fault(kind=FaultKind.FAIL_BEFORE, operation="get", key=LOG, times=None)
 
     with pytest.raises(StoreUnreachableError):
-        DeltaSink(faulty(place, fault), writer_id="w").open()
+        TableSink(faulty(place, fault), writer_id="w").open()
 
     assert ids_in(place) == [1]
 
 
 def test_an_epoch_whose_files_cannot_be_written_is_rolled_back_and_written_again(place):
     fault = Fault(kind=FaultKind.FAIL_BEFORE, operation="close_writer", key="*.parquet")
-    with DeltaSink(faulty(place, fault), writer_id="w") as sink:
+    with TableSink(faulty(place, fault), writer_id="w") as sink:
         with pytest.raises(StoreUnreachableError):
             write_epoch(sink, 1, [1, 2])
         with pytest.raises(StoreUnreachableError):
@@ -197,7 +197,7 @@ def test_an_epoch_whose_files_cannot_be_written_is_rolled_back_and_written_again
 
 def test_at_least_once_tries_what_failed_before_newer_rows(place):
     fault = Fault(kind=FaultKind.FAIL_BEFORE, operation="close_writer", key="*.parquet", times=2)
-    with DeltaSink(faulty(place, fault)) as sink:
+    with TableSink(faulty(place, fault)) as sink:
         sink.write(batch_of([1]))
         with pytest.raises(StoreUnreachableError):
             sink.flush()
@@ -212,7 +212,7 @@ def test_at_least_once_tries_what_failed_before_newer_rows(place):
 
 
 def test_at_least_once_finds_a_flush_that_landed_unknown(place):
-    with DeltaSink(faulty(place, *lost_and_unreadable(reads=2))) as sink:
+    with TableSink(faulty(place, *lost_and_unreadable(reads=2))) as sink:
         sink.write(batch_of([1]))
         with pytest.raises(CommitUnknownError):
             sink.flush()
@@ -226,7 +226,7 @@ def test_a_full_disk_fails_the_epoch_and_loses_nothing(tmp_path):
     noise = [chance.getrandbits(60) for _ in range(100_000)]
     with small_disk(tmp_path / "disk", 700) as disk:
         lakehand.create_table(disk / "t", SCHEMA)
-        with DeltaSink(disk / "t", writer_id="w") as sink:
+        with TableSink(disk / "t", writer_id="w") as sink:
             write_epoch(sink, 1, [1, 2])
             sink.begin_epoch(2)
             sink.write(batch_of(noise))
@@ -251,7 +251,7 @@ def test_a_store_that_fails_now_and_then_costs_no_row(place):
     done = 0
     while done < 6:
         try:
-            with DeltaSink(store, writer_id="w") as sink:
+            with TableSink(store, writer_id="w") as sink:
                 for number in range(1, 7):
                     write_epoch(sink, number, [number, 10 * number])
                     done = number

@@ -9,7 +9,7 @@ import pytest
 import lakehand
 from lakehand.errors import WriterCollisionError
 from lakehand.observe.steps import Step
-from lakehand.sink import DeltaSink
+from lakehand.sink import TableSink
 from support.crash import run_and_kill
 from support.sinks import SCHEMA, batch_of, expected_ids, ids_in, write_epochs
 
@@ -25,7 +25,7 @@ def write_parts(place: str, epochs: int) -> None:
 
 
 def write_more(place, writer, *epochs):
-    with DeltaSink(place, writer_id=writer) as sink:
+    with TableSink(place, writer_id=writer) as sink:
         for epoch in epochs:
             sink.begin_epoch(epoch)
             sink.write(batch_of([epoch], epoch))
@@ -63,7 +63,7 @@ def signs(place):
 
 def test_committed_files_and_those_of_other_writers_stay(tmp_path):
     write_more(tmp_path, "w", 1, 2)
-    other = DeltaSink(tmp_path, writer_id="other").open()
+    other = TableSink(tmp_path, writer_id="other").open()
     other.begin_epoch(1)
     other.write(batch_of([77], 1))
     other.pre_commit()
@@ -83,7 +83,7 @@ def write_more_and_stop(place: str, epoch: int) -> None:
 
 def test_a_sink_that_was_thought_dead_loses_to_the_one_that_tidied_up(tmp_path):
     write_more(tmp_path, "w", 1)
-    slow = DeltaSink(tmp_path, writer_id="w").open()
+    slow = TableSink(tmp_path, writer_id="w").open()
     slow.begin_epoch(2)
     slow.write(batch_of([99], 2))
     slow.pre_commit()
@@ -100,7 +100,7 @@ def test_a_sink_that_ended_well_is_not_tidied_up_after(tmp_path):
     write_more(tmp_path, "w", 1, 2)
     assert [(s["earlier"], s["has_ended"]) for s in signs(tmp_path)] == [([], True)]
 
-    with DeltaSink(tmp_path, writer_id="w") as sink:
+    with TableSink(tmp_path, writer_id="w") as sink:
         sink.begin_epoch(3)
         assert sink._delivery._earlier == frozenset()
 
@@ -110,7 +110,7 @@ FORGETFUL = {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
 
 def die_after(place, *epochs):
     """Commit epochs, and never close the sink."""
-    sink = DeltaSink(place, writer_id="w").open()
+    sink = TableSink(place, writer_id="w").open()
     for epoch in epochs:
         sink.begin_epoch(epoch)
         sink.write(batch_of([epoch], epoch))

@@ -7,7 +7,7 @@ import pytest
 import lakehand
 from lakehand.errors import WriterCollisionError
 from lakehand.observe.steps import Step
-from lakehand.sink import DeltaCommitter, DeltaSink
+from lakehand.sink import SinkCommitter, TableSink
 from lakehand.storage import Fault, FaultKind, FaultStore, open_store
 from support.crash import kill_at, run_and_kill
 from support.sinks import SCHEMA, batch_of, expected_ids, ids_in, write_epochs
@@ -30,10 +30,10 @@ def write_epoch(sink, number, ids):
 
 
 def test_the_first_rows_create_a_table_and_epochs_in_it_are_skipped(uri, options):
-    with DeltaSink(uri, writer_id="w", partition_by="part", **options) as sink:
+    with TableSink(uri, writer_id="w", partition_by="part", **options) as sink:
         write_epoch(sink, 1, [1, 2])
         write_epoch(sink, 2, [3])
-    with DeltaSink(uri, writer_id="w", **options) as sink:
+    with TableSink(uri, writer_id="w", **options) as sink:
         assert sink.last_committed_epoch == 2
         assert write_epoch(sink, 2, [3]) is None
         write_epoch(sink, 3, [4])
@@ -45,12 +45,12 @@ def test_the_first_rows_create_a_table_and_epochs_in_it_are_skipped(uri, options
 def test_one_committer_commits_for_writers(uri, options):
     sent = []
     for name, ids in {"a": [1, 2], "b": [3]}.items():
-        with DeltaSink(uri, writer_id=name, pipeline="orders", **options) as sink:
+        with TableSink(uri, writer_id=name, pipeline="orders", **options) as sink:
             sink.begin_epoch(1)
             sink.write(batch_of(ids))
             sent.append(sink.pre_commit().to_json())
 
-    with DeltaCommitter(uri, pipeline="orders", **options) as committer:
+    with SinkCommitter(uri, pipeline="orders", **options) as committer:
         committer.commit(1, sent)
         assert committer.commit(1, sent) is None
 
@@ -60,7 +60,7 @@ def test_one_committer_commits_for_writers(uri, options):
 def test_a_commit_whose_answer_is_lost_is_there_once(uri, s3_server, options):
     lakehand.create_table(uri, SCHEMA, **options)
     fault = Fault(kind=FaultKind.LOST_ANSWER, operation="put_if_absent", key="_delta_log/*")
-    with DeltaSink(FaultStore(open_store(uri, s3_server.options), [fault]), writer_id="w") as sink:
+    with TableSink(FaultStore(open_store(uri, s3_server.options), [fault]), writer_id="w") as sink:
         assert write_epoch(sink, 1, [1, 2]).version == 1
 
     assert fault.hits == 1
@@ -69,8 +69,8 @@ def test_a_commit_whose_answer_is_lost_is_there_once(uri, s3_server, options):
 
 def test_the_older_of_two_sinks_with_one_writer_id_is_told(uri, options):
     with (
-        DeltaSink(uri, writer_id="w", schema=SCHEMA, **options) as older,
-        DeltaSink(uri, writer_id="w", **options) as newer,
+        TableSink(uri, writer_id="w", schema=SCHEMA, **options) as older,
+        TableSink(uri, writer_id="w", **options) as newer,
     ):
         older.begin_epoch(1)
         older.write(batch_of([1]))

@@ -8,7 +8,7 @@ import pytest
 
 import lakehand
 from lakehand.errors import CommitUnknownError, ReplanError
-from lakehand.sink import DeltaSink, EpochState
+from lakehand.sink import EpochState, TableSink
 from lakehand.storage import Fault, FaultKind, FaultStore, open_store
 from lakehand.storage.retry import NO_RETRY
 from support.sinks import SCHEMA, batch_of, ids_in
@@ -32,7 +32,7 @@ def test_an_epoch_is_refused_as_often_as_it_is_tried_and_written_again_after_a_r
     tmp_path, options
 ):
     make(tmp_path, 1)
-    with DeltaSink(tmp_path, writer_id="w", **options) as sink:
+    with TableSink(tmp_path, writer_id="w", **options) as sink:
         sink.begin_epoch(1)
         sink.write(batch_of([100]))
         sink.pre_commit()
@@ -51,7 +51,7 @@ def test_an_epoch_is_refused_as_often_as_it_is_tried_and_written_again_after_a_r
 
 def test_a_flush_is_refused_as_often_as_it_is_tried(tmp_path):
     make(tmp_path, 1)
-    sink = DeltaSink(tmp_path, delivery="at-least-once").open()
+    sink = TableSink(tmp_path, delivery="at-least-once").open()
     sink.write(batch_of([100]))
     sink.flush()
     sink.write(batch_of([101]))
@@ -71,7 +71,7 @@ def test_another_table_is_no_proof_that_a_commit_is_lost(tmp_path, monkeypatch):
         Fault(kind=FaultKind.FAIL_BEFORE, operation="put_if_absent", key="*.json", times=None),
         Fault(kind=FaultKind.FAIL_BEFORE, operation="get", key="_delta_log/*2.json", times=None),
     ]
-    with DeltaSink(FaultStore(open_store(tmp_path), faults), writer_id="w") as sink:
+    with TableSink(FaultStore(open_store(tmp_path), faults), writer_id="w") as sink:
         sink.begin_epoch(1)
         sink.write(batch_of([100]))
         with pytest.raises(CommitUnknownError):

@@ -8,7 +8,7 @@ import pytest
 
 import lakehand
 from lakehand.errors import WriterCollisionError
-from lakehand.sink import DeltaSink
+from lakehand.sink import TableSink
 from lakehand.sink.writer_lease import Fence
 from lakehand.storage import MemoryStore
 from support.sinks import SCHEMA, batch_of, ids_in
@@ -26,7 +26,7 @@ def write_all(place, number, start, ended):
     """Write epochs of rows that only this writer has; note what came of it."""
     start.wait()
     try:
-        with DeltaSink(place, writer_id="w", sink_maintenance=False) as sink:
+        with TableSink(place, writer_id="w", sink_maintenance=False) as sink:
             for epoch in range(EPOCHS):
                 sink.begin_epoch(epoch)
                 sink.write(batch_of([number * 100 + epoch], epoch))
@@ -58,11 +58,11 @@ def test_of_sinks_that_begin_at_once_one_goes_on_to_its_end(place, attempt):
 
 
 def test_a_sink_whose_commit_landed_unseen_takes_the_lease_back(place):
-    with DeltaSink(place, writer_id="w", sink_maintenance=False) as old:
+    with TableSink(place, writer_id="w", sink_maintenance=False) as old:
         old.begin_epoch(0)
         old.write(batch_of([1], 0))
         old.pre_commit()
-        new = DeltaSink(place, writer_id="w", sink_maintenance=False).open()
+        new = TableSink(place, writer_id="w", sink_maintenance=False).open()
         new.begin_epoch(0)
         new.write(batch_of([2], 0))
         old.commit_epoch()
@@ -76,11 +76,11 @@ def test_a_sink_whose_commit_landed_unseen_takes_the_lease_back(place):
 
 
 def test_a_sink_that_has_seen_all_epochs_keeps_the_lease(place):
-    old = DeltaSink(place, writer_id="w", sink_maintenance=False).open()
+    old = TableSink(place, writer_id="w", sink_maintenance=False).open()
     old.begin_epoch(0)
     old.write(batch_of([1], 0))
     old.commit_epoch()
-    with DeltaSink(place, writer_id="w", sink_maintenance=False) as new:
+    with TableSink(place, writer_id="w", sink_maintenance=False) as new:
         assert not new.begin_epoch(0)
         new.commit_epoch()
         old.begin_epoch(1)

@@ -13,7 +13,7 @@ import pytest
 import lakehand
 from lakehand.errors import CommitConflictError
 from lakehand.observe.steps import Step
-from lakehand.sink import DeltaSink
+from lakehand.sink import TableSink
 from support.crash import kill_at, run_and_kill
 from support.deduplications import PROPERTIES, contents, in_order, rows
 from support.unharmed import files_in_ledgers
@@ -69,7 +69,7 @@ def assert_ended_by_the_next(path, step):
 def write_epochs(place):
     """Bring three epochs in, those that are there or not; the last change of a key counts."""
     options = {"write.mode": "upsert", "merge.key.columns": "id"}
-    with DeltaSink(place, writer_id="w", **options) as sink:
+    with TableSink(place, writer_id="w", **options) as sink:
         for epoch in (1, 2, 3):
             sink.begin_epoch(epoch)
             words = ["U", "U", "D", "I"]

@@ -9,7 +9,7 @@ import pytest
 
 import lakehand
 from lakehand.errors import RefusedError
-from lakehand.sink import DeltaSink
+from lakehand.sink import TableSink
 from support.featured_tables import FEATURED_TABLES
 from support.sinks import SCHEMA, batch_of
 
@@ -44,7 +44,7 @@ def test_appends_are_refused_by_name_where_they_would_break_the_table(oracle, tm
 
 def test_delta_spark_writes_into_a_table_that_a_sink_made_and_the_sink_goes_on(oracle, tmp_path):
     place = tmp_path / "t"
-    with DeltaSink(place, writer_id="w", schema=SCHEMA, partition_by="part") as sink:
+    with TableSink(place, writer_id="w", schema=SCHEMA, partition_by="part") as sink:
         sink.begin_epoch(1)
         sink.write(batch_of([1, 2]))
         sink.commit_epoch()

@@ -107,7 +107,7 @@ def test_what_delta_spark_refuses_is_refused_and_nothing_is_written(oracle, plac
 def test_a_constraint_that_comes_while_rows_are_under_way_holds_for_them(oracle, tmp_path):
     place = tmp_path / "t"
     lakehand.create_table(place, pa.schema([("id", pa.int64())]))
-    with lakehand.DeltaSink(place, writer_id="w") as sink:
+    with lakehand.TableSink(place, writer_id="w") as sink:
         sink.begin_epoch(1)
         sink.write(pa.table({"id": [1, -1]}))
         sink.pre_commit()

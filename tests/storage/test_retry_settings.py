@@ -7,7 +7,7 @@ import pytest
 import lakehand
 from lakehand.errors import StoreUnreachableError
 from lakehand.observe.clock import ManualClock
-from lakehand.sink import DeltaSink
+from lakehand.sink import TableSink
 from lakehand.storage import Fault, FaultKind, FaultStore, RetryPolicy, open_store
 from support.sinks import SCHEMA, batch_of
 
@@ -59,12 +59,12 @@ def test_waits_between_retries_follow_the_settings(broken, settings, low, high):
 def test_max_retries_holds_for_the_store_of_a_sink(broken):
     store, fault, _ = broken
     with pytest.raises(StoreUnreachableError):
-        DeltaSink(store, max_retries=5).open()
+        TableSink(store, max_retries=5).open()
     assert fault.hits == 6
 
 
 def test_a_store_keeps_its_own_policy_where_no_setting_is_given(broken):
     store, fault, _ = broken
-    with pytest.raises(StoreUnreachableError), DeltaSink(store) as sink:
+    with pytest.raises(StoreUnreachableError), TableSink(store) as sink:
         sink.write(batch_of([1]))
     assert fault.hits == 4

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import lakehand
-from lakehand.sink import DeltaSink
+from lakehand.sink import TableSink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ def write_epochs(
 ) -> None:
     """Bring the epochs of a writer into the table at `place`, those that are there or not."""
     options.setdefault("max_buffer_records", 100)
-    with DeltaSink(place, writer_id=writer, **options) as sink:
+    with TableSink(place, writer_id=writer, **options) as sink:
         for epoch in range(first, first + epochs):
             sink.begin_epoch(epoch)
             for batch in batches(writer, epoch):

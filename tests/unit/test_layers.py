@@ -13,7 +13,7 @@ ROOT = Path(lakehand.__file__).parent
 
 #: From the ground up. A room may import from its own floor and from those below.
 FLOORS = (
-    ("model", "errors", "settings_table", "settings", "observe"),
+    ("_version", "model", "errors", "settings", "observe"),
     ("duckdb_pool",),
     ("expressions", "storage", "parquet", "prove"),
     ("formats", "planning"),
@@ -32,7 +32,8 @@ MODULES = sorted(ROOT.rglob("*.py"))
 ROOMS = [module for module in MODULES if not module.relative_to(ROOT).parts[0].startswith("__")]
 
 #: The facade: its documentation is what an editor shows, and one class is easier to find than nine.
-LONG = ("table.py",)
+#: The generated module has one entry per setting.
+LONG = ("table.py", "settings/typed.py")
 #: Words that only the adapter of the format knows.
 DELTA_WORDS = re.compile(
     r"_delta_log|commitInfo|dataChange|deletionVector|partitionValues|numRecords|baseRowId"

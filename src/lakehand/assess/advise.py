@@ -128,7 +128,7 @@ def advise(table: FormatTable, *, settings: Settings, queries: str | None = None
     snapshot = table.snapshot(version=newest.version, statistics=columns)
     settings = settings.with_properties(snapshot.properties)
     sample = _sample(table, snapshot, columns)
-    trial = _trial(snapshot, sample, workload, target_bytes=settings["target_file_bytes"])
+    trial = _trial(snapshot, sample, workload, target_bytes=settings.target_file_bytes)
     return _advice(snapshot, trial, workload)
 
 

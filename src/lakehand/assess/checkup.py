@@ -179,12 +179,12 @@ def _checks(measures: Measures, settings: Settings) -> Iterator[Check]:
     damaged = len(measures.damage)
     yield Check(code="damaged_files", value=damaged, limit=0, passed=not damaged)
     # Fewer files than this are left alone by compaction, too.
-    saves_enough = measures.excess_file_count >= settings["min_files"]
+    saves_enough = measures.excess_file_count >= settings.min_files
     small = measures.excess_file_ratio if saves_enough else 0.0
     yield _check("small_file_ratio", small, settings)
     yield _check("deleted_row_ratio", measures.deleted_row_ratio, settings)
     yield _check("commits_since_checkpoint", measures.commits_since_checkpoint, settings)
-    age, oldest = measures.overdue_age, settings["max_checkpoint_age"]
+    age, oldest = measures.overdue_age, settings.max_checkpoint_age
     yield Check(
         code="checkpoint_age",
         value=age.total_seconds(),

@@ -205,7 +205,7 @@ def inspect_snapshot(
     `by` names columns whose layout is measured; the snapshot has their bounds.
     """
     files, measures = snapshot.files, measure(snapshot, settings=settings)
-    target_bytes: int = settings["target_file_bytes"]
+    target_bytes: int = settings.target_file_bytes
     partitions = _partition_numbers(files["partition"])
     return Inspection(
         table=snapshot.table,
@@ -221,7 +221,7 @@ def inspect_snapshot(
         small_file_bytes=measures.small_file_bytes,
         target_file_bytes=target_bytes,
         excess_file_count=measures.excess_file_count,
-        files_with_deleted_rows=_rewritable_for_deletes(files, settings["deleted_row_ratio"]),
+        files_with_deleted_rows=_rewritable_for_deletes(files, settings.deleted_row_ratio),
         partition_count=int(partitions.max()) + 1 if len(partitions) else 0,
         partition_columns=snapshot.partition_columns,
         checkpoint_version=snapshot.checkpoint_version,
@@ -240,8 +240,8 @@ def _layout(snapshot: Snapshot, by: Sequence[str]) -> Layout:
 def measure(snapshot: Snapshot, *, settings: Settings) -> Measures:
     """Return the numbers that the health of `snapshot` is computed from."""
     files, sizes = snapshot.files, _sizes(snapshot.files)
-    target_bytes: int = settings["target_file_bytes"]
-    small_bytes = int(target_bytes * settings["small_file_ratio"])
+    target_bytes: int = settings.target_file_bytes
+    small_bytes = int(target_bytes * settings.small_file_ratio)
     partitions = _partition_numbers(files["partition"])
     return Measures(
         file_count=files.num_rows,
@@ -251,7 +251,7 @@ def measure(snapshot: Snapshot, *, settings: Settings) -> Measures:
         physical_rows=_total(files["rows"]),
         files_without_rows=files["rows"].null_count,
         commits_since_checkpoint=_commits_since_checkpoint(snapshot),
-        checkpoint_interval=settings["checkpoint_interval"],
+        checkpoint_interval=settings.checkpoint_interval,
         small_file_bytes=small_bytes,
         total_bytes=int(sizes.sum()),
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from lakehand.model.order import Curve
 from lakehand.observe import configure_logging
 from lakehand.settings import Settings, find_setting
 
@@ -95,7 +96,7 @@ def _choose_logging(context: click.Context, parameter: click.Parameter, value: s
         chosen[parameter.name] = value
     # With the environment given, unknown variables are reported later, when there is a log.
     settings = Settings(chosen, environment=os.environ)
-    configure_logging(level=settings["log_level"], form=settings["log_format"])
+    configure_logging(level=settings.log_level, form=settings.log_format)
 
 
 def logging_options(command: FC) -> FC:
@@ -173,7 +174,7 @@ def clustering_options(command: FC) -> FC:
     )
     curve = click.option(
         "--curve",
-        type=click.Choice(["hilbert", "zorder", "linear"]),
+        type=click.Choice(get_args(Curve)),
         default="hilbert",
         show_default=True,
         help="Space-filling curve; linear sorts by the first column, then the next.",

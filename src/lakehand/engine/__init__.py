@@ -68,7 +68,7 @@ def open_runner(
 
 
 def _require_no_spark(settings: Settings, store: Store) -> None:
-    if settings["engine"] == "spark" or settings["master"] or settings["remote"]:
+    if settings.engine == "spark" or settings.master or settings.remote:
         raise RefusedError(
             f"{store.url} is in the memory of this process, where Spark's tasks cannot reach it",
             feature="memory",
@@ -83,8 +83,8 @@ def choose_engine(
     """Say where tasks run that read so much, and move so much as it is."""
     if is_spark_asked_for(settings, spark=spark):
         return "spark"
-    is_much = read_bytes + moved_bytes // _MOVED_SHARE > settings["spark_above_bytes"]
-    return "spark" if is_much and settings["engine"] != "local" else "local"
+    is_much = read_bytes + moved_bytes // _MOVED_SHARE > settings.spark_above_bytes
+    return "spark" if is_much and settings.engine != "local" else "local"
 
 
 def is_spark_asked_for(settings: Settings, *, spark: Any = None) -> bool:
@@ -92,11 +92,11 @@ def is_spark_asked_for(settings: Settings, *, spark: Any = None) -> bool:
 
     That is where there is a session already, or where a setting says so, or says which Spark.
     """
-    if spark is not None or settings["engine"] == "spark":
+    if spark is not None or settings.engine == "spark":
         return True
-    if settings["engine"] == "local":
+    if settings.engine == "local":
         return False
-    is_named = settings["master"] is not None or settings["remote"] is not None
+    is_named = settings.master is not None or settings.remote is not None
     return is_named or _has_active_session()
 
 

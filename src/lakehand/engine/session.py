@@ -135,12 +135,12 @@ def open_session(settings: Settings) -> tuple[Any, bool]:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active, False
-    remote = settings["remote"]
+    remote = settings.remote
     if remote is not None:
         if not remote.startswith("sc://"):
             _prepare_jvm(remote)
         return _started(SparkSession.builder.remote(remote)), True
-    master = settings["master"] or DEFAULT_MASTER
+    master = settings.master or DEFAULT_MASTER
     _prepare_jvm(master)
     builder = SparkSession.builder.master(master)
     for name, value in {**_OWN, **(_ON_ONE_MACHINE if _is_local(master) else {})}.items():

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
-import lakehand
+from lakehand._version import __version__
 from lakehand.engine.base import CancelToken, OnResult, Task, TaskOutcome, failed_for_good, group_of
 from lakehand.engine.cores import CoreShare
 from lakehand.engine.session import open_session, setting_of
@@ -314,7 +314,7 @@ def _is_connect(spark: Any) -> bool:
 def versions() -> dict[str, str]:
     """Return what driver and executors must have in common."""
     python_version = ".".join(platform.python_version_tuple()[:2])
-    return {"lakehand": lakehand.__version__, "python": python_version}
+    return {"lakehand": __version__, "python": python_version}
 
 
 def require_same_versions(driver: Mapping[str, str]) -> None:

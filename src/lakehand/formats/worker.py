@@ -52,12 +52,12 @@ class WriteSpec:
     @classmethod
     def of_tasks(cls, settings: Settings) -> Self:
         """Return how tasks write files; the size that a group's own files aim for is its own."""
-        memory_bytes = settings["task_memory_bytes"]
+        memory_bytes = settings.task_memory_bytes
         return cls(
-            target_file_bytes=settings["target_file_bytes"],
-            codec=settings["codec"],
-            bloom_columns=settings["bloom_columns"],
-            bloom_fpp=settings["bloom_fpp"],
+            target_file_bytes=settings.target_file_bytes,
+            codec=settings.codec,
+            bloom_columns=settings.bloom_columns,
+            bloom_fpp=settings.bloom_fpp,
             row_group_bytes=min(memory_bytes // _ROW_GROUP_SHARE, _MAX_ROW_GROUP_BYTES),
             group_memory_bytes=memory_bytes // _ROWS_SHARE,
         )
@@ -78,9 +78,9 @@ class TaskLimits:
     def of(cls, settings: Settings) -> Self:
         """Return what `settings` grant; how many threads there are is said where a task runs."""
         return cls(
-            memory_bytes=settings["task_memory_bytes"],
-            scratch_bytes=settings["scratch_bytes"],
-            scratch_directory=settings["scratch_directory"],
+            memory_bytes=settings.task_memory_bytes,
+            scratch_bytes=settings.scratch_bytes,
+            scratch_directory=settings.scratch_directory,
         )
 
 

@@ -109,7 +109,7 @@ class ColdTable:
         properties: Mapping[str, str] | None = None,
     ) -> None:
         self._target = Target(
-            store, settings, partition_by=settings["partition_by"], properties=properties
+            store, settings, partition_by=settings.partition_by, properties=properties
         )
         if not self._target.find() and schema is not None:
             self._target.create(schema)

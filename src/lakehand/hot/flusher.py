@@ -97,15 +97,15 @@ class Flusher:
 
     def __init__(self, settings: Settings) -> None:
         self._retry = RetryPolicy.of(settings)
-        self._delta_entries: int = settings["hot_delta_entries"]
-        self._delta_seconds: float = settings["hot_delta_age"].total_seconds()
-        self._flush_rows: int = settings["hot_flush_rows"]
-        self._flush_bytes: int = settings["hot_flush_bytes"]
-        self._flush_seconds: float = settings["hot_flush_age"].total_seconds()
-        self._sync_seconds: float = settings["hot_sync_interval"].total_seconds()
+        self._delta_entries: int = settings.hot_delta_entries
+        self._delta_seconds: float = settings.hot_delta_age.total_seconds()
+        self._flush_rows: int = settings.hot_flush_rows
+        self._flush_bytes: int = settings.hot_flush_bytes
+        self._flush_seconds: float = settings.hot_flush_age.total_seconds()
+        self._sync_seconds: float = settings.hot_sync_interval.total_seconds()
         self.clock = SystemClock()
         self._wake = threading.Event()
-        self.budget = Budget(settings["hot_memory_bytes"], on_full=self._wake.set)
+        self.budget = Budget(settings.hot_memory_bytes, on_full=self._wake.set)
         self._tables: list[HotTable] = []
         self._lock = threading.Lock()
         self._is_ending = False

@@ -23,7 +23,7 @@ from lakehand.observe.logs import get_logger, log_event
 from lakehand.settings import Settings
 from lakehand.sink.background import timed_out
 from lakehand.sink.epochs import EpochState
-from lakehand.sink.sink import DeltaSink
+from lakehand.sink.sink import TableSink
 from lakehand.sink.writer_lease import Fence
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ class ColdWriter:
         }
         self._sink = self._new_sink()
 
-    def _new_sink(self) -> DeltaSink:
-        return DeltaSink(self._store, writer_id=self._writer_id, **self._settings).open()
+    def _new_sink(self) -> TableSink:
+        return TableSink(self._store, writer_id=self._writer_id, **self._settings).open()
 
     def write(
         self, epoch: int, entries: Sequence[Entry], *, schema: pa.Schema, waits: bool = False

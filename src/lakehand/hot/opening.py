@@ -446,7 +446,7 @@ def _put_together(
         writer_id=name,
         key=key,
         given=options.given,
-        syncs=settings["hot_durability"] == "full",
+        syncs=settings.hot_durability == "full",
         ownership=ownership,
     )
 
@@ -474,8 +474,8 @@ def _take_up(
     log, records = WriteAheadLog.open(
         directory,
         committed_epoch=view.epoch,
-        segment_bytes=settings["hot_segment_bytes"],
-        syncs=settings["hot_durability"] == "full",
+        segment_bytes=settings.hot_segment_bytes,
+        syncs=settings.hot_durability == "full",
     )
     try:
         memtables = list(_replayed(records, now=now))

@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
+    from typing import Unpack
 
     from lakehand.hot.layers import Memtable
     from lakehand.hot.reports import StorageStats
     from lakehand.hot.snapshot import HotSnapshot
     from lakehand.model.reports import OperationReport
+    from lakehand.settings.typed import CompactSettings, CreateSettings
 
 __all__ = ["HotTable"]
 
@@ -54,7 +56,7 @@ class HotTable:
         storage_options: Mapping[str, str] | None = None,
         takeover: bool = False,
         flusher: Flusher | None = None,
-        **settings: Any,
+        **settings: Unpack[CreateSettings],
     ) -> None:
         """Check what is asked for; nothing is opened yet.
 
@@ -69,7 +71,7 @@ class HotTable:
         self._settings = Settings(settings)
         store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
         self._store = store.with_settings(self._settings)
-        is_logged = self._settings["hot_durability"] != "none"
+        is_logged = self._settings.hot_durability != "none"
         if is_logged and log is None:
             raise ValidationError(
                 "say where the log is kept: without it, changes are lost when the process ends",
@@ -88,8 +90,8 @@ class HotTable:
         )
         self._flusher = flusher or Flusher(self._settings)
         self._owns_flusher = flusher is None
-        self._wait_seconds: float = self._settings["hot_append_timeout"].total_seconds()
-        self._refresh_seconds: float = self._settings["hot_refresh_interval"].total_seconds()
+        self._wait_seconds: float = self._settings.hot_append_timeout.total_seconds()
+        self._refresh_seconds: float = self._settings.hot_refresh_interval.total_seconds()
         self._opened: Opened | None = None
         self._flushing = threading.RLock()
         self._refreshing = threading.Lock()
@@ -325,7 +327,7 @@ class HotTable:
             parts.layers.merge(memtable)
         return count
 
-    def compact(self, **settings: Any) -> OperationReport:
+    def compact(self, **settings: Unpack[CompactSettings]) -> OperationReport:
         """Rewrite small files of the cold table into larger ones: see `Table.compact`.
 
         It runs in processes of this machine, unless another engine is set.

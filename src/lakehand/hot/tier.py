@@ -16,9 +16,11 @@ from lakehand.settings import Settings
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
+    from typing import Unpack
 
     from lakehand.hot.reports import FlushReport, StorageStats
     from lakehand.model.reports import OperationReport
+    from lakehand.settings.typed import CompactSettings, CreateSettings
     from lakehand.storage import Store
 
 __all__ = ["HotTier"]
@@ -29,7 +31,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 class HotTier:
     """Hot tables by name. The log of each is a directory of its own below that of the tier."""
 
-    def __init__(self, directory: str | Path | None = None, **settings: Any) -> None:
+    def __init__(
+        self, directory: str | Path | None = None, **settings: Unpack[CreateSettings]
+    ) -> None:
         """`directory` is on a local disk; it is needed unless `hot_durability` is none.
 
         Further keywords are settings, of the tier and of its tables.
@@ -71,7 +75,7 @@ class HotTier:
         """Put the changes of a table together in memory: see `HotTable.flush_delta`."""
         return self[table].flush_delta()
 
-    def compact(self, table: str, **settings: Any) -> OperationReport:
+    def compact(self, table: str, **settings: Unpack[CompactSettings]) -> OperationReport:
         """Rewrite small files of a cold table: see `HotTable.compact`."""
         return self[table].compact(**settings)
 

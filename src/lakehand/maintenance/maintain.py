@@ -218,7 +218,7 @@ class _Maintenance:
     def _vacuum(self) -> MaintenanceStep:
         report = vacuum_if_due(self._table, **self._common)
         if report is None:
-            interval = format_duration(self._settings["vacuum_interval"])
+            interval = format_duration(self._settings.vacuum_interval or timedelta(0))
             reason = f"the last vacuum is less than {interval} ago (vacuum_interval)"
             return MaintenanceStep(
                 step="vacuum", outcome="nothing_to_do", is_due=False, reason=reason

@@ -107,7 +107,7 @@ def purge(
     done = "committed" in (rewritten.outcome, swept.outcome, cleaned.outcome) or is_freed
     outcome: Outcome = "committed" if done else "nothing_to_do"
     old = table.old_values(KeepWishes(pinned_versions=held_versions(table, clock)))
-    left = _Left(table, after, swept, old, grace=settings["grace"], now=clock.now())
+    left = _Left(table, after, swept, old, grace=settings.grace, now=clock.now())
     return PurgeReport(
         outcome="dry_run" if dry_run else outcome,
         table=table.store.url,

@@ -103,7 +103,7 @@ def choose_rewrite(table: FormatTable, snapshot: Snapshot, settings: Settings) -
         known = snapshot.partition_columns
         resolve_order(order.terms, order.curve, snapshot.schema, partition_columns=known)
     except (RefusedError, ValidationError) as error:
-        if settings["cluster_by"]:
+        if settings.cluster_by:
             raise
         note = f"rows are not put in order by {', '.join(order.texts)}: {error.message}"
         return RewriteChoice(Request(automatic=True), note)
@@ -114,11 +114,11 @@ def choose_rewrite(table: FormatTable, snapshot: Snapshot, settings: Settings) -
 def _order_of_table(table: FormatTable, snapshot: Snapshot, settings: Settings) -> Order | None:
     """Return the order that is asked for, that the table declares, or that it was put into last."""
     stored = _last_stored(table.stored_orders(snapshot), snapshot.files)
-    wanted = settings["cluster_by"] or table.clustering(snapshot)
+    wanted = settings.cluster_by or table.clustering(snapshot)
     is_asked = settings.sources["cluster_curve"] != "default"
     if not wanted or (stored and set(stored.columns) == set(wanted) and not is_asked):
         return stored
-    return order_of(wanted, settings["cluster_curve"])
+    return order_of(wanted, settings.cluster_curve)
 
 
 def _last_stored(orders: pa.Array, files: pa.Table) -> Order | None:
@@ -142,7 +142,7 @@ def _last_stored(orders: pa.Array, files: pa.Table) -> Order | None:
 
 def vacuum_wait(table: FormatTable, *, settings: Settings, clock: Clock) -> timedelta:
     """Return how long `vacuum_interval` still asks to wait since the last vacuum; 0: not at all."""
-    interval: timedelta | None = settings["vacuum_interval"]
+    interval: timedelta | None = settings.vacuum_interval
     last = _vacuumed_at(table.store) if interval is not None else None
     now = clock.now()
     if interval is None or last is None or last > now:
@@ -162,7 +162,7 @@ def vacuum_if_due(
     if vacuum_wait(table, settings=settings, clock=clock):
         return None
     report = vacuum(table, settings=settings, clock=clock, dry_run=dry_run, **options)
-    if settings["vacuum_interval"] is not None and not (dry_run or report.errors):
+    if settings.vacuum_interval is not None and not (dry_run or report.errors):
         _note_vacuumed(table.store, clock.now())
     return report
 
@@ -175,7 +175,7 @@ def vacuum_beside_writers(
     The day begins with the first look, and with each try: a table that refuses to be vacuumed says
     so once a day, and two writers do not vacuum it at once.
     """
-    if settings["vacuum_interval"] is not None:
+    if settings.vacuum_interval is not None:
         return vacuum_if_due(table, settings=settings, clock=clock, **options)
     chosen = settings.with_call({"vacuum_interval": _WRITERS_INTERVAL})
     is_known = _vacuumed_at(table.store) is not None
@@ -192,10 +192,10 @@ def maintain_after_write(
 
     What goes wrong here fails no write: it is logged.
     """
-    if not settings["sink_maintenance"] or not _is_look_due(table.store, version, settings, clock):
+    if not settings.sink_maintenance or not _is_look_due(table.store, version, settings, clock):
         return
     chosen = settings_of_writers(settings, spark)
-    if chosen["auto_compact"]:
+    if chosen.auto_compact:
         _attempt(table, lambda: rewrite_if_due(table, settings=chosen, spark=spark, clock=clock))
     _attempt(table, lambda: vacuum_beside_writers(table, settings=chosen, clock=clock))
 
@@ -219,12 +219,12 @@ def _attempt(table: FormatTable, work: Callable[[], object]) -> None:
 def _is_look_due(store: Store, version: int, settings: Settings, clock: Clock) -> bool:
     """Say whether enough commits or time lie behind the last look, and note this one if so."""
     last, now = _read_note(store, _LOOKED), clock.now()
-    commits: int = settings["maintenance_commits"]
+    commits: int = settings.maintenance_commits
     if last is None:
         is_due = version >= commits
     else:
         waited = now - last.at
-        is_late = waited >= settings["maintenance_interval"] or waited < timedelta(0)
+        is_late = waited >= settings.maintenance_interval or waited < timedelta(0)
         is_due = is_late or version - last.version >= commits
     if is_due or last is None:
         _write_note(store, _LOOKED, {"at": now.isoformat(), "version": version})

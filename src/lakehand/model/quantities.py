@@ -12,12 +12,12 @@ from lakehand.errors import ValidationError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "MAX_DURATION",
+    "OneOf",
     "one_moment",
-    "one_of",
     "parse_auto",
     "parse_bool",
     "parse_bytes",
@@ -263,14 +263,16 @@ def parse_local_path(value: str | os.PathLike[str]) -> str:
     return unquote(path)
 
 
-def one_of(*choices: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if value not in choices:
-            raise ValueError(f"{value!r} is not one of {', '.join(choices)}")
-        return value
+class OneOf:
+    """Parses one of a few names."""
 
-    parse.__name__ = " | ".join(choices)
-    return parse
+    def __init__(self, *choices: str) -> None:
+        self.choices = choices
+
+    def __call__(self, value: str) -> str:
+        if value not in self.choices:
+            raise ValueError(f"{value!r} is not one of {', '.join(self.choices)}")
+        return value
 
 
 def one_moment(version: int | None, timestamp: datetime | str | None) -> datetime | None:

@@ -21,6 +21,8 @@ Method = Literal["copy", "recode", "sort"]
 ProofKind = Literal["digest", "ranges", "positions", "mixed", "counts"]
 #: What is asked of a proof: rows read back; rows read back by another decoder; counts alone.
 ProveMode = Literal["digest", "independent", "counts"]
+#: How small files are grouped.
+Strategy = Literal["greedy", "bin-packing", "sort-by-size"]
 ChangeKind = Literal[
     "rewrite", "statistics", "append", "overwrite", "delete", "update", "restore", "metadata"
 ]

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.work import Strategy
     from lakehand.planning.candidates import Candidates, Files
     from lakehand.planning.drafts import Drafts
     from lakehand.planning.plan import PlannedGroup
-    from lakehand.planning.policy import CompactionPolicy, ReasonCodes, Strategy
+    from lakehand.planning.policy import CompactionPolicy, ReasonCodes
     from lakehand.planning.surveyed import Flags, Integers
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from lakehand.model.work import Strategy
     from lakehand.settings import Settings
 
 __all__ = [
@@ -23,14 +24,11 @@ __all__ = [
     "LEFT_WORDS",
     "CompactionPolicy",
     "Reason",
-    "Strategy",
     "code_of",
     "count_reasons",
     "reason_column",
 ]
 
-
-Strategy = Literal["greedy", "bin-packing", "sort-by-size"]
 
 #: Files may come out this much below their forecast. What is near a limit counts as below it, so
 #: that a second run finds nothing to do.
@@ -71,7 +69,7 @@ class CompactionPolicy:
         """Take the policy from settings; a run that nobody asked for waits for more files."""
         values = {field.name: settings[field.name] for field in fields(cls)}
         if automatic and settings.sources["min_files"] == "default":
-            values["min_files"] = settings["automatic_min_files"]
+            values["min_files"] = settings.automatic_min_files
         return cls(**values)
 
     @property

@@ -64,7 +64,7 @@ class Promise:
 
     @property
     def grace(self) -> timedelta:
-        grace: timedelta = self.settings["grace"]
+        grace: timedelta = self.settings.grace
         return grace
 
 
@@ -95,10 +95,10 @@ def read_promise(table: FormatTable, settings: Settings, clock: Clock) -> Promis
 def choose_retention(table: FormatTable, snapshot: Snapshot, settings: Settings) -> timedelta:
     """Return how long files stay after their last version; ValidationError below what is safe."""
     floor = max(DEFAULT_RETENTION, table.retention(snapshot))
-    asked: timedelta | None = settings["retention"]
+    asked: timedelta | None = settings.retention
     if asked is None or asked >= floor:
         return asked or floor
-    if not settings["allow_short_retention"]:
+    if not settings.allow_short_retention:
         raise ValidationError(
             f"a retention of {format_duration(asked)} is below the {format_duration(floor)} that "
             "readers of this table may count on",
@@ -180,7 +180,7 @@ def _with_branches(held: Held, branches: Mapping[str, int | None]) -> Held:
 def _with_runs(held: Held, table: FormatTable, settings: Settings, *, now: datetime) -> Held:
     """Add what runs of lakehand are reading, and all that came since."""
     versions = versions_under_way(
-        table.store, now=now, takeover_after=settings["takeover_after"]
+        table.store, now=now, takeover_after=settings.takeover_after
     ).items()
     running = [Holder(name=run_id, kind="run", version=version) for run_id, version in versions]
     first = min((version for _, version in versions), default=None)

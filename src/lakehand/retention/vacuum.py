@@ -136,7 +136,7 @@ class _Vacuum:
     def run(self) -> None:
         """Do what is asked for; in a dry run, only find out what that is."""
         if not self._dry_run:
-            takeover_after = self._promise.settings["takeover_after"]
+            takeover_after = self._promise.settings.takeover_after
             drop_expired_tags(self._table, now=self._promise.clock.now())
             swept = sweep(self._table, clock=self._promise.clock, takeover_after=takeover_after)
             self._swept = len(swept.files_deleted)
@@ -315,9 +315,9 @@ class _Vacuum:
             version=self._promise.protection.newest_version,
             files=files,
             bytes=size,
-            asked_retention=settings["retention"],
-            allows_short_retention=settings["allow_short_retention"],
-            entries=settings["vacuum_entries"],
+            asked_retention=settings.retention,
+            allows_short_retention=settings.allow_short_retention,
+            entries=settings.vacuum_entries,
         )
 
     def _note_end(self, deletion: Deletion) -> None:

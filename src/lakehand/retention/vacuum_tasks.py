@@ -215,7 +215,7 @@ class Crew:
         if is_wanted:
             self._runner = open_runner(settings, read_bytes=0, spark=spark, store=store)
         #: Up to so many files are listed and deleted without tasks; None: all are.
-        self.files_without: int | None = settings["vacuum_tasks_above"] if is_wanted else None
+        self.files_without: int | None = settings.vacuum_tasks_above if is_wanted else None
 
     def is_needed(self, files: int) -> bool:
         return self.files_without is not None and files > self.files_without

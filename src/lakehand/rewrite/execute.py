@@ -45,9 +45,9 @@ def rewrite_groups(
         run=run,
         spec=WriteSpec.of_tasks(work.settings),
         limits=TaskLimits.of(work.settings),
-        prove=work.settings["prove"],
+        prove=work.settings.prove,
     )
-    most_bytes = work.settings["sort_task_bytes"]
+    most_bytes = work.settings.sort_task_bytes
     alone, shuffled = _by_way(work.groups, most_bytes=most_bytes)
     is_light = any(is_only_moved(work.groups[index]) for index in alone)
     runner.run(
@@ -147,8 +147,8 @@ class Batches:
             self.commit()
 
     def _is_due(self) -> bool:
-        most_groups: int | None = self._work.settings["commit_every_groups"]
-        interval: timedelta | None = self._work.settings["commit_every"]
+        most_groups: int | None = self._work.settings.commit_every_groups
+        interval: timedelta | None = self._work.settings.commit_every
         waited = self._watch.clock.monotonic() - self._last_commit_at
         return (most_groups is not None and len(self._pending) >= most_groups) or (
             interval is not None and waited >= interval.total_seconds()

@@ -54,7 +54,7 @@ def rehearse(planned: Planned) -> Planned:
 
     The groups, their files and methods stay as they are.
     """
-    trials = list(_trials(planned, budget=planned.settings["rehearsed_bytes"]))
+    trials = list(_trials(planned, budget=planned.settings.rehearsed_bytes))
     expected = sum(trial.expected_bytes for trial in trials)
     if not expected:
         return planned
@@ -157,7 +157,7 @@ def expected_files(planned: Planned, order: Order) -> tuple[pa.Table, int]:
     """
     before = _described(planned.snapshot.files, order)
     trials = (
-        list(_layout_forecast_trials(planned, order)) if planned.settings["rehearsed_bytes"] else []
+        list(_layout_forecast_trials(planned, order)) if planned.settings.rehearsed_bytes else []
     )
     is_kept = np.ones(before.num_rows, np.bool_)
     for trial in trials:

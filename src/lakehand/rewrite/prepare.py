@@ -62,7 +62,7 @@ def rivals_at_work(
     table: FormatTable, settings: Settings, clock: Clock, *, but: str | None = None
 ) -> tuple[LivingRun, ...]:
     """Return the other runs that are rewriting files of the table at this moment."""
-    living = living_runs(table.store, clock=clock, takeover_after=settings["takeover_after"])
+    living = living_runs(table.store, clock=clock, takeover_after=settings.takeover_after)
     return tuple(run for run in living if run.inputs and run.id != but)
 
 
@@ -428,7 +428,7 @@ class _Planner:
     ) -> Planning:
         keys = self.table.partition_keys(snapshot)
         exclusions = self._exclusions(snapshot, predicate, keys, settings)
-        limit = settings["max_surveyed_files"]
+        limit = settings.max_surveyed_files
         paths = paths_to_survey(snapshot, keys, policy, limit=limit, exclusions=exclusions)
         if paths and self.on_survey is not None and not self.request.by:
             self.on_survey(self.table, snapshot, settings, paths)
@@ -483,7 +483,7 @@ class _Planner:
     ) -> dict[Reason, Flags]:
         """Say what a run leaves alone that nobody is waiting for."""
         masks: dict[Reason, Flags] = {}
-        if self.request.automatic and not settings["auto_compact"]:
+        if self.request.automatic and not settings.auto_compact:
             masks[Reason.DISABLED] = np.ones(snapshot.file_count, np.bool_)
         # Whoever asks by hand wants the work done now, unless they say otherwise.
         if self.request.automatic or settings.sources["quiet_period"] == "call":
@@ -492,11 +492,11 @@ class _Planner:
         return masks
 
     def _quiet_rule(self, snapshot: Snapshot, settings: Settings) -> QuietRule:
-        now, quiet = self.clock.now(), settings["quiet_period"]
+        now, quiet = self.clock.now(), settings.quiet_period
         since, newest = now - quiet, pc.max(snapshot.files["modified_at"]).as_py()
         return QuietRule(
             written_after=since,
-            waiting_since=now - max(settings["quiet_period_max"], quiet),
-            small_file_bytes=settings["target_file_bytes"] * settings["small_file_ratio"],
+            waiting_since=now - max(settings.quiet_period_max, quiet),
+            small_file_bytes=settings.target_file_bytes * settings.small_file_ratio,
             rows_change=bool(newest and newest > since) and self.table.rows_changed_since(since),
         )

@@ -41,7 +41,7 @@ def start_movers_ahead(
     engine = choose_engine(settings, read_bytes=small, moved_bytes=large, spark=spark)
     if engine != "local" or usable_cores() == 1 or not table.capabilities.copies_bytes:
         return
-    count = round(large / settings["target_file_bytes"])
+    count = round(large / settings.target_file_bytes)
     if count:
         copier = table.worker(snapshot).copier()
         modules = ("lakehand.rewrite.group_task", type(copier).__module__)

@@ -64,8 +64,8 @@ def describe_work(planned: Planned) -> dict[str, Any]:
         "order": list(planned.plan.order),
         "curve": planned.plan.curve,
         "full": request.full,
-        "target_file_bytes": settings["target_file_bytes"],
-        "prove": settings["prove"],
+        "target_file_bytes": settings.target_file_bytes,
+        "prove": settings.prove,
         # A function, or a plan made earlier, may choose otherwise the next time.
         "chosen_by_hand": request.file_filter is not None or request.plan is not None,
     }
@@ -100,7 +100,7 @@ def take_over(planned: Planned, run: Run) -> Work:
         planned.table,
         planned.snapshot,
         wanted=is_wanted,
-        takeover_after=planned.settings["takeover_after"],
+        takeover_after=planned.settings.takeover_after,
         # No plan of this snapshot counts so far.
         first_group=planned.snapshot.file_count,
     )
@@ -191,7 +191,7 @@ def _rewrite(
     if dry_run:
         return report_of(planned.snapshot, rehearse(planned).plan, watch, outcome="dry_run")
     if not planned.plan.groups:
-        takeover_after = planned.settings["takeover_after"]
+        takeover_after = planned.settings.takeover_after
         sweep(planned.table, clock=watch.clock, takeover_after=takeover_after)
         return report_of(planned.snapshot, planned.plan, watch, outcome="nothing_to_do")
     plan, done = _carry_out(planned, watch, spark=spark, tell=tell)
@@ -204,7 +204,7 @@ def _with_indices(planned: Planned, report: OperationReport, *, dry_run: bool) -
 
     Rows that were put in another order are added again to the indices that knew them.
     """
-    is_asked = planned.settings["update_indices"]
+    is_asked = planned.settings.update_indices
     is_moved = bool(planned.plan.order) and report.outcome == "committed"
     if dry_run or not (is_asked or is_moved):
         return report
@@ -253,7 +253,7 @@ def _carry_out(
     Returns the plan that counts, and what came of it; None if all of it was left to other runs.
     """
     cancel = CancelToken()
-    interval = planned.settings["heartbeat_interval"]
+    interval = planned.settings.heartbeat_interval
     run = Run.start(
         planned.table.store,
         describe_work(planned),

@@ -234,8 +234,8 @@ def _outside(table: FormatTable, snapshot: Snapshot, where: str, clock: Clock) -
 
 def _most_files(snapshot: Snapshot, rows: np.ndarray, settings: Settings) -> int:
     """Return how many of the chosen files the caps of a run allow; one at least."""
-    count: int = settings["max_files_per_run"] or len(rows)
-    most_bytes = settings["max_bytes_per_run"]
+    count: int = settings.max_files_per_run or len(rows)
+    most_bytes = settings.max_bytes_per_run
     if most_bytes is not None:
         total = np.cumsum(snapshot.files["bytes"].to_numpy()[rows])
         count = min(count, max(1, int(np.searchsorted(total, most_bytes, side="right"))))

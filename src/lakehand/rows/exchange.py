@@ -97,7 +97,7 @@ def open_exchange(run: Run | None, settings: Settings) -> Iterator[Exchange]:
     if run is not None:
         yield _StoreExchange(store=run.store, prefix=run.key("exchange", ""))
         return
-    with held_directory(settings["scratch_directory"], purpose="exchange") as place:
+    with held_directory(settings.scratch_directory, purpose="exchange") as place:
         yield _DirectoryExchange(directory=str(Path(place).absolute()))
 
 

@@ -161,7 +161,7 @@ class Arrivals:
 
     def _prove(self, adds: tuple[StagedFile, ...], written: Digest) -> Proof:
         """Return the evidence that storage holds the rows that came in; ProofError if not."""
-        mode = self._shop.call.settings["prove"]
+        mode = self._shop.call.settings.prove
         counts_only, tracked = mode == "counts", self._shop.worker.tracks_rows
         found = None if counts_only else self._read_back(adds, mode)
         return prove_arrived(

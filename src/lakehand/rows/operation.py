@@ -174,7 +174,7 @@ class Workshop:
         """Return the runs at work on the very same that began before this one."""
         if self.run is None:
             return ()
-        after, clock = self.call.settings["takeover_after"], self.call.watch.clock
+        after, clock = self.call.settings.takeover_after, self.call.watch.clock
         living = living_runs(self.table.store, clock=clock, takeover_after=after)
         same = [run for run in living if run.plan == self.call.plan]
         return tuple(run.id for run in earlier_than(self.run, same))
@@ -198,7 +198,7 @@ def open_workshop(
         if not (call.dry_run and is_here):
             run = _start(table, snapshot, call)
             stack.callback(run.finish)
-            interval = settings["heartbeat_interval"]
+            interval = settings.heartbeat_interval
             stack.enter_context(Heartbeat(run, interval=interval, on_stop=cancel.cancel))
         place = stack.enter_context(open_exchange(None if is_here else run, settings))
         stack.enter_context(runner)
@@ -225,7 +225,7 @@ def _runner(call: Call, store: Store, read_bytes: int) -> Runner:
 
 
 def _start(table: FormatTable, snapshot: Snapshot, call: Call) -> Run:
-    sweep(table, clock=call.watch.clock, takeover_after=call.settings["takeover_after"])
+    sweep(table, clock=call.watch.clock, takeover_after=call.settings.takeover_after)
     return Run.start(
         table.store,
         call.plan,

@@ -132,8 +132,8 @@ class Withdrawal:
     def _tries(self) -> Iterator[int]:
         """Count tries: `_TRIES` at least, and more of them while commits may be rebased."""
         settings, clock = self._shop.call.settings, self._shop.call.watch.clock
-        deadline = clock.monotonic() + settings["commit_timeout"].total_seconds()
-        for number in range(max(_TRIES, settings["commit_attempts"])):
+        deadline = clock.monotonic() + settings.commit_timeout.total_seconds()
+        for number in range(max(_TRIES, settings.commit_attempts)):
             if number >= _TRIES and clock.monotonic() > deadline:
                 return
             self._taken = number + 1
@@ -196,7 +196,7 @@ class Withdrawal:
             exchange=self._shop.exchange,
             spec=WriteSpec.of_tasks(self._shop.call.settings),
             limits=self._shop.limits,
-            prove=self._shop.call.settings["prove"],
+            prove=self._shop.call.settings.prove,
             tells_changes=tells,
         )
         payloads = [self._payload(places, ways, portion) for portion in stale]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import lakehand
+from lakehand._version import __version__
 from lakehand.errors import ObjectNotFoundError, RunError
 from lakehand.runs.ledger import Run, list_runs
 from lakehand.runs.records import Identity, Inputs, read_record, table_state
@@ -178,7 +178,7 @@ class Adopter:
         return (
             identity is not None
             # What another version means by its results is not known to this one.
-            and identity.lakehand == lakehand.__version__
+            and identity.lakehand == __version__
             and identity.table_state == table_state(self._snapshot)
             and self._wanted(identity.plan)
         )

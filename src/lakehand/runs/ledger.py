@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import lakehand
+from lakehand._version import __version__
 from lakehand.errors import ObjectNotFoundError, RunError, RunTakenError, StorageError
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.logs import get_logger, log_event
@@ -444,7 +444,7 @@ def _identity(run: Run) -> dict[str, Any]:
         "started_at": run.clock.now().isoformat(),
         "host": platform.node(),
         "pid": os.getpid(),
-        "lakehand": lakehand.__version__,
+        "lakehand": __version__,
     }
 
 

@@ -5,35 +5,46 @@ The names are imported when first used: a table that is only looked at needs no 
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lakehand.sink.committer import DeltaCommitter, Descriptor
+    from lakehand.sink.committer import Descriptor, SinkCommitter
     from lakehand.sink.epochs import EpochState
     from lakehand.sink.options import SinkMetrics
-    from lakehand.sink.sink import AsyncDeltaSink, DeltaSink
+    from lakehand.sink.sink import AsyncTableSink, TableSink
 
 __all__ = [
-    "AsyncDeltaSink",
-    "DeltaCommitter",
-    "DeltaSink",
+    "AsyncTableSink",
     "Descriptor",
     "EpochState",
+    "SinkCommitter",
     "SinkMetrics",
+    "TableSink",
 ]
 
 _HOMES = {
-    "AsyncDeltaSink": "async_sink",
-    "DeltaCommitter": "committer",
-    "DeltaSink": "sink",
-    "Descriptor": "descriptors",
+    "AsyncTableSink": "sink",
+    "Descriptor": "committer",
     "EpochState": "epochs",
-    "SinkMetrics": "context",
+    "SinkCommitter": "committer",
+    "SinkMetrics": "options",
+    "TableSink": "sink",
+}
+#: Names of the first release, which work until the next one.
+_RENAMED = {
+    "AsyncDeltaSink": "AsyncTableSink",
+    "DeltaCommitter": "SinkCommitter",
+    "DeltaSink": "TableSink",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        message = f"lakehand.sink.{name} is now lakehand.sink.{_RENAMED[name]}"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return __getattr__(_RENAMED[name])
     if name not in __all__:
         raise AttributeError(f"module 'lakehand.sink' has no attribute {name!r}")
     value = getattr(import_module(f"lakehand.sink.{_HOMES[name]}"), name)

@@ -124,7 +124,7 @@ class Upkeep:
 
     def start(self) -> None:
         """Look at the table from time to time, from now on, until this is closed."""
-        if self._settings["sink_maintenance"]:
+        if self._settings.sink_maintenance:
             # It only ever waits and hands work on, so that a program may end without it.
             name = "lakehand-maintenance-clock"
             threading.Thread(target=self._keep_time, name=name, daemon=True).start()
@@ -154,21 +154,21 @@ class Upkeep:
         with self._lock:
             self._looks = [look for look in self._looks if not look.done()]
             is_late = self._seconds_left() <= 0
-            is_due = is_late or self._commits >= self._settings["maintenance_commits"]
-            if not (self._settings["sink_maintenance"] and is_due) or len(self._looks) > 1:
+            is_due = is_late or self._commits >= self._settings.maintenance_commits
+            if not (self._settings.sink_maintenance and is_due) or len(self._looks) > 1:
                 return
             self._commits, self._checked_at = 0, self._clock.monotonic()
             if not self._is_closed.is_set():
                 self._looks.append(self._long.submit(self._look))
 
     def _seconds_left(self) -> float:
-        interval: float = self._settings["maintenance_interval"].total_seconds()
+        interval: float = self._settings.maintenance_interval.total_seconds()
         return self._checked_at + interval - self._clock.monotonic()
 
     def _look(self) -> None:
         if not self._target.is_known:
             return
-        if self._settings["auto_compact"]:
+        if self._settings.auto_compact:
             self._try(self._compact)
         self._try(self._vacuum)
 

@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
+    from typing import Unpack
 
     from lakehand.model.head import TableHead
     from lakehand.model.work import Receipt
     from lakehand.observe.clock import Clock
+    from lakehand.settings.typed import WriteSettings
 
-__all__ = ["DeltaCommitter", "Descriptor", "require_files", "require_fit", "rules_of"]
+__all__ = ["Descriptor", "SinkCommitter", "require_files", "require_fit", "rules_of"]
 
 
 #: The only form there is so far.
@@ -134,7 +136,7 @@ def _unreadable(reason: str) -> ValidationError:
     return ValidationError(message, field="descriptor", hint="nothing was committed")
 
 
-class DeltaCommitter:
+class SinkCommitter:
     """Commits what the writers of one pipeline have written."""
 
     def __init__(
@@ -144,7 +146,7 @@ class DeltaCommitter:
         pipeline: str,
         storage_options: Mapping[str, str] | None = None,
         clock: Clock | None = None,
-        **settings: Any,
+        **settings: Unpack[WriteSettings],
     ) -> None:
         """`pipeline` is a name of its own for each pipeline, the same one after every restart."""
         self._pipeline = require_writer_name(pipeline, field="pipeline")
@@ -166,7 +168,7 @@ class DeltaCommitter:
             last = self._target.head.transactions.get(self._pipeline)
         self._epochs = Epochs(
             last,
-            gaps=self._settings["epoch_gaps"],
+            gaps=self._settings.epoch_gaps,
             table=self._target.store.url,
             writer_id=self._pipeline,
         )
@@ -205,7 +207,7 @@ class DeltaCommitter:
         epochs.check_next(epoch)
         described = _read(descriptors)
         commission = self._open.get(epoch) or self._commission(epoch, described)
-        if not commission.files and self._settings["epoch_gaps"] != "refuse":
+        if not commission.files and self._settings.epoch_gaps != "refuse":
             epochs.ended_without_rows(epoch)
             return None
         try:

@@ -130,11 +130,11 @@ class RaceLimit:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        attempts: int = settings["commit_attempts"]
+        attempts: int = settings.commit_attempts
         if settings.sources["max_retries"] != "default":
             # Also known as max.commit.retries: whoever sets it means these.
-            attempts = settings["max_retries"] + 1
-        return cls(attempts=attempts, seconds=settings["commit_timeout"].total_seconds())
+            attempts = settings.max_retries + 1
+        return cls(attempts=attempts, seconds=settings.commit_timeout.total_seconds())
 
 
 def commit_files(

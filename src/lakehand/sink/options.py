@@ -73,8 +73,8 @@ class SinkOptions:
         _refuse_what_is_not_there(settings)
         _refuse_short_retention(settings)
         _check_evolution(settings, pipeline)
-        writer_id, overwrites = _writer_id(settings), settings["write_mode"] == "overwrite"
-        delivery = settings["delivery"] or ("exactly-once" if writer_id else "at-least-once")
+        writer_id, overwrites = _writer_id(settings), settings.write_mode == "overwrite"
+        delivery = settings.delivery or ("exactly-once" if writer_id else "at-least-once")
         if delivery == "exactly-once" and writer_id is None:
             raise ValidationError(
                 "exactly-once needs a writer id: without one nobody knows what was written before",
@@ -97,13 +97,13 @@ class SinkOptions:
             overwrites=overwrites,
             key=key,
             where=where,
-            partition_by=settings["partition_by"],
-            max_buffer_records=settings["max_buffer_records"],
-            max_buffer_bytes=settings["target_file_bytes"],
-            max_buffer_age_seconds=settings["max_buffer_age"].total_seconds(),
-            timeout_seconds=settings["write_timeout"].total_seconds(),
-            waits_under_pressure=settings["on_backpressure"] == "wait",
-            epoch_gaps=settings["epoch_gaps"],
+            partition_by=settings.partition_by,
+            max_buffer_records=settings.max_buffer_records,
+            max_buffer_bytes=settings.target_file_bytes,
+            max_buffer_age_seconds=settings.max_buffer_age.total_seconds(),
+            timeout_seconds=settings.write_timeout.total_seconds(),
+            waits_under_pressure=settings.on_backpressure == "wait",
+            epoch_gaps=settings.epoch_gaps,
         )
 
     @property
@@ -118,26 +118,26 @@ class SinkOptions:
 def write_spec(settings: Settings) -> WriteSpec:
     """Return how files are written."""
     return WriteSpec(
-        target_file_bytes=settings["target_file_bytes"],
-        codec=settings["codec"],
-        row_group_rows=settings["row_group_rows"],
-        group_memory_bytes=settings["write_memory_bytes"],
-        threads=settings["write_threads"],
-        bloom_columns=settings["bloom_columns"],
-        bloom_fpp=settings["bloom_fpp"],
+        target_file_bytes=settings.target_file_bytes,
+        codec=settings.codec,
+        row_group_rows=settings.row_group_rows,
+        group_memory_bytes=settings.write_memory_bytes,
+        threads=settings.write_threads,
+        bloom_columns=settings.bloom_columns,
+        bloom_fpp=settings.bloom_fpp,
     )
 
 
 def _writer_id(settings: Settings) -> str | None:
-    name: str | None = settings["writer_id"]
+    name: str | None = settings.writer_id
     return None if name is None else require_writer_name(name)
 
 
 def _key(settings: Settings, pipeline: str | None) -> tuple[str, ...]:
-    key: tuple[str, ...] = settings["merge_key"]
-    if settings["write_mode"] not in {"upsert", "merge"}:
+    key: tuple[str, ...] = settings.merge_key
+    if settings.write_mode not in {"upsert", "merge"}:
         if key:
-            message = f"merge_key is for upserts, and write_mode is {settings['write_mode']}"
+            message = f"merge_key is for upserts, and write_mode is {settings.write_mode}"
             raise ValidationError(message, field="merge_key", value=key)
         return ()
     if not key:
@@ -146,33 +146,33 @@ def _key(settings: Settings, pipeline: str | None) -> tuple[str, ...]:
     if pipeline is not None:
         message = "writers of a pipeline append: an upsert commits by itself"
         raise ValidationError(message, field="pipeline", value=pipeline)
-    if settings["schema_evolution"]:
+    if settings.schema_evolution:
         instead = "add the columns with a sink that appends first"
         raise _not_there("schema_evolution", "true in an upsert", instead)
     return key
 
 
 def _refuse_what_is_not_there(settings: Settings) -> None:
-    if settings["catalog_type"] != "none":
-        raise _not_there("catalog_type", settings["catalog_type"], "a table is a path or a URL")
+    if settings.catalog_type != "none":
+        raise _not_there("catalog_type", settings.catalog_type, "a table is a path or a URL")
 
 
 def _check_evolution(settings: Settings, pipeline: str | None) -> None:
-    if settings["type_widening"] and not settings["schema_evolution"]:
+    if settings.type_widening and not settings.schema_evolution:
         message = "type_widening lets types change, and schema_evolution, which allows any change,"
         raise ValidationError(f"{message} is off", field="type_widening", value=True)
-    if settings["schema_evolution"] and settings["write_mode"] in {"upsert", "merge"}:
+    if settings.schema_evolution and settings.write_mode in {"upsert", "merge"}:
         hint = "append a row with the new columns first, or add them with another engine"
         raise _not_there("schema_evolution", "true for upserts", hint)
-    if settings["schema_evolution"] and pipeline is not None:
+    if settings.schema_evolution and pipeline is not None:
         hint = "add the columns with a sink of its own first; the committer takes them as they are"
         raise _not_there("schema_evolution", "true in a pipeline", hint)
 
 
 def _refuse_short_retention(settings: Settings) -> None:
     """Say at once what a vacuum would say when it is due, days later."""
-    retention = settings["retention"]
-    if retention is None or retention >= _RETENTION_FLOOR or settings["allow_short_retention"]:
+    retention = settings.retention
+    if retention is None or retention >= _RETENTION_FLOOR or settings.allow_short_retention:
         return
     raise ValidationError(
         f"a retention of {retention} is shorter than readers may count on",

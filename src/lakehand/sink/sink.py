@@ -26,17 +26,19 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from pathlib import Path
     from types import TracebackType
+    from typing import Unpack
 
     import pyarrow as pa
 
     from lakehand.model.work import Receipt
+    from lakehand.settings.typed import WriteSettings
     from lakehand.sink.committer import Descriptor
     from lakehand.sink.epochs import EpochState
 
-__all__ = ["AsyncDeltaSink", "DeltaSink"]
+__all__ = ["AsyncTableSink", "TableSink"]
 
 
-class DeltaSink:
+class TableSink:
     """Writes Arrow rows into a table, epoch by epoch.
 
     `write` only takes rows in; a thread of the sink's own writes and commits. To be used by one
@@ -47,26 +49,25 @@ class DeltaSink:
         self,
         uri: str | Path | Store,
         *,
-        writer_id: str | None = None,
         schema: pa.Schema | None = None,
         where: str | None = None,
         pipeline: str | None = None,
         properties: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
         spark: Any = None,
-        **settings: Any,
+        **settings: Unpack[WriteSettings],
     ) -> None:
         """Check what is asked for; nothing is opened yet.
 
         `writer_id` makes the sink exactly-once: a name of its own for each writer, the same one
         after every restart. `schema` creates a missing table when the sink is opened; without it
         the first rows do. `properties` are those of the new table. `where` says which part of the
-        table an overwrite replaces. `pipeline` is the name of a DeltaCommitter that commits for
+        table an overwrite replaces. `pipeline` is the name of a SinkCommitter that commits for
         this sink, which then only writes: see `pre_commit`. `spark` is a session for maintenance,
         which otherwise runs in processes of this machine. Further keywords are settings, by any of
         their spellings.
         """
-        self._settings = Settings({"writer_id": writer_id, **settings})
+        self._settings = Settings(settings)
         self._options = SinkOptions.of(self._settings, where=where, pipeline=pipeline)
         store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
         self._store = store.with_settings(self._settings)
@@ -105,7 +106,7 @@ class DeltaSink:
     def _create_or_wait(self, target: Target) -> None:
         if self._schema is not None:
             target.create(self._schema)
-        elif not self._settings["create_table"]:
+        elif not self._settings.create_table:
             raise NotATableError(
                 f"there is no table at {self._store.url}, and none may be created",
                 table=self._store.url,
@@ -276,15 +277,15 @@ class DeltaSink:
 T = TypeVar("T")
 
 
-class AsyncDeltaSink:
+class AsyncTableSink:
     """Writes Arrow rows into a table, epoch by epoch, from an event loop.
 
-    Takes what DeltaSink takes. Calls are made one after the other, in the order they were awaited;
+    Takes what TableSink takes. Calls are made one after the other, in the order they were awaited;
     one that is cancelled while it waits goes on behind the scenes, so await the next one anyway.
     """
 
     def __init__(self, uri: Any, **options: Any) -> None:
-        self._sink = DeltaSink(uri, **options)
+        self._sink = TableSink(uri, **options)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lakehand-async-sink")
 
     async def _call(self, function: Callable[..., T], *arguments: Any) -> T:

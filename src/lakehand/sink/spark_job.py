@@ -77,7 +77,7 @@ class WriteJob:
         target = Target(store, settings, partition_by=options.partition_by, where=options.where)
         if target.find():
             target.require(schema)
-        elif settings["create_table"]:
+        elif settings.create_table:
             target.create(schema)
         else:
             raise NotATableError(
@@ -219,7 +219,7 @@ def _tell_of_files_left(error: LakehandError) -> None:
 
 def mark_of(asked: SourceOptions) -> Transaction | None:
     """Return the mark of a batch that must not be written twice; None if it may."""
-    writer_id, epoch = asked.settings["writer_id"], asked.epoch
+    writer_id, epoch = asked.settings.writer_id, asked.epoch
     if writer_id is None and epoch is None:
         return None
     if writer_id is None or epoch is None:
@@ -232,7 +232,7 @@ def mark_of(asked: SourceOptions) -> Transaction | None:
 
 
 def _refuse_evolution(settings: Settings, store: Store) -> None:
-    if settings["schema_evolution"]:
+    if settings.schema_evolution:
         raise RefusedError(
             f"a write on Spark does not change the columns of {store.url}",
             table=store.url,

@@ -75,8 +75,8 @@ class Target:
         self._defaults: Mapping[str, Any] | None = None
         self._head: TableHead | None = None
         self._layout: Layout | None = None
-        self._takes_columns = evolves and settings["schema_evolution"]
-        self._takes_wider_types = self._takes_columns and settings["type_widening"]
+        self._takes_columns = evolves and settings.schema_evolution
+        self._takes_wider_types = self._takes_columns and settings.type_widening
         #: Whether what the table asks of rows has changed while rows were under way.
         self._has_moved = False
         #: Rows are fitted on one thread, and written and committed on another.

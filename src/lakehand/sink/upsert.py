@@ -81,7 +81,7 @@ class Gathered:
     def add(self, batch: pa.RecordBatch) -> None:
         """Take changes in, as `ChangeRows.fit` returns them."""
         if self._spool is None:
-            directory = self._settings["scratch_directory"]
+            directory = self._settings.scratch_directory
             self._spool = Spool(self._rows.schema, directory=directory)
         self._spool.add(batch)
 

@@ -41,9 +41,9 @@ class RetryPolicy:
     def of(cls, settings: Settings) -> Self:
         """Return what `settings` say of retries."""
         return cls(
-            max_retries=settings["max_retries"],
-            base_delay=settings["retry_base_delay"],
-            max_delay=settings["retry_max_delay"],
+            max_retries=settings.max_retries,
+            base_delay=settings.retry_base_delay,
+            max_delay=settings.retry_max_delay,
         )
 
     def delay_seconds(self, retry: int, *, chance: float) -> float:

@@ -198,7 +198,7 @@ class DeltaTable(DeltaUpkeep):
             version=version,
             timestamp=timestamp,
             statistics=statistics,
-            partition_time_zone=self._settings["partition_time_zone"],
+            partition_time_zone=self._settings.partition_time_zone,
         )
 
     def history(self, *, limit: int | None = None) -> list[HistoryEntry]:
@@ -305,7 +305,7 @@ class DeltaTable(DeltaUpkeep):
     def worker(self, snapshot: Snapshot | TableHead) -> FormatWorker:
         from lakehand.formats.delta.worker import DeltaWorker
 
-        zone = self._settings["partition_time_zone"]
+        zone = self._settings.partition_time_zone
         return DeltaWorker.of(self.store, snapshot, time_zone=zone)
 
     def require_deletion(self, snapshot: Snapshot, *, keys: Sequence[str] = ()) -> None:
@@ -347,7 +347,7 @@ class DeltaTable(DeltaUpkeep):
         return known[1]
 
     def _checkpoint_if_due(self, version: int, settings: Settings) -> bool:
-        interval: int = settings["checkpoint_interval"]
+        interval: int = settings.checkpoint_interval
         if version < self._checkpointed_version + interval:
             return False
         receipt = checkpoint_if_due(
@@ -446,7 +446,7 @@ class DeltaTable(DeltaUpkeep):
 
         state = load_state_at(self.store, version=version)
         require_read(state.protocol, state.metadata, table=self.store.url)
-        zone = self._settings["partition_time_zone"]
+        zone = self._settings.partition_time_zone
         return DeltaWorker(store=self.store, context=WriteContext.of(state), time_zone=zone)
 
     def find_commit(self, token: str, *, after: int) -> int | None:

@@ -97,7 +97,7 @@ class LanceUpkeep:
         )
 
     def free_history_of_old_values(self) -> bool:
-        attempts = self._settings["commit_attempts"]
+        attempts = self._settings.commit_attempts
         return add_version_after_predicate(self.store, attempts=attempts)
 
     def old_values(self, wishes: KeepWishes) -> OldValues:  # noqa: ARG002  vacuum hears pins
@@ -326,7 +326,7 @@ class LanceTable(LanceUpkeep):
         checkpoint: bool = True,  # noqa: ARG002  there are none
     ) -> Receipt:
         return commit.commit_change(
-            self.store, change, token=token, attempts=self._settings["commit_attempts"]
+            self.store, change, token=token, attempts=self._settings.commit_attempts
         )
 
     def checkpoint_if_due(self, version: int) -> bool:  # noqa: ARG002

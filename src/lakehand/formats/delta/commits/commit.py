@@ -117,10 +117,10 @@ class _Attempts:
         self._change = change
         self._head = head
         self._token = token
-        self._limit: int = settings["commit_attempts"]
+        self._limit: int = settings.commit_attempts
         self._clock = clock
         self._chance = chance
-        self._deadline = clock.monotonic() + settings["commit_timeout"].total_seconds()
+        self._deadline = clock.monotonic() + settings.commit_timeout.total_seconds()
         #: Puts that did not become a version.
         self._losses = 0
         #: Whether others had committed since the snapshot, before the first put.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from lakehand import __version__
+from lakehand._version import __version__
 from lakehand.errors import ValidationError
 from lakehand.formats.delta.commits.row_tracking import preserves_row_ids
 from lakehand.model.work import Proof

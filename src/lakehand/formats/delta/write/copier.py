@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import lakehand
+from lakehand._version import __version__
 from lakehand.formats.delta.protocol.schema import physical_name
 from lakehand.formats.delta.statistics.merge import merge_statistics
 from lakehand.formats.delta.write.context import (
@@ -206,7 +206,7 @@ def _parts(
 def _copy(context: WriteContext, part: _Part, key: str, until_durable: ExitStack) -> CopiedFile:
     inputs, sources = [file for file, _ in part], [source for _, source in part]
     footers = [source.footer for source in sources]
-    writer = f"lakehand version {lakehand.__version__}"
+    writer = f"lakehand version {__version__}"
     sink = until_durable.enter_context(context.store.open_writer(key))
     copied = copy_row_groups(
         sources,

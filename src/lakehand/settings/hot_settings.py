@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from lakehand.model.quantities import one_of, parse_bytes, parse_count, parse_duration
-from lakehand.settings_table.setting import Setting
+from lakehand.model.quantities import OneOf, parse_bytes, parse_count, parse_duration
+from lakehand.settings.setting import Setting
 
 __all__ = ["HOT"]
 
@@ -14,7 +14,7 @@ _MIB = 2**20
 HOT: tuple[Setting, ...] = (
     Setting(
         name="hot_durability",
-        parse=one_of("full", "lazy", "none"),
+        parse=OneOf("full", "lazy", "none"),
         default="full",
         help="What an acknowledged change of a hot table survives. full: a power loss; lazy: the "
         "end of the process, and a power loss after `hot_sync_interval`; none: neither.",

@@ -14,12 +14,35 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import UnknownSettingError
 from lakehand.observe.logs import get_logger, is_heard, log_event
-from lakehand.settings_table import SETTINGS, Setting
+from lakehand.settings.hot_settings import HOT
+from lakehand.settings.retention_settings import HEALTH, RETENTION
+from lakehand.settings.rewrite_settings import COMPACTION, FILES
+from lakehand.settings.run_settings import RUNNING
+from lakehand.settings.sink_settings import BACKGROUND, SINK, WRITING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["SETTINGS", "Setting", "Settings", "find_setting"]
+    from lakehand.settings.setting import Setting
+    from lakehand.settings.typed import SettingValues
+else:
+    SettingValues = object  # The types of the values are for checkers and editors alone.
+
+__all__ = ["AREAS", "SETTINGS", "Settings", "find_setting"]
+
+#: All settings, by area. A new setting goes into the tuple of its area.
+AREAS: dict[str, tuple[Setting, ...]] = {
+    "rewrite": COMPACTION,
+    "file": FILES,
+    "run": RUNNING,
+    "retention": RETENTION,
+    "health": HEALTH,
+    "sink": SINK,
+    "writing": WRITING,
+    "background": BACKGROUND,
+    "hot": HOT,
+}
+SETTINGS: tuple[Setting, ...] = tuple(setting for area in AREAS.values() for setting in area)
 
 _BY_SPELLING: dict[str, Setting] = {
     spelling.lower(): setting for setting in SETTINGS for spelling in setting.spellings
@@ -80,8 +103,11 @@ def _report_unknown(name: str) -> None:
         warnings.warn(message, stacklevel=2)
 
 
-class Settings:
-    """The values in force for one call, each with the place it came from."""
+class Settings(SettingValues):
+    """The values in force for one call, each with the place it came from.
+
+    Each value is an attribute: `settings.target_file_bytes`.
+    """
 
     def __init__(
         self,
@@ -95,11 +121,10 @@ class Settings:
         # A copy of what concerns us alone: settings are sent to tasks, and nothing else with them.
         self._environment = _own_variables() if environment is None else environment
         self._defaults = dict(defaults or {})
-        self._values: dict[str, Any] = {}
         self.sources: dict[str, str] = {}
         for setting in SETTINGS:
             value, source = self._choose(setting, properties or {})
-            self._values[setting.name] = value
+            setattr(self, setting.name, value)
             self.sources[setting.name] = source
 
     def _choose(self, setting: Setting, properties: Mapping[str, str]) -> tuple[Any, str]:
@@ -133,7 +158,8 @@ class Settings:
         )
 
     def __getitem__(self, name: str) -> Any:
-        return self._values[find_setting(name).name]
+        """Return the value of the setting of this name or alias."""
+        return getattr(self, find_setting(name).name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+        return (setting.name for setting in SETTINGS)

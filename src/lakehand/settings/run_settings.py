@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 
 from lakehand.model.quantities import (
-    one_of,
+    OneOf,
     parse_bytes,
     parse_count,
     parse_duration,
     parse_local_path,
     parse_text,
 )
-from lakehand.settings_table.setting import Setting
+from lakehand.settings.setting import Setting
 
 __all__ = ["RUNNING"]
 
@@ -88,7 +88,7 @@ RUNNING: tuple[Setting, ...] = (
     ),
     Setting(
         name="engine",
-        parse=one_of("auto", "spark", "local"),
+        parse=OneOf("auto", "spark", "local"),
         default="auto",
         help="Where tasks run: on Spark, or in local processes without Java. auto: on Spark if "
         "there is a session, master or remote, or if there are more than spark_above_bytes to"
@@ -157,13 +157,13 @@ RUNNING: tuple[Setting, ...] = (
     ),
     Setting(
         name="log_level",
-        parse=one_of("debug", "info", "warning", "error"),
+        parse=OneOf("debug", "info", "warning", "error"),
         default="warning",
         help="Minimum log level.",
     ),
     Setting(
         name="log_format",
-        parse=one_of("text", "json"),
+        parse=OneOf("text", "json"),
         default="text",
         help="Log format.",
     ),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import get_args
 
+from lakehand.model.order import Curve
 from lakehand.model.quantities import (
-    one_of,
+    OneOf,
     parse_auto,
     parse_bool,
     parse_bytes,
@@ -13,10 +15,12 @@ from lakehand.model.quantities import (
     parse_duration,
     parse_names,
     parse_number,
+    parse_part,
 )
-from lakehand.settings_table.setting import Setting
+from lakehand.model.work import ProveMode, Strategy
+from lakehand.settings.setting import Setting
 
-__all__ = ["COMPACTION"]
+__all__ = ["COMPACTION", "FILES"]
 
 _MIB = 2**20
 
@@ -110,7 +114,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="cluster_curve",
-        parse=one_of("hilbert", "zorder", "linear"),
+        parse=OneOf(*get_args(Curve)),
         default="hilbert",
         help="Space-filling curve of automatic runs that cluster by cluster_by or by the table's "
         "clustering columns. A table that is clustered by the same columns keeps its curve.",
@@ -118,7 +122,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="strategy",
-        parse=one_of("greedy", "bin-packing", "sort-by-size"),
+        parse=OneOf(*get_args(Strategy)),
         default="greedy",
         help="How small files are grouped: in their order, for the fullest files, or by size.",
         aliases=("compaction.strategy", "compactionStrategy"),
@@ -178,9 +182,37 @@ COMPACTION: tuple[Setting, ...] = (
     ),
     Setting(
         name="prove",
-        parse=one_of("digest", "independent", "counts"),
+        parse=OneOf(*get_args(ProveMode)),
         default="digest",
         help="How new files are proved: by rows read back, by rows read back with another decoder,"
         " or by row counts only.",
+    ),
+)
+
+#: How new files are written, by rewrites and by writers.
+FILES: tuple[Setting, ...] = (
+    Setting(
+        name="codec",
+        parse=OneOf("zstd", "snappy", "gzip", "lz4", "none"),
+        default=None,
+        help="Compression codec of new Parquet files, for every verb that writes files. Not set: "
+        "the table property delta.parquet.compression.codec, else the codec of the rewritten "
+        "files, else zstd level 1. Lance tables choose their own encodings.",
+        aliases=("parquet.compression", "parquet.codec"),
+    ),
+    Setting(
+        name="bloom_columns",
+        parse=parse_names,
+        default=(),
+        help="Columns with Bloom filters in new Parquet files, for every verb that writes files; a"
+        " rewrite copies only row groups that have them.",
+        aliases=("parquet.bloom.columns", "parquet.bloom.filter.columns"),
+    ),
+    Setting(
+        name="bloom_fpp",
+        parse=parse_part,
+        default=0.01,
+        help="Target false-positive rate of Bloom filters.",
+        aliases=("parquet.bloom.fpp", "parquet.bloom.filter.fpp"),
     ),
 )

@@ -5,21 +5,21 @@ from __future__ import annotations
 from datetime import timedelta
 
 from lakehand.model.quantities import (
-    one_of,
+    OneOf,
     parse_bool,
     parse_bytes,
     parse_count,
     parse_duration,
     parse_names,
-    parse_part,
     parse_text,
 )
-from lakehand.settings_table.setting import Setting
+from lakehand.settings.setting import Setting
 
-__all__ = ["SINK"]
+__all__ = ["BACKGROUND", "SINK", "WRITING"]
 
 _MIB = 2**20
 
+#: Who writes, and what becomes of the rows.
 SINK: tuple[Setting, ...] = (
     Setting(
         name="writer_id",
@@ -31,7 +31,7 @@ SINK: tuple[Setting, ...] = (
     ),
     Setting(
         name="delivery",
-        parse=one_of("exactly-once", "at-least-once"),
+        parse=OneOf("exactly-once", "at-least-once"),
         default=None,
         help="Delivery guarantee of a sink; not set: exactly-once if it has a writer id, else at-"
         "least-once.",
@@ -39,7 +39,7 @@ SINK: tuple[Setting, ...] = (
     ),
     Setting(
         name="write_mode",
-        parse=one_of("append", "overwrite", "upsert", "merge"),
+        parse=OneOf("append", "overwrite", "upsert", "merge"),
         default="append",
         help="Whether the rows of an epoch are appended, overwrite the table, or are upserted "
         "(upsert or merge) by merge_key.",
@@ -68,6 +68,18 @@ SINK: tuple[Setting, ...] = (
         aliases=("create.table", "createTable"),
     ),
     Setting(
+        name="epoch_gaps",
+        parse=OneOf("warn", "refuse", "allow"),
+        default="warn",
+        help="What a sink does if epochs are missing between the table's last epoch and the next "
+        "one. With refuse, an epoch without rows is recorded in the table as well.",
+        aliases=("epoch.gaps",),
+    ),
+)
+
+#: How rows are fitted to the table, buffered and written.
+WRITING: tuple[Setting, ...] = (
+    Setting(
         name="schema_evolution",
         parse=parse_bool,
         default=False,
@@ -85,7 +97,7 @@ SINK: tuple[Setting, ...] = (
     ),
     Setting(
         name="catalog_type",
-        parse=one_of("none", "glue", "unity"),
+        parse=OneOf("none", "glue", "unity"),
         default="none",
         help="Catalog that the table is registered in; only none is supported.",
         aliases=("catalog.type",),
@@ -119,28 +131,11 @@ SINK: tuple[Setting, ...] = (
     ),
     Setting(
         name="on_backpressure",
-        parse=one_of("error", "wait"),
+        parse=OneOf("error", "wait"),
         default="error",
         help="What a sink does with a batch if too many rows are buffered: refuse it, or block the"
         " caller for at most `write_timeout`.",
         aliases=("on.backpressure",),
-    ),
-    Setting(
-        name="epoch_gaps",
-        parse=one_of("warn", "refuse", "allow"),
-        default="warn",
-        help="What a sink does if epochs are missing between the table's last epoch and the next "
-        "one. With refuse, an epoch without rows is recorded in the table as well.",
-        aliases=("epoch.gaps",),
-    ),
-    Setting(
-        name="codec",
-        parse=one_of("zstd", "snappy", "gzip", "lz4", "none"),
-        default=None,
-        help="Compression codec of new Parquet files, for every verb that writes files. Not set: "
-        "the table property delta.parquet.compression.codec, else the codec of the rewritten "
-        "files, else zstd level 1. Lance tables choose their own encodings.",
-        aliases=("parquet.compression", "parquet.codec"),
     ),
     Setting(
         name="row_group_rows",
@@ -149,21 +144,6 @@ SINK: tuple[Setting, ...] = (
         help="Maximum number of rows in a row group of files that sinks write.",
         aliases=("parquet.row.group.rows", "parquet.max.row.group.size"),
         minimum=1,
-    ),
-    Setting(
-        name="bloom_columns",
-        parse=parse_names,
-        default=(),
-        help="Columns with Bloom filters in new Parquet files, for every verb that writes files; a"
-        " rewrite copies only row groups that have them.",
-        aliases=("parquet.bloom.columns", "parquet.bloom.filter.columns"),
-    ),
-    Setting(
-        name="bloom_fpp",
-        parse=parse_part,
-        default=0.01,
-        help="Target false-positive rate of Bloom filters.",
-        aliases=("parquet.bloom.fpp", "parquet.bloom.filter.fpp"),
     ),
     Setting(
         name="write_memory_bytes",
@@ -179,6 +159,10 @@ SINK: tuple[Setting, ...] = (
         help="Row groups that a sink encodes in parallel.",
         minimum=1,
     ),
+)
+
+#: Maintenance that writers run in the background, and `maintain` when it is called.
+BACKGROUND: tuple[Setting, ...] = (
     Setting(
         name="sink_maintenance",
         parse=parse_bool,

@@ -1,0 +1,8 @@
+"""What a user can set: the table of settings, and the values in force for a call."""
+
+from __future__ import annotations
+
+from lakehand.settings.setting import Setting
+from lakehand.settings.values import AREAS, SETTINGS, Settings, find_setting
+
+__all__ = ["AREAS", "SETTINGS", "Setting", "Settings", "find_setting"]
