@@ -48,6 +48,11 @@ LakehandError
 │   └── TaskFailedError             a task failed for good
 ├── RunError                        the run's ledger or fate does not allow to go on
 │   └── RunTakenError               another run has taken this one over
+├── ServiceError                    the service cannot do this now
+│   ├── JobStoreError               the job store cannot be reached or used (retryable)
+│   ├── JobNotFoundError            no such job, table or worker
+│   ├── JobStateError               the job is in a state that does not allow this
+│   └── LeaseLostError              another worker has this job now; the work is to be stopped
 └── CancelledError                  stopped on request; nothing was committed
 """
 
@@ -78,7 +83,11 @@ __all__ = [
     "HotTableTakenError",
     "HotTierError",
     "JavaMissingError",
+    "JobNotFoundError",
+    "JobStateError",
+    "JobStoreError",
     "LakehandError",
+    "LeaseLostError",
     "NotATableError",
     "NotInstalledError",
     "ObjectExistsError",
@@ -90,6 +99,7 @@ __all__ = [
     "RunError",
     "RunTakenError",
     "SchemaMismatchError",
+    "ServiceError",
     "SinkError",
     "SinkStateError",
     "StorageError",
@@ -517,6 +527,41 @@ class RunTakenError(RunError):
     """Another run has taken this one over; this one must stop and delete nothing."""
 
     code = "RUN_TAKEN"
+
+
+class ServiceError(LakehandError):
+    """The service cannot do this now."""
+
+    code = "SERVICE_ERROR"
+
+
+class JobStoreError(ServiceError):
+    """The job store cannot be reached or used. Running jobs are not affected."""
+
+    code = "JOB_STORE"
+    retryable = True
+
+
+class JobNotFoundError(ServiceError):
+    """No such job, table or worker is in the job store."""
+
+    code = "JOB_NOT_FOUND"
+    exit_code = EXIT_USAGE
+
+
+class JobStateError(ServiceError):
+    """The job is in a state that does not allow this; says which."""
+
+    code = "JOB_STATE"
+    exit_code = EXIT_USAGE
+    _attributes = ("job", "state")
+
+
+class LeaseLostError(ServiceError):
+    """Another worker has this job now. What was committed is in the table; the rest is theirs."""
+
+    code = "LEASE_LOST"
+    _attributes = ("job", "fence")
 
 
 class CancelledError(LakehandError):

@@ -1,0 +1,3 @@
+"""The service: maintains many tables in the background."""
+
+from __future__ import annotations

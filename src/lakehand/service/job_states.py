@@ -1,0 +1,112 @@
+"""The life of a job: its states, what ends it, and when a failed attempt is retried."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping
+
+JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+#: Verbs of one lane never run on a table at the same time.
+Lane = Literal["rewrite", "log", "read"]
+#: What a running job is asked to do: stop at once, or commit what is proved and stop.
+Wish = Literal["cancel", "wind_down"]
+#: Why a job ended, in the words of its report or of the queue.
+Outcome = Literal[
+    "committed",
+    "nothing_to_do",
+    "stopped_early",
+    "refused",
+    "failed",
+    "cancelled",
+    "superseded",
+    "table_gone",
+    "lease_lost",
+]
+#: What a queued job waits for.
+WaitsFor = Literal[
+    "turn", "retry", "window", "budget", "paused", "table_busy", "pool_full", "no_worker"
+]
+
+STATES: tuple[JobState, ...] = get_args(JobState)
+LANES: tuple[Lane, ...] = get_args(Lane)
+WISHES: tuple[Wish, ...] = get_args(Wish)
+ENDED: tuple[JobState, ...] = ("succeeded", "failed", "cancelled")
+
+#: Which state may follow which.
+TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    "queued": frozenset({"running", "cancelled"}),
+    "running": frozenset({"queued", *ENDED}),
+    "succeeded": frozenset(),
+    "failed": frozenset(),
+    "cancelled": frozenset(),
+}
+
+#: The lane of every verb that a job may run.
+LANE_OF: dict[str, Lane] = {
+    "maintain": "rewrite",
+    "compact": "rewrite",
+    "cluster": "rewrite",
+    "deduplicate": "rewrite",
+    "purge": "rewrite",
+    "statistics": "rewrite",
+    "repair": "rewrite",
+    "vacuum": "log",
+    "checkpoint": "log",
+    "clean_logs": "log",
+    "verify": "read",
+    "health": "read",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetryRule:
+    """How often an attempt that failed in one way is repeated, and after how long."""
+
+    attempts: int
+    first_delay: float
+    longest_delay: float
+
+    def delay_after(self, attempt: int, chance: random.Random) -> float | None:
+        """Return the seconds until the next attempt; None if there is none.
+
+        >>> import random
+        >>> rule = RetryRule(attempts=3, first_delay=60, longest_delay=600)
+        >>> rule.delay_after(3, random.Random(1)) is None
+        True
+        """
+        if attempt >= self.attempts:
+            return None
+        delay = min(self.longest_delay, self.first_delay * 2.0 ** (attempt - 1))
+        return delay * (0.5 + chance.random())
+
+
+_CONFLICT = RetryRule(attempts=5, first_delay=60, longest_delay=960)
+_UNREACHABLE = RetryRule(attempts=8, first_delay=30, longest_delay=3_600)
+_FAILED = RetryRule(attempts=3, first_delay=60, longest_delay=600)
+#: After an attempt whose worker died: it may have died of the job.
+LEASE_LOST = RetryRule(attempts=5, first_delay=30, longest_delay=3_600)
+
+_RULES = {
+    "CONFLICT": _CONFLICT,
+    "REPLAN": _CONFLICT,
+    "STORE_UNREACHABLE": _UNREACHABLE,
+    "STORE_FULL": _UNREACHABLE,
+    "RUN_TAKEN": _CONFLICT,
+    "TASK_FAILED": _FAILED,
+}
+
+
+def retry_rule(error: Mapping[str, Any]) -> RetryRule | None:
+    """Return how a failure is retried; None: retrying cannot cure it, and the table is held.
+
+    >>> retry_rule({"code": "PROOF_FAILED", "retryable": False}) is None
+    True
+    """
+    rule = _RULES.get(str(error.get("code")))
+    if rule is None and error.get("retryable"):
+        return _FAILED
+    return rule

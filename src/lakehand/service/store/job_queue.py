@@ -1,0 +1,624 @@
+"""The queue of jobs: requested, claimed under a lease, ended, or freed from a dead worker.
+
+Each method is one transaction. A worker names the fence that its claim gave it: after its lease is
+lost and the job claimed again, nothing that it says of the job is taken any more.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import and_, case, exists, func, insert, literal, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
+
+from lakehand.errors import JobNotFoundError, JobStateError, LeaseLostError, ValidationError
+from lakehand.service.job_states import LANE_OF, LEASE_LOST
+from lakehand.service.store.budgets import release_reserved
+from lakehand.service.store.database_schema import ATTEMPTS, JOBS, POOLS, TABLES
+from lakehand.service.store.events import record_event
+from lakehand.service.store.records import AttemptEnd, Freed, Job, JobRequest, Queued
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sqlalchemy import Connection
+
+    from lakehand.service.job_states import JobState, WaitsFor, Wish
+    from lakehand.service.store.database import Database
+    from lakehand.service.store.records import Claim
+
+#: How many races for a slot or a table a claim may lose before it gives up until the next time.
+_CLAIM_TRIES = 10
+
+
+class JobQueue:
+    """The jobs of a store."""
+
+    def __init__(self, database: Database, *, chance: random.Random | None = None) -> None:
+        self._database = database
+        self._chance = chance or random.Random()  # noqa: S311  spreads retries, guards nothing
+
+    # -- ask for work ---------------------------------------------------------------------------
+
+    def enqueue(self, request: JobRequest) -> Queued:
+        """Queue a job; where one of the kind is queued already, it becomes more urgent instead."""
+        with self._database.transaction() as connection:
+            return self._enqueue(connection, request)
+
+    def _enqueue(self, connection: Connection, request: JobRequest) -> Queued:
+        if request.verb not in LANE_OF:
+            message = f"a job cannot run {request.verb!r}; it can run {', '.join(LANE_OF)}"
+            raise ValidationError(message, field="verb", value=request.verb)
+        now = self._database.now()
+        dialect = sqlite if self._database.is_sqlite else postgresql
+        new = dialect.insert(JOBS).values(
+            table_id=request.table_id,
+            lane=LANE_OF[request.verb],
+            verb=request.verb,
+            scope=request.scope,
+            options=dict(request.options),
+            trigger=request.trigger,
+            reasons=list(request.reasons),
+            asked_by=request.asked_by,
+            urgency=request.urgency,
+            score=request.score,
+            expected=dict(request.expected),
+            engine=request.engine,
+            memory_bytes=request.memory_bytes,
+            pool=request.pool,
+            queued_at=now,
+            rank_at=now - request.head_start,
+            not_before=now + request.delay,
+            runs_until=request.runs_until,
+            max_attempts=request.max_attempts,
+        )
+        given = new.excluded
+        statement = new.on_conflict_do_update(
+            index_elements=[JOBS.c.table_id, JOBS.c.verb, JOBS.c.scope],
+            index_where=JOBS.c.state == literal("queued", literal_execute=True),
+            set_={
+                "requests": JOBS.c.requests + 1,
+                "options": given.options,
+                "reasons": given.reasons,
+                "expected": given.expected,
+                "urgency": _smaller(JOBS.c.urgency, given.urgency),
+                "score": _larger(JOBS.c.score, given.score),
+                "rank_at": _smaller(JOBS.c.rank_at, given.rank_at),
+                "not_before": _smaller(JOBS.c.not_before, given.not_before),
+            },
+        ).returning(JOBS.c.id, JOBS.c.requests)
+        job_id, requests = connection.execute(statement).one()
+        is_new = requests == 1
+        if is_new:
+            record_event(
+                connection,
+                now,
+                "job.queued",
+                job=job_id,
+                table=request.table_id,
+                by=request.asked_by,
+                verb=request.verb,
+                trigger=request.trigger,
+            )
+        return Queued(job_id=job_id, is_new=is_new)
+
+    # -- what workers do ------------------------------------------------------------------------
+
+    def claim(self, claim: Claim) -> Job | None:
+        """Return the job whose turn it is, now running under a lease; None if there is none."""
+        for _ in range(_CLAIM_TRIES):
+            try:
+                with self._database.transaction() as connection:
+                    return self._claim(connection, claim)
+            except IntegrityError:
+                continue  # Another worker took the slot, or a job of the table, at the same time.
+        return None
+
+    def _claim(self, connection: Connection, claim: Claim) -> Job | None:
+        now = self._database.now()
+        slots = _free_slots(connection, claim)
+        candidates = [
+            (candidate.rank_at, candidate.id, slot)
+            for pool, slot in slots.items()
+            if (candidate := connection.execute(_next_in(pool, claim, now)).one_or_none())
+        ]
+        if not candidates:
+            return None
+        _, job_id, slot = min(candidates)
+        statement = (
+            update(JOBS)
+            .where(JOBS.c.id == job_id, JOBS.c.state == "queued")
+            .values(
+                state="running",
+                slot=slot,
+                fence=JOBS.c.fence + 1,
+                attempt=JOBS.c.attempt + 1,
+                worker_id=claim.worker_id,
+                leased_until=now + claim.lease_seconds,
+                started_at=func.coalesce(JOBS.c.started_at, now),
+                waits_for=None,
+                wish=None,
+                progress=None,
+            )
+            .returning(JOBS)
+        )
+        row = connection.execute(statement).one_or_none()
+        if row is None:
+            return None
+        job = Job.of(row)
+        connection.execute(
+            insert(ATTEMPTS).values(
+                job_id=job.id,
+                fence=job.fence,
+                table_id=job.table_id,
+                worker_id=claim.worker_id,
+                started_at=now,
+            )
+        )
+        record_event(
+            connection,
+            now,
+            "job.started",
+            job=job.id,
+            table=job.table_id,
+            by=claim.worker_id,
+            attempt=job.attempt,
+        )
+        return job
+
+    def beat(
+        self, job_id: int, fence: int, *, lease_seconds: float, progress: Mapping[str, Any] | None
+    ) -> Wish | None:
+        """Extend a lease and return what the job is asked to do; LeaseLostError if it is lost."""
+        statement = (
+            update(JOBS)
+            .where(*_held(job_id, fence))
+            .values(leased_until=self._database.now() + lease_seconds, progress=progress)
+            .returning(JOBS.c.wish)
+        )
+        with self._database.transaction() as connection:
+            row = connection.execute(statement).one_or_none()
+        if row is None:
+            raise _lost(job_id, fence)
+        wish: Wish | None = row.wish
+        return wish
+
+    def note_run(self, job_id: int, fence: int, run_id: str) -> None:
+        """Record the ledger that an attempt has begun, for the worker that comes after it."""
+        where = (ATTEMPTS.c.job_id == job_id, ATTEMPTS.c.fence == fence)
+        with self._database.transaction() as connection:
+            known = connection.execute(
+                select(ATTEMPTS.c.run_ids).where(*where).with_for_update()
+            ).scalar_one()
+            connection.execute(update(ATTEMPTS).where(*where).values(run_ids=[*known, run_id]))
+
+    def finish(self, job_id: int, fence: int, end: AttemptEnd, *, state: JobState) -> None:
+        """End a job; LeaseLostError if it is no longer this worker's."""
+        now = self._database.now()
+        statement = (
+            update(JOBS)
+            .where(*_held(job_id, fence))
+            .values(
+                state=state,
+                outcome=end.outcome,
+                report=end.report,
+                error=end.error,
+                ended_at=now,
+                waits_for=None,
+                **_UNLEASED,
+            )
+            .returning(JOBS.c.table_id)
+        )
+        with self._database.transaction() as connection:
+            table_id = connection.execute(statement).scalar_one_or_none()
+            self._end_attempt(connection, job_id, fence, end)
+            if table_id is not None:
+                record_event(
+                    connection, now, f"job.{state}", job=job_id, table=table_id, outcome=end.outcome
+                )
+        if table_id is None:
+            raise _lost(job_id, fence)
+
+    def requeue(
+        self,
+        job_id: int,
+        fence: int,
+        end: AttemptEnd,
+        *,
+        waits_for: WaitsFor,
+        delay: float = 0.0,
+        counts: bool = True,
+    ) -> JobState:
+        """Put a running job back, with its age; a job of the same kind in the queue replaces it.
+
+        `counts` is False for an attempt that is not to be counted, as one that found no budget.
+        """
+        now = self._database.now()
+        with self._database.transaction() as connection:
+            job = connection.execute(
+                select(JOBS).where(*_held(job_id, fence)).with_for_update()
+            ).one_or_none()
+            self._end_attempt(connection, job_id, fence, end)
+            state: JobState | None = None
+            if job is not None and self._give_age_to_twin(connection, job):
+                state = self._end(connection, job, "cancelled", "superseded")
+            elif job is not None:
+                attempt = job.attempt if counts else job.attempt - 1
+                state = self._put_back(
+                    connection, job, waits_for, delay, attempt=attempt, error=end.error
+                )
+            if job is not None:
+                record_event(
+                    connection,
+                    now,
+                    "job.requeued",
+                    job=job_id,
+                    table=job.table_id,
+                    waits_for=waits_for,
+                    outcome=end.outcome,
+                    state=state,
+                )
+        if state is None:
+            raise _lost(job_id, fence)
+        return state
+
+    # -- what the scheduler does ------------------------------------------------------------------
+
+    def free_dead(self) -> list[Freed]:
+        """Put back every job whose lease has run out, and give back what it had reserved."""
+        now = self._database.now()
+        overdue = (
+            select(JOBS)
+            .where(JOBS.c.state == "running", JOBS.c.leased_until < now)
+            .order_by(JOBS.c.id)
+            .with_for_update(skip_locked=True)
+        )
+        with self._database.transaction() as connection:
+            # One by one: two dead jobs may be of one kind, and only one of them can be queued.
+            return [self._free(connection, job) for job in connection.execute(overdue).all()]
+
+    def _free(self, connection: Connection, job: Any) -> Freed:
+        self._end_attempt(connection, job.id, job.fence, AttemptEnd(outcome="lease_lost"))
+        state: JobState
+        outcome: str | None
+        if job.wish == "cancel":
+            state, outcome = self._end(connection, job, "cancelled", "cancelled"), "cancelled"
+        elif self._give_age_to_twin(connection, job):
+            state, outcome = self._end(connection, job, "cancelled", "superseded"), "superseded"
+        elif job.attempt >= job.max_attempts:
+            state, outcome = self._end(connection, job, "failed", "lease_lost"), "lease_lost"
+        else:
+            delay = LEASE_LOST.delay_after(job.attempt, self._chance) or LEASE_LOST.longest_delay
+            state, outcome = (
+                self._put_back(connection, job, "retry", delay, attempt=job.attempt),
+                None,
+            )
+        record_event(
+            connection,
+            self._database.now(),
+            "job.lease_lost",
+            job=job.id,
+            table=job.table_id,
+            by=job.worker_id,
+            state=state,
+        )
+        return Freed(
+            job_id=job.id, table_id=job.table_id, fence=job.fence, state=state, outcome=outcome
+        )
+
+    def cancel_queued(self, table_id: int, *, outcome: str) -> int:
+        """End the queued jobs of a table, for instance because it is gone; return how many."""
+        now = self._database.now()
+        statement = (
+            update(JOBS)
+            .where(JOBS.c.table_id == table_id, JOBS.c.state == "queued")
+            .values(state="cancelled", outcome=outcome, ended_at=now, waits_for=None)
+            .returning(JOBS.c.id)
+        )
+        with self._database.transaction() as connection:
+            ended = connection.execute(statement).scalars().all()
+            for job_id in ended:
+                record_event(
+                    connection, now, "job.cancelled", job=job_id, table=table_id, outcome=outcome
+                )
+        return len(ended)
+
+    # -- what people do -----------------------------------------------------------------------
+
+    def cancel(self, job_id: int, *, by: str | None = None) -> JobState:
+        """End a queued job at once; ask a running one to stop. What it has committed stays."""
+        now = self._database.now()
+        with self._database.transaction() as connection:
+            job = self._locked(connection, job_id)
+            state: JobState
+            if job.state == "queued":
+                state = self._end(connection, job, "cancelled", "cancelled")
+            elif job.state == "running":
+                self._wish(connection, job_id, "cancel")
+                state = "running"
+            else:
+                raise _wrong_state(job, "cancelled")
+            record_event(
+                connection, now, "job.cancel_requested", job=job_id, table=job.table_id, by=by
+            )
+        return state
+
+    def pause(self, job_id: int, *, by: str) -> JobState:
+        """Keep a queued job from starting; a running one commits what is proved and waits."""
+        with self._database.transaction() as connection:
+            job = self._locked(connection, job_id)
+            if job.state not in {"queued", "running"}:
+                raise _wrong_state(job, "paused")
+            if job.state == "running" and job.wish is None:
+                self._wish(connection, job_id, "wind_down")
+            connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(paused_by=by))
+            record_event(
+                connection,
+                self._database.now(),
+                "job.paused",
+                job=job_id,
+                table=job.table_id,
+                by=by,
+            )
+            state: JobState = job.state
+        return state
+
+    def resume(self, job_id: int, *, by: str | None = None) -> None:
+        """Let a paused job start again."""
+        with self._database.transaction() as connection:
+            job = self._locked(connection, job_id)
+            if job.paused_by is None:
+                raise _wrong_state(job, "resumed: it is not paused")
+            connection.execute(
+                update(JOBS).where(JOBS.c.id == job_id).values(paused_by=None, waits_for=None)
+            )
+            record_event(
+                connection,
+                self._database.now(),
+                "job.resumed",
+                job=job_id,
+                table=job.table_id,
+                by=by,
+            )
+
+    def retry(self, job_id: int, *, by: str | None = None) -> Queued:
+        """Queue the work of an ended job again, or let a queued one start at once."""
+        with self._database.transaction() as connection:
+            job = self._locked(connection, job_id)
+            if job.state == "running":
+                raise _wrong_state(job, "retried")
+            if job.state == "queued":
+                now = self._database.now()
+                connection.execute(
+                    update(JOBS).where(JOBS.c.id == job_id).values(not_before=now, waits_for=None)
+                )
+                return Queued(job_id=job_id, is_new=False)
+            return self._enqueue(connection, _again(job, by))
+
+    def get(self, job_id: int) -> Job:
+        """Return a job; JobNotFoundError if there is none of this number."""
+        with self._database.transaction() as connection:
+            row = connection.execute(select(JOBS).where(JOBS.c.id == job_id)).one_or_none()
+        if row is None:
+            raise _not_found(job_id)
+        return Job.of(row)
+
+    def listed(
+        self,
+        *,
+        states: Sequence[JobState] = (),
+        table_id: int | None = None,
+        verb: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[Job]:
+        """Return jobs, the newest first; `before` continues a listing below that number."""
+        wanted = select(JOBS).order_by(JOBS.c.id.desc()).limit(limit)
+        if states:
+            wanted = wanted.where(JOBS.c.state.in_(states))
+        if table_id is not None:
+            wanted = wanted.where(JOBS.c.table_id == table_id)
+        if verb is not None:
+            wanted = wanted.where(JOBS.c.verb == verb)
+        if before is not None:
+            wanted = wanted.where(JOBS.c.id < before)
+        with self._database.transaction() as connection:
+            return [Job.of(row) for row in connection.execute(wanted)]
+
+    def dead_runs(self, table_id: int) -> frozenset[str]:
+        """Return the ledgers that ended attempts at a table have begun: none of them is alive."""
+        ended = select(ATTEMPTS.c.run_ids).where(
+            ATTEMPTS.c.table_id == table_id, ATTEMPTS.c.ended_at.is_not(None)
+        )
+        newest = ended.order_by(ATTEMPTS.c.started_at.desc()).limit(100)
+        with self._database.transaction() as connection:
+            found = connection.execute(newest).scalars().all()
+        return frozenset(run for runs in found for run in runs)
+
+    # -- parts of the above -------------------------------------------------------------------
+
+    def _locked(self, connection: Connection, job_id: int) -> Any:
+        row = connection.execute(
+            select(JOBS).where(JOBS.c.id == job_id).with_for_update()
+        ).one_or_none()
+        if row is None:
+            raise _not_found(job_id)
+        return row
+
+    def _wish(self, connection: Connection, job_id: int, wish: Wish) -> None:
+        connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(wish=wish))
+
+    def _end(self, connection: Connection, job: Any, state: JobState, outcome: str) -> JobState:
+        connection.execute(
+            update(JOBS)
+            .where(JOBS.c.id == job.id)
+            .values(
+                state=state,
+                outcome=outcome,
+                ended_at=self._database.now(),
+                waits_for=None,
+                **_UNLEASED,
+            )
+        )
+        return state
+
+    def _put_back(
+        self,
+        connection: Connection,
+        job: Any,
+        waits_for: WaitsFor,
+        delay: float,
+        *,
+        attempt: int,
+        error: Mapping[str, Any] | None = None,
+    ) -> JobState:
+        connection.execute(
+            update(JOBS)
+            .where(JOBS.c.id == job.id)
+            .values(
+                state="queued",
+                waits_for=waits_for,
+                not_before=self._database.now() + delay,
+                attempt=attempt,
+                error=error,
+                **_UNLEASED,
+            )
+        )
+        return "queued"
+
+    def _give_age_to_twin(self, connection: Connection, job: Any) -> bool:
+        """Let a queued job of the same kind go on with the age of this one, if there is one."""
+        statement = (
+            update(JOBS)
+            .where(
+                JOBS.c.table_id == job.table_id,
+                JOBS.c.verb == job.verb,
+                JOBS.c.scope == job.scope,
+                JOBS.c.state == "queued",
+            )
+            .values(rank_at=_smaller(JOBS.c.rank_at, literal(job.rank_at)))
+        )
+        return connection.execute(statement).rowcount > 0
+
+    def _end_attempt(
+        self, connection: Connection, job_id: int, fence: int, end: AttemptEnd
+    ) -> None:
+        statement = (
+            update(ATTEMPTS)
+            .where(
+                ATTEMPTS.c.job_id == job_id,
+                ATTEMPTS.c.fence == fence,
+                ATTEMPTS.c.ended_at.is_(None),
+            )
+            .values(
+                ended_at=self._database.now(),
+                outcome=end.outcome,
+                report=end.report,
+                error=end.error,
+                spent=dict(end.spent),
+            )
+            .returning(ATTEMPTS.c.reserved)
+        )
+        reserved = connection.execute(statement).scalar_one_or_none()
+        if reserved:
+            release_reserved(connection, reserved, end.spent)
+
+
+_UNLEASED: dict[str, Any] = {"leased_until": None, "slot": None, "worker_id": None, "wish": None}
+
+
+def _held(job_id: int, fence: int) -> tuple[Any, ...]:
+    return JOBS.c.id == job_id, JOBS.c.fence == fence, JOBS.c.state == "running"
+
+
+def _smaller(one: Any, other: Any) -> Any:
+    return case((one < other, one), else_=other)
+
+
+def _larger(one: Any, other: Any) -> Any:
+    return case((one > other, one), else_=other)
+
+
+def _free_slots(connection: Connection, claim: Claim) -> dict[str, int]:
+    """Return a free slot of every pool that has one; workers begin to look at different ones."""
+    pools = select(POOLS)
+    if claim.pools:
+        pools = pools.where(POOLS.c.name.in_(claim.pools))
+    taken: dict[str, set[int]] = {}
+    running = select(JOBS.c.pool, JOBS.c.slot).where(JOBS.c.state == "running")
+    for pool, slot in connection.execute(running):
+        taken.setdefault(pool, set()).add(slot)
+    free = {}
+    for pool in connection.execute(pools):
+        used = taken.get(pool.name, set())
+        slots = ((claim.offset + number) % pool.max_running for number in range(pool.max_running))
+        found = next((slot for slot in slots if slot not in used), None)
+        if found is not None:
+            free[pool.name] = found
+    return free
+
+
+def _next_in(pool: str, claim: Claim, now: Any) -> Any:
+    """Return the query for the first job of a pool that this worker may start."""
+    running = JOBS.alias("running")
+    is_busy = exists().where(
+        running.c.table_id == JOBS.c.table_id,
+        running.c.lane == JOBS.c.lane,
+        running.c.state == "running",
+    )
+    is_usable = exists().where(
+        TABLES.c.id == JOBS.c.table_id,
+        TABLES.c.gone_at.is_(None),
+        or_(TABLES.c.paused_until.is_(None), TABLES.c.paused_until <= now),
+    )
+    return (
+        select(JOBS.c.rank_at, JOBS.c.id)
+        .where(
+            JOBS.c.state == "queued",
+            JOBS.c.pool == pool,
+            JOBS.c.not_before <= now,
+            JOBS.c.paused_by.is_(None),
+            or_(JOBS.c.runs_until.is_(None), JOBS.c.runs_until > now),
+            JOBS.c.engine.in_(claim.engines),
+            JOBS.c.memory_bytes <= claim.memory_bytes,
+            and_(is_usable, ~is_busy),
+        )
+        .order_by(JOBS.c.rank_at, JOBS.c.id)
+        .limit(1)
+        .with_for_update(of=JOBS, skip_locked=True)
+    )
+
+
+def _again(job: Any, by: str | None) -> JobRequest:
+    return JobRequest(
+        table_id=job.table_id,
+        verb=job.verb,
+        trigger="retry",
+        scope=job.scope,
+        options=job.options,
+        reasons=job.reasons,
+        asked_by=by or job.asked_by,
+        urgency=job.urgency,
+        score=job.score,
+        expected=job.expected,
+        engine=job.engine,
+        memory_bytes=job.memory_bytes,
+        pool=job.pool,
+        max_attempts=job.max_attempts,
+    )
+
+
+def _lost(job_id: int, fence: int) -> LeaseLostError:
+    message = f"the lease of job {job_id} is lost: it ran out, and the job is another worker's"
+    return LeaseLostError(message, job=job_id, fence=fence)
+
+
+def _not_found(job_id: int) -> JobNotFoundError:
+    return JobNotFoundError(f"there is no job {job_id}", hint="lakehand jobs list")
+
+
+def _wrong_state(job: Any, wanted: str) -> JobStateError:
+    message = f"job {job.id} is {job.state} and cannot be {wanted}"
+    return JobStateError(message, job=job.id, state=job.state)
