@@ -8,7 +8,8 @@ LakehandError
 │   ├── UnknownSettingError         no such setting; suggests the nearest name
 │   ├── UnknownColumnError          no such column; names those there are
 │   ├── DuplicateKeyError           several rows of one key are to be in the table; shows some
-│   └── PredicateError              the predicate cannot be parsed or decided
+│   ├── PredicateError              the predicate cannot be parsed or decided
+│   └── ConfigError                 the service's configuration file is wrong; says where
 ├── NotInstalledError               an optional part is missing; names the install command (exit 2)
 ├── StorageError                    the object store failed
 │   ├── ObjectNotFoundError
@@ -72,6 +73,7 @@ __all__ = [
     "CommitError",
     "CommitUnknownError",
     "ConditionalPutError",
+    "ConfigError",
     "ConstraintError",
     "CorruptFileError",
     "CorruptLogError",
@@ -259,6 +261,12 @@ class PredicateError(ValidationError):
     """The predicate cannot be parsed, or cannot be decided from what is known."""
 
     code = "PREDICATE_ERROR"
+
+
+class ConfigError(ValidationError):
+    """The configuration file of the service is wrong; the message says where, and why."""
+
+    code = "CONFIG_ERROR"
 
 
 class NotInstalledError(LakehandError):

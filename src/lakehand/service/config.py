@@ -1,0 +1,364 @@
+"""`lakehand.toml`: where tables are, how they are maintained, and what may run at once.
+
+Every key is checked: an unknown one is refused with the nearest name, so that a misspelt limit does
+not silently become none.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from lakehand.errors import ConfigError, LakehandError
+from lakehand.maintenance.maintain import STEPS
+from lakehand.model.quantities import (
+    OneOf,
+    parse_bool,
+    parse_bytes,
+    parse_count,
+    parse_duration,
+    parse_number,
+    parse_text,
+)
+from lakehand.service.job_states import LANE_OF
+from lakehand.service.schedules import Schedule
+from lakehand.settings import find_setting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+CONFIG_NAME = "lakehand.toml"
+#: How a secret is named: it is read when it is needed, and never stored.
+_SECRET_KINDS = ("env:", "file:")
+
+
+def _key(parse: Callable[[Any], Any], default: Any = ..., **options: Any) -> Any:
+    """Declare a key of the file. Without a default it is required."""
+    metadata = {"parse": parse, "is_required": default is ...}
+    if default is ...:
+        return field(metadata=metadata, **options)
+    return field(default=default, metadata=metadata, **options)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not all(isinstance(item, str) for item in value):
+        raise TypeError("it is not a list of strings")
+    return tuple(value)
+
+
+def _zone(value: Any) -> ZoneInfo:
+    try:
+        return ZoneInfo(parse_text(value))
+    except (KeyError, OSError, ValueError) as error:
+        raise ValueError(f"{value!r} is not a time zone such as Europe/Berlin") from error
+
+
+def _secret(value: Any) -> str:
+    text = parse_text(value)
+    if not text.startswith(_SECRET_KINDS):
+        raise ValueError("a secret is named as env:VARIABLE or file:/path, not written here")
+    return text
+
+
+def _steps(value: Any) -> tuple[str, ...]:
+    steps = tuple(step.replace("-", "_") for step in _texts(value))
+    for step in steps:
+        if step not in STEPS:
+            raise ValueError(f"{step!r} is not a step; the steps are {', '.join(STEPS)}")
+    return steps
+
+
+def _positive(value: Any) -> int:
+    number = parse_count(value)
+    if number < 1:
+        raise ValueError("it must be at least 1")
+    return number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceSection:
+    """`[service]`: the service itself."""
+
+    store: str = _key(parse_text, "sqlite:///lakehand.db")
+    time_zone: ZoneInfo = _key(_zone, ZoneInfo("UTC"))
+    lease: timedelta = _key(parse_duration, timedelta(seconds=60))
+    drain_timeout: timedelta = _key(parse_duration, timedelta(minutes=5))
+    keep_history: timedelta = _key(parse_duration, timedelta(days=90))
+    max_concurrent_jobs: int = _key(_positive, 4)
+    #: Address of the web role, where notifications arrive.
+    listen: str = _key(parse_text, "127.0.0.1:8484")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceSection:
+    """`[[source]]`: where tables are found."""
+
+    name: str = _key(parse_text)
+    kind: str = _key(OneOf("paths"), "paths")
+    include: tuple[str, ...] = _key(_texts)
+    exclude: tuple[str, ...] = _key(_texts, ())
+    every: timedelta = _key(parse_duration, timedelta(minutes=10))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StorageSection:
+    """`[storage.NAME]`: how to connect to some of the tables. Jobs hold its name alone."""
+
+    match: tuple[str, ...] = _key(_texts)
+    options: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+
+    def resolve(self) -> dict[str, str]:
+        """Return the options with the secrets in them, as they are now."""
+        return {**self.options, **{name: read_secret(at) for name, at in self.secrets.items()}}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PoolSection:
+    """`[[pool]]`: how many jobs run at once, and on what."""
+
+    name: str = _key(parse_text)
+    max_running: int = _key(_positive, 4)
+    engine: str = _key(OneOf("local", "spark"), "local")
+    master: str | None = _key(parse_text, None)
+    remote: str | None = _key(parse_text, None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckAfter:
+    """`check_after`: a table is assessed after any of these."""
+
+    commits: int = _key(_positive, 10)
+    bytes: int = _key(parse_bytes, 2**30)
+    time: timedelta = _key(parse_duration, timedelta(minutes=5))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    """`[policy.NAME]`: how the tables that it matches are maintained. Other keys are settings."""
+
+    name: str
+    match: tuple[str, ...] = _key(_texts, ("**",))
+    enabled: bool = _key(parse_bool, default=True)
+    steps: tuple[str, ...] = _key(_steps, STEPS)
+    check_after: CheckAfter = CheckAfter()
+    #: Verbs by cron expression, besides what is due.
+    schedule: Mapping[str, Schedule] = field(default_factory=dict)
+    pool: str = _key(parse_text, "default")
+    importance: float = _key(parse_number, 1.0)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HookSection:
+    """`[[hook]]`: a command or a webhook that is called after events."""
+
+    events: tuple[str, ...] = _key(_texts)
+    command: tuple[str, ...] = _key(_texts, ())
+    url: str | None = _key(parse_text, None)
+    secret: str | None = _key(_secret, None)
+    timeout: timedelta = _key(parse_duration, timedelta(seconds=30))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceConfig:
+    """Everything that the file says."""
+
+    service: ServiceSection = ServiceSection()
+    sources: tuple[SourceSection, ...] = ()
+    storage: Mapping[str, StorageSection] = field(default_factory=dict)
+    pools: tuple[PoolSection, ...] = (PoolSection(name="default"),)
+    policies: tuple[Policy, ...] = (Policy(name="default"),)
+    hooks: tuple[HookSection, ...] = ()
+    path: Path | None = None
+
+
+_SECTIONS = {"service", "source", "storage", "pool", "policy", "hook"}
+
+
+def load_config(path: str | Path) -> ServiceConfig:
+    """Read and check a file; ConfigError says what is wrong, and where."""
+    file = Path(path)
+    try:
+        document = tomllib.loads(file.read_text())
+    except FileNotFoundError as error:
+        message = f"there is no configuration file {file}"
+        raise ConfigError(message, hint="lakehand service init writes one") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}") from error
+    try:
+        return parse_config(document, path=file)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error.message}", hint=error.hint) from error
+
+
+def parse_config(document: Mapping[str, Any], *, path: Path | None = None) -> ServiceConfig:
+    """Check what a file says."""
+    _refuse_unknown(document, _SECTIONS, "the file")
+    config = ServiceConfig(
+        service=_read(ServiceSection, document.get("service", {}), "[service]"),
+        sources=_read_all(SourceSection, document, "source"),
+        storage=_read_storage(_table(document, "storage")),
+        pools=_read_all(PoolSection, document, "pool") or (PoolSection(name="default"),),
+        policies=_read_policies(_table(document, "policy")),
+        hooks=_read_all(HookSection, document, "hook"),
+        path=path,
+    )
+    _check_names(config)
+    return config
+
+
+def read_secret(place: str) -> str:
+    """Return a secret that is named as `env:VARIABLE` or `file:/path`."""
+    kind, _, name = place.partition(":")
+    if kind == "env":
+        value = os.environ.get(name)
+        if value is None:
+            raise ConfigError(f"the environment variable {name}, which holds a secret, is not set")
+        return value.strip()
+    try:
+        return Path(name).read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"the file {name}, which holds a secret, cannot be read") from error
+
+
+def _read(section: type[Any], given: Any, where: str, **known: Any) -> Any:
+    """Build a section from what the file gives for it."""
+    if not isinstance(given, dict):
+        raise ConfigError(f"{where} is not a table")
+    keys = {item.name: item for item in fields(section) if "parse" in item.metadata}
+    _refuse_unknown(given, keys, where)
+    for name, item in keys.items():
+        if name in given:
+            known[name] = _parsed(item.metadata["parse"], given[name], f"{where} {name}")
+        elif item.metadata["is_required"]:
+            raise ConfigError(f"{where} lacks the key {name}")
+    return section(**known)
+
+
+def _read_all(section: type[Any], document: Mapping[str, Any], name: str) -> tuple[Any, ...]:
+    given = document.get(name, [])
+    if not isinstance(given, list):
+        raise ConfigError(f"[{name}] must be written as [[{name}]], because there may be several")
+    return tuple(_read(section, item, f"[[{name}]]") for item in given)
+
+
+def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    given = document.get(name, {})
+    if not isinstance(given, dict) or not all(isinstance(item, dict) for item in given.values()):
+        raise ConfigError(f"[{name}] must be written as [{name}.NAME]")
+    return given
+
+
+def _read_storage(given: Mapping[str, Any]) -> dict[str, StorageSection]:
+    found = {}
+    for name, values in given.items():
+        where = f"[storage.{name}]"
+        rest = {key: value for key, value in values.items() if key != "match"}
+        options = {key: _parsed(parse_text, value, f"{where} {key}") for key, value in rest.items()}
+        secrets = {key: value for key, value in options.items() if value.startswith(_SECRET_KINDS)}
+        found[name] = StorageSection(
+            match=_parsed(_texts, values.get("match", ["**"]), f"{where} match"),
+            options={key: value for key, value in options.items() if key not in secrets},
+            secrets=secrets,
+        )
+    return found
+
+
+def _read_policies(given: Mapping[str, Any]) -> tuple[Policy, ...]:
+    policies = [_read_policy(name, values) for name, values in given.items()]
+    if "default" not in given:
+        policies.append(Policy(name="default"))
+    return tuple(policies)
+
+
+def _read_policy(name: str, values: Mapping[str, Any]) -> Policy:
+    where = f"[policy.{name}]"
+    own = {item.name for item in fields(Policy) if "parse" in item.metadata}
+    settings = {}
+    for key, value in values.items():
+        if key in own or key in {"check_after", "schedule"}:
+            continue
+        settings[_setting_name(key, own, where)] = value
+    plain = {key: value for key, value in values.items() if key in own}
+    return _read(  # type: ignore[no-any-return]
+        Policy,
+        plain,
+        where,
+        name=name,
+        check_after=_read(CheckAfter, values.get("check_after", {}), f"{where} check_after"),
+        schedule=_read_schedule(values.get("schedule", {}), f"{where} schedule"),
+        settings=_checked_settings(settings, where),
+    )
+
+
+def _setting_name(key: str, own: set[str], where: str) -> str:
+    try:
+        return find_setting(key).name
+    except LakehandError as error:
+        near = difflib.get_close_matches(key, [*own, "check_after", "schedule"], n=1)
+        hint = f"did you mean {near[0]}?" if near else error.hint
+        raise ConfigError(f"{where} has the unknown key {key!r}", hint=hint) from error
+
+
+def _checked_settings(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
+    for name, value in settings.items():
+        try:
+            find_setting(name).read(value, where)
+        except LakehandError as error:
+            raise ConfigError(error.message, hint=error.hint) from error
+    return dict(settings)
+
+
+def _read_schedule(given: Any, where: str) -> dict[str, Schedule]:
+    if not isinstance(given, dict):
+        raise ConfigError(f"{where} is not a table of verbs and cron expressions")
+    verbs = {verb.replace("-", "_"): expression for verb, expression in given.items()}
+    _refuse_unknown(verbs, LANE_OF, where)
+    return {
+        verb: _parsed(Schedule.parse, expression, f"{where} {verb}")
+        for verb, expression in verbs.items()
+    }
+
+
+def _parsed(parse: Callable[[Any], Any], value: Any, where: str) -> Any:
+    if isinstance(value, bool) and parse is not parse_bool:
+        raise ConfigError(f"{where} cannot be {value}: true and false are for what is on or off")
+    try:
+        return parse(value)
+    except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
+        raise ConfigError(f"{where} cannot be {value!r}: {error}") from error
+
+
+def _refuse_unknown(given: Any, known: Any, where: str) -> None:
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(key, list(known), n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(known))}"
+            raise ConfigError(f"{where} has the unknown key {key!r}", hint=hint)
+
+
+def _check_names(config: ServiceConfig) -> None:
+    for kind, names in {
+        "source": [source.name for source in config.sources],
+        "pool": [pool.name for pool in config.pools],
+    }.items():
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ConfigError(f"there are two [[{kind}]] sections named {twice!r}")
+    pools = {pool.name for pool in config.pools}
+    for policy in config.policies:
+        if policy.pool not in pools:
+            message = f"[policy.{policy.name}] names the pool {policy.pool!r}, which does not exist"
+            raise ConfigError(message, hint=f"the pools are {', '.join(sorted(pools))}")
+    for hook in config.hooks:
+        if bool(hook.command) == bool(hook.url):
+            raise ConfigError("a [[hook]] has either a command or a url")
