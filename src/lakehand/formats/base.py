@@ -163,6 +163,8 @@ class Format(Protocol):
     name: str
     #: Defaults of settings where the format has its own, by their names.
     defaults: Mapping[str, Any]
+    #: Directory that every table of the format has in its root, and nothing else has.
+    root_directory: str
 
     def detect(self, store: Store) -> bool:
         """Say whether the root of `store` holds a table of this format."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from lakehand.errors import NotATableError, ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from lakehand.formats.base import Format
     from lakehand.storage import ObjectInfo, Store
 
-__all__ = ["FORMATS", "detect_format", "load_format"]
+__all__ = ["FORMATS", "detect_format", "format_of_root", "load_format"]
 
 
 def _load_delta() -> Format:
@@ -54,6 +54,16 @@ def detect_format(store: Store) -> Format:
     raise NotATableError(
         f"there is no table at {store.url}", hint=_what_is_there(store), table=store.url
     )
+
+
+def format_of_root(directories: Iterable[str]) -> str | None:
+    """Return the format of a table whose root has these directories; None: it is no table's root.
+
+    >>> format_of_root(["data/", "part=1/"]) is None
+    True
+    """
+    names = {directory.rstrip("/").rsplit("/", 1)[-1] for directory in directories}
+    return next((name for name in FORMATS if load_format(name).root_directory in names), None)
 
 
 def _what_is_there(store: Store) -> str:

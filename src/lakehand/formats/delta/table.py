@@ -136,6 +136,7 @@ class DeltaFormat:
 
     name = "delta"
     defaults: Mapping[str, Any] = MappingProxyType({})
+    root_directory = LOG_DIRECTORY
 
     def detect(self, store: Store) -> bool:
         """Say whether the root of `store` has a log, be it whole or not."""

@@ -154,6 +154,7 @@ class LanceFormat:
     name = "lance"
     #: Fragments hold vectors and blobs, and are read column by column.
     defaults: Mapping[str, Any] = {"target_file_bytes": 512_000_000}
+    root_directory = MANIFESTS
 
     def detect(self, store: Store) -> bool:
         """Say whether the root of `store` has manifests. Needs no library."""
