@@ -35,7 +35,8 @@ lint: environment
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-check: lint ## lint, strict types, layer rule, unit tests; no JVM; under a minute
+check: lint ## lint, strict types, limits on the source, unit tests; no JVM; under a minute
+	@$(BIN)/python scripts/code_metrics.py --check
 	$(BIN)/pytest tests/unit -n $(PYTEST_WORKERS) -m 'not spark and not server' --durations=5
 
 test: setup lint ## every test, with coverage
