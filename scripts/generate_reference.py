@@ -428,9 +428,8 @@ def _methods(kind: type) -> Iterator[tuple[str, Any]]:
 def decisions_page() -> Iterator[str]:
     yield "# Decisions"
     yield (
-        "One page a decision: the date, the choice, the reasons with their measurements, and what "
-        "was refused. A decision that turns out wrong gets a new page that says so; the old one "
-        "stays."
+        "One page per decision: what was decided, the reason, the measurement, and what was "
+        "refused. A decision that turns out wrong gets a new page that says so; the old one stays."
     )
     yield "\n".join(_decisions())
 
