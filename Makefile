@@ -1,5 +1,5 @@
-# One command a purpose. What they make lands in .venv and .cache of the clone. Outside of it there are
-# only the caches of pip, Go and Spark's resolver, and Java where it is missing and apt-get may run.
+# One command per purpose. They write to .venv and .cache of the clone; outside of it only to the caches
+# of pip, Go and Spark's resolver, and they install Java if it is missing and apt-get may run.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
