@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
+from support.cases_in_turn import not_in_turn
 from support.line_counts import LineCounts
 
 if TYPE_CHECKING:
@@ -40,30 +40,12 @@ def pytest_configure() -> None:
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is for `make soak`, and keep what uses the oracle on one worker, with one JVM."""
-    for item in _not_in_turn(items):
+    for item in not_in_turn(items):
         item.add_marker(pytest.mark.soak)
     for item in items:
         if "oracle" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("oracle"))
-
-
-def _not_in_turn(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yield tests marked `in_turn` whose parameter has another value than the one in turn.
-
-    Values take turns over the cases of the other parameters, so that each of these has one.
-    """
-    tests: dict[str, dict[tuple[str, ...], list[pytest.Item]]] = defaultdict(dict)
-    for item in items:
-        if mark := item.get_closest_marker("in_turn"):
-            others = {name: repr(value) for name, value in item.callspec.params.items()}
-            del others[mark.args[0]]
-            cases = tests[item.nodeid.partition("[")[0]]
-            cases.setdefault(tuple(others.values()), []).append(item)
-    for cases in tests.values():
-        for number, values in enumerate(cases.values()):
-            del values[number % len(values)]
-            yield from values
 
 
 LINE_COUNTS = LineCounts()
