@@ -1,7 +1,8 @@
 """Coverage of a parametrized test, only while its cases reach lines that are new.
 
-Tracing takes up to two fifths of the processor's time of a test, and most cases of a test with many
-run the lines that the others ran.
+Tracing adds up to two fifths to the processor's time of a test, and most cases of a test with many
+run the lines that the others ran. So a line that the report calls missing may be one that only a
+late case of a test with many reaches.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from coverage import Coverage
 
 #: After so many cases in a row without a new line, further cases of a test are not traced.
-_MOST_CASES_IN_VAIN = 2
+MOST_CASES_IN_VAIN = 5
 
 
 class LineCounts:
@@ -38,7 +39,7 @@ class LineCounts:
         test, _, case = item.nodeid.partition("[")
         if measured is None or not case:
             yield
-        elif self._in_vain[test] < _MOST_CASES_IN_VAIN:
+        elif self._in_vain[test] < MOST_CASES_IN_VAIN:
             before = _lines(measured)
             yield
             self._in_vain[test] = 0 if _lines(measured) > before else self._in_vain[test] + 1

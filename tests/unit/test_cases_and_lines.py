@@ -59,7 +59,12 @@ def traced(monkeypatch, names, lines):
     return found
 
 
-def test_cases_after_two_in_a_row_without_a_new_line_are_not_traced(monkeypatch):
+@pytest.fixture(autouse=True)
+def two_in_vain(monkeypatch):
+    monkeypatch.setattr(line_counts, "MOST_CASES_IN_VAIN", 2)
+
+
+def test_cases_after_some_in_a_row_without_a_new_line_are_not_traced(monkeypatch):
     names = [f"test_a[{number}]" for number in range(6)]
     assert traced(monkeypatch, names, [1, 1, 2, 1, 2, 3]) == [True] * 5 + [False]
 
