@@ -311,7 +311,7 @@ def test_a_whole_table_is_sound_and_needs_no_repair(path):
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
-def test_damage_is_named_and_repaired_without_loss_or_refused(case, path):
+def test_damage_is_named_and_repaired_without_loss_or_at_a_loss_with_consent(case, path):
     case.break_table(path)
     table = open_table(path, engine="local")
     before = fingerprint(path)
@@ -325,18 +325,15 @@ def test_damage_is_named_and_repaired_without_loss_or_refused(case, path):
     assert bool(done.remaining) is not case.is_safe
     assert names(done.remaining) == {refusal.name for refusal in done.refused}
     assert ids_or_none(path) == case.safely
+    if not case.is_safe:
+        assert_repaired_with_consent(case, path, done)
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if not case.is_safe], ids=lambda c: c.break_table.__name__
-)
-def test_damage_that_costs_something_is_repaired_only_with_consent(case, path):
-    case.break_table(path)
-    table = open_table(path, engine="local")
-    asked = {name for refusal in table.repair(deep=case.deep).refused for name in refusal.consent}
+def assert_repaired_with_consent(case, path, refused):
+    asked = {name for refusal in refused.refused for name in refusal.consent}
     assert case.consent in asked or case.left == case.names
 
-    done = table.repair(deep=case.deep, **{case.consent: True})
+    done = open_table(path, engine="local").repair(deep=case.deep, **{case.consent: True})
 
     assert names(done.remaining) == case.left
     assert {refusal.name for refusal in done.refused} >= case.left

@@ -195,3 +195,8 @@ CLUSTER_BY_MANY_TASKS = Rewrite("cluster-many-tasks", _BY_BOTH, {"sort_task_byte
 EVERY_REWRITE = pytest.mark.parametrize(
     "rewrite", [COMPACT, CLUSTER, CLUSTER_BY_MANY_TASKS], ids=lambda rewrite: rewrite.name
 )
+
+
+def rewrites_in_turn(test: Callable[..., None]) -> Callable[..., None]:
+    """Run each case of a test with one way to rewrite files, and in `make soak` with the others."""
+    return pytest.mark.in_turn("rewrite")(EVERY_REWRITE(test))
