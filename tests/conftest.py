@@ -11,7 +11,6 @@ import pytest
 from hypothesis import settings
 
 from support.cases_in_turn import not_in_turn
-from support.line_counts import LineCounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,16 +51,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "oracle" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("oracle"))
-
-
-LINE_COUNTS = LineCounts()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Measure coverage only where a test may add to it."""
-    with LINE_COUNTS.watch(item):
-        return (yield)
 
 
 @pytest.fixture(autouse=True)
