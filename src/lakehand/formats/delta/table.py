@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime, timedelta
 
+    from lakehand.formats import optional, rows, worker
     from lakehand.formats.base import Operation
     from lakehand.formats.delta.log.file_table import FileKey
     from lakehand.formats.delta.log.snapshot import DeltaState
@@ -429,3 +430,26 @@ def _physical_partition_columns(snapshot: Snapshot) -> list[str]:
     state: DeltaState = snapshot.native
     found = (state.schema.find(name) for name in snapshot.partition_columns)
     return [physical_name(column, mode=state.mapping_mode) for column in found if column]
+
+
+if TYPE_CHECKING:
+    # Type checkers compare the classes with the protocols that they implement.
+    _creation: type[optional.SupportsCreation] = DeltaFormat
+    _appends: type[optional.SupportsAppends] = DeltaTable
+    _byte_copy: type[optional.SupportsByteCopy] = DeltaTable
+    _checkpoints: type[optional.SupportsCheckpoints] = DeltaTable
+    _clustering: type[optional.SupportsClustering] = DeltaTable
+    _clustering_columns: type[optional.SupportsClusteringColumns] = DeltaTable
+    _log_repair: type[optional.SupportsLogRepair] = DeltaTable
+    _purge: type[optional.SupportsPurge] = DeltaTable
+    _removed_files: type[optional.SupportsRemovedFiles] = DeltaTable
+    _restore: type[optional.SupportsRestore] = DeltaTable
+    _row_changes: type[optional.SupportsRowChanges] = DeltaTable
+    _statistics: type[optional.SupportsStatistics] = DeltaTable
+    _streams: type[optional.SupportsStreams] = DeltaTable
+    _vacuum: type[optional.SupportsVacuum] = DeltaTable
+    _verification: type[optional.SupportsVerification] = DeltaTable
+    _change_feed_worker: type[rows.ChangeFeedWorker] = DeltaWorker
+    _byte_copy_worker: type[worker.ByteCopyWorker] = DeltaWorker
+    _order_marking_worker: type[worker.OrderMarkingWorker] = DeltaWorker
+    _size_estimate_worker: type[worker.SizeEstimateWorker] = DeltaWorker

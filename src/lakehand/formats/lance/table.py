@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from lakehand.expressions.predicate import Predicate
+    from lakehand.formats import optional, worker
     from lakehand.formats.base import Operation
     from lakehand.formats.lance.worker import LanceWorker
     from lakehand.model.head import TableHead
@@ -353,3 +354,21 @@ class LanceTable(LanceUpkeep):
         inputs, outputs = proved_files(self.store, version, record)
         proof = record.proof if record else None
         return ProvedCommit(version=version, proof=proof, inputs=inputs, outputs=outputs)
+
+
+if TYPE_CHECKING:
+    # Type checkers compare the classes with the protocols that they implement.
+    _creation: type[optional.SupportsCreation] = LanceFormat
+    _appends: type[optional.SupportsAppends] = LanceTable
+    _clustering: type[optional.SupportsClustering] = LanceTable
+    _indices: type[optional.SupportsIndices] = LanceTable
+    _log_repair: type[optional.SupportsLogRepair] = LanceTable
+    _native_rewrite: type[optional.SupportsNativeRewrite] = LanceTable
+    _predicate_reads: type[optional.SupportsPredicateReads] = LanceTable
+    _purge: type[optional.SupportsPurge] = LanceTable
+    _restore: type[optional.SupportsRestore] = LanceTable
+    _row_changes: type[optional.SupportsRowChanges] = LanceTable
+    _tags: type[optional.SupportsTags] = LanceTable
+    _vacuum: type[optional.SupportsVacuum] = LanceTable
+    _verification: type[optional.SupportsVerification] = LanceTable
+    _native_rewrite_worker: type[worker.NativeRewriteWorker] = LanceWorker
