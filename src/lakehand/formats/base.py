@@ -7,7 +7,7 @@ worker, which reads and writes files where tasks run, is described in `worker`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 from lakehand.errors import RefusedError
 
@@ -34,11 +34,14 @@ __all__ = [
     "for_call",
     "require_capability",
     "require_support",
+    "support_of",
 ]
 
 #: What may be done to a table, as far as its format has a say in it.
 Operation = Literal["read", "inspect", "checkpoint", "rewrite", "order", "append", "vacuum"]
 Supported = TypeVar("Supported")
+#: Which classes of tables implement which protocols.
+_SUPPORT: dict[tuple[type, type], bool] = {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,12 +164,24 @@ def require_capability(table: FormatTable, operation: str) -> None:
 def require_support(table: FormatTable, protocol: type[Supported], *, operation: str) -> Supported:
     """Return `table` as one that implements an optional protocol; RefusedError if it does not.
 
-    Called where an operation begins, once: the check looks at every member of the protocol.
+    Called where an operation begins.
     """
     require_capability(table, operation)
-    if not isinstance(table, protocol):
+    supported = support_of(table, protocol)
+    if supported is None:
         raise _refusal(table, operation, "its format does not support it")
-    return table
+    return supported
+
+
+def support_of(table: FormatTable, protocol: type[Supported]) -> Supported | None:
+    """Return `table` if it implements an optional protocol, else None.
+
+    Each class is compared with a protocol once: `isinstance` looks at every member every time.
+    """
+    compared = (type(table), protocol)
+    if compared not in _SUPPORT:
+        _SUPPORT[compared] = isinstance(table, protocol)
+    return cast("Supported", table) if _SUPPORT[compared] else None
 
 
 def _refusal(table: FormatTable, operation: str, reason: str) -> RefusedError:

@@ -1,7 +1,8 @@
 """Optional parts of the format protocol: a format implements those that it supports.
 
 An operation that needs one asks for it where it begins, by `base.require_support`. An operation
-that only makes use of one checks with `isinstance` and does without.
+that only makes use of one checks with `isinstance`, or with the faster `base.support_of` where that
+happens often, and does without.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from lakehand.formats.base import Format, FormatTable
+from lakehand.formats.base import Format, FormatTable, support_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -491,11 +492,13 @@ def reason_against(table: FormatTable, operation: str) -> str | None:
 
 def commit_without_checkpoint(table: FormatTable, change: Change, *, token: str) -> Receipt:
     """Commit, and leave a checkpoint that is due then to `checkpoint_if_due`."""
-    if isinstance(table, SupportsCheckpoints):
-        return table.commit(change, token=token, checkpoint=False)
-    return table.commit(change, token=token)
+    supported = support_of(table, SupportsCheckpoints)
+    if supported is None:
+        return table.commit(change, token=token)
+    return supported.commit(change, token=token, checkpoint=False)
 
 
 def checkpoint_if_due(table: FormatTable, version: int) -> bool:
     """Write a checkpoint if `version`, which was just committed, makes one due; say whether."""
-    return isinstance(table, SupportsCheckpoints) and table.checkpoint_if_due(version)
+    supported = support_of(table, SupportsCheckpoints)
+    return supported is not None and supported.checkpoint_if_due(version)

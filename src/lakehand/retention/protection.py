@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakehand.errors import LakehandError, RefusedError, ValidationError, VersionNotFoundError
-from lakehand.formats.base import require_support
+from lakehand.formats.base import require_support, support_of
 from lakehand.formats.optional import SupportsStreams, SupportsTags, SupportsVacuum
 from lakehand.formats.registry import detect_format
 from lakehand.model.quantities import format_duration
@@ -170,10 +170,10 @@ def protect_since(
     table: SupportsVacuum, *, version: int, ignored_tags: Collection[str] = ()
 ) -> Protection:
     """Return what versions after `version` need, and those with a tag that is not ignored."""
-    opened: FormatTable = table
-    if isinstance(opened, SupportsTags):
-        return opened.protected_since(version=version, ignored_tags=ignored_tags)
-    return table.protected_since(version=version)
+    tagged = support_of(table, SupportsTags)
+    if tagged is None:
+        return table.protected_since(version=version)
+    return tagged.protected_since(version=version, ignored_tags=ignored_tags)
 
 
 def _with_tags(held: Held, tags: Mapping[str, int], pins: list[Pin]) -> Held:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from lakehand.errors import LakehandError, RunError, ValidationError
+from lakehand.formats.base import support_of
 from lakehand.formats.optional import SupportsRemovedFiles
 from lakehand.model.retention import Deletion, DeletionOutcome, VacuumReport
 from lakehand.observe import Progress
@@ -118,9 +119,8 @@ class _Vacuum:
         self._promise = promise
         self._table = promise.table
         self._store = promise.table.store
-        opened: FormatTable = promise.table
         #: The table, if its history lists what was removed.
-        self._removals = opened if isinstance(opened, SupportsRemovedFiles) else None
+        self._removals = support_of(promise.table, SupportsRemovedFiles)
         self._asked = asked
         self._dry_run = dry_run
         self._garbage = garbage
