@@ -12,6 +12,8 @@ import lakehand
 from lakehand.cli.main import run as run_command
 from lakehand.errors import NotATableError, ProofError, RefusedError, ValidationError
 from lakehand.formats import registry
+from lakehand.observe.steps import Step
+from support.crash import kill_at, run_and_kill
 from support.deduplications import once_at
 from support.formats import FILES, ROWS, open_here, some_rows, tasks_inline
 from support.manifest_format import (
@@ -20,6 +22,7 @@ from support.manifest_format import (
     NO_CHECKPOINTS,
     ManifestFormat,
     append_rows,
+    compact_and_die,
     registered,
 )
 
@@ -121,6 +124,23 @@ def test_a_stored_plan_is_carried_out(path):
     append_rows(path, some_rows(1000, 3))
     assert open_here(path).compact(plan=plan).outcome == "committed"
     assert ids(path) == [*ALL, 1000, 1001, 1002]
+
+
+@kill_at(Step.TASK_WRITTEN, Step.TASK_RECORDED, Step.RUN_COMMITTING, Step.RUN_COMMITTED)
+def test_a_killed_compaction_harms_nothing_and_is_ended_by_the_next(tmp_path, step):
+    for number in range(FILES):
+        append_rows(tmp_path, some_rows(number * ROWS))
+    path = str(tmp_path)
+    run_and_kill(step, compact_and_die, path)
+    with registered(), tasks_inline():
+        assert ids(path) == ALL
+        open_here(path, takeover_after="0s", min_files=2).compact()
+        assert ids(path) == ALL
+        assert open_here(path).inspect().file_count == 1
+        needed = open_here(path)._handle.protected(since=datetime.now(UTC)).keys.to_pylist()
+    left = {f"{DATA}/{file.name}" for file in (tmp_path / DATA).iterdir()} - set(needed)
+    # A commit that was about to be made may still land: its file is kept.
+    assert len(left) == (1 if step == Step.RUN_COMMITTING else 0)
 
 
 @pytest.mark.parametrize("operation", sorted(REFUSED))

@@ -37,6 +37,7 @@ from lakehand.model.retention import Protection
 from lakehand.model.snapshot import Snapshot
 from lakehand.model.work import DataFile, Receipt, StagedFile
 from lakehand.storage import open_store
+from support.formats import open_here, tasks_inline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -343,6 +344,12 @@ def registered() -> Iterator[None]:
         yield
     finally:
         del registry.FORMATS[NAME]
+
+
+def compact_and_die(path: str) -> None:
+    """Compact, with all tasks in this process; to be killed."""
+    with registered(), tasks_inline():
+        open_here(path, min_files=2).compact()
 
 
 def _key(version: int) -> str:
