@@ -169,7 +169,8 @@ def require_support(table: FormatTable, protocol: type[Supported], *, operation:
     require_capability(table, operation)
     supported = support_of(table, protocol)
     if supported is None:
-        raise _refusal(table, operation, "its format does not support it")
+        reason, hint = "its format does not support it", "nothing was written"
+        raise _refusal(table, operation, reason, hint=hint)
     return supported
 
 
@@ -184,11 +185,14 @@ def support_of(table: FormatTable, protocol: type[Supported]) -> Supported | Non
     return cast("Supported", table) if _SUPPORT[compared] else None
 
 
-def _refusal(table: FormatTable, operation: str, reason: str) -> RefusedError:
+def _refusal(
+    table: FormatTable, operation: str, reason: str, *, hint: str | None = None
+) -> RefusedError:
     return RefusedError(
         f"{operation} is not possible on {table.store.url}: {reason}",
         table=table.store.url,
         operation=operation,
+        hint=hint,
     )
 
 

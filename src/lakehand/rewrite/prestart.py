@@ -40,10 +40,11 @@ def start_movers_ahead(
     large = _large_bytes(snapshot, paths)
     small = snapshot.total_bytes - large
     engine = choose_engine(settings, read_bytes=small, moved_bytes=large, spark=spark)
-    if engine != "local" or usable_cores() == 1:
+    count = round(large / settings.target_file_bytes)
+    if engine != "local" or usable_cores() == 1 or not count:
         return
-    count, worker = round(large / settings.target_file_bytes), table.worker(snapshot)
-    if count and isinstance(worker, ByteCopyWorker):
+    worker = table.worker(snapshot)
+    if isinstance(worker, ByteCopyWorker):
         copier = worker.copier()
         modules = ("lakehand.rewrite.group_task", type(copier).__module__)
         # Who cannot start one now cannot do so later either, and says so then.
