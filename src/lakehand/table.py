@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.assess.inspect import Inspection, inspect_snapshot
 from lakehand.errors import ValidationError
-from lakehand.formats.base import for_call
-from lakehand.formats.registry import detect_format, load_format
+from lakehand.formats.base import for_call, require_support
+from lakehand.formats.optional import SupportsAppends
+from lakehand.formats.registry import detect_format, load_creating_format
 from lakehand.model.order import column_names
 from lakehand.model.quantities import one_moment
 from lakehand.observe.clock import SystemClock
@@ -105,7 +106,7 @@ def create_table(
 ) -> Table:
     """Create an empty table; TableExistsError if there is one."""
     store = open_store(uri, storage_options)
-    table_format = load_format(format)
+    table_format = load_creating_format(format)
     chosen = Settings(settings).with_defaults(table_format.defaults)
     handle = table_format.create(
         store.with_settings(chosen),
@@ -252,7 +253,8 @@ class Table:
 
     def transactions(self) -> Mapping[str, int]:
         """Return the newest version of every application that writes exactly once."""
-        return self._handle.transactions()
+        table = require_support(self._handle, SupportsAppends, operation="transactions")
+        return table.transactions()
 
     def inspect(
         self,

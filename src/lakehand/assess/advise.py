@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.assess.queries import AskedQueries, FixedQuestions, asked_columns, read_queries
-from lakehand.formats.base import require_capability
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsStatistics
 from lakehand.model.order import Order, parse_terms
 from lakehand.model.quantities import format_count
 from lakehand.planning.file_bounds import value_bounds
@@ -120,7 +121,7 @@ class Advice:
 
 def advise(table: FormatTable, *, settings: Settings, queries: str | None = None) -> Advice:
     """Try orders on a sample of the newest version; `queries` is SQL as `read_queries` takes it."""
-    require_capability(table, "statistics")
+    require_support(table, SupportsStatistics, operation="statistics")
     newest = table.snapshot()
     name = newest.table.rstrip("/").rpartition("/")[2]
     workload = read_queries(queries, table_name=name, schema=newest.schema) if queries else None

@@ -10,6 +10,8 @@ import pyarrow as pa
 from lakehand.assess.health import Reason, assess_health
 from lakehand.assess.inspect import measure
 from lakehand.errors import StorageError, TableError
+from lakehand.formats.optional import clustering_columns
+from lakehand.formats.worker import FileCheckWorker
 from lakehand.observe.clock import SystemClock
 from lakehand.planning.file_bounds import extents_of
 from lakehand.planning.overlap import overlap_depth
@@ -147,7 +149,10 @@ def _damage(table: FormatTable, snapshot: Snapshot) -> dict[str, Any]:
     rows = sampled_rows(snapshot.file_count, snapshot.version)
     if not rows:
         return {}
-    found = table.worker(snapshot).check_files(snapshot.files.take(pa.array(rows, pa.int64())))
+    worker = table.worker(snapshot)
+    if not isinstance(worker, FileCheckWorker):
+        return {}
+    found = worker.check_files(snapshot.files.take(pa.array(rows, pa.int64())))
     by_path = {finding.path: f"{finding.name} {finding.path}" for finding in reversed(found)}
     return {"files_checked": len(rows), "damage": tuple(by_path.values())}
 
@@ -168,7 +173,7 @@ def _orphan_bytes(table: FormatTable, settings: Settings, clock: Clock) -> int:
 
 
 def _overlap_depth(table: FormatTable, snapshot: Snapshot) -> float | None:
-    columns = table.clustering(snapshot)
+    columns = clustering_columns(table, snapshot)
     if not columns:
         return None
     files = table.snapshot(version=snapshot.version, statistics=columns).files

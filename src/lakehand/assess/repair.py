@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 
 from lakehand.assess.structure import LOST_PIN, check_structure
 from lakehand.errors import CommitConflictError, CorruptFileError, RefusedError
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsLogRepair
 from lakehand.model.quantities import format_count
 from lakehand.model.verification import (
     Consent,
@@ -174,6 +176,7 @@ def repair(
     clock = clock or SystemClock()
     request = request or RepairRequest()
     started = clock.monotonic()
+    table = require_support(table, SupportsLogRepair, operation="repair")
 
     def look() -> Structure:
         return check_structure(
@@ -214,7 +217,7 @@ def _outcome(before: Structure, repairs: Sequence[Repair], *, dry_run: bool) -> 
 class _FileRepairs:
     """Repairs what is wrong with files, in commits of the table."""
 
-    def __init__(self, table: FormatTable, structure: Structure, consent: Consent) -> None:
+    def __init__(self, table: SupportsLogRepair, structure: Structure, consent: Consent) -> None:
         self._table = table
         self._structure = structure
         self._consent = consent

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from lakehand.engine import Runner, TaskOutcome
     from lakehand.formats.base import FormatTable
-    from lakehand.formats.worker import FormatWorker
+    from lakehand.formats.optional import SupportsVerification
+    from lakehand.formats.worker import CheckWorker
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.verification import LogCheck
     from lakehand.observe import OnProgress
@@ -98,7 +99,7 @@ class Structure:
 class FileTask:
     """A function from entries of files to what is wrong with the files. Picklable."""
 
-    worker: FormatWorker
+    worker: CheckWorker
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         found = self.worker.check_files(unpack_columns(payload["files"]))
@@ -109,7 +110,7 @@ class FileTask:
 class RowTask:
     """A function from files to what is wrong with their rows. Picklable."""
 
-    worker: FormatWorker
+    worker: CheckWorker
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         files = [DataFile.from_json(file) for file in payload["files"]]
@@ -117,7 +118,7 @@ class RowTask:
 
 
 def check_structure(
-    table: FormatTable,
+    table: SupportsVerification,
     *,
     settings: Settings,
     deep: bool = False,
@@ -186,7 +187,7 @@ class _FileCheck:
 
     def __init__(
         self,
-        table: FormatTable,
+        table: SupportsVerification,
         snapshot: Snapshot,
         *,
         settings: Settings,

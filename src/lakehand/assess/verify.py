@@ -19,6 +19,9 @@ from lakehand.errors import (
     VersionNotFoundError,
     error_from_json,
 )
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsVerification
+from lakehand.formats.rows import DeletedPositionsWorker
 from lakehand.formats.worker import NotDecodable, TaskLimits
 from lakehand.model.documents import DocumentError, read_value
 from lakehand.model.verification import ProofCheck, RowsSeen, Verification
@@ -36,7 +39,8 @@ if TYPE_CHECKING:
 
     from lakehand.engine import TaskOutcome
     from lakehand.errors import LakehandError
-    from lakehand.formats.base import FormatTable, ProvedCommit
+    from lakehand.formats.base import FormatTable
+    from lakehand.formats.optional import ProvedCommit
     from lakehand.formats.rows import Positions
     from lakehand.formats.worker import Decoder, FormatWorker
     from lakehand.model.verification import Agreement, LogCheck
@@ -73,6 +77,9 @@ def check_positions_again(
 
     Files that stay are not read: no byte of them was changed by the commit.
     """
+    if not isinstance(worker, DeletedPositionsWorker):
+        message = "the format of the table does not tell which rows of a file are deleted"
+        return replace(blank, reason="not_recorded", message=message)
     before = {file.path: file for file in commit.inputs}
     staying = [file for file in commit.outputs if file.path in before]
     came = [file for file in commit.outputs if file.path not in before]
@@ -189,6 +196,7 @@ def verify(
     clock = clock or SystemClock()
     started = clock.monotonic()
     request = request or VerifyRequest()
+    table = require_support(table, SupportsVerification, operation="verify")
     structure = check_structure(
         table, settings=settings, deep=request.deep, spark=spark, on_progress=on_progress
     )
@@ -216,7 +224,7 @@ def verify(
 
 
 def _check_proofs(
-    table: FormatTable,
+    table: SupportsVerification,
     log: LogCheck,
     request: VerifyRequest,
     *,
@@ -253,7 +261,7 @@ def _total_outcome(checks: Sequence[ProofCheck]) -> Agreement:
     return "equal" if "equal" in found else "cannot_compare"
 
 
-def _check(table: FormatTable, version: int, reading: _Reading) -> ProofCheck:
+def _check(table: SupportsVerification, version: int, reading: _Reading) -> ProofCheck:
     commit = table.proved_commit(version)
     blank = ProofCheck(version=version, outcome="cannot_compare", message="", proof=commit.proof)
     if commit.proof is None:

@@ -12,7 +12,8 @@ import pyarrow as pa
 from lakehand.errors import RefusedError, SchemaMismatchError, TableError
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.expressions.pruning import may_match
-from lakehand.formats.base import require_capability
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsRowChanges
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.hot.segments import Kind
 from lakehand.sink.target import Target
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
+    from lakehand.formats.optional import SupportsAppends
     from lakehand.hot.segments import Entry
     from lakehand.model.head import TableHead
     from lakehand.model.snapshot import Snapshot
@@ -118,7 +120,7 @@ class ColdTable:
         self.table_id = self._target.head.table_id
 
     @property
-    def handle(self) -> FormatTable:
+    def handle(self) -> SupportsAppends:
         return self._target.handle
 
     @property
@@ -131,8 +133,8 @@ class ColdTable:
 
     def require_upserts(self, key: Sequence[str]) -> None:
         """Raise RefusedError if rows cannot be replaced in this table, or not be found by `key`."""
-        require_capability(self.handle, "upsert")
-        self.handle.require_deletion(self.handle.snapshot(), keys=key)
+        table = require_support(self.handle, SupportsRowChanges, operation="upsert")
+        table.require_deletion(table.snapshot(), keys=key)
         for name in _CHANGELOG_COLUMNS:
             if name in self.schema.names:
                 raise RefusedError(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.assess.inspect import measure
 from lakehand.errors import ValidationError, describe_error
+from lakehand.formats.optional import reason_against
 from lakehand.maintenance.steps import carry_out, choose_rewrite, vacuum_if_due
 from lakehand.model.maintenance import MAINTENANCE_STEPS, MaintenanceReport, MaintenanceStep
 from lakehand.model.quantities import format_bytes, format_count, format_duration
@@ -176,7 +177,7 @@ class _Maintenance:
         )
 
     def _take(self, verb: str, step: Callable[[], MaintenanceStep]) -> MaintenanceStep:
-        lacking = self._table.capabilities.lacking.get(verb)
+        lacking = reason_against(self._table, verb)
         if verb in self._skip or lacking is not None:
             reason = "not wanted" if lacking is None else lacking
             return MaintenanceStep(step=verb, outcome="left_out", reason=reason)

@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsPurge
 from lakehand.model.maintenance import KeepWishes, PurgeReport, Remains
 from lakehand.model.quantities import format_count, format_duration
 from lakehand.observe.clock import SystemClock
@@ -57,7 +59,7 @@ class _Hidden:
     has_dropped_columns: pa.BooleanArray
 
     @classmethod
-    def of(cls, table: FormatTable) -> _Hidden:
+    def of(cls, table: SupportsPurge) -> _Hidden:
         snapshot = table.snapshot()
         rows = pc.fill_null(snapshot.files["deleted_rows"], 0)
         return cls(snapshot, rows, table.hold_dropped_columns(snapshot))
@@ -96,6 +98,7 @@ def purge(
     """
     clock = clock or SystemClock()
     started = clock.monotonic()
+    table = require_support(table, SupportsPurge, operation="purge")
     before = _Hidden.of(table)
     common: dict[str, Any] = {"dry_run": dry_run, "on_progress": on_progress, "clock": clock}
     request = Request(plan=_plan(table, before, settings), erases=True)

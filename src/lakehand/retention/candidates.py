@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from lakehand.duckdb_pool import lease
 from lakehand.model.retention import Kept
 from lakehand.observe.clock import SystemClock
-from lakehand.retention.protection import read_promise
+from lakehand.retention.protection import protect_since, read_promise
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from lakehand.formats.base import DataNames, FormatTable
+    from lakehand.formats.base import FormatTable
+    from lakehand.formats.optional import DataNames
     from lakehand.model.retention import Protection
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
@@ -303,7 +304,8 @@ def list_orphans(table: FormatTable, *, settings: Settings, clock: Clock | None 
         garbage.keep_protected(promise.protection)
         garbage.keep_for_clones(promise.held.names)
         newest, ignored = promise.protection.newest_version, promise.held.expired_tags
-        garbage.keep_protected(table.protected_since(version=newest, ignored_tags=ignored))
+        since = protect_since(promise.table, version=newest, ignored_tags=ignored)
+        garbage.keep_protected(since)
         found = pa.Table.from_batches(garbage.batches("listed"), GARBAGE_SCHEMA)
     return _described(found, now=clock.now(), due_before=promise.since)
 

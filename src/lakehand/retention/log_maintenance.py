@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehand.errors import RefusedError, ValidationError
-from lakehand.formats.base import require_capability
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsCheckpoints, SupportsPurge, SupportsRestore
 from lakehand.model.maintenance import KeepWishes, LogCleanupReport, RestoreReport
 from lakehand.model.reports import CheckpointReport
 from lakehand.observe.clock import Clock, SystemClock
@@ -29,11 +30,8 @@ def checkpoint(
     """Fold the log up to the newest version, or to `version`, unless that was done before."""
     clock = clock or SystemClock()
     started = clock.monotonic()
-    require_capability(table, "checkpoint")
-    receipt = table.checkpoint(version=version)
-    if receipt is None:
-        message = f"the format of {table.store.url} has no checkpoints"
-        raise RefusedError(message, table=table.store.url, operation="checkpoint")
+    supported = require_support(table, SupportsCheckpoints, operation="checkpoint")
+    receipt = supported.checkpoint(version=version)
     return CheckpointReport(
         outcome="committed" if receipt["is_new"] else "nothing_to_do",
         table=table.store.url,
@@ -68,12 +66,10 @@ def clean_logs(
     for field, value in (("keep_versions", keep_versions), ("keep_checkpoints", keep_checkpoints)):
         if value < 0:
             raise ValidationError(f"{field} must not be negative", field=field, value=value)
+    supported = require_support(table, SupportsPurge, operation="clean_logs")
     pins = held_versions(table, clock)
     wishes = KeepWishes(versions=keep_versions, checkpoints=keep_checkpoints, pinned_versions=pins)
-    done = table.clean_logs(wishes, even_if_disabled=even_if_disabled, dry_run=dry_run)
-    if done is None:
-        message = f"the format of {table.store.url} has no log to clean"
-        raise RefusedError(message, table=table.store.url, operation="clean_logs")
+    done = supported.clean_logs(wishes, even_if_disabled=even_if_disabled, dry_run=dry_run)
     changed: Outcome = "committed" if done.files else "nothing_to_do"
     return LogCleanupReport(
         outcome="dry_run" if dry_run else changed,
@@ -112,9 +108,10 @@ def restore(
     started = clock.monotonic()
     if (version is None) == (timestamp is None):
         raise ValidationError("give the version to restore, or its time", field="version")
+    supported = require_support(table, SupportsRestore, operation="restore")
     snapshot = table.snapshot()
     wanted = table.snapshot(version=version, timestamp=timestamp)
-    change = table.restoring_change(snapshot, wanted)
+    change = supported.restoring_change(snapshot, wanted)
     if not accept_missing:
         _require_files(table, change, wanted.version)
     outcome: Outcome = "committed" if _changes_anything(change) else "nothing_to_do"

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from lakehand.errors import LakehandError, RunError, ValidationError
+from lakehand.formats.base import support_of
+from lakehand.formats.optional import SupportsRemovedFiles
 from lakehand.model.retention import Deletion, DeletionOutcome, VacuumReport
 from lakehand.observe import Progress
 from lakehand.observe.clock import SystemClock
@@ -22,7 +24,7 @@ from lakehand.retention import quarantine as quarantines
 from lakehand.retention.candidates import Garbage, open_garbage
 from lakehand.retention.pinning import drop_expired_tags
 from lakehand.retention.pins import list_pins
-from lakehand.retention.protection import hold, protect, read_promise
+from lakehand.retention.protection import hold, protect, protect_since, read_promise
 from lakehand.retention.vacuum_tasks import Crew, Deleter
 from lakehand.runs import Run, list_runs, sweep
 from lakehand.runs.adopt import ADOPTED_WITHIN
@@ -117,6 +119,8 @@ class _Vacuum:
         self._promise = promise
         self._table = promise.table
         self._store = promise.table.store
+        #: The table, if its history lists what was removed.
+        self._removals = support_of(promise.table, SupportsRemovedFiles)
         self._asked = asked
         self._dry_run = dry_run
         self._garbage = garbage
@@ -194,9 +198,12 @@ class _Vacuum:
         yield from self._crew.list(scan.left, names=names)
 
     def _find_forgotten(self) -> None:
-        forgotten = self._table.forgotten(before=self._promise.since)
-        self._last_version = forgotten.last_version
-        removed = set(forgotten.keys.to_pylist())
+        removed: set[str] = set()
+        table = self._removals
+        if table is not None:
+            forgotten = table.forgotten(before=self._promise.since)
+            self._last_version = forgotten.last_version
+            removed = set(forgotten.keys.to_pylist())
         set_aside = {
             key
             for entry in quarantines.list_quarantines(self._store)
@@ -243,7 +250,7 @@ class _Vacuum:
         newest = promise.protection.newest_version
         # They are dropped by now, unless nothing is to change: one of their names is another's tag.
         ignored = promise.held.expired_tags if self._dry_run else ()
-        since = self._table.protected_since(version=newest, ignored_tags=ignored)
+        since = protect_since(self._table, version=newest, ignored_tags=ignored)
         self._garbage.keep_protected(since)
         pins = [pin for pin in list_pins(self._store) if pin.is_in_force(now)]
         new = [pin for pin in pins if pin not in promise.held.pins]
@@ -342,12 +349,13 @@ class _Vacuum:
 
     def _note(self) -> None:
         """Remember for the next `lite` what is certainly gone; a listing makes it start over."""
-        if self._asked.expire:
+        table = self._removals
+        if self._asked.expire or table is None:
             return
         if self._asked.mode == "full":
-            self._table.note_vacuumed(None)
+            table.note_vacuumed(None)
         elif self._last_version is not None and not self._store.head_all(self._forgotten):
-            self._table.note_vacuumed(self._last_version)
+            table.note_vacuumed(self._last_version)
 
     # Telling.
 

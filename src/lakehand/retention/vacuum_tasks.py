@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from lakehand.engine import Runner
-    from lakehand.formats.base import DataNames
+    from lakehand.formats.optional import DataNames
     from lakehand.settings import Settings
     from lakehand.storage import Store
 

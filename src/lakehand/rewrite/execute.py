@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.engine import TaskOutcome
 from lakehand.engine.base import attempt_call
 from lakehand.errors import CancelledError, CommitConflictError, error_from_json
-from lakehand.formats.worker import TaskLimits, WriteSpec
+from lakehand.formats.worker import ByteCopyWorker, TaskLimits, WriteSpec
 from lakehand.model.quantities import format_count
 from lakehand.model.work import Change, GroupResult, Receipt, Replacement
 from lakehand.observe import Progress
@@ -40,8 +40,9 @@ def rewrite_groups(
     work: Work, run: Run, runner: Runner, *, cancel: CancelToken, on_result: OnResult
 ) -> None:
     """Rewrite and prove every group of `work`; `on_result` is told what came of each."""
+    worker = work.table.worker(work.snapshot)
     task = RewriteTask(
-        worker=work.table.worker(work.snapshot),
+        worker=worker,
         run=run,
         spec=WriteSpec.of_tasks(work.settings),
         limits=TaskLimits.of(work.settings),
@@ -51,7 +52,7 @@ def rewrite_groups(
     alone, shuffled = _by_way(work.groups, most_bytes=most_bytes)
     is_light = any(is_only_moved(work.groups[index]) for index in alone)
     runner.run(
-        GroupTask.of(task) if is_light else task,
+        GroupTask.of(task, worker) if is_light and isinstance(worker, ByteCopyWorker) else task,
         [{"group": work.groups[index].to_json()} for index in alone],
         run=run,
         on_result=lambda outcome: on_result(replace(outcome, index=alone[outcome.index])),

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from lakehand.errors import LakehandError
 from lakehand.expressions.facts import comparable_bounds
-from lakehand.formats.worker import NotDecodable, TaskLimits, WriteSpec
+from lakehand.formats.worker import NotDecodable, SizeEstimateWorker, TaskLimits, WriteSpec
 from lakehand.model.order import order_of
 from lakehand.planning.plan import LayoutForecast, locate_inputs
 from lakehand.rewrite.report import measure_change
@@ -82,6 +82,8 @@ def _trials(planned: Planned, *, budget: int) -> Iterator[_Trial]:
     rows = [int(row) for _, rows in samples for row in rows]
     files = iter(planned.table.data_files(planned.snapshot, rows) if rows else ())
     worker = planned.table.worker(planned.snapshot)
+    if not isinstance(worker, SizeEstimateWorker):
+        return
     spec, limits = WriteSpec.of_tasks(planned.settings), TaskLimits.of(planned.settings)
     for group, chosen in samples:
         inputs = tuple(islice(files, len(chosen)))

@@ -11,6 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import ReplanError, ValidationError, VersionNotFoundError
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import (
+    SupportsByteCopy,
+    SupportsClustering,
+    SupportsNativeRewrite,
+    SupportsRowChanges,
+    clustering_columns,
+    read_verdicts,
+)
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.formats.worker import WriteSpec
 from lakehand.model.order import order_of, parse_terms
@@ -27,6 +36,7 @@ from lakehand.sorting.ordering import order_keys, resolve_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
+    from datetime import datetime
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
@@ -272,6 +282,8 @@ def _take_stored(
             field="plan",
             hint=f"carry it out with `{plan.operation}`",
         )
+    if plan.order:
+        require_support(table, SupportsClustering, operation=plan.operation)
     if plan.operation == "cluster":
         columns = order_of(plan.order, plan.curve or "linear").columns
         snapshot = table.snapshot(version=snapshot.version, statistics=columns)
@@ -303,7 +315,7 @@ def prepare(planned: Planned) -> Work:
     # One look into the log for all groups: it costs the same for one file as for all of them.
     positions = [int(row) for group in rows for row in group]
     files = iter(planned.table.data_files(planned.snapshot, positions))
-    groups = (
+    groups = tuple(
         Group(
             id=group.id,
             inputs=tuple(islice(files, len(group.paths))),
@@ -322,13 +334,18 @@ def prepare(planned: Planned) -> Work:
         snapshot=planned.snapshot,
         settings=planned.settings,
         plan=planned.plan,
-        groups=tuple(_with_native(planned, group) for group in groups),
+        groups=_with_native(planned, groups),
     )
 
 
-def _with_native(planned: Planned, group: Group) -> Group:
-    """Note how the format itself rewrites the group, if it does."""
-    return replace(group, native=planned.table.native_group(planned.snapshot, group))
+def _with_native(planned: Planned, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """Note how the format itself rewrites each group, if it does."""
+    table = planned.table
+    if not isinstance(table, SupportsNativeRewrite):
+        return groups
+    return tuple(
+        replace(group, native=table.native_group(planned.snapshot, group)) for group in groups
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +371,7 @@ class _Planner:
             snapshot = self._with_bounds(snapshot, predicate, order.columns)
             planning = self._cluster(snapshot, predicate, settings, policy, order)
         else:
-            declared = self.table.clustering(snapshot)
+            declared = clustering_columns(self.table, snapshot)
             snapshot = self._with_bounds(snapshot, predicate, declared)
             planning = self._compact(snapshot, predicate, settings, policy, declared)
         plan = replace(
@@ -376,17 +393,18 @@ class _Planner:
 
     def _order(self, snapshot: Snapshot) -> Order | None:
         """Return the order that rows are put into; None: they stay as they are."""
-        wish = self.request.by
-        if self.request.operation == "cluster" and not wish:
-            wish = self.table.clustering(snapshot)
+        operation, wish = self.request.operation, self.request.by
+        if operation == "compact" and not wish:
+            return None
+        require_support(self.table, SupportsClustering, operation=operation)
+        if not wish:
+            wish = clustering_columns(self.table, snapshot)
             if not wish:
                 raise ValidationError(
                     f"{snapshot.table} declares no columns to be clustered by",
                     field="by",
                     hint="name them: by=[...] or --by a,b",
                 )
-        if not wish:
-            return None
         self.table.require("order", snapshot)
         return resolve_order(
             parse_terms(wish),
@@ -403,7 +421,8 @@ class _Planner:
         policy: CompactionPolicy,
         order: Order,
     ) -> Planning:
-        keys = self.table.partition_keys(snapshot, keeps_order=False)
+        table = require_support(self.table, SupportsClustering, operation="cluster")
+        keys = table.partition_keys(snapshot, keeps_order=False)
         is_patient = self.request.automatic
         return plan_clustering(
             snapshot,
@@ -414,7 +433,7 @@ class _Planner:
                 full=self.request.full,
                 min_new_files=policy.min_files if is_patient else 1,
             ),
-            marks=self.table.order_marks(snapshot, order),
+            marks=table.order_marks(snapshot, order),
             exclusions=self._exclusions(snapshot, predicate, keys, settings),
         )
 
@@ -428,20 +447,35 @@ class _Planner:
     ) -> Planning:
         keys = self.table.partition_keys(snapshot)
         exclusions = self._exclusions(snapshot, predicate, keys, settings)
-        limit = settings.max_surveyed_files
-        paths = paths_to_survey(snapshot, keys, policy, limit=limit, exclusions=exclusions)
-        if paths and self.on_survey is not None and not self.request.by:
-            self.on_survey(self.table, snapshot, settings, paths)
-        spec = WriteSpec.of_tasks(settings)
         return plan_compaction(
             snapshot,
             keys,
             policy,
-            survey=self.table.survey(snapshot, paths, spec) if paths else None,
+            survey=self._survey(snapshot, keys, settings, policy, exclusions),
             order_keys=order_keys(snapshot, declared),
             exclusions=exclusions,
             sorts=bool(self.request.by),
         )
+
+    def _survey(
+        self,
+        snapshot: Snapshot,
+        keys: pa.Array,
+        settings: Settings,
+        policy: CompactionPolicy,
+        exclusions: dict[Reason, Flags],
+    ) -> pa.Table | None:
+        """Read footers of files whose row groups may be worth copying."""
+        table = self.table
+        if not isinstance(table, SupportsByteCopy):
+            return None
+        limit = settings.max_surveyed_files
+        paths = paths_to_survey(snapshot, keys, policy, limit=limit, exclusions=exclusions)
+        if not paths:
+            return None
+        if self.on_survey is not None and not self.request.by:
+            self.on_survey(table, snapshot, settings, paths)
+        return table.survey(snapshot, paths, WriteSpec.of_tasks(settings))
 
     def _predicate(self, snapshot: Snapshot) -> Predicate | None:
         if self.request.where is None:
@@ -471,7 +505,7 @@ class _Planner:
             masks[Reason.BEING_REWRITTEN] = flags_of(snapshot, taken)
         if predicate is not None:
             masks[Reason.OUTSIDE_PREDICATE] = files_outside_predicate(
-                predicate, snapshot.files, verdicts=self.table.read_verdicts(snapshot, predicate)
+                predicate, snapshot.files, verdicts=read_verdicts(self.table, snapshot, predicate)
             )
         if self.request.file_filter is not None:
             mask = files_outside_filter(self.request.file_filter, snapshot.files)
@@ -498,5 +532,10 @@ class _Planner:
             written_after=since,
             waiting_since=now - max(settings.quiet_period_max, quiet),
             small_file_bytes=settings.target_file_bytes * settings.small_file_ratio,
-            rows_change=bool(newest and newest > since) and self.table.rows_changed_since(since),
+            rows_change=bool(newest and newest > since) and self._rows_changed_since(since),
         )
+
+    def _rows_changed_since(self, moment: datetime) -> bool:
+        table = self.table
+        # Where the format cannot tell, rows may have been changed.
+        return not isinstance(table, SupportsRowChanges) or table.rows_changed_since(moment)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from lakehand.engine import choose_engine
 from lakehand.engine.cores import usable_cores
 from lakehand.engine.local_worker import start_workers_ahead
+from lakehand.formats.worker import ByteCopyWorker
 from lakehand.planning.method import DEFAULT_RULE
 
 if TYPE_CHECKING:
@@ -39,11 +40,12 @@ def start_movers_ahead(
     large = _large_bytes(snapshot, paths)
     small = snapshot.total_bytes - large
     engine = choose_engine(settings, read_bytes=small, moved_bytes=large, spark=spark)
-    if engine != "local" or usable_cores() == 1 or not table.capabilities.copies_bytes:
-        return
     count = round(large / settings.target_file_bytes)
-    if count:
-        copier = table.worker(snapshot).copier()
+    if engine != "local" or usable_cores() == 1 or not count:
+        return
+    worker = table.worker(snapshot)
+    if isinstance(worker, ByteCopyWorker):
+        copier = worker.copier()
         modules = ("lakehand.rewrite.group_task", type(copier).__module__)
         # Who cannot start one now cannot do so later either, and says so then.
         with suppress(OSError):

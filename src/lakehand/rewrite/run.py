@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import CancelToken, open_runner
 from lakehand.errors import LakehandError
+from lakehand.formats.optional import SupportsIndices
 from lakehand.model.order import order_of
 from lakehand.observe import Progress
 from lakehand.observe.clock import Clock, SystemClock
@@ -206,11 +207,12 @@ def _with_indices(planned: Planned, report: OperationReport, *, dry_run: bool) -
     """
     is_asked = planned.settings.update_indices
     is_moved = bool(planned.plan.order) and report.outcome == "committed"
-    if dry_run or not (is_asked or is_moved):
+    table = planned.table
+    if dry_run or not (is_asked or is_moved) or not isinstance(table, SupportsIndices):
         return report
     since = None if is_asked else planned.snapshot
     try:
-        return replace(report, indices_updated=planned.table.update_indices(since=since))
+        return replace(report, indices_updated=table.update_indices(since=since))
     except LakehandError as error:
         if report.outcome != "committed":
             raise

@@ -27,7 +27,7 @@ from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import total_digest
 from lakehand.rewrite.file_writers import write_apart
 from lakehand.rewrite.proving import DECODINGS, Decoding, check_outputs
-from lakehand.rewrite.sort import chunk_bytes, expected_files, gathered
+from lakehand.rewrite.sort import chunk_bytes, expected_files, gathered, mark_ordered
 from lakehand.sorting.file_boundaries import Division
 from lakehand.sorting.ranges import (
     RangeSpool,
@@ -235,7 +235,7 @@ class _Shuffle:
         parts = [part.result for part in exchanged.parts if part.result is not None]
         written = tuple(StagedFile.from_json(file) for part in parts for file in part["outputs"])
         unit = parts[0]["stem"] if parts else ""
-        outputs = self.task.worker.mark_ordered(written, self.order, unit=unit)
+        outputs = mark_ordered(self.task.worker, written, self.order, unit=unit)
         watch = Stopwatch(self.task.run.clock)
         with watch.measure("prove"):
             proof = check_outputs(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakehand.formats.worker import OrderMarkingWorker
 from lakehand.model.order import order_of
 from lakehand.model.work import Group, GroupResult
 from lakehand.observe.steps import Step, reached
@@ -27,12 +28,13 @@ from lakehand.storage.objects import fetch_ahead
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lakehand.formats.worker import TaskLimits
+    from lakehand.formats.worker import FormatWorker, TaskLimits
     from lakehand.model.order import Order
+    from lakehand.model.work import StagedFile
     from lakehand.rewrite.proving import Decoding
     from lakehand.rewrite.task import RewriteTask
 
-__all__ = ["chunk_bytes", "expected_files", "gathered", "sort_group"]
+__all__ = ["chunk_bytes", "expected_files", "gathered", "mark_ordered", "sort_group"]
 
 #: Parts of a task's memory that a range may take, and so may rows that are divided at once.
 _RANGE_SHARE = 96
@@ -63,7 +65,7 @@ def _sorted(task: RewriteTask, group: Group, *, decoding: Decoding) -> GroupResu
         ordered = _in_order(task, group, order, watch, rows)
         is_cut = order.curve != "linear"
         written = write_apart(task, group, ordered, stem=stem, is_cut=is_cut)
-        outputs = worker.mark_ordered(written, order, unit=stem)
+        outputs = mark_ordered(worker, written, order, unit=stem)
         before = digester.result()
     reached(Step.TASK_WRITTEN)
     with watch.measure("prove"):
@@ -76,6 +78,15 @@ def _sorted(task: RewriteTask, group: Group, *, decoding: Decoding) -> GroupResu
         proof=proof,
         timings=watch.milliseconds(),
     )
+
+
+def mark_ordered(
+    worker: FormatWorker, files: tuple[StagedFile, ...], order: Order, *, unit: str
+) -> tuple[StagedFile, ...]:
+    """Record on files how their rows were sorted together, where entries of files can say so."""
+    if isinstance(worker, OrderMarkingWorker):
+        return worker.mark_ordered(files, order, unit=unit)
+    return files
 
 
 def _in_order(

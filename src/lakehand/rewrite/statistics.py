@@ -11,8 +11,10 @@ import pyarrow.compute as pc
 
 from lakehand.engine import CancelToken, choose_engine, is_spark_asked_for, open_runner
 from lakehand.errors import CorruptFileError, LakehandError, error_from_json
-from lakehand.formats.base import require_capability
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsStatistics
 from lakehand.formats.scan import columns_with_bounds
+from lakehand.formats.worker import FileCheckWorker
 from lakehand.model.reports import StatisticsReport
 from lakehand.model.work import Change, DataFile, Refreshed
 from lakehand.observe import Progress
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from lakehand.engine import TaskOutcome
     from lakehand.formats.base import FormatTable
-    from lakehand.formats.worker import FormatWorker
+    from lakehand.formats.worker import StatisticsWorker
     from lakehand.model.reports import EngineName, Outcome
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Receipt
@@ -69,7 +71,10 @@ def require_true_sizes(
         return
     count = min(_LOOKED_AT, snapshot.file_count)
     order = pc.select_k_unstable(snapshot.files, k=count, sort_keys=[("bytes", "descending")])
-    for finding in table.worker(snapshot).check_files(snapshot.files.take(order)):
+    worker = table.worker(snapshot)
+    if not isinstance(worker, FileCheckWorker):
+        return
+    for finding in worker.check_files(snapshot.files.take(order)):
         if finding.name == "wrong_size":
             raise CorruptFileError(
                 finding.message,
@@ -137,7 +142,7 @@ class StatisticsRequest:
 class StatisticsTask:
     """A function from files to their statistics, as JSON. Picklable: it travels to the tasks."""
 
-    worker: FormatWorker
+    worker: StatisticsWorker
     clock: Clock
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,7 +195,7 @@ def recompute_statistics(
 class _Chosen:
     """What a call is about."""
 
-    table: FormatTable
+    table: SupportsStatistics
     snapshot: Snapshot
     settings: Settings
     request: StatisticsRequest
@@ -201,8 +206,8 @@ class _Chosen:
 def _choose(
     table: FormatTable, settings: Settings, request: StatisticsRequest, clock: Clock
 ) -> _Chosen:
+    table = require_support(table, SupportsStatistics, operation="statistics")
     snapshot = table.snapshot()
-    require_capability(table, "statistics")
     table.require("rewrite", snapshot)
     in_force = settings.with_properties(snapshot.properties)
     wanted = np.ones(snapshot.file_count, np.bool_)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsRowChanges
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.stopwatch import Stopwatch
 from lakehand.rows.duplicates import Searching
@@ -57,6 +59,7 @@ def deduplicate(
     clock: Clock | None = None,
 ) -> DeduplicationReport:
     """Remove rows of which an equal one stays. Without duplicates nothing is committed."""
+    table = require_support(table, SupportsRowChanges, operation="deduplicate")
     snapshot = table.snapshot()
     sameness = _sameness(table, snapshot, request)
     call = Call(
@@ -78,7 +81,7 @@ def deduplicate(
     return deduplication_report(search.found, sameness, shop, done=done)
 
 
-def _sameness(table: FormatTable, snapshot: Snapshot, request: DuplicateRequest) -> Sameness:
+def _sameness(table: SupportsRowChanges, snapshot: Snapshot, request: DuplicateRequest) -> Sameness:
     sameness = Sameness.of(
         table.placed_schema(snapshot),
         key=request.key,

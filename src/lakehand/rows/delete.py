@@ -11,7 +11,9 @@ import pyarrow as pa
 from lakehand.engine.cores import granted_cores
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.expressions.pruning import ALL, UNKNOWN, decide
-from lakehand.formats.rows import PlacedColumns
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsRowChanges
+from lakehand.formats.rows import PlacedColumns, change_feed_of
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.snapshot import FILE_NUMBER, POSITION
 from lakehand.model.work import DataFile
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
-    from lakehand.formats.worker import FormatWorker, TaskLimits
+    from lakehand.formats.rows import RowChangeWorker
+    from lakehand.formats.worker import TaskLimits
     from lakehand.model.reports import DeletionReport
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe import OnProgress
@@ -44,7 +47,7 @@ __all__ = ["MatchTask", "Matching", "delete", "file_verdicts"]
 class MatchTask:
     """From files to the places of rows that fulfil a condition. Picklable."""
 
-    worker: FormatWorker
+    worker: RowChangeWorker
     exchange: Exchange
     #: What is read of the rows; their places are all that counts.
     wanted: PlacedColumns
@@ -131,7 +134,8 @@ class Matching:
     @property
     def _must_read_all(self) -> bool:
         """Whether readers of changes hear of nothing but rows that are written down for them."""
-        return self._shop.worker.feeds_changes and not self._shop.worker.hides_rows
+        worker = self._shop.worker
+        return change_feed_of(worker) is not None and not worker.hides_rows
 
     def _count(self, number: int) -> int:
         return visible_rows(self._once.files[number], self._shop.worker)
@@ -158,6 +162,7 @@ def delete(
 ) -> DeletionReport:
     """Delete the rows for which `where` is true. Without any, nothing is committed."""
     clock = clock or SystemClock()
+    table = require_support(table, SupportsRowChanges, operation="delete")
     snapshot = table.snapshot()
     predicate = parse_predicate(where, snapshot.schema, clock=clock)
     table.require_deletion(snapshot)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.engine.cores import granted_cores
+from lakehand.formats.rows import require_change_feed
 from lakehand.formats.worker import NotDecodable
 from lakehand.model.work import DataFile, Proof, StagedFile
 from lakehand.observe.steps import Step, reached
@@ -31,8 +32,8 @@ from lakehand.runs.leftovers import note_written
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from lakehand.formats.rows import Positions, RowChange
-    from lakehand.formats.worker import Decoder, FormatWorker, TaskLimits, WriteSpec
+    from lakehand.formats.rows import Positions, RowChange, RowChangeWorker
+    from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec
     from lakehand.model.work import Digest, ProveMode
     from lakehand.rows.exchange import Exchange
     from lakehand.runs import Run
@@ -62,7 +63,7 @@ class HiddenFile:
 
 
 def prove_by_positions(
-    worker: FormatWorker,
+    worker: RowChangeWorker,
     files: Sequence[HiddenFile],
     *,
     staged_rows: int,
@@ -132,7 +133,7 @@ class InPlace:
 
 
 def digest_in_place(
-    worker: FormatWorker,
+    worker: RowChangeWorker,
     files: Sequence[DataFile],
     *,
     gone: Sequence[Positions],
@@ -236,7 +237,7 @@ class _Outcome:
 class RemovalTask:
     """A function from files and places in them to what is left, as JSON. Picklable."""
 
-    worker: FormatWorker
+    worker: RowChangeWorker
     run: Run
     exchange: Exchange
     spec: WriteSpec
@@ -328,11 +329,12 @@ class RemovalTask:
 
     def _changes(self, group: int, losses: Sequence[Loss]) -> tuple[StagedFile, ...]:
         found: list[StagedFile] = []
+        feed = require_change_feed(self.worker)
         for loss in losses:
             for kind, positions in loss.by_change():
                 changed = self.worker.only_rows(loss.file, positions)
-                stem = self.run.reserve(group, directory=self.worker.change_directory())
-                found += self.worker.write_changes(changed, self.spec, stem=stem, kind=kind)
+                stem = self.run.reserve(group, directory=feed.change_directory())
+                found += feed.write_changes(changed, self.spec, stem=stem, kind=kind)
         return tuple(found)
 
     def _prove(

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from lakehand.formats.worker import Decoder, FormatWorker, TaskLimits
+    from lakehand.formats.rows import RowChangeWorker
+    from lakehand.formats.worker import Decoder, TaskLimits
     from lakehand.rows.exchange import Exchange, Piece
     from lakehand.rows.key_equality import Sameness
 
@@ -96,7 +97,7 @@ _HASH = "hash"
 class Searching:
     """What all tasks of a search know. Picklable."""
 
-    worker: FormatWorker
+    worker: RowChangeWorker
     exchange: Exchange
     sameness: Sameness
     limits: TaskLimits

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.engine.cores import usable_cores
+from lakehand.formats.rows import require_change_feed
 from lakehand.formats.worker import NotDecodable, WriteSpec
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.observe.steps import Step, reached
@@ -136,15 +137,15 @@ class Arrivals:
             return files.close(), digester.result()
 
     def _tell(self, matched: Matched) -> tuple[StagedFile, ...]:
-        worker = self._shop.worker
+        feed = require_change_feed(self._shop.worker)
         found: list[StagedFile] = []
         open_files: dict[RowChange, NewFiles] = {}
         with ExitStack() as stack:
             for piece in self._pieces(matched):
                 for kind, rows in piece.by_change():
                     if kind not in open_files:
-                        stem = self._run.reserve(_GROUP, directory=worker.change_directory())
-                        opened = worker.open_changes(self._spec, stem=stem, kind=kind)
+                        stem = self._run.reserve(_GROUP, directory=feed.change_directory())
+                        opened = feed.open_changes(self._spec, stem=stem, kind=kind)
                         open_files[kind] = stack.enter_context(opened)
                     open_files[kind].write(rows)
             for files in open_files.values():

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from lakehand.formats.worker import Decoder, FormatWorker, TaskLimits
+    from lakehand.formats.rows import RowChangeWorker
+    from lakehand.formats.worker import Decoder, TaskLimits
     from lakehand.model.snapshot import Snapshot
     from lakehand.rows.exchange import Exchange
     from lakehand.rows.incoming import Incoming, KeyColumns
@@ -45,7 +46,7 @@ _CHOICE_OF_SIDES = "build_side_probe_side,join_order"
 class KeyMatchTask:
     """From files to the places of rows whose keys come in. Picklable."""
 
-    worker: FormatWorker
+    worker: RowChangeWorker
     exchange: Exchange
     key: KeyColumns
     #: Objects with the keys.

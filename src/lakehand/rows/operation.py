@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from lakehand.duckdb_pool import Config
     from lakehand.engine import Runner
     from lakehand.formats.base import FormatTable
-    from lakehand.formats.worker import FormatWorker
+    from lakehand.formats.optional import SupportsRowChanges
+    from lakehand.formats.rows import RowChangeWorker
     from lakehand.model.reports import EngineName
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe import OnProgress
@@ -157,9 +158,9 @@ class Call:
 class Workshop:
     """One operation at work."""
 
-    table: FormatTable
+    table: SupportsRowChanges
     #: Bound to the version that the operation began with.
-    worker: FormatWorker
+    worker: RowChangeWorker
     call: Call
     #: None where nothing is written that lasts.
     run: Run | None
@@ -182,7 +183,7 @@ class Workshop:
 
 @contextmanager
 def open_workshop(
-    table: FormatTable, snapshot: Snapshot, call: Call, *, read_bytes: int
+    table: SupportsRowChanges, snapshot: Snapshot, call: Call, *, read_bytes: int
 ) -> Iterator[Workshop]:
     """Start what has to run for tasks that read so much, and end it with the block.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from lakehand.errors import CommitConflictError, ReplanError
+from lakehand.formats.rows import change_feed_of
 from lakehand.formats.worker import WriteSpec
 from lakehand.model.work import Change, GroupResult, Receipt
 from lakehand.observe import Progress
@@ -169,7 +170,8 @@ class Withdrawal:
         Removes and vectors alone tell them of rows that went, and new files of rows that came.
         """
         replaces = self._arrivals is not None and self._arrivals.replaced() > 0
-        return self._shop.worker.feeds_changes and (replaces or "rewrite" in ways.values())
+        is_fed = change_feed_of(self._shop.worker) is not None
+        return is_fed and (replaces or "rewrite" in ways.values())
 
     def _ways(self, places: Places) -> dict[int, Way]:
         """Return how each file loses its rows."""

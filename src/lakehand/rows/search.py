@@ -17,7 +17,7 @@ from lakehand.rows.row_addresses import FileNumbers, Places, check_count
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from lakehand.formats.base import FormatTable
+    from lakehand.formats.optional import SupportsRowChanges
     from lakehand.model.snapshot import Snapshot
     from lakehand.rows.exchange import Piece
     from lakehand.rows.operation import Workshop
@@ -174,7 +174,7 @@ def _total(parts: Iterable[Sequence[tuple[int, int]]]) -> dict[int, int]:
     return dict(sorted(total.items()))
 
 
-def _ranks(table: FormatTable, snapshot: Snapshot) -> np.ndarray:
+def _ranks(table: SupportsRowChanges, snapshot: Snapshot) -> np.ndarray:
     """Return the place of each file in the order in which files came into the table.
 
     Files whose version nobody knows are older than the log, and so than all others.

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CommitUnknownError, ReplanError
-from lakehand.formats.base import require_capability
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsRowChanges
 from lakehand.rows.incoming import files_with_keys
 from lakehand.rows.inserts import Arrivals
 from lakehand.rows.key_matching import KeyMatching
@@ -74,7 +75,7 @@ def upsert(
 
     Without anything to change nothing is committed. AlreadyThere if the table has the `mark`.
     """
-    require_capability(table, "upsert")
+    table = require_support(table, SupportsRowChanges, operation="upsert")
     snapshot = table.snapshot()
     _require_same_table(snapshot, head)
     table.require("append", snapshot)
@@ -117,7 +118,7 @@ def _upserted(
     return Upserted(report=report, receipt=done.receipt, files=done.arrived.adds)
 
 
-def _require_unmarked(table: FormatTable, mark: Mark | None) -> None:
+def _require_unmarked(table: SupportsRowChanges, mark: Mark | None) -> None:
     """Raise if the mark is in a version that the commit would not look at: one before its own."""
     if mark is None:
         return

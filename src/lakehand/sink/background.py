@@ -9,6 +9,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakehand.errors import CancelledError, WriteTimeoutError
+from lakehand.formats.optional import checkpoint_if_due
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.logs import get_logger, log_event
 
@@ -187,7 +188,7 @@ class Upkeep:
             log_event(_logger, logging.WARNING, "upkeep_failed", message, url, error, table=url)
 
     def _checkpoint(self, version: int) -> None:
-        self._metrics.checkpoints += self._target.handle.checkpoint_if_due(version)
+        self._metrics.checkpoints += checkpoint_if_due(self._target.handle, version)
 
     def _compact(self) -> None:
         from lakehand.maintenance.steps import rewrite_if_due, settings_of_writers

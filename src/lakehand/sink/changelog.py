@@ -18,6 +18,8 @@ from lakehand.errors import (
     UnknownColumnError,
     ValidationError,
 )
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsRowChanges
 from lakehand.model.quantities import format_count
 from lakehand.rows.incoming import LIVE, NUMBER, KeyColumns
 from lakehand.rows.key_equality import key_value, named_key
@@ -276,7 +278,8 @@ class ChangeRows:
         """
         names = self._schema.names
         chosen = range(len(names)) if whole else [names.index(name) for name in self.key.names]
-        found = self._target.handle.comparable_rows(changes.select(list(chosen)))
+        table = require_support(self._target.handle, SupportsRowChanges, operation="upsert")
+        found = table.comparable_rows(changes.select(list(chosen)))
         for place in (changes.num_columns - 2, changes.num_columns - 1):
             found = found.append_column(changes.schema.field(place), changes.column(place))
         return found

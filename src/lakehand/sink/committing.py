@@ -17,6 +17,7 @@ from lakehand.errors import (
     WriterCollisionError,
 )
 from lakehand.expressions.predicate import parse_predicate
+from lakehand.formats.optional import commit_without_checkpoint, read_verdicts
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.head import Evolution
 from lakehand.model.work import Change, Receipt
@@ -69,7 +70,7 @@ def replaced_files(
         names = columns_with_bounds(predicate, snapshot)
         if names:
             snapshot = table.snapshot(version=snapshot.version, statistics=names)
-        verdicts = table.read_verdicts(snapshot, predicate)
+        verdicts = read_verdicts(table, snapshot, predicate)
         outside = files_outside_predicate(predicate, snapshot.files, verdicts=verdicts)
         chosen = np.flatnonzero(~outside)
     return snapshot.version, table.data_files(snapshot, chosen.tolist())
@@ -206,7 +207,7 @@ def _try(target: Target, commission: Commission, change: Change) -> Receipt:
     # Until a loss is proved, the table may have it: whatever interrupts us, from here on.
     was_unknown, commission.is_unknown = commission.is_unknown, True
     try:
-        receipt = target.handle.commit(change, token=commission.token, checkpoint=False)
+        receipt = commit_without_checkpoint(target.handle, change, token=commission.token)
     except LakehandError as error:
         # Only who finds versions of others in the way knows that no earlier try lands any more.
         is_lost = isinstance(error, CommitConflictError | ReplanError)

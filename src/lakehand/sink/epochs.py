@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from lakehand.formats.base import FormatTable
+    from lakehand.formats.optional import SupportsAppends
     from lakehand.model.retention import Protection
     from lakehand.model.work import Receipt, StagedFile
     from lakehand.observe.clock import Clock
@@ -71,7 +72,7 @@ class Leftovers:
 
 
 def delete_unreported(
-    table: FormatTable, *, token: str, reported: Collection[str], since: int
+    table: SupportsAppends, *, token: str, reported: Collection[str], since: int
 ) -> int:
     """Delete what killed attempts of a write left, now that it is over; return how many files.
 

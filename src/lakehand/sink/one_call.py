@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import ValidationError
+from lakehand.formats.optional import checkpoint_if_due
 from lakehand.model.reports import WriteReport
 from lakehand.model.work import Transaction
 from lakehand.observe.clock import SystemClock
@@ -113,7 +114,7 @@ class _Writing:
                 staging.discard()
             raise
         if receipt is not None:
-            self._target.handle.checkpoint_if_due(receipt.version)
+            checkpoint_if_due(self._target.handle, receipt.version)
         return _Written(
             files=files,
             receipt=receipt,

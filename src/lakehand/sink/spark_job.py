@@ -14,6 +14,7 @@ from lakehand.errors import (
     StorageError,
     ValidationError,
 )
+from lakehand.formats.optional import checkpoint_if_due
 from lakehand.maintenance.steps import maintain_after_write
 from lakehand.model.work import Transaction
 from lakehand.observe.clock import SystemClock
@@ -158,7 +159,7 @@ class WriteJob:
             raise
         if receipt is not None:
             handle, version = self.target.handle, receipt.version
-            handle.checkpoint_if_due(version)
+            checkpoint_if_due(handle, version)
             clock = SystemClock()
             maintain_after_write(handle, version=version, settings=self.settings, clock=clock)
         return receipt

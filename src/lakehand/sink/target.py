@@ -15,7 +15,9 @@ from lakehand.errors import (
 )
 from lakehand.expressions.evaluate import keep_true
 from lakehand.expressions.predicate import parse_predicate
-from lakehand.formats.registry import detect_format, load_format
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsAppends
+from lakehand.formats.registry import detect_format, load_creating_format
 from lakehand.model.head import Evolution
 from lakehand.sink.conform import Conformer
 from lakehand.sink.evolution import DiffKind
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
-    from lakehand.formats.worker import FormatWorker
+    from lakehand.formats.worker import AppendWorker
     from lakehand.model.head import TableHead
     from lakehand.settings import Settings
     from lakehand.storage import Store
@@ -70,7 +72,7 @@ class Target:
         self._partition_by = partition_by
         self._properties = properties or {}
         self._where = where
-        self._handle = handle
+        self._handle = None if handle is None else _appendable(handle)
         #: Defaults of the table's format; None: those of the settings that a caller has are right.
         self._defaults: Mapping[str, Any] | None = None
         self._head: TableHead | None = None
@@ -98,7 +100,7 @@ class Target:
         return self._head is not None
 
     @property
-    def handle(self) -> FormatTable:
+    def handle(self) -> SupportsAppends:
         return _known(self._handle, self.store)
 
     @property
@@ -119,7 +121,7 @@ class Target:
         chosen = settings if self._defaults is None else settings.with_defaults(self._defaults)
         return chosen if self._head is None else chosen.with_properties(self._head.properties)
 
-    def worker(self) -> FormatWorker:
+    def worker(self) -> AppendWorker:
         return self.handle.worker(self.layout.head)
 
     def find(self) -> bool:
@@ -129,22 +131,23 @@ class Target:
                 found = detect_format(self.store)
             except NotATableError:
                 return False
-            self._handle = found.open(self.store, settings=self._settings)
+            self._handle = _appendable(found.open(self.store, settings=self._settings))
             self._defaults = dict(found.defaults)
         self.refresh()
         return True
 
     def create(self, schema: pa.Schema) -> None:
         """Create the table; one that another writer creates meanwhile is as good."""
-        table_format = load_format(_FORMAT)
+        table_format = load_creating_format(_FORMAT)
         try:
-            self._handle = table_format.create(
+            created = table_format.create(
                 self.store,
                 schema,
                 partition_by=self._partition_by,
                 properties=self._properties,
                 settings=self._settings,
             )
+            self._handle = _appendable(created)
             self._defaults = dict(table_format.defaults)
             self.refresh()
         except TableExistsError:
@@ -251,6 +254,10 @@ class Target:
                 difference=("partition columns",),
                 hint="leave partition_by out: a table is written as it is partitioned",
             )
+
+
+def _appendable(table: FormatTable) -> SupportsAppends:
+    return require_support(table, SupportsAppends, operation="append")
 
 
 def _known(value: T | None, store: Store) -> T:

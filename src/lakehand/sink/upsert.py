@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from lakehand.engine.cores import usable_cores
 from lakehand.errors import CommitConflictError, ValidationError
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsRowChanges
 from lakehand.formats.worker import TaskLimits
 from lakehand.model.reports import UpsertReport
 from lakehand.observe.clock import SystemClock
@@ -237,6 +239,7 @@ def _run(
     clock = SystemClock()
     watch = Stopwatch(clock)
     options = SinkOptions.of(settings)
+    table = require_support(table, SupportsRowChanges, operation=operation)
     target = Target(table.store, settings, handle=table)
     target.find()
     mark = transaction_of(options, request.epoch)

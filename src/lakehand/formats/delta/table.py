@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import CorruptLogError, NotATableError
-from lakehand.formats.base import Capabilities, ProvedCommit
+from lakehand.formats.base import Capabilities
 from lakehand.formats.delta.checkpoints.checkpoint import checkpoint_if_due, write_checkpoint
 from lakehand.formats.delta.commits import commit, create
 from lakehand.formats.delta.commits.evolution import evolve
@@ -56,6 +56,7 @@ from lakehand.formats.delta.statistics.check import paths_lacking_statistics
 from lakehand.formats.delta.write.context import WriteContext
 from lakehand.formats.delta.write.file_schema import hold_dropped_columns, partition_keys
 from lakehand.formats.delta.write.survey import survey_files
+from lakehand.formats.optional import ProvedCommit
 from lakehand.model.work import DataFile
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
@@ -64,11 +65,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime, timedelta
 
-    from lakehand.expressions.predicate import Predicate
+    from lakehand.formats import optional, rows, worker
     from lakehand.formats.base import Operation
     from lakehand.formats.delta.log.file_table import FileKey
     from lakehand.formats.delta.log.snapshot import DeltaState
-    from lakehand.formats.worker import FormatWorker, WriteSpec
+    from lakehand.formats.delta.worker import DeltaWorker
+    from lakehand.formats.worker import WriteSpec
     from lakehand.model.head import Evolution, TableHead
     from lakehand.model.maintenance import KeepWishes, LogCleanup, OldValues
     from lakehand.model.order import Order
@@ -76,7 +78,7 @@ if TYPE_CHECKING:
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.verification import Consent, FileRepair, Finding, LogCheck, LogRepair
-    from lakehand.model.work import Change, Group, Receipt
+    from lakehand.model.work import Change, Receipt
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
@@ -91,7 +93,7 @@ class DeltaUpkeep(ABC):
     file_repairs = FILE_REPAIRS
 
     @abstractmethod
-    def worker(self, snapshot: Snapshot | TableHead) -> FormatWorker: ...
+    def worker(self, snapshot: Snapshot | TableHead) -> DeltaWorker: ...
 
     def clean_logs(
         self, wishes: KeepWishes, *, even_if_disabled: bool = False, dry_run: bool = False
@@ -122,10 +124,6 @@ class DeltaUpkeep(ABC):
     ) -> Change:
         means = Means(self.store, self.worker(snapshot))
         return repairing_change(means, snapshot, repair, files)
-
-    def update_indices(self, *, since: Snapshot | None = None) -> tuple[str, ...]:  # noqa: ARG002
-        """Return nothing: there are no indices."""
-        return ()
 
     def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:
         return missing_files(self.store, files)
@@ -167,7 +165,7 @@ class DeltaFormat:
 class DeltaTable(DeltaUpkeep):
     """A Delta table. Holds no version: every call reads what it needs."""
 
-    capabilities = Capabilities(checkpoints=True, copies_bytes=True)
+    capabilities = Capabilities()
 
     def __init__(
         self, store: Store, *, settings: Settings | None = None, clock: Clock | None = None
@@ -230,13 +228,6 @@ class DeltaTable(DeltaUpkeep):
         state: DeltaState = snapshot.native
         require_write(operation, state.protocol, state.metadata, table=self.store.url, force=force)
 
-    def native_group(
-        self,
-        snapshot: Snapshot,  # noqa: ARG002  Delta has nobody to rewrite it
-        group: Group,  # noqa: ARG002
-    ) -> Mapping[str, Any]:
-        return {}
-
     def partition_keys(self, snapshot: Snapshot, *, keeps_order: bool = True) -> pa.Array:
         state: DeltaState = snapshot.native
         columns = _physical_partition_columns(snapshot)
@@ -244,9 +235,6 @@ class DeltaTable(DeltaUpkeep):
         has_cubes = keeps_order and clustering_columns(state.domains)
         cubes = native.field("tags") if has_cubes else None
         return partition_keys(native.field("partition_values"), columns, cubes=cubes)
-
-    def read_verdicts(self, snapshot: Snapshot, predicate: Predicate) -> pa.Array | None:  # noqa: ARG002
-        return None
 
     def clustering(self, snapshot: Snapshot) -> tuple[str, ...]:
         state: DeltaState = snapshot.native
@@ -302,7 +290,7 @@ class DeltaTable(DeltaUpkeep):
             raise CorruptLogError(message, table=self.store.url, version=snapshot.version)
         return adds
 
-    def worker(self, snapshot: Snapshot | TableHead) -> FormatWorker:
+    def worker(self, snapshot: Snapshot | TableHead) -> DeltaWorker:
         from lakehand.formats.delta.worker import DeltaWorker
 
         zone = self._settings.partition_time_zone
@@ -385,7 +373,6 @@ class DeltaTable(DeltaUpkeep):
         since: datetime,
         pinned_versions: Collection[int] = (),
         from_version: int | None = None,
-        ignored_tags: Collection[str] = (),  # noqa: ARG002  there are no tags
     ) -> Protection:
         return protected_files(
             self.store, since=since, pinned_versions=pinned_versions, from_version=from_version
@@ -408,28 +395,11 @@ class DeltaTable(DeltaUpkeep):
             entry = vacuum.ending(deletion, outcome)
             self.commit(entry, token=f"lakehand-vacuum-{uuid.uuid4().hex}")
 
-    def tagged_versions(self) -> Mapping[str, int]:
-        return {}
-
-    def branches(self) -> Mapping[str, int | None]:
-        return {}
-
-    def tag_version(self, name: str, version: int) -> None:
-        """Do nothing: Delta knows no tags of versions."""
-
-    def drop_tag(self, name: str, version: int) -> None:
-        pass
-
     def streamed_version(self, checkpoint: Store) -> int:
         table_id = load_state_at(self.store).metadata.id
         return oldest_streamed_version(checkpoint, table_id=table_id)
 
-    def protected_since(
-        self,
-        *,
-        version: int,
-        ignored_tags: Collection[str] = (),  # noqa: ARG002
-    ) -> Protection:
+    def protected_since(self, *, version: int) -> Protection:
         return protected_since(self.store, version=version)
 
     def proved_commit(self, version: int) -> ProvedCommit:
@@ -441,7 +411,7 @@ class DeltaTable(DeltaUpkeep):
             outputs=files_of(commit.adds),
         )
 
-    def worker_at(self, version: int) -> FormatWorker:
+    def worker_at(self, version: int) -> DeltaWorker:
         from lakehand.formats.delta.worker import DeltaWorker
 
         state = load_state_at(self.store, version=version)
@@ -460,3 +430,26 @@ def _physical_partition_columns(snapshot: Snapshot) -> list[str]:
     state: DeltaState = snapshot.native
     found = (state.schema.find(name) for name in snapshot.partition_columns)
     return [physical_name(column, mode=state.mapping_mode) for column in found if column]
+
+
+if TYPE_CHECKING:
+    # Type checkers compare the classes with the protocols that they implement.
+    _creation: type[optional.SupportsCreation] = DeltaFormat
+    _appends: type[optional.SupportsAppends] = DeltaTable
+    _byte_copy: type[optional.SupportsByteCopy] = DeltaTable
+    _checkpoints: type[optional.SupportsCheckpoints] = DeltaTable
+    _clustering: type[optional.SupportsClustering] = DeltaTable
+    _clustering_columns: type[optional.SupportsClusteringColumns] = DeltaTable
+    _log_repair: type[optional.SupportsLogRepair] = DeltaTable
+    _purge: type[optional.SupportsPurge] = DeltaTable
+    _removed_files: type[optional.SupportsRemovedFiles] = DeltaTable
+    _restore: type[optional.SupportsRestore] = DeltaTable
+    _row_changes: type[optional.SupportsRowChanges] = DeltaTable
+    _statistics: type[optional.SupportsStatistics] = DeltaTable
+    _streams: type[optional.SupportsStreams] = DeltaTable
+    _vacuum: type[optional.SupportsVacuum] = DeltaTable
+    _verification: type[optional.SupportsVerification] = DeltaTable
+    _change_feed_worker: type[rows.ChangeFeedWorker] = DeltaWorker
+    _byte_copy_worker: type[worker.ByteCopyWorker] = DeltaWorker
+    _order_marking_worker: type[worker.OrderMarkingWorker] = DeltaWorker
+    _size_estimate_worker: type[worker.SizeEstimateWorker] = DeltaWorker

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import (
     LakehandError,
-    RefusedError,
     SchemaMismatchError,
     UnknownColumnError,
     ValidationError,
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from lakehand.model.order import Order
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.verification import Finding
-    from lakehand.model.work import DataFile, Group, Refreshed, StagedFile
+    from lakehand.model.work import DataFile, Refreshed, StagedFile
     from lakehand.prove.digest import Digester
     from lakehand.storage import Store
 
@@ -354,27 +353,6 @@ class DeltaWorker(NewRowsAsMoved):
         """Return the codec of most bytes of `inputs`; None if nothing is compressed."""
         facts = self.context.footers.of(self.store, inputs)
         return dominant_codec(facts)
-
-    def can_recode(self) -> bool:
-        return True
-
-    def can_copy(self, inputs: Sequence[DataFile]) -> bool:  # noqa: ARG002
-        """Say no: bytes are moved where the plan says so."""
-        return False
-
-    def run_native(
-        self,
-        group: Group,
-        *,
-        stem: str,
-        is_copied: bool = False,  # noqa: ARG002
-    ) -> tuple[StagedFile, ...]:
-        """Refuse: Delta plans no groups of its own."""
-        message = f"group {group.id} asks Delta to run a plan of its own, and it has none ({stem})"
-        raise RefusedError(message, table=self.store.url, operation="rewrite")
-
-    def make_durable(self, files: Sequence[StagedFile]) -> None:
-        """Do nothing: files are durable as soon as they are written."""
 
 
 def _live(files: Sequence[DataFile]) -> list[SourceFile]:

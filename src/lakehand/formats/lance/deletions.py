@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakehand.expressions.predicate import Predicate
-    from lakehand.formats.rows import Positions
-    from lakehand.formats.worker import FormatWorker
+    from lakehand.formats.rows import Positions, RowChangeWorker
     from lakehand.model.work import DataFile
     from lakehand.storage import Store
 
@@ -31,7 +30,7 @@ __all__ = ["FRAGMENT", "hide_rows", "marked_positions", "read_verdicts", "staged
 
 
 def read_verdicts(
-    worker: FormatWorker, files: Sequence[DataFile], predicate: Predicate
+    worker: RowChangeWorker, files: Sequence[DataFile], predicate: Predicate
 ) -> pa.Array:
     """Say of each file whether a condition is true for all, none or some of its visible rows."""
     from lakehand.expressions.pruning import ALL, NONE, UNKNOWN  # SQL takes long to import

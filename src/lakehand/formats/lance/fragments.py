@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakehand.errors import CorruptLogError, UnknownColumnError
-from lakehand.expressions.engine_types import engine_type
+from lakehand.errors import CorruptLogError
 from lakehand.formats.lance.connect import open_dataset
 from lakehand.model.files import FILE_COLUMNS
-from lakehand.model.snapshot import column_text
 from lakehand.model.work import DataFile
 
 if TYPE_CHECKING:
@@ -36,7 +34,6 @@ __all__ = [
     "hold_dropped_columns",
     "keeps_columns",
     "known_fragments",
-    "unknown_bounds",
 ]
 
 
@@ -70,29 +67,6 @@ def _columns(
         path = (*above, field.name())
         yield path, (field.id(), field.to_arrow().type)
         yield from _columns(field.children(), path)
-
-
-def unknown_bounds(schema: pa.Schema, columns: Sequence[str], *, count: int) -> pa.Array:
-    """Return `count` times that nothing is known of `columns`, which must be of the table."""
-    types = {field.name: field.type for field in schema} | dict(_types(schema, ()))
-    for column in columns:
-        if column not in types:
-            raise UnknownColumnError(column, [name for name, _ in _types(schema, ())])
-    members = [(column, _bounds_type(types[column])) for column in dict.fromkeys(columns)]
-    return pa.nulls(count, pa.struct(members))
-
-
-def _bounds_type(kind: pa.DataType) -> pa.DataType:
-    computed = engine_type(kind)
-    return pa.struct({"min": computed, "max": computed, "nulls": pa.int64()})
-
-
-def _types(fields: Iterable[pa.Field], above: tuple[str, ...]) -> Iterator[tuple[str, pa.DataType]]:
-    for field in fields:
-        path = (*above, field.name)
-        yield column_text(path), field.type
-        if pa.types.is_struct(field.type):
-            yield from _types(field.type, path)
 
 
 def hold_dropped_columns(store: Store, snapshot: Snapshot) -> pa.BooleanArray:
