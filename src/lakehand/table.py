@@ -10,6 +10,7 @@ from lakehand.formats.base import for_call
 from lakehand.formats.registry import detect_format, load_format
 from lakehand.model.order import column_names
 from lakehand.model.quantities import one_moment
+from lakehand.observe import emit
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
 from lakehand.storage import open_store
@@ -135,7 +136,9 @@ def check_health(
     try:
         table = open_table(uri, storage_options=storage_options, **settings)
     except UNREADABLE as error:
-        return report_unreadable(path_to_url(uri), error, started=started, clock=clock)
+        report = report_unreadable(path_to_url(uri), error, started=started, clock=clock)
+        emit(report)
+        return report
     return table.health(orphans=orphans)
 
 
@@ -365,11 +368,10 @@ class Table:
         keywords are settings, for this call only.
         """
         from lakehand.rewrite.prepare import Request
-        from lakehand.rewrite.run import compact, compact_and_refresh
+        from lakehand.rewrite.run import compact
 
-        verb = compact_and_refresh if recompute_statistics else compact
         handle, chosen = for_call(self._handle, self._settings, settings)
-        return verb(
+        return compact(
             handle,
             settings=chosen,
             request=Request(
@@ -378,6 +380,7 @@ class Table:
                 plan=plan,
                 automatic=automatic,
                 by=sort_by,
+                recompute_statistics=recompute_statistics,
             ),
             spark=self._spark,
             dry_run=dry_run,

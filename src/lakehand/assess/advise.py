@@ -18,6 +18,7 @@ from lakehand.assess.queries import AskedQueries, FixedQuestions, asked_columns,
 from lakehand.formats.base import require_capability
 from lakehand.model.order import Order, parse_terms
 from lakehand.model.quantities import format_count
+from lakehand.observe import reported
 from lakehand.planning.file_bounds import value_bounds
 from lakehand.sorting.ordering import orderable_columns
 from lakehand.sorting.virtual_files import Sample, sample_rows
@@ -118,6 +119,7 @@ class Advice:
         return asdict(self)
 
 
+@reported
 def advise(table: FormatTable, *, settings: Settings, queries: str | None = None) -> Advice:
     """Try orders on a sample of the newest version; `queries` is SQL as `read_queries` takes it."""
     require_capability(table, "statistics")

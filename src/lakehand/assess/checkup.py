@@ -10,6 +10,7 @@ import pyarrow as pa
 from lakehand.assess.health import Reason, assess_health
 from lakehand.assess.inspect import measure
 from lakehand.errors import StorageError, TableError
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 from lakehand.planning.file_bounds import extents_of
 from lakehand.planning.overlap import overlap_depth
@@ -82,6 +83,7 @@ class HealthReport:
         return asdict(self)
 
 
+@reported
 def check_health(
     table: FormatTable, *, settings: Settings, orphans: bool = False, clock: Clock | None = None
 ) -> HealthReport:

@@ -21,6 +21,7 @@ from lakehand.model.verification import (
     RepairReport,
     option_of,
 )
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -160,6 +161,7 @@ class RepairRequest:
     deep: bool = False
 
 
+@reported
 def repair(
     table: FormatTable,
     *,

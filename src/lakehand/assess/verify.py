@@ -23,6 +23,7 @@ from lakehand.formats.worker import NotDecodable, TaskLimits
 from lakehand.model.documents import DocumentError, read_value
 from lakehand.model.verification import ProofCheck, RowsSeen, Verification
 from lakehand.model.work import DataFile, Digest, Proof
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import digest_text, is_readable, total_digest, with_rows, without_rows
@@ -176,6 +177,7 @@ class VerifyRequest:
     deep: bool = False
 
 
+@reported
 def verify(
     table: FormatTable,
     *,

@@ -10,6 +10,7 @@ from lakehand.errors import ValidationError, describe_error
 from lakehand.maintenance.steps import carry_out, choose_rewrite, vacuum_if_due
 from lakehand.model.maintenance import MaintenanceReport, MaintenanceStep
 from lakehand.model.quantities import format_bytes, format_count, format_duration
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.logs import get_logger
 from lakehand.planning.policy import CHOSEN_WORDS, LEFT_WORDS, Reason
@@ -88,6 +89,7 @@ STEPS = ("compact", "cluster", "vacuum", "checkpoint", "clean_logs")
 _logger = get_logger(__name__)
 
 
+@reported
 def maintain(
     table: FormatTable,
     *,

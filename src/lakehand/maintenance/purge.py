@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from lakehand.model.maintenance import KeepWishes, PurgeReport, Remains
 from lakehand.model.quantities import format_count, format_duration
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 from lakehand.planning.compaction import plan_compaction
 from lakehand.planning.policy import CompactionPolicy, Reason
@@ -81,6 +82,7 @@ class _Hidden:
         return affected
 
 
+@reported
 def purge(
     table: FormatTable,
     *,

@@ -9,6 +9,7 @@ from lakehand.errors import RefusedError, ValidationError
 from lakehand.formats.base import require_capability
 from lakehand.model.maintenance import KeepWishes, LogCleanupReport, RestoreReport
 from lakehand.model.reports import CheckpointReport
+from lakehand.observe import reported
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.retention.pins import list_pins
 from lakehand.retention.protection import hold
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["checkpoint", "clean_logs", "held_versions", "restore"]
 
 
+@reported
 def checkpoint(
     table: FormatTable, *, version: int | None = None, clock: Clock | None = None
 ) -> CheckpointReport:
@@ -53,6 +55,7 @@ def held_versions(table: FormatTable, clock: Clock) -> tuple[int, ...]:
     return tuple(holder.version for holder in holders if holder.version is not None)
 
 
+@reported
 def clean_logs(
     table: FormatTable,
     *,
@@ -95,6 +98,7 @@ def clean_logs(
 _NAMED = 5
 
 
+@reported
 def restore(
     table: FormatTable,
     *,

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lakehand.errors import LakehandError, RunError, ValidationError
 from lakehand.model.retention import Deletion, DeletionOutcome, VacuumReport
-from lakehand.observe import Progress
+from lakehand.observe import Progress, reported
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.steps import Step, reached
 from lakehand.retention import quarantine as quarantines
@@ -69,6 +69,7 @@ class VacuumRequest:
             raise ValidationError("undo goes with nothing else", field="undo", value=self.undo)
 
 
+@reported
 def vacuum(
     table: FormatTable,
     *,

@@ -173,6 +173,8 @@ class Request:
     full: bool = False
     #: The commit must not hold values of the files that are replaced.
     erases: bool = False
+    #: Compute the statistics of the files that are left, where they have none.
+    recompute_statistics: bool = False
 
 
 def plan_request(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.engine import CancelToken, open_runner
 from lakehand.errors import LakehandError
 from lakehand.model.order import order_of
-from lakehand.observe import Progress
+from lakehand.observe import Progress, reported
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.stopwatch import Stopwatch
 from lakehand.rewrite.execute import Batches, GroupProgress, rewrite_groups
@@ -33,11 +33,11 @@ from lakehand.rewrite.statistics import StatisticsRequest, recompute_statistics,
 from lakehand.runs import Heartbeat, Run, earlier_than, resume, sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lakehand.engine import Runner, TaskOutcome
     from lakehand.formats.base import FormatTable
-    from lakehand.model.reports import ClusterReport, OperationReport, Outcome
+    from lakehand.model.reports import ClusterReport, OperationReport, Outcome, StatisticsReport
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe import OnProgress
     from lakehand.planning.plan import Plan
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 __all__ = [
     "cluster",
     "compact",
-    "compact_and_refresh",
     "describe_work",
     "take_over",
     "yield_to_earlier",
@@ -114,6 +113,7 @@ def take_over(planned: Planned, run: Run) -> Work:
     return replace(work, adopted=tuple(adopted))
 
 
+@reported
 def compact(
     table: FormatTable,
     *,
@@ -137,9 +137,23 @@ def compact(
     tell(Progress(phase="survey", done=0, unit="files"))
     planned = _plan(table, settings, request or Request(), watch, snapshot, on_survey)
     report = _rewrite(planned, watch, spark=spark, dry_run=dry_run, tell=tell)
-    return _with_indices(planned, report, dry_run=dry_run)
+    report = _with_indices(planned, report, dry_run=dry_run)
+    if not planned.request.recompute_statistics:
+        return report
+    return _with_statistics(
+        report,
+        lambda: recompute_statistics(
+            table,
+            settings=settings,
+            request=StatisticsRequest(where=planned.request.where),
+            spark=spark,
+            dry_run=dry_run,
+            on_progress=on_progress,
+        ),
+    )
 
 
+@reported
 def cluster(
     table: FormatTable,
     *,
@@ -217,32 +231,20 @@ def _with_indices(planned: Planned, report: OperationReport, *, dry_run: bool) -
         return replace(report, errors=(*report.errors, error.to_json()))
 
 
-def compact_and_refresh(
-    table: FormatTable,
-    *,
-    settings: Settings,
-    request: Request | None = None,
-    spark: Any = None,
-    dry_run: bool = False,
-    on_progress: OnProgress | None = None,
+def _with_statistics(
+    report: OperationReport, recompute: Callable[[], StatisticsReport]
 ) -> OperationReport:
-    """Compact, then compute statistics where the files that are left have none.
+    """Return `report` with what became of statistics; that fails without undoing what was done.
 
     These are two commits, because a format may give entries that are only refreshed a name of their
-    own. What becomes of the second does not change what the first has done.
+    own.
     """
-    wish = request or Request()
-    common: dict[str, Any] = {"settings": settings, "spark": spark, "on_progress": on_progress}
-    report = compact(table, request=wish, dry_run=dry_run, **common)
     try:
-        statistics = recompute_statistics(
-            table, request=StatisticsRequest(where=wish.where), dry_run=dry_run, **common
-        )
+        return replace(report, statistics=recompute())
     except LakehandError as error:
         if report.outcome != "committed":
             raise
         return replace(report, errors=(*report.errors, error.to_json()))
-    return replace(report, statistics=statistics)
 
 
 def _carry_out(

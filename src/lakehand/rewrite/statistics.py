@@ -15,7 +15,7 @@ from lakehand.formats.base import require_capability
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.reports import StatisticsReport
 from lakehand.model.work import Change, DataFile, Refreshed
-from lakehand.observe import Progress
+from lakehand.observe import Progress, reported
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.stopwatch import Stopwatch
 from lakehand.planning.restriction import files_outside_predicate
@@ -157,6 +157,7 @@ def _without_file(refreshed: Refreshed) -> dict[str, Any]:
     return {**asdict(refreshed), "file": refreshed.file.path}
 
 
+@reported
 def recompute_statistics(
     table: FormatTable,
     *,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.stopwatch import Stopwatch
 from lakehand.rows.duplicates import Searching
@@ -46,6 +47,7 @@ class DuplicateRequest:
     order_by: str | None = None
 
 
+@reported
 def deduplicate(
     table: FormatTable,
     *,

@@ -15,6 +15,7 @@ from lakehand.formats.rows import PlacedColumns
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.snapshot import FILE_NUMBER, POSITION
 from lakehand.model.work import DataFile
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.stopwatch import Stopwatch
 from lakehand.rows.operation import Call, open_workshop
@@ -146,6 +147,7 @@ class Matching:
         )
 
 
+@reported
 def delete(
     table: FormatTable,
     *,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.errors import ValidationError
 from lakehand.model.reports import WriteReport
 from lakehand.model.work import Transaction
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 from lakehand.sink.committing import Commission, RaceLimit, commit_files
 from lakehand.sink.options import SinkOptions, write_spec
@@ -35,6 +36,7 @@ class _Written:
     commit_ms: float = 0.0
 
 
+@reported
 def write_once(
     table: FormatTable,
     data: Any,

@@ -12,6 +12,7 @@ from lakehand.engine.cores import usable_cores
 from lakehand.errors import CommitConflictError, ValidationError
 from lakehand.formats.worker import TaskLimits
 from lakehand.model.reports import UpsertReport
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.stopwatch import Stopwatch
 from lakehand.rows.incoming import NUMBER, Incoming, KeyColumns
@@ -204,6 +205,7 @@ class UpsertRequest:
     on_progress: OnProgress | None = None
 
 
+@reported
 def upsert_once(
     table: FormatTable, data: Any, *, settings: Settings, request: UpsertRequest
 ) -> UpsertReport:
@@ -211,6 +213,7 @@ def upsert_once(
     return _run(table, as_reader(data), settings, request, operation="upsert")
 
 
+@reported
 def delete_keys_once(
     table: FormatTable, data: Any, *, settings: Settings, request: UpsertRequest
 ) -> UpsertReport:
