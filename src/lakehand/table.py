@@ -13,7 +13,7 @@ from lakehand.model.quantities import one_moment
 from lakehand.observe import emit
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
-from lakehand.storage import open_store
+from lakehand.storage import Store, open_store
 from lakehand.storage.location import path_to_url
 
 if TYPE_CHECKING:
@@ -73,13 +73,13 @@ __all__ = ["Table", "check_health", "create_table", "open_table"]
 
 
 def open_table(
-    uri: str | Path,
+    uri: str | Path | Store,
     *,
     spark: Any = None,
     storage_options: Mapping[str, str] | None = None,
     **settings: Unpack[OpenSettings],
 ) -> Table:
-    """Open the table at a path or URL; NotATableError if there is none.
+    """Open the table at a path, a URL or the root of a store; NotATableError if there is none.
 
     `spark` is a session for verbs that run tasks; without one, a session is started where there is
     too much to do for processes of this machine (`spark_above_bytes`). `storage_options` are
@@ -87,7 +87,7 @@ def open_table(
     settings, by any of their spellings.
     """
     chosen = Settings(settings)
-    store = open_store(uri, storage_options).with_settings(chosen)
+    store = _store(uri, storage_options).with_settings(chosen)
     table_format = detect_format(store)
     chosen = chosen.with_defaults(table_format.defaults)
     handle = table_format.open(store, settings=chosen)
@@ -95,7 +95,7 @@ def open_table(
 
 
 def create_table(
-    uri: str | Path,
+    uri: str | Path | Store,
     schema: pa.Schema,
     *,
     partition_by: Sequence[str] = (),
@@ -105,7 +105,7 @@ def create_table(
     **settings: Unpack[CreateSettings],
 ) -> Table:
     """Create an empty table; TableExistsError if there is one."""
-    store = open_store(uri, storage_options)
+    store = _store(uri, storage_options)
     table_format = load_format(format)
     chosen = Settings(settings).with_defaults(table_format.defaults)
     handle = table_format.create(
@@ -116,6 +116,10 @@ def create_table(
         settings=chosen,
     )
     return Table(handle, format_name=table_format.name, settings=chosen)
+
+
+def _store(uri: str | Path | Store, storage_options: Mapping[str, str] | None) -> Store:
+    return uri if isinstance(uri, Store) else open_store(uri, storage_options)
 
 
 def check_health(

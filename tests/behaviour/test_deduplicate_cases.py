@@ -25,6 +25,7 @@ from lakehand.rows import deduplicate as story
 from lakehand.rows import deletes, duplicates, row_changes
 from lakehand.rows import operation as row_operation
 from lakehand.rows.key_equality import Sameness
+from lakehand.runs import operation
 from support.compactions import InlineRunner, compact_inline, open_table
 from support.deduplications import (
     PROPERTIES,
@@ -164,7 +165,7 @@ def test_the_driver_compares_nothing_of_a_large_table(tmp_path, monkeypatch):
             ran.append(type(function).__name__)
             return super().run(function, *arguments, **options)
 
-    monkeypatch.setattr(row_operation, "open_runner", lambda *_args, **_options: Recording())
+    monkeypatch.setattr(operation, "open_runner", lambda *_args, **_options: Recording())
     lakehand.open_table(tmp_path / "t", engine="local").deduplicate(key=["id"])
 
     assert ran == ["HashTask", "CompareTask", "ValuesTask", "RankTask", "RemovalTask"]

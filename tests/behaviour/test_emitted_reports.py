@@ -1,4 +1,4 @@
-"""Every verb hands its report to subscribers, once."""
+"""Every verb hands its report to subscribers, once, and every progress value with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.formats import KITS, open_here, some_rows, tasks_inline
 #: A call of every verb that returns a report, by its name.
 VERBS = {
     "inspect": lambda table: table.inspect(),
-    "health": lambda table: table.health(orphans=True),
+    "health": lambda table: table.health(),
     "advise": lambda table: table.advise(),
     "compact": lambda table: table.compact(min_files=2, recompute_statistics=True),
     "cluster": lambda table: table.cluster(by="id"),
@@ -36,6 +36,10 @@ VERBS = {
     "verify": lambda table: table.verify(deep=True),
     "repair": lambda table: table.repair(),
     "restore": lambda table: table.restore(version=1),
+}
+#: They run no tasks, or say nothing before their end.
+WITHOUT_PROGRESS = {
+    *("inspect", "health", "advise", "checkpoint", "clean_logs", "append", "overwrite", "restore")
 }
 #: Verbs that Lance tables have no use for.
 NOT_FOR_LANCE = {"advise", "statistics", "checkpoint", "clean_logs"}
@@ -71,6 +75,10 @@ def test_a_verb_emits_its_report_once(name, verb, tmp_path):
     assert reports[-1] is report, "an operation that is made of others ends last"
     assert len({id(one) for one in reports}) == len(reports)
     assert sum(getattr(one, "operation", verb) == verb for one in reports) == 1
+    progress = [event for event in events if isinstance(event, Progress)]
+    assert {one.table for one in progress} <= {table.url}
+    assert all(one.operation for one in progress)
+    assert bool(progress) == (verb not in WITHOUT_PROGRESS)
 
 
 def test_reports_of_operations_share_their_first_fields(tmp_path):
@@ -98,7 +106,7 @@ def test_a_flush_of_a_hot_table_is_reported(tmp_path):
     with HotTable(path, log=tmp_path / "log", key=["id"]) as hot, subscribe(events.append):
         hot.upsert(some_rows(2, at=1))
         report = hot.flush()
-    assert events == [report]
+    assert _reports(events) == [report]
     assert "operation" not in report.to_json()
 
 

@@ -13,6 +13,7 @@ from lakehand.observe.steps import Step
 from lakehand.rewrite import run as rewrite_run
 from lakehand.rewrite.prepare import Request
 from lakehand.runs import Run, list_runs, living_runs
+from lakehand.runs.operation import Call
 from lakehand.settings import Settings
 from support.compactions import COMPACT, EVERY_REWRITE, compact_inline, open_table, tasks_inline
 from support.crash import run_and_kill
@@ -137,8 +138,8 @@ def test_of_two_that_planned_at_the_same_moment_the_later_one_leaves_the_files(p
     ]
     first = Run.start(planned[0].table.store, {}, inputs=planned[0].paths)
     with tasks_inline():
-        watch = rewrite_run.Stopwatch(rewrite_run.SystemClock())
-        plan, done = rewrite_run._carry_out(planned[1], watch, spark=None, tell=lambda _: None)
+        call = Call(operation="compact", table=planned[1].table, settings=settings)
+        plan, done = rewrite_run._carry_out(planned[1], call)
     assert done is None
     assert plan.left_to_runs == (first.id,)
     assert list_runs(first.store) == [first.id]

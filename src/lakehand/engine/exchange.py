@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from lakehand.errors import error_from_json
+from lakehand.engine.base import results_of
 from lakehand.storage.scratch import SpoolFile, held_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakehand.engine.base import CancelToken, Runner, TaskOutcome
-    from lakehand.runs import Run
+    from lakehand.engine.base import CancelToken, Ledger, Runner, TaskOutcome
 
 __all__ = [
     "MOST_PIECE_BYTES",
@@ -101,7 +100,7 @@ class Exchanging(Protocol):
         join: Join,
         *,
         parts: int,
-        run: Run | None,
+        run: Ledger | None,
         cancel: CancelToken,
     ) -> Exchanged: ...
 
@@ -118,7 +117,7 @@ def exchange(
     join: Join,
     *,
     parts: int,
-    run: Run | None,
+    run: Ledger | None,
     cancel: CancelToken,
     room: Room | None = None,
 ) -> Exchanged:
@@ -135,10 +134,7 @@ def exchange(
     with held_directory(room.directory, purpose="exchange") as spool:
         first = _SpoolingSplit(split=split, room=replace(room, directory=spool))
         outcomes = runner.run(first, payloads, run=run, on_result=_ignore, cancel=cancel)
-        for outcome in outcomes:
-            if outcome.failure is not None:
-                raise error_from_json(dict(outcome.failure))
-        found = [outcome.result for outcome in outcomes if outcome.result is not None]
+        found = results_of(outcomes)
         second = [
             {"part": part, "files": [one["file"] for one in found if part in one["parts"]]}
             for part in sorted({part for one in found for part in one["parts"]})

@@ -14,10 +14,11 @@ from lakehand.observe.clock import SystemClock
 from lakehand.observe.stopwatch import Stopwatch
 from lakehand.rows.duplicates import Searching
 from lakehand.rows.key_equality import Sameness
-from lakehand.rows.operation import Call, open_workshop
+from lakehand.rows.operation import open_row_operation
 from lakehand.rows.report import deduplication_left_to, deduplication_report
 from lakehand.rows.row_changes import Withdrawal
 from lakehand.rows.search import Search, partitions_for
+from lakehand.runs.operation import Call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
-    from lakehand.rows.operation import Workshop
+    from lakehand.rows.operation import RowOperation
     from lakehand.settings import Settings
 
 __all__ = ["DuplicateRequest", "deduplicate"]
@@ -63,21 +64,22 @@ def deduplicate(
     sameness = _sameness(table, snapshot, request)
     call = Call(
         operation="deduplicate",
+        table=table,
         settings=settings.with_properties(snapshot.properties),
         watch=Stopwatch(clock or SystemClock()),
         spark=spark,
         dry_run=dry_run,
         on_progress=on_progress,
-        parameters=_parameters(sameness),
     )
-    with open_workshop(table, snapshot, call, read_bytes=snapshot.total_bytes) as shop:
-        search = _search(shop, snapshot, sameness)
+    parameters, size = _parameters(sameness), snapshot.total_bytes
+    with open_row_operation(call, snapshot, read_bytes=size, parameters=parameters) as operation:
+        search = _search(operation, snapshot, sameness)
         if dry_run:
-            return deduplication_report(search.find(snapshot), sameness, shop)
-        if rivals := shop.rivals():
-            return deduplication_left_to(rivals, snapshot, sameness, shop)
-        done = Withdrawal(shop, call.parameters).commit(snapshot, lambda s: search.find(s).places)
-    return deduplication_report(search.found, sameness, shop, done=done)
+            return deduplication_report(search.find(snapshot), sameness, operation)
+        if rivals := operation.rivals():
+            return deduplication_left_to(rivals, snapshot, sameness, operation)
+        done = Withdrawal(operation, parameters).commit(snapshot, lambda s: search.find(s).places)
+    return deduplication_report(search.found, sameness, operation, done=done)
 
 
 def _sameness(table: FormatTable, snapshot: Snapshot, request: DuplicateRequest) -> Sameness:
@@ -94,16 +96,16 @@ def _sameness(table: FormatTable, snapshot: Snapshot, request: DuplicateRequest)
     return sameness
 
 
-def _search(shop: Workshop, snapshot: Snapshot, sameness: Sameness) -> Search:
-    memory_bytes = shop.limits.memory_bytes
+def _search(operation: RowOperation, snapshot: Snapshot, sameness: Sameness) -> Search:
+    memory_bytes = operation.limits.memory_bytes
     searching = Searching(
-        worker=shop.worker,
-        exchange=shop.exchange,
+        worker=operation.worker,
+        exchange=operation.exchange,
         sameness=sameness,
-        limits=shop.limits,
+        limits=operation.limits,
         partitions=partitions_for(snapshot, memory_bytes=memory_bytes),
     )
-    return Search(shop, searching)
+    return Search(operation, searching)
 
 
 def _parameters(sameness: Sameness) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from lakehand.formats.rows import PlacedColumns
 from lakehand.formats.worker import NotDecodable
 from lakehand.model.work import DataFile
 from lakehand.rows.exchange import Partitions
-from lakehand.rows.operation import gathered, open_session
+from lakehand.rows.operation import open_session, query_tables
 from lakehand.rows.row_addresses import PlaceSet
 
 if TYPE_CHECKING:
@@ -129,9 +129,8 @@ class HashTask:
         wanted = PlacedColumns(columns=search.sameness.columns)
         rows = np.zeros(len(files), np.int64)
         with open_session(limits) as session:
-            for table in gathered(
-                search.worker.read_placed(files, wanted, limits=limits, decoder=decoder)
-            ):
+            placed = search.worker.read_placed(files, wanted, limits=limits, decoder=decoder)
+            for table in query_tables(placed):
                 session.register("batch", table)
                 hashed = session.sql(query).to_arrow_table()
                 rows += np.bincount(hashed["number"], minlength=len(files))
@@ -192,7 +191,7 @@ class ValuesTask:
         with open_session(limits) as session:
             session.register("known", known)
             placed = search.worker.read_placed(files, wanted, limits=limits, decoder=decoder)
-            for table in gathered(PlaceSet(_positions(twins, known)).filter(placed)):
+            for table in query_tables(PlaceSet(_positions(twins, known)).filter(placed)):
                 session.register("batch", table)
                 values = session.sql(query).to_arrow_table()
                 found.add(values)

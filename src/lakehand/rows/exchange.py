@@ -15,6 +15,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
+from lakehand.model.batches import Gathering
 from lakehand.storage.scratch import held_directory
 
 if TYPE_CHECKING:
@@ -109,15 +110,11 @@ class Partitions:
         self._name = name
         self._column = column
         self._count = count
-        self._waiting: list[pa.Table] = []
-        self._rows = self._bytes = 0
+        self._waiting = Gathering[pa.Table](rows=_ROWS_AT_A_TIME, size=_BYTES_AT_A_TIME)
         self._pieces: list[Piece] = []
 
     def add(self, table: pa.Table) -> None:
-        self._waiting.append(table)
-        self._rows += table.num_rows
-        self._bytes += table.nbytes
-        if self._rows >= _ROWS_AT_A_TIME or self._bytes >= _BYTES_AT_A_TIME:
+        if self._waiting.add(table):
             self._divide()
 
     def close(self) -> list[Piece]:
@@ -126,10 +123,9 @@ class Partitions:
         return self._pieces
 
     def _divide(self) -> None:
-        if not self._rows:
+        if not self._waiting.rows:
             return
-        table = pa.concat_tables(self._waiting)
-        self._waiting, self._rows, self._bytes = [], 0, 0
+        table = pa.concat_tables(self._waiting.take())
         if self._count == 1:
             self._put(0, table)
             return

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lakehand.model.work import Digest, Proof, StagedFile
     from lakehand.rows.incoming import Incoming
     from lakehand.rows.key_matching import KeyMatching, Matched
-    from lakehand.rows.operation import Workshop
+    from lakehand.rows.operation import RowOperation
     from lakehand.runs import Run
 
 __all__ = ["Arrivals", "Arrived"]
@@ -74,9 +74,9 @@ class _Piece:
 class Arrivals:
     """Writes rows that come in; what is written already is used while it is right."""
 
-    def __init__(self, shop: Workshop, incoming: Incoming, matching: KeyMatching) -> None:
+    def __init__(self, operation: RowOperation, incoming: Incoming, matching: KeyMatching) -> None:
         """Take rows; `matching` says which of them replace others, in the version it searched."""
-        self._shop = shop
+        self._operation = operation
         self._incoming = incoming
         self._matching = matching
         #: Rows that are to be in the table.
@@ -102,7 +102,7 @@ class Arrivals:
     def _signature(self, matched: Matched, *, tells_changes: bool) -> str:
         """Return what tells the files for this match from those for another."""
         found = hashlib.sha256(str(tells_changes).encode())
-        if tells_changes or self._shop.worker.hands_on_row_ids:
+        if tells_changes or self._operation.worker.hands_on_row_ids:
             found.update(matched.numbers.tobytes())
             found.update(matched.row_ids.fill_null(-1).to_numpy().tobytes())
         return found.hexdigest()
@@ -120,7 +120,7 @@ class Arrivals:
         return Arrived(adds=adds, changes=changes, proof=proof, timings=watch.milliseconds())
 
     def _add(self, matched: Matched) -> tuple[tuple[StagedFile, ...], Digest]:
-        worker = self._shop.worker
+        worker = self._operation.worker
 
         def stem(directory: str) -> str:
             return self._run.reserve(_GROUP, directory=directory)
@@ -136,7 +136,7 @@ class Arrivals:
             return files.close(), digester.result()
 
     def _tell(self, matched: Matched) -> tuple[StagedFile, ...]:
-        worker = self._shop.worker
+        worker = self._operation.worker
         found: list[StagedFile] = []
         open_files: dict[RowChange, NewFiles] = {}
         with ExitStack() as stack:
@@ -161,8 +161,8 @@ class Arrivals:
 
     def _prove(self, adds: tuple[StagedFile, ...], written: Digest) -> Proof:
         """Return the evidence that storage holds the rows that came in; ProofError if not."""
-        mode = self._shop.call.settings.prove
-        counts_only, tracked = mode == "counts", self._shop.worker.tracks_rows
+        mode = self._operation.call.settings.prove
+        counts_only, tracked = mode == "counts", self._operation.worker.tracks_rows
         found = None if counts_only else self._read_back(adds, mode)
         return prove_arrived(
             written,
@@ -181,21 +181,21 @@ class Arrivals:
             return self._digest(adds, "arrow")
 
     def _digest(self, adds: tuple[StagedFile, ...], decoder: Decoder) -> Digest:
-        worker = self._shop.worker
-        limits = replace(self._shop.limits, threads=usable_cores())
+        worker = self._operation.worker
+        limits = replace(self._operation.limits, threads=usable_cores())
         with Digester(worker.new_rows) as digester:
             worker.digest_new(adds, digester, limits=limits, decoder=decoder)
             return digester.result()
 
     @property
     def _spec(self) -> WriteSpec:
-        return WriteSpec.of_tasks(self._shop.call.settings)
+        return WriteSpec.of_tasks(self._operation.call.settings)
 
     @property
     def _run(self) -> Run:
-        if self._shop.run is None:
+        if self._operation.run is None:
             raise ValueError("a dry run has nothing to write")
-        return self._shop.run
+        return self._operation.run
 
 
 def _identified(piece: _Piece) -> pa.RecordBatch:

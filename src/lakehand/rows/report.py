@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lakehand.rows.inserts import Arrived
     from lakehand.rows.key_equality import Sameness
     from lakehand.rows.key_matching import KeyMatching
-    from lakehand.rows.operation import Workshop
+    from lakehand.rows.operation import RowOperation
     from lakehand.rows.row_changes import Withdrawn
     from lakehand.rows.search import Found
 
@@ -32,12 +32,12 @@ __all__ = ["deduplication_left_to", "deduplication_report", "deletion_report", "
 
 
 def deduplication_report(
-    found: Found, sameness: Sameness, shop: Workshop, *, done: Withdrawn | None = None
+    found: Found, sameness: Sameness, operation: RowOperation, *, done: Withdrawn | None = None
 ) -> DeduplicationReport:
     """Return the report of a deduplication; without `done` the table is as it was."""
     removed = found.places.rows
     return DeduplicationReport(
-        **_figures(found.snapshot, shop, done=done),
+        **_figures(found.snapshot, operation, done=done),
         rows_before=found.rows,
         rows_after=found.rows - removed,
         rows_removed=removed,
@@ -54,11 +54,11 @@ def deduplication_report(
 
 
 def deduplication_left_to(
-    runs: tuple[str, ...], snapshot: Snapshot, sameness: Sameness, shop: Workshop
+    runs: tuple[str, ...], snapshot: Snapshot, sameness: Sameness, operation: RowOperation
 ) -> DeduplicationReport:
     """Return the report of a deduplication that other runs are at work on."""
     return DeduplicationReport(
-        **_figures(snapshot, shop, done=None),
+        **_figures(snapshot, operation, done=None),
         key=None if sameness.exact else sameness.columns,
         keep=sameness.keep,
         order_by=sameness.order_by,
@@ -67,13 +67,13 @@ def deduplication_left_to(
 
 
 def deletion_report(
-    matching: Matching, shop: Workshop, *, done: Withdrawn | None = None
+    matching: Matching, operation: RowOperation, *, done: Withdrawn | None = None
 ) -> DeletionReport:
     """Return the report of a deletion; without `done` the table is as it was."""
     snapshot, removed = matching.snapshot, matching.places.rows
     before = _visible_rows(snapshot)
     return DeletionReport(
-        **_figures(snapshot, shop, done=done),
+        **_figures(snapshot, operation, done=done),
         rows_before=before,
         rows_after=None if before is None else before - removed,
         rows_removed=removed,
@@ -82,7 +82,11 @@ def deletion_report(
 
 
 def upsert_report(
-    matching: KeyMatching, incoming: Incoming, shop: Workshop, *, done: Withdrawn | None = None
+    matching: KeyMatching,
+    incoming: Incoming,
+    operation: RowOperation,
+    *,
+    done: Withdrawn | None = None,
 ) -> UpsertReport:
     """Return the report of an upsert; without `done` the table is as it was."""
     snapshot, matched = matching.snapshot, matching.matched
@@ -90,7 +94,7 @@ def upsert_report(
     updated, live = len(matched.numbers), len(incoming.live_numbers)
     after = None if before is None else before - matched.deleted + live - updated
     return UpsertReport(
-        **_figures(snapshot, shop, done=done),
+        **_figures(snapshot, operation, done=done),
         rows_before=before,
         rows_after=after,
         rows_read=matching.rows_read,
@@ -110,9 +114,11 @@ def _visible_rows(snapshot: Snapshot) -> int | None:
     return (pc.sum(rows).as_py() or 0) - (pc.sum(snapshot.files["deleted_rows"]).as_py() or 0)
 
 
-def _figures(snapshot: Snapshot, shop: Workshop, *, done: Withdrawn | None) -> dict[str, Any]:
+def _figures(
+    snapshot: Snapshot, operation: RowOperation, *, done: Withdrawn | None
+) -> dict[str, Any]:
     """Return what every deletion reports of files and time."""
-    call, watch = shop.call, shop.call.watch
+    call, watch = operation.call, operation.call.watch
     timings = watch.milliseconds()
     outcome: Outcome = "committed" if done else "nothing_to_do"
     figures = {
@@ -126,7 +132,7 @@ def _figures(snapshot: Snapshot, shop: Workshop, *, done: Withdrawn | None) -> d
         "bytes_after": snapshot.total_bytes,
         "duration_ms": watch.total_milliseconds(),
         "plan_ms": timings.get("plan", 0.0),
-        "ran_on": shop.labour.ran_on,
+        "ran_on": operation.tasks.ran_on,
     }
     return figures if done is None else figures | _differences(figures, done, timings)
 

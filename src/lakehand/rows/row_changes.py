@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakehand.model.work import DataFile, Transaction
     from lakehand.rows.deletes import Way
     from lakehand.rows.inserts import Arrived
-    from lakehand.rows.operation import Workshop
+    from lakehand.rows.operation import RowOperation
     from lakehand.rows.row_addresses import Places
     from lakehand.runs import Run
 
@@ -86,14 +86,14 @@ class Withdrawal:
 
     def __init__(
         self,
-        shop: Workshop,
+        operation: RowOperation,
         parameters: Mapping[str, Any],
         *,
         arrivals: Exchanged | None = None,
         transaction: Transaction | None = None,
     ) -> None:
         """`parameters` are what the commit says of itself; `arrivals` are to be in it, too."""
-        self._shop = shop
+        self._operation = operation
         self._parameters = parameters
         self._arrivals = arrivals
         self._transaction = transaction
@@ -113,7 +113,7 @@ class Withdrawal:
             if not places.rows and not (self._arrivals and self._arrivals.rows):
                 return None
             work = self._work(snapshot, places)
-            newest = self._shop.table.snapshot()
+            newest = self._operation.table.snapshot()
             if newest.version == snapshot.version:
                 try:
                     receipt = self._commit(work)
@@ -122,7 +122,7 @@ class Withdrawal:
                         raise
                     overtaken = error
                     self._forget()
-                    newest = self._shop.table.snapshot()
+                    newest = self._operation.table.snapshot()
                 else:
                     return replace(work, receipt=receipt, retries=retries)
             _require_same_table(newest, state)
@@ -131,7 +131,7 @@ class Withdrawal:
 
     def _tries(self) -> Iterator[int]:
         """Count tries: `_TRIES` at least, and more of them while commits may be rebased."""
-        settings, clock = self._shop.call.settings, self._shop.call.watch.clock
+        settings, clock = self._operation.call.settings, self._operation.call.watch.clock
         deadline = clock.monotonic() + settings.commit_timeout.total_seconds()
         for number in range(max(_TRIES, settings.commit_attempts)):
             if number >= _TRIES and clock.monotonic() > deadline:
@@ -169,7 +169,7 @@ class Withdrawal:
         Removes and vectors alone tell them of rows that went, and new files of rows that came.
         """
         replaces = self._arrivals is not None and self._arrivals.replaced() > 0
-        return self._shop.worker.feeds_changes and (replaces or "rewrite" in ways.values())
+        return self._operation.worker.feeds_changes and (replaces or "rewrite" in ways.values())
 
     def _ways(self, places: Places) -> dict[int, Way]:
         """Return how each file loses its rows."""
@@ -178,7 +178,7 @@ class Withdrawal:
         }
 
     def _way(self, file: DataFile, rows: int) -> Way:
-        worker = self._shop.worker
+        worker = self._operation.worker
         may_drop = self._arrivals is None or not worker.keeps_emptied_files
         if may_drop and rows == visible_rows(file, worker):
             return "drop"
@@ -191,17 +191,17 @@ class Withdrawal:
         wanted = {p: self._signature(places, ways, p, tells=tells) for p in places.keys}
         stale = [p for p in wanted if p not in self._done or self._done[p].signature != wanted[p]]
         task = RemovalTask(
-            worker=self._shop.worker,
+            worker=self._operation.worker,
             run=self._run,
-            exchange=self._shop.exchange,
-            spec=WriteSpec.of_tasks(self._shop.call.settings),
-            limits=self._shop.limits,
-            prove=self._shop.call.settings.prove,
+            exchange=self._operation.exchange,
+            spec=WriteSpec.of_tasks(self._operation.call.settings),
+            limits=self._operation.limits,
+            prove=self._operation.call.settings.prove,
             tells_changes=tells,
         )
         payloads = [self._payload(places, ways, portion) for portion in stale]
         for portion, result in zip(
-            stale, self._shop.labour.run("rewrite", task, payloads), strict=True
+            stale, self._operation.tasks.results("rewrite", task, payloads), strict=True
         ):
             removed = Removed.from_json(result)
             self._done[portion] = _Done(signature=wanted[portion], removed=removed)
@@ -211,7 +211,7 @@ class Withdrawal:
         self, places: Places, ways: Mapping[int, Way], portion: int, *, tells: bool
     ) -> str:
         """Return what tells the work on a portion from other work on it."""
-        rows = places.rows_of(portion, self._shop.exchange)
+        rows = places.rows_of(portion, self._operation.exchange)
         chosen = [ways[number] for number in places.files_of(portion)]
         found = hashlib.sha256(json.dumps([tells, chosen]).encode())
         for column in rows.columns:
@@ -230,7 +230,7 @@ class Withdrawal:
         }
 
     def _commit(self, work: Withdrawn) -> Receipt:
-        self._shop.labour.tell(Progress(phase="commit", done=0, total=1, unit="commits"))
+        self._operation.call.tell(Progress(phase="commit", done=0, total=1, unit="commits"))
         written = [part.objects for part in work.removed]
         if work.arrived is not None:
             written.append((*work.arrived.adds, *work.arrived.changes))
@@ -238,8 +238,10 @@ class Withdrawal:
             GroupResult(group=number, attempt="", outputs=outputs)
             for number, outputs in enumerate(written)
         ]
-        with self._shop.call.watch.measure("commit"):
-            return commit_results(self._run, self._shop.table, self._change(work), results=results)
+        with self._operation.call.watch.measure("commit"):
+            return commit_results(
+                self._run, self._operation.table, self._change(work), results=results
+            )
 
     def _change(self, work: Withdrawn) -> Change:
         places, arrived = work.places, work.arrived
@@ -247,7 +249,7 @@ class Withdrawal:
             kind="delete" if arrived is None else "update",
             base_version=work.snapshot.version,
             table_id=work.snapshot.table_id,
-            operation=self._shop.call.operation,
+            operation=self._operation.call.operation,
             parameters=self._parameters,
             adds=(
                 *(file for part in work.removed for file in part.adds),
@@ -270,7 +272,7 @@ class Withdrawal:
         updated = self._arrivals.replaced()
         kept = {number for number, way in work.ways.items() if way == "rewrite"}
         files = work.places.files
-        visible = sum(visible_rows(files[number], self._shop.worker) for number in kept)
+        visible = sum(visible_rows(files[number], self._operation.worker) for number in kept)
         return {
             "numTargetRowsUpdated": updated,
             "numTargetRowsDeleted": work.places.rows - updated,
@@ -280,9 +282,9 @@ class Withdrawal:
 
     @property
     def _run(self) -> Run:
-        if self._shop.run is None:
+        if self._operation.run is None:
             raise ValueError("a dry run has nothing to commit")
-        return self._shop.run
+        return self._operation.run
 
 
 def _proof(work: Withdrawn) -> dict[str, Any]:
