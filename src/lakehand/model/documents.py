@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from lakehand.model.order import Curve
-from lakehand.model.work import Method
+from lakehand.model.work import Method, Strategy
 
 __all__ = ["DocumentError", "known_members", "parse_object", "read_value"]
 
@@ -27,6 +27,7 @@ _NAMES: Mapping[str, Any] = {
     "datetime": datetime,
     "Curve": Curve,
     "Method": Method,
+    "Strategy": Strategy,
 }
 
 
