@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from lakehand.planning.restriction import FileFilter
     from lakehand.retention.pins import Pin
     from lakehand.retention.vacuum import Mode
-    from lakehand.rewrite.prepare import Planned, Request, RewriteOperation
+    from lakehand.rewrite.prepare import Request, RewriteOperation, Work
     from lakehand.rows.key_equality import Keep
     from lakehand.settings.typed import (
         CheckupSettings,
@@ -337,7 +337,7 @@ class Table:
         )
         return self.planned(request, **settings).plan
 
-    def planned(self, request: Request, **settings: Unpack[CompactSettings]) -> Planned:
+    def planned(self, request: Request, **settings: Unpack[CompactSettings]) -> Work:
         """Return a plan with the snapshot it was made from and the reason of every file."""
         from lakehand.rewrite.forecast import forecast_layout, rehearse
         from lakehand.rewrite.prepare import make_plan

@@ -136,7 +136,7 @@ def test_of_two_that_planned_at_the_same_moment_the_later_one_leaves_the_files(p
     planned = [
         rewrite_run.make_plan(open_table(str(place)), settings, COMPACT.request) for _ in range(2)
     ]
-    first = Run.start(planned[0].table.store, {}, inputs=planned[0].paths)
+    first = Run.start(planned[0].table.store, {}, inputs=planned[0].plan.paths)
     with tasks_inline():
         call = Call(operation="compact", table=planned[1].table, settings=settings)
         plan, done = rewrite_run._carry_out(planned[1], call)
@@ -149,8 +149,8 @@ def test_of_two_that_planned_at_the_same_moment_the_later_one_leaves_the_files(p
 def test_the_earlier_one_keeps_its_files_although_it_sees_the_later_one(place):
     settings = Settings({}, environment={})
     planned = rewrite_run.make_plan(open_table(str(place)), settings, COMPACT.request)
-    own = Run.start(planned.table.store, {}, inputs=planned.paths)
-    later = Run.start(planned.table.store, {}, inputs=planned.paths)
+    own = Run.start(planned.table.store, {}, inputs=planned.plan.paths)
+    later = Run.start(planned.table.store, {}, inputs=planned.plan.paths)
     assert rewrite_run.yield_to_earlier(planned, own) is planned
     assert rewrite_run.yield_to_earlier(planned, later).plan.groups == ()
 

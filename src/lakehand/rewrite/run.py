@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe import OnProgress
     from lakehand.planning.plan import Plan
-    from lakehand.rewrite.prepare import OnSurvey, Planned, Work
+    from lakehand.rewrite.prepare import OnSurvey, Work
     from lakehand.rewrite.report import Done
     from lakehand.settings import Settings
 
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 
-def describe_work(planned: Planned) -> dict[str, Any]:
+def describe_work(planned: Work) -> dict[str, Any]:
     """Return what a run is about, for its ledger: results of equal ones fit each other."""
     request, settings = planned.request, planned.settings
     return {
@@ -70,21 +70,21 @@ def describe_work(planned: Planned) -> dict[str, Any]:
     }
 
 
-def yield_to_earlier(planned: Planned, run: Run) -> Planned:
+def yield_to_earlier(planned: Work, run: Run) -> Work:
     """Leave files to runs that began before `run`, and that its plan did not know of."""
     rivals = rivals_at_work(planned.table, planned.settings, run.clock, but=run.id)
-    paths = set(planned.paths)
+    paths = set(planned.plan.paths)
     earlier = [one for one in earlier_than(run, rivals) if not paths.isdisjoint(one.inputs)]
     if not earlier:
         return planned
     if planned.request.plan is not None:
         require_free(planned.request.plan, earlier)
     again = plan_again(planned, without=(), rivals=rivals, clock=run.clock)
-    run.publish_inputs(again.paths)
+    run.publish_inputs(again.plan.paths)
     return again
 
 
-def take_over(planned: Planned, run: Run) -> Work:
+def take_over(planned: Work, run: Run) -> Work:
     """Adopt into `run` what dead runs did of the same kind, sweep the rest, and prepare the work.
 
     Groups that were adopted come with their results; their files are left out of the plan.
@@ -108,7 +108,7 @@ def take_over(planned: Planned, run: Run) -> Work:
     rewritten = {file.path for item in adopted for file in item.group.inputs}
     rivals = rivals_at_work(planned.table, planned.settings, run.clock, but=run.id)
     again = plan_again(planned, without=rewritten, rivals=rivals, clock=run.clock)
-    run.publish_inputs([*again.paths, *rewritten])
+    run.publish_inputs([*again.plan.paths, *rewritten])
     work = prepare(again)
     return replace(work, adopted=tuple(adopted))
 
@@ -186,7 +186,7 @@ def cluster(
 
 def _plan(
     call: Call, request: Request, snapshot: Snapshot | None, on_survey: OnSurvey | None = None
-) -> Planned:
+) -> Work:
     call.tell(Progress(phase="survey", done=0, unit="files"))
     with call.watch.measure("plan"):
         return make_plan(
@@ -199,7 +199,7 @@ def _plan(
         )
 
 
-def _rewrite(planned: Planned, call: Call) -> OperationReport:
+def _rewrite(planned: Work, call: Call) -> OperationReport:
     """Do what is planned, or only say what would be done."""
     watch = call.watch
     if call.dry_run:
@@ -213,7 +213,7 @@ def _rewrite(planned: Planned, call: Call) -> OperationReport:
     return report_of(planned.snapshot, plan, watch, outcome=outcome, done=done)
 
 
-def _with_indices(planned: Planned, report: OperationReport, *, dry_run: bool) -> OperationReport:
+def _with_indices(planned: Work, report: OperationReport, *, dry_run: bool) -> OperationReport:
     """Bring indices up to date; that this fails does not change what was done before.
 
     Rows that were put in another order are added again to the indices that knew them.
@@ -231,7 +231,7 @@ def _with_indices(planned: Planned, report: OperationReport, *, dry_run: bool) -
         return replace(report, errors=(*report.errors, error.to_json()))
 
 
-def _with_statistics(report: OperationReport, planned: Planned, call: Call) -> OperationReport:
+def _with_statistics(report: OperationReport, planned: Work, call: Call) -> OperationReport:
     """Compute statistics where files have none; that this fails does not change what was done.
 
     These are two commits, because a format may give entries that are only refreshed a name of their
@@ -254,12 +254,12 @@ def _with_statistics(report: OperationReport, planned: Planned, call: Call) -> O
     return replace(report, statistics=statistics)
 
 
-def _carry_out(planned: Planned, call: Call) -> tuple[Plan, Done | None]:
+def _carry_out(planned: Work, call: Call) -> tuple[Plan, Done | None]:
     """Do what is planned, in a run whose ledger tells others what it is about to write.
 
     Returns the plan that counts, and what came of it; None if all of it was left to other runs.
     """
-    with open_run(call, planned.snapshot, describe_work(planned), inputs=planned.paths) as (
+    with open_run(call, planned.snapshot, describe_work(planned), inputs=planned.plan.paths) as (
         run,
         cancel,
     ):
