@@ -29,25 +29,38 @@ __all__ = [
     "Room",
     "Split",
     "exchange",
+    "from_stream",
     "is_near",
     "pack_columns",
+    "to_stream",
     "unpack_columns",
 ]
 
 
-def pack_columns(table: pa.Table) -> str:
-    """Return a table as text."""
+def to_stream(rows: pa.Table | pa.RecordBatch, *, compression: str | None = None) -> pa.Buffer:
+    """Return rows as a stream of Arrow's, with their schema."""
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        writer.write_table(table.combine_chunks())
-    return base64.b64encode(sink.getvalue()).decode("ascii")
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
+        writer.write(rows)
+    return sink.getvalue()
+
+
+def from_stream(content: pa.Buffer | bytes) -> pa.Table:
+    """Return the rows of a stream."""
+    with pa.ipc.open_stream(content) as reader:
+        return reader.read_all()
+
+
+def pack_columns(table: pa.Table) -> str:
+    """Return a table as a string, to be part of a payload or of a result."""
+    stream = to_stream(table.combine_chunks(), compression="zstd")
+    return base64.b64encode(stream).decode("ascii")
 
 
 def unpack_columns(text: str) -> pa.Table:
     """Return the table that was packed."""
-    with pa.ipc.open_stream(base64.b64decode(text)) as reader:
-        return reader.read_all()
+    return from_stream(base64.b64decode(text))
 
 
 #: From a payload to pieces, each behind its part and its place, and to what else there is to say.

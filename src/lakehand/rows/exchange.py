@@ -15,6 +15,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
+from lakehand.engine.exchange import from_stream, to_stream
 from lakehand.model.batches import Gathering
 from lakehand.storage.scratch import held_directory
 
@@ -58,16 +59,12 @@ class _StoreExchange:
 
     def put(self, name: str, table: pa.Table) -> str:
         key = f"{self.prefix}{_unique(name)}.arrow"
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        self.store.put(key, sink.getvalue().to_pybytes())
+        self.store.put(key, to_stream(table).to_pybytes())
         return key
 
     def get(self, keys: Iterable[str]) -> Iterator[pa.Table]:
         for key in keys:
-            with pa.ipc.open_stream(self.store.get(key)) as reader:
-                yield reader.read_all()
+            yield from_stream(self.store.get(key))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
