@@ -123,25 +123,27 @@ def test_what_a_callback_for_progress_raises_stops_the_operation():
         telling(stop, operation="vacuum", table="")(Progress(phase="scanning", done=0))
 
 
-def test_no_bar_is_drawn_where_nobody_looks(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with progress_bar() as on_progress:
-        assert on_progress is None
+class _Stream(io.StringIO):
+    def __init__(self, *, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
 
-
-class _Terminal(io.StringIO):
     def isatty(self) -> bool:
-        return True
+        return self._is_terminal
 
 
-def test_a_bar_is_drawn_on_a_terminal(monkeypatch):
-    terminal = _Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    with progress_bar() as on_progress:
-        on_progress(Progress(phase="write", done=1, total=4, unit="groups"))
-        on_progress(Progress(phase="write", done=4, total=4, unit="groups"))
-    assert "write" in terminal.getvalue()
-    assert "4/4" in terminal.getvalue()
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_bar_is_drawn_on_a_terminal_only(monkeypatch, is_terminal):
+    stream = _Stream(is_terminal=is_terminal)
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress_bar():
+        emit(Progress(phase="write", done=1, total=4, unit="groups"))
+        emit("a report")
+        emit(Progress(phase="write", done=4, total=4, unit="groups"))
+    emit(Progress(phase="later", done=1))
+    assert ("4/4" in stream.getvalue()) is is_terminal
+    assert ("write" in stream.getvalue()) is is_terminal
+    assert "later" not in stream.getvalue()
 
 
 def test_a_manual_clock_moves_only_when_told_to():
