@@ -18,6 +18,7 @@ from lakehand.model.maintenance import KeepWishes, PurgeReport, Remains
 from lakehand.model.quantities import format_count, format_duration
 from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
+from lakehand.observe.stopwatch import Stopwatch
 from lakehand.planning.compaction import plan_compaction
 from lakehand.planning.policy import CompactionPolicy, Reason
 from lakehand.retention.log_maintenance import clean_logs, held_versions
@@ -97,7 +98,7 @@ def purge(
     Earlier versions stay readable within vacuum's retention, and hold them until then.
     """
     clock = clock or SystemClock()
-    started = clock.monotonic()
+    watch = Stopwatch(clock)
     before = _Hidden.of(table)
     common: dict[str, Any] = {"dry_run": dry_run, "on_progress": on_progress, "clock": clock}
     request = Request(plan=_plan(table, before, settings), erases=True)
@@ -126,7 +127,7 @@ def purge(
         remaining=tuple(left.places()),
         dry_run=dry_run,
         errors=(*rewritten.errors, *swept.errors, *cleaned.errors),
-        duration_ms=(clock.monotonic() - started) * 1000,
+        duration_ms=watch.total_milliseconds(),
     )
 
 

@@ -11,6 +11,7 @@ from lakehand.model.maintenance import KeepWishes, LogCleanupReport, RestoreRepo
 from lakehand.model.reports import CheckpointReport
 from lakehand.observe import reported
 from lakehand.observe.clock import Clock, SystemClock
+from lakehand.observe.stopwatch import Stopwatch
 from lakehand.retention.pins import list_pins
 from lakehand.retention.protection import hold
 
@@ -30,7 +31,7 @@ def checkpoint(
 ) -> CheckpointReport:
     """Fold the log up to the newest version, or to `version`, unless that was done before."""
     clock = clock or SystemClock()
-    started = clock.monotonic()
+    watch = Stopwatch(clock)
     require_capability(table, "checkpoint")
     receipt = table.checkpoint(version=version)
     if receipt is None:
@@ -44,7 +45,7 @@ def checkpoint(
         files=tuple(receipt["keys"]),
         bytes=receipt["bytes"],
         action_count=receipt["action_count"],
-        duration_ms=(clock.monotonic() - started) * 1000,
+        duration_ms=watch.total_milliseconds(),
     )
 
 
@@ -67,7 +68,7 @@ def clean_logs(
 ) -> LogCleanupReport:
     """Delete history that is older than the table's log retention and that nobody holds on to."""
     clock = clock or SystemClock()
-    started = clock.monotonic()
+    watch = Stopwatch(clock)
     for field, value in (("keep_versions", keep_versions), ("keep_checkpoints", keep_checkpoints)):
         if value < 0:
             raise ValidationError(f"{field} must not be negative", field=field, value=value)
@@ -91,7 +92,7 @@ def clean_logs(
         sees_unfinished_uploads=table.store.sees_unfinished_uploads,
         dry_run=dry_run,
         errors=done.errors,
-        duration_ms=(clock.monotonic() - started) * 1000,
+        duration_ms=watch.total_milliseconds(),
     )
 
 
@@ -113,7 +114,7 @@ def restore(
     RefusedError if storage no longer has a file of it, unless `accept_missing`.
     """
     clock = clock or SystemClock()
-    started = clock.monotonic()
+    watch = Stopwatch(clock)
     if (version is None) == (timestamp is None):
         raise ValidationError("give the version to restore, or its time", field="version")
     snapshot = table.snapshot()
@@ -135,7 +136,7 @@ def restore(
         files_removed=len(change.removes),
         bytes_removed=sum(file.bytes for file in change.removes),
         metadata_restored=bool(change.native),
-        duration_ms=(clock.monotonic() - started) * 1000,
+        duration_ms=watch.total_milliseconds(),
     )
 
 
