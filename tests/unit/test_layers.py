@@ -22,7 +22,7 @@ FLOORS = (
     ("rewrite", "rows", "retention", "assess"),
     ("maintenance",),
     ("sink", "hot"),
-    ("table",),
+    ("table", "testing"),
     ("service",),
     ("sql", "cli", "web"),
 )
