@@ -13,10 +13,10 @@ from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.stopwatch import Stopwatch
 from lakehand.rows.duplicates import Searching
-from lakehand.rows.key_equality import Sameness
+from lakehand.rows.key_equality import KeyEquality
 from lakehand.rows.operation import open_row_operation
 from lakehand.rows.report import deduplication_left_to, deduplication_report
-from lakehand.rows.row_changes import Withdrawal
+from lakehand.rows.row_changes import RowChanges
 from lakehand.rows.search import Search, partitions_for
 from lakehand.runs.operation import Call
 
@@ -61,7 +61,7 @@ def deduplicate(
 ) -> DeduplicationReport:
     """Remove rows of which an equal one stays. Without duplicates nothing is committed."""
     snapshot = table.snapshot()
-    sameness = _sameness(table, snapshot, request)
+    equality = _equality(table, snapshot, request)
     call = Call(
         operation="deduplicate",
         table=table,
@@ -71,47 +71,47 @@ def deduplicate(
         dry_run=dry_run,
         on_progress=on_progress,
     )
-    parameters, size = _parameters(sameness), snapshot.total_bytes
+    parameters, size = _parameters(equality), snapshot.total_bytes
     with open_row_operation(call, snapshot, read_bytes=size, parameters=parameters) as operation:
-        search = _search(operation, snapshot, sameness)
+        search = _search(operation, snapshot, equality)
         if dry_run:
-            return deduplication_report(search.find(snapshot), sameness, operation)
+            return deduplication_report(search.find(snapshot), equality, operation)
         if rivals := operation.rivals():
-            return deduplication_left_to(rivals, snapshot, sameness, operation)
-        done = Withdrawal(operation, parameters).commit(snapshot, lambda s: search.find(s).places)
-    return deduplication_report(search.found, sameness, operation, done=done)
+            return deduplication_left_to(rivals, snapshot, equality, operation)
+        done = RowChanges(operation, parameters).commit(snapshot, lambda s: search.find(s).places)
+    return deduplication_report(search.found, equality, operation, done=done)
 
 
-def _sameness(table: FormatTable, snapshot: Snapshot, request: DuplicateRequest) -> Sameness:
-    sameness = Sameness.of(
+def _equality(table: FormatTable, snapshot: Snapshot, request: DuplicateRequest) -> KeyEquality:
+    equality = KeyEquality.of(
         table.placed_schema(snapshot),
         key=request.key,
         exact=request.exact,
         keep=request.keep,
         order_by=request.order_by,
     )
-    keys = () if sameness.exact else sameness.columns
-    order = (sameness.order_by,) if sameness.order_by else ()
+    keys = () if equality.exact else equality.columns
+    order = (equality.order_by,) if equality.order_by else ()
     table.require_deletion(snapshot, keys=(*keys, *order))
-    return sameness
+    return equality
 
 
-def _search(operation: RowOperation, snapshot: Snapshot, sameness: Sameness) -> Search:
+def _search(operation: RowOperation, snapshot: Snapshot, equality: KeyEquality) -> Search:
     memory_bytes = operation.limits.memory_bytes
     searching = Searching(
         worker=operation.worker,
         exchange=operation.exchange,
-        sameness=sameness,
+        equality=equality,
         limits=operation.limits,
         partitions=partitions_for(snapshot, memory_bytes=memory_bytes),
     )
     return Search(operation, searching)
 
 
-def _parameters(sameness: Sameness) -> dict[str, Any]:
+def _parameters(equality: KeyEquality) -> dict[str, Any]:
     return {
-        "key": None if sameness.exact else list(sameness.columns),
-        "exact": sameness.exact,
-        "keep": sameness.keep,
-        "orderBy": sameness.order_by,
+        "key": None if equality.exact else list(equality.columns),
+        "exact": equality.exact,
+        "keep": equality.keep,
+        "orderBy": equality.order_by,
     }

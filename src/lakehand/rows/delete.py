@@ -22,7 +22,7 @@ from lakehand.rows.operation import open_row_operation
 from lakehand.rows.read_once import ChosenFiles, ReadOnce, bytes_of
 from lakehand.rows.report import deletion_report
 from lakehand.rows.row_addresses import Places, visible_rows
-from lakehand.rows.row_changes import Withdrawal
+from lakehand.rows.row_changes import RowChanges
 from lakehand.runs.operation import Call
 
 if TYPE_CHECKING:
@@ -182,5 +182,5 @@ def delete(
         if dry_run:
             matching.find(snapshot)
             return deletion_report(matching, operation)
-        done = Withdrawal(operation, {"where": predicate.text}).commit(snapshot, matching.find)
+        done = RowChanges(operation, {"where": predicate.text}).commit(snapshot, matching.find)
     return deletion_report(matching, operation, done=done)

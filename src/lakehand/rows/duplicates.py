@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.worker import Decoder, FormatWorker, TaskLimits
     from lakehand.rows.exchange import Exchange, Piece
-    from lakehand.rows.key_equality import Sameness
+    from lakehand.rows.key_equality import KeyEquality
 
 __all__ = [
     "BYTES_A_ROW",
@@ -98,7 +98,7 @@ class Searching:
 
     worker: FormatWorker
     exchange: Exchange
-    sameness: Sameness
+    equality: KeyEquality
     limits: TaskLimits
     #: How many tasks share the hashes.
     partitions: int
@@ -125,8 +125,8 @@ class HashTask:
     ) -> dict[str, Any]:
         search, limits = self.search, self.search.granted_limits()
         hashes = search.partition(f"hashes-{payload['portion']:06d}")
-        query = search.sameness.hash_query("batch")
-        wanted = PlacedColumns(columns=search.sameness.columns)
+        query = search.equality.hash_query("batch")
+        wanted = PlacedColumns(columns=search.equality.columns)
         rows = np.zeros(len(files), np.int64)
         with open_session(limits) as session:
             placed = search.worker.read_placed(files, wanted, limits=limits, decoder=decoder)
@@ -185,8 +185,8 @@ class ValuesTask:
         ]
         found = search.partition(f"values-{payload['name']}")
         tracked = search.worker.tracks_rows
-        wanted = PlacedColumns(columns=search.sameness.columns_and_order, row_identity=tracked)
-        query = search.sameness.values_query("batch", "known", is_tracked=tracked)
+        wanted = PlacedColumns(columns=search.equality.columns_and_order, row_identity=tracked)
+        query = search.equality.values_query("batch", "known", is_tracked=tracked)
         rows = 0
         with open_session(limits) as session:
             session.register("known", known)
@@ -215,7 +215,7 @@ class RankTask:
                 session.register("piece", piece)
                 verb = "INSERT INTO twins" if number else "CREATE TEMP TABLE twins AS"
                 session.execute(f"{verb} SELECT * FROM piece")
-            winners = search.sameness.winners_query("twins")
+            winners = search.equality.winners_query("twins")
             session.execute(f"CREATE TEMP TABLE winners AS {winners}")
             losers = session.sql(
                 "SELECT file, position FROM twins ANTI JOIN"

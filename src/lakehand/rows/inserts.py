@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from lakehand.rows.operation import RowOperation
     from lakehand.runs import Run
 
-__all__ = ["Arrivals", "Arrived"]
+__all__ = ["Inserted", "Inserts"]
 
 #: Names that new files are reserved under; other numbers are those of portions.
 _GROUP = 99_999
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Arrived:
+class Inserted:
     """What was written for the rows that come in."""
 
     adds: tuple[StagedFile, ...] = ()
@@ -71,7 +71,7 @@ class _Piece:
         yield from ((kind, rows) for kind, rows in kinds if rows.num_rows)
 
 
-class Arrivals:
+class Inserts:
     """Writes rows that come in; what is written already is used while it is right."""
 
     def __init__(self, operation: RowOperation, incoming: Incoming, matching: KeyMatching) -> None:
@@ -81,7 +81,7 @@ class Arrivals:
         self._matching = matching
         #: Rows that are to be in the table.
         self.rows = len(incoming.live_numbers)
-        self._done: tuple[str, Arrived] | None = None
+        self._done: tuple[str, Inserted] | None = None
 
     def forget(self) -> None:
         """Note that what was written is deleted."""
@@ -91,7 +91,7 @@ class Arrivals:
         """Return how many of the rows replace others."""
         return len(self._matching.matched.numbers)
 
-    def write(self, *, tells_changes: bool) -> Arrived:
+    def write(self, *, tells_changes: bool) -> Inserted:
         """Write and prove the new rows."""
         matched = self._matching.matched
         signature = self._signature(matched, tells_changes=tells_changes)
@@ -107,17 +107,17 @@ class Arrivals:
             found.update(matched.row_ids.fill_null(-1).to_numpy().tobytes())
         return found.hexdigest()
 
-    def _write(self, matched: Matched, *, tells_changes: bool) -> Arrived:
+    def _write(self, matched: Matched, *, tells_changes: bool) -> Inserted:
         watch = Stopwatch(self._run.clock)
         if not self.rows:
-            return Arrived(timings={})
+            return Inserted(timings={})
         with watch.measure("write"):
             adds, digest = self._add(matched)
             changes = self._tell(matched) if tells_changes else ()
         reached(Step.ROWS_ARRIVED)
         with watch.measure("prove"):
             proof = self._prove(adds, digest)
-        return Arrived(adds=adds, changes=changes, proof=proof, timings=watch.milliseconds())
+        return Inserted(adds=adds, changes=changes, proof=proof, timings=watch.milliseconds())
 
     def _add(self, matched: Matched) -> tuple[tuple[StagedFile, ...], Digest]:
         worker = self._operation.worker

@@ -21,18 +21,22 @@ if TYPE_CHECKING:
     from lakehand.rows.delete import Matching
     from lakehand.rows.deletes import Removed
     from lakehand.rows.incoming import Incoming
-    from lakehand.rows.inserts import Arrived
-    from lakehand.rows.key_equality import Sameness
+    from lakehand.rows.inserts import Inserted
+    from lakehand.rows.key_equality import KeyEquality
     from lakehand.rows.key_matching import KeyMatching
     from lakehand.rows.operation import RowOperation
-    from lakehand.rows.row_changes import Withdrawn
+    from lakehand.rows.row_changes import CommittedChanges
     from lakehand.rows.search import Found
 
 __all__ = ["deduplication_left_to", "deduplication_report", "deletion_report", "upsert_report"]
 
 
 def deduplication_report(
-    found: Found, sameness: Sameness, operation: RowOperation, *, done: Withdrawn | None = None
+    found: Found,
+    equality: KeyEquality,
+    operation: RowOperation,
+    *,
+    done: CommittedChanges | None = None,
 ) -> DeduplicationReport:
     """Return the report of a deduplication; without `done` the table is as it was."""
     removed = found.places.rows
@@ -42,11 +46,11 @@ def deduplication_report(
         rows_after=found.rows - removed,
         rows_removed=removed,
         rows_read=found.rows,
-        key=None if sameness.exact else sameness.columns,
-        keep=sameness.keep,
-        order_by=sameness.order_by,
+        key=None if equality.exact else equality.columns,
+        keep=equality.keep,
+        order_by=equality.order_by,
         duplicates_removed=removed,
-        exact_duplicates_removed=removed if sameness.exact else 0,
+        exact_duplicates_removed=removed if equality.exact else 0,
         duplicate_distribution=found.distribution,
         max_duplicates_per_key=max(found.distribution, default=0) + min(found.rows, 1),
         deduplication_ratio=removed / found.rows if found.rows else 0.0,
@@ -54,20 +58,20 @@ def deduplication_report(
 
 
 def deduplication_left_to(
-    runs: tuple[str, ...], snapshot: Snapshot, sameness: Sameness, operation: RowOperation
+    runs: tuple[str, ...], snapshot: Snapshot, equality: KeyEquality, operation: RowOperation
 ) -> DeduplicationReport:
     """Return the report of a deduplication that other runs are at work on."""
     return DeduplicationReport(
         **_figures(snapshot, operation, done=None),
-        key=None if sameness.exact else sameness.columns,
-        keep=sameness.keep,
-        order_by=sameness.order_by,
+        key=None if equality.exact else equality.columns,
+        keep=equality.keep,
+        order_by=equality.order_by,
         left_to_runs=runs,
     )
 
 
 def deletion_report(
-    matching: Matching, operation: RowOperation, *, done: Withdrawn | None = None
+    matching: Matching, operation: RowOperation, *, done: CommittedChanges | None = None
 ) -> DeletionReport:
     """Return the report of a deletion; without `done` the table is as it was."""
     snapshot, removed = matching.snapshot, matching.places.rows
@@ -86,7 +90,7 @@ def upsert_report(
     incoming: Incoming,
     operation: RowOperation,
     *,
-    done: Withdrawn | None = None,
+    done: CommittedChanges | None = None,
 ) -> UpsertReport:
     """Return the report of an upsert; without `done` the table is as it was."""
     snapshot, matched = matching.snapshot, matching.matched
@@ -115,7 +119,7 @@ def _visible_rows(snapshot: Snapshot) -> int | None:
 
 
 def _figures(
-    snapshot: Snapshot, operation: RowOperation, *, done: Withdrawn | None
+    snapshot: Snapshot, operation: RowOperation, *, done: CommittedChanges | None
 ) -> dict[str, Any]:
     """Return what every deletion reports of files and time."""
     call, watch = operation.call, operation.call.watch
@@ -138,17 +142,17 @@ def _figures(
 
 
 def _differences(
-    before: dict[str, Any], done: Withdrawn, timings: dict[str, float]
+    before: dict[str, Any], done: CommittedChanges, timings: dict[str, float]
 ) -> dict[str, Any]:
     ways = list(done.ways.values())
     gone = [done.places.files[n] for n, way in done.ways.items() if way != "hide"]
     gone += [done.places.files[number] for number in done.places.unread]
     marked = {done.places.files[n].path for n, way in done.ways.items() if way == "hide"}
     came = [f for part in done.removed for f in part.adds if f.path not in marked]
-    parts: list[Removed | Arrived] = [*done.removed]
-    if done.arrived is not None:
-        came += done.arrived.adds
-        parts.append(done.arrived)
+    parts: list[Removed | Inserted] = [*done.removed]
+    if done.inserted is not None:
+        came += done.inserted.adds
+        parts.append(done.inserted)
     proofs = [part.proof for part in parts if part.proof is not None]
     portions = len(done.removed)
     return {

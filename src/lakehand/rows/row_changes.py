@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile, Transaction
     from lakehand.rows.deletes import Way
-    from lakehand.rows.inserts import Arrived
+    from lakehand.rows.inserts import Inserted
     from lakehand.rows.operation import RowOperation
     from lakehand.rows.row_addresses import Places
     from lakehand.runs import Run
 
-__all__ = ["Withdrawal", "Withdrawn"]
+__all__ = ["CommittedChanges", "RowChanges"]
 
 #: How often rows are searched anew because others changed some meanwhile.
 _TRIES = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Withdrawn:
+class CommittedChanges:
     """What was committed."""
 
     snapshot: Snapshot
@@ -51,7 +51,7 @@ class Withdrawn:
     #: Commits that were overtaken.
     retries: int
     #: None if no rows were to come.
-    arrived: Arrived | None = None
+    inserted: Inserted | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +72,7 @@ class Exchanged(Protocol):
         """Return how many of the rows that were found another row replaces."""
         ...
 
-    def write(self, *, tells_changes: bool) -> Arrived:
+    def write(self, *, tells_changes: bool) -> Inserted:
         """Write the rows that come, as fits those that were found."""
         ...
 
@@ -81,7 +81,7 @@ class Exchanged(Protocol):
         ...
 
 
-class Withdrawal:
+class RowChanges:
     """Takes rows out of files and commits; what is written already is used while it is right."""
 
     def __init__(
@@ -89,19 +89,21 @@ class Withdrawal:
         operation: RowOperation,
         parameters: Mapping[str, Any],
         *,
-        arrivals: Exchanged | None = None,
+        inserts: Exchanged | None = None,
         transaction: Transaction | None = None,
     ) -> None:
-        """`parameters` are what the commit says of itself; `arrivals` are to be in it, too."""
+        """`parameters` are what the commit says of itself; `inserts` are to be in it, too."""
         self._operation = operation
         self._parameters = parameters
-        self._arrivals = arrivals
+        self._inserts = inserts
         self._transaction = transaction
         self._done: dict[int, _Done] = {}
         #: Tries that were begun.
         self._taken = 0
 
-    def commit(self, snapshot: Snapshot, search: Callable[[Snapshot], Places]) -> Withdrawn | None:
+    def commit(
+        self, snapshot: Snapshot, search: Callable[[Snapshot], Places]
+    ) -> CommittedChanges | None:
         """Commit what `search` finds in the newest version; None if there is nothing to commit.
 
         Raises CommitConflictError if others change rows all the time.
@@ -110,7 +112,7 @@ class Withdrawal:
         overtaken: CommitConflictError | None = None
         for retries in self._tries():
             places = search(snapshot)
-            if not places.rows and not (self._arrivals and self._arrivals.rows):
+            if not places.rows and not (self._inserts and self._inserts.rows):
                 return None
             work = self._work(snapshot, places)
             newest = self._operation.table.snapshot()
@@ -142,25 +144,25 @@ class Withdrawal:
     def _forget(self) -> None:
         """Give up what was written: it is deleted by now."""
         self._done = {}
-        if self._arrivals is not None:
-            self._arrivals.forget()
+        if self._inserts is not None:
+            self._inserts.forget()
 
-    def _work(self, snapshot: Snapshot, places: Places) -> Withdrawn:
+    def _work(self, snapshot: Snapshot, places: Places) -> CommittedChanges:
         """Return all that is to be committed, written and proved."""
         ways = self._ways(places)
         tells = self._tells(ways)
         removed = self._remove(places, ways, tells=tells)
-        arrived = None
-        if self._arrivals is not None:
-            arrived = self._arrivals.write(tells_changes=tells)
-        return Withdrawn(
+        inserted = None
+        if self._inserts is not None:
+            inserted = self._inserts.write(tells_changes=tells)
+        return CommittedChanges(
             snapshot=snapshot,
             places=places,
             removed=removed,
             ways=ways,
             receipt=Receipt(version=snapshot.version),
             retries=0,
-            arrived=arrived,
+            inserted=inserted,
         )
 
     def _tells(self, ways: Mapping[int, Way]) -> bool:
@@ -168,7 +170,7 @@ class Withdrawal:
 
         Removes and vectors alone tell them of rows that went, and new files of rows that came.
         """
-        replaces = self._arrivals is not None and self._arrivals.replaced() > 0
+        replaces = self._inserts is not None and self._inserts.replaced() > 0
         return self._operation.worker.feeds_changes and (replaces or "rewrite" in ways.values())
 
     def _ways(self, places: Places) -> dict[int, Way]:
@@ -179,7 +181,7 @@ class Withdrawal:
 
     def _way(self, file: DataFile, rows: int) -> Way:
         worker = self._operation.worker
-        may_drop = self._arrivals is None or not worker.keeps_emptied_files
+        may_drop = self._inserts is None or not worker.keeps_emptied_files
         if may_drop and rows == visible_rows(file, worker):
             return "drop"
         return "hide" if worker.hides_rows else "rewrite"
@@ -229,11 +231,11 @@ class Withdrawal:
             "keys": places.keys[portion],
         }
 
-    def _commit(self, work: Withdrawn) -> Receipt:
+    def _commit(self, work: CommittedChanges) -> Receipt:
         self._operation.call.tell(Progress(phase="commit", done=0, total=1, unit="commits"))
         written = [part.objects for part in work.removed]
-        if work.arrived is not None:
-            written.append((*work.arrived.adds, *work.arrived.changes))
+        if work.inserted is not None:
+            written.append((*work.inserted.adds, *work.inserted.changes))
         results = [
             GroupResult(group=number, attempt="", outputs=outputs)
             for number, outputs in enumerate(written)
@@ -243,22 +245,22 @@ class Withdrawal:
                 self._run, self._operation.table, self._change(work), results=results
             )
 
-    def _change(self, work: Withdrawn) -> Change:
-        places, arrived = work.places, work.arrived
+    def _change(self, work: CommittedChanges) -> Change:
+        places, inserted = work.places, work.inserted
         return Change(
-            kind="delete" if arrived is None else "update",
+            kind="delete" if inserted is None else "update",
             base_version=work.snapshot.version,
             table_id=work.snapshot.table_id,
             operation=self._operation.call.operation,
             parameters=self._parameters,
             adds=(
                 *(file for part in work.removed for file in part.adds),
-                *(arrived.adds if arrived else ()),
+                *(inserted.adds if inserted else ()),
             ),
             removes=tuple(places.files[n] for n in (*places.counts, *places.unread)),
             changes=(
                 *(file for part in work.removed for file in part.changes),
-                *(arrived.changes if arrived else ()),
+                *(inserted.changes if inserted else ()),
             ),
             transaction=self._transaction,
             reads_rows=True,
@@ -266,17 +268,17 @@ class Withdrawal:
             metrics=self._metrics(work),
         )
 
-    def _metrics(self, work: Withdrawn) -> dict[str, int]:
-        if self._arrivals is None:
+    def _metrics(self, work: CommittedChanges) -> dict[str, int]:
+        if self._inserts is None:
             return {"numDeletedRows": work.places.rows}
-        updated = self._arrivals.replaced()
+        updated = self._inserts.replaced()
         kept = {number for number, way in work.ways.items() if way == "rewrite"}
         files = work.places.files
         visible = sum(visible_rows(files[number], self._operation.worker) for number in kept)
         return {
             "numTargetRowsUpdated": updated,
             "numTargetRowsDeleted": work.places.rows - updated,
-            "numTargetRowsInserted": self._arrivals.rows - updated,
+            "numTargetRowsInserted": self._inserts.rows - updated,
             "numTargetRowsCopied": visible - sum(work.places.counts[number] for number in kept),
         }
 
@@ -287,13 +289,13 @@ class Withdrawal:
         return self._operation.run
 
 
-def _proof(work: Withdrawn) -> dict[str, Any]:
+def _proof(work: CommittedChanges) -> dict[str, Any]:
     """Return the evidence by portion; it tells of no digest for rows that nobody read."""
     proofs = [part.proof for part in work.removed]
     if work.places.unread:
         proofs = [replace(proof, removed_digest=None) for proof in proofs]
-    if work.arrived is not None and work.arrived.proof is not None:
-        proofs.append(work.arrived.proof)
+    if work.inserted is not None and work.inserted.proof is not None:
+        proofs.append(work.inserted.proof)
     return {str(number): proof.to_json() for number, proof in enumerate(proofs)}
 
 

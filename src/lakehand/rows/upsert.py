@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from lakehand.errors import CommitUnknownError, ReplanError
 from lakehand.formats.base import require_capability
 from lakehand.rows.incoming import files_with_keys
-from lakehand.rows.inserts import Arrivals
+from lakehand.rows.inserts import Inserts
 from lakehand.rows.key_matching import KeyMatching
 from lakehand.rows.operation import open_row_operation
 from lakehand.rows.read_once import ChosenFiles, bytes_of
 from lakehand.rows.report import upsert_report
-from lakehand.rows.row_changes import Withdrawal
+from lakehand.rows.row_changes import RowChanges
 from lakehand.runs.operation import INLINE_BYTES
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakehand.rows.incoming import Incoming
     from lakehand.rows.operation import RowOperation
     from lakehand.rows.row_addresses import Places
-    from lakehand.rows.row_changes import Withdrawn
+    from lakehand.rows.row_changes import CommittedChanges
     from lakehand.runs.fate import Fate
     from lakehand.runs.operation import Call
 
@@ -90,10 +90,10 @@ def upsert(
         if call.dry_run:
             matching.find(snapshot)
             return Upserted(report=upsert_report(matching, incoming, operation), receipt=None)
-        withdrawal = Withdrawal(
+        changes = RowChanges(
             operation,
             {"key": list(incoming.key.names), **(parameters or {})},
-            arrivals=Arrivals(operation, incoming, matching),
+            inserts=Inserts(operation, incoming, matching),
             transaction=mark.transaction if mark else None,
         )
 
@@ -102,7 +102,7 @@ def upsert(
             return matching.find(newest)
 
         try:
-            done = withdrawal.commit(snapshot, find)
+            done = changes.commit(snapshot, find)
         except CommitUnknownError:
             if mark is not None and operation.run is not None:
                 mark.doubtful += operation.run.unsettled()
@@ -111,14 +111,17 @@ def upsert(
 
 
 def _upserted(
-    matching: KeyMatching, incoming: Incoming, operation: RowOperation, done: Withdrawn | None
+    matching: KeyMatching,
+    incoming: Incoming,
+    operation: RowOperation,
+    done: CommittedChanges | None,
 ) -> Upserted:
     report = upsert_report(matching, incoming, operation, done=done)
-    if done is None or done.arrived is None:
+    if done is None or done.inserted is None:
         return Upserted(report=report, receipt=None)
     if done.receipt.already_committed:
         raise AlreadyThere
-    return Upserted(report=report, receipt=done.receipt, files=done.arrived.adds)
+    return Upserted(report=report, receipt=done.receipt, files=done.inserted.adds)
 
 
 def _require_unmarked(table: FormatTable, mark: Mark | None) -> None:
