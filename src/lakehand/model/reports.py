@@ -44,7 +44,7 @@ EngineName = Literal["spark", "local"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """What every operation on a table reports. Fields of the JSON come first in this order."""
+    """What every operation on a table reports. These fields are the first in the JSON."""
 
     #: The verb.
     operation: str
