@@ -258,18 +258,18 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
 
 
 def _fields(module: ModuleType, kind: str) -> Iterator[tuple[str, str, str]]:
-    """Read the fields of a dataclass with the `#:` comments above them."""
+    """Read the fields of a dataclass with the `#:` comments above them, those of `Report` first."""
     source = inspect.getsource(module)
     lines = source.splitlines()
     tree = ast.parse(source)
     node = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == kind)
+    is_report = any(isinstance(base, ast.Name) and base.id == "Report" for base in node.bases)
+    found = {row[0]: row for row in _fields(reports, "Report")} if is_report else {}
     for entry in node.body:
         if isinstance(entry, ast.AnnAssign) and isinstance(entry.target, ast.Name):
-            yield (
-                code(entry.target.id),
-                _json_type(entry.annotation),
-                _comment_above(lines, entry.lineno),
-            )
+            name = code(entry.target.id)
+            found[name] = name, _json_type(entry.annotation), _comment_above(lines, entry.lineno)
+    yield from found.values()
 
 
 JSON_TYPES = {

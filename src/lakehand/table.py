@@ -11,9 +11,10 @@ from lakehand.formats.optional import SupportsAppends
 from lakehand.formats.registry import detect_format, load_creating_format
 from lakehand.model.order import column_names
 from lakehand.model.quantities import one_moment
+from lakehand.observe import emit
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
-from lakehand.storage import open_store
+from lakehand.storage import Store, open_store
 from lakehand.storage.location import path_to_url
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from lakehand.planning.restriction import FileFilter
     from lakehand.retention.pins import Pin
     from lakehand.retention.vacuum import Mode
-    from lakehand.rewrite.prepare import Planned, Request, RewriteOperation
+    from lakehand.rewrite.prepare import Request, RewriteOperation, Work
     from lakehand.rows.key_equality import Keep
     from lakehand.settings.typed import (
         CheckupSettings,
@@ -73,13 +74,13 @@ __all__ = ["Table", "check_health", "create_table", "open_table"]
 
 
 def open_table(
-    uri: str | Path,
+    uri: str | Path | Store,
     *,
     spark: Any = None,
     storage_options: Mapping[str, str] | None = None,
     **settings: Unpack[OpenSettings],
 ) -> Table:
-    """Open the table at a path or URL; NotATableError if there is none.
+    """Open the table at a path, a URL or the root of a store; NotATableError if there is none.
 
     `spark` is a session for verbs that run tasks; without one, a session is started where there is
     too much to do for processes of this machine (`spark_above_bytes`). `storage_options` are
@@ -87,7 +88,7 @@ def open_table(
     settings, by any of their spellings.
     """
     chosen = Settings(settings)
-    store = open_store(uri, storage_options).with_settings(chosen)
+    store = _store(uri, storage_options).with_settings(chosen)
     table_format = detect_format(store)
     chosen = chosen.with_defaults(table_format.defaults)
     handle = table_format.open(store, settings=chosen)
@@ -95,7 +96,7 @@ def open_table(
 
 
 def create_table(
-    uri: str | Path,
+    uri: str | Path | Store,
     schema: pa.Schema,
     *,
     partition_by: Sequence[str] = (),
@@ -105,7 +106,7 @@ def create_table(
     **settings: Unpack[CreateSettings],
 ) -> Table:
     """Create an empty table; TableExistsError if there is one."""
-    store = open_store(uri, storage_options)
+    store = _store(uri, storage_options)
     table_format = load_creating_format(format)
     chosen = Settings(settings).with_defaults(table_format.defaults)
     handle = table_format.create(
@@ -116,6 +117,10 @@ def create_table(
         settings=chosen,
     )
     return Table(handle, format_name=table_format.name, settings=chosen)
+
+
+def _store(uri: str | Path | Store, storage_options: Mapping[str, str] | None) -> Store:
+    return uri if isinstance(uri, Store) else open_store(uri, storage_options)
 
 
 def check_health(
@@ -136,7 +141,9 @@ def check_health(
     try:
         table = open_table(uri, storage_options=storage_options, **settings)
     except UNREADABLE as error:
-        return report_unreadable(path_to_url(uri), error, started=started, clock=clock)
+        report = report_unreadable(path_to_url(uri), error, started=started, clock=clock)
+        emit(report)
+        return report
     return table.health(orphans=orphans)
 
 
@@ -332,7 +339,7 @@ class Table:
         )
         return self.planned(request, **settings).plan
 
-    def planned(self, request: Request, **settings: Unpack[CompactSettings]) -> Planned:
+    def planned(self, request: Request, **settings: Unpack[CompactSettings]) -> Work:
         """Return a plan with the snapshot it was made from and the reason of every file."""
         from lakehand.rewrite.forecast import forecast_layout, rehearse
         from lakehand.rewrite.prepare import make_plan
@@ -367,11 +374,10 @@ class Table:
         keywords are settings, for this call only.
         """
         from lakehand.rewrite.prepare import Request
-        from lakehand.rewrite.run import compact, compact_and_refresh
+        from lakehand.rewrite.run import compact
 
-        verb = compact_and_refresh if recompute_statistics else compact
         handle, chosen = for_call(self._handle, self._settings, settings)
-        return verb(
+        return compact(
             handle,
             settings=chosen,
             request=Request(
@@ -380,6 +386,7 @@ class Table:
                 plan=plan,
                 automatic=automatic,
                 by=sort_by,
+                recompute_statistics=recompute_statistics,
             ),
             spark=self._spark,
             dry_run=dry_run,

@@ -14,7 +14,7 @@ import lakehand
 from lakehand.cli.main import run
 from lakehand.engine import open_runner
 from lakehand.errors import ProofError, StoreQuotaError, UnknownColumnError, ValidationError
-from lakehand.rewrite import run as rewrite_run
+from lakehand.runs import operation
 from lakehand.sorting import ranges
 from support.compactions import tasks_inline
 from support.copyable_tables import append_file, create, delete_rows
@@ -105,7 +105,7 @@ def test_many_tasks_write_what_one_would(table, curve, prove):
 
 
 def test_many_tasks_in_processes_of_their_own(table, monkeypatch):
-    monkeypatch.setattr(rewrite_run, "open_runner", open_runner)
+    monkeypatch.setattr(operation, "open_runner", open_runner)
     rows = rows_of(table)
 
     report = table.cluster(by="x, y", sort_task_bytes=0)

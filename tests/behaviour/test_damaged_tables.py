@@ -277,7 +277,7 @@ IDS = [case.break_table.__name__ for case in CASES]
 
 @pytest.fixture(autouse=True)
 def tasks_inline(monkeypatch):
-    run_tasks_here(monkeypatch, structure)
+    run_tasks_here(monkeypatch)
 
 
 @pytest.fixture(scope="module")

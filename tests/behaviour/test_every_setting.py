@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -25,8 +26,9 @@ from lakehand.cli.main import run
 from lakehand.engine import choose_engine
 from lakehand.errors import LakehandError
 from lakehand.formats.worker import TaskLimits, WriteSpec
-from lakehand.retention.vacuum_tasks import Crew
+from lakehand.retention.vacuum_tasks import VacuumTasks
 from lakehand.runs import Heartbeat
+from lakehand.runs.operation import Call
 from lakehand.settings import SETTINGS, Settings
 from lakehand.sink import TableSink
 from lakehand.storage import open_store
@@ -225,7 +227,8 @@ def written_file(scene, asked, **others):
 
 def tasks_of_vacuum(scene, asked):
     settings = Settings({"engine": "spark", **asked}, environment={})
-    return Crew(open_store(scene.empty()), settings).is_needed(10)
+    table = SimpleNamespace(store=open_store(scene.empty()))
+    return VacuumTasks(Call(operation="vacuum", table=table, settings=settings)).is_needed(10)
 
 
 def changes_put_together(scene, asked):

@@ -45,7 +45,7 @@ def test_only_what_is_damaged_is_called_so(name):
 
 @pytest.mark.parametrize("name", [name for name in DEEP if name in opened_names()])
 def test_rows_and_statistics_of_other_engines_agree(name, monkeypatch):
-    run_tasks_here(monkeypatch, structure)
+    run_tasks_here(monkeypatch)
     table = DeltaTable(golden_store(name))
     found = structure.check_structure(table, settings=Settings(), deep=True)
     assert found.findings == ()

@@ -28,7 +28,7 @@ LAYERS = (
     ("rewrite", "rows", "retention", "assess"),
     ("maintenance",),
     ("sink", "hot"),
-    ("table",),
+    ("table", "testing"),
     ("service",),
     ("sql", "cli", "web"),
 )

@@ -19,6 +19,7 @@ from lakehand.formats.base import require_support
 from lakehand.formats.optional import SupportsStatistics
 from lakehand.model.order import Order, parse_terms
 from lakehand.model.quantities import format_count
+from lakehand.observe import reported
 from lakehand.planning.file_bounds import value_bounds
 from lakehand.sorting.ordering import orderable_columns
 from lakehand.sorting.virtual_files import Sample, sample_rows
@@ -119,6 +120,7 @@ class Advice:
         return asdict(self)
 
 
+@reported
 def advise(table: FormatTable, *, settings: Settings, queries: str | None = None) -> Advice:
     """Try orders on a sample of the newest version; `queries` is SQL as `read_queries` takes it."""
     require_support(table, SupportsStatistics, operation="statistics")

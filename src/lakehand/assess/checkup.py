@@ -12,6 +12,7 @@ from lakehand.assess.inspect import measure
 from lakehand.errors import StorageError, TableError
 from lakehand.formats.optional import clustering_columns
 from lakehand.formats.worker import FileCheckWorker
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 from lakehand.planning.file_bounds import extents_of
 from lakehand.planning.overlap import overlap_depth
@@ -84,6 +85,7 @@ class HealthReport:
         return asdict(self)
 
 
+@reported
 def check_health(
     table: FormatTable, *, settings: Settings, orphans: bool = False, clock: Clock | None = None
 ) -> HealthReport:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from lakehand.assess.health import Health, Measures, assess_health
 from lakehand.errors import ValidationError
+from lakehand.observe import reported
 from lakehand.planning.file_bounds import extents_of, value_bounds
 from lakehand.planning.overlap import overlap_depth
 from lakehand.planning.probes import ProbeSet, probes_of_bounds, skip_rate
@@ -197,6 +198,7 @@ class Inspection:
         return document
 
 
+@reported
 def inspect_snapshot(
     snapshot: Snapshot, *, format_name: str, settings: Settings, by: Sequence[str] = ()
 ) -> Inspection:

@@ -23,7 +23,10 @@ from lakehand.model.verification import (
     RepairReport,
     option_of,
 )
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
+from lakehand.observe.stopwatch import Stopwatch
+from lakehand.runs.operation import Call
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -162,6 +165,7 @@ class RepairRequest:
     deep: bool = False
 
 
+@reported
 def repair(
     table: FormatTable,
     *,
@@ -173,15 +177,20 @@ def repair(
     clock: Clock | None = None,
 ) -> RepairReport:
     """Find what is wrong with a table, set right what can be, and look again."""
-    clock = clock or SystemClock()
+    call = Call(
+        operation="repair",
+        table=table,
+        settings=settings,
+        watch=Stopwatch(clock or SystemClock()),
+        spark=spark,
+        dry_run=dry_run,
+        on_progress=on_progress,
+    )
     request = request or RepairRequest()
-    started = clock.monotonic()
     table = require_support(table, SupportsLogRepair, operation="repair")
 
     def look() -> Structure:
-        return check_structure(
-            table, settings=settings, deep=request.deep, spark=spark, on_progress=on_progress
-        )
+        return check_structure(call, deep=request.deep)
 
     before = look()
     log = table.repair_log(request.consent, dry_run=dry_run)
@@ -202,7 +211,7 @@ def repair(
         aside=log.aside,
         remaining=after.findings,
         dry_run=dry_run,
-        duration_ms=(clock.monotonic() - started) * 1000,
+        duration_ms=call.watch.total_milliseconds(),
     )
 
 

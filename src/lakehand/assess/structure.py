@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,29 +10,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lakehand.engine import CancelToken, open_runner
+from lakehand.engine.base import results_of
 from lakehand.engine.exchange import pack_columns, unpack_columns
-from lakehand.errors import CorruptLogError, ValidationError, VersionNotFoundError, error_from_json
+from lakehand.errors import CorruptLogError, ValidationError, VersionNotFoundError
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsVerification
+from lakehand.model.batches import sliced
 from lakehand.model.verification import Finding
 from lakehand.model.work import DataFile
 from lakehand.observe import Progress
 from lakehand.observe.clock import SystemClock
 from lakehand.retention.pins import list_pins
-from lakehand.rewrite.statistics import FileProgress, portions
+from lakehand.runs.operation import divide_files, open_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from lakehand.engine import Runner, TaskOutcome
+    from lakehand.engine import TaskOutcome
     from lakehand.formats.base import FormatTable
-    from lakehand.formats.optional import SupportsVerification
     from lakehand.formats.worker import CheckWorker
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.verification import LogCheck
-    from lakehand.observe import OnProgress
     from lakehand.retention.pins import Pin
-    from lakehand.settings import Settings
+    from lakehand.runs.operation import Call
 
 __all__ = [
     "HINT",
@@ -117,20 +118,14 @@ class RowTask:
         return {"findings": [finding.to_json() for finding in self.worker.check_rows(files)]}
 
 
-def check_structure(
-    table: SupportsVerification,
-    *,
-    settings: Settings,
-    deep: bool = False,
-    spark: Any = None,
-    on_progress: OnProgress | None = None,
-) -> Structure:
+def check_structure(call: Call, *, deep: bool = False) -> Structure:
     """Check the history, and the files of the newest version that can be read; `deep`: rows too."""
+    table = require_support(call.table, SupportsVerification, operation=call.operation)
     log = table.check_log()
     if log.readable_version is None:
         return Structure(log=log, files=0, findings=log.findings)
     snapshot = _snapshot(table, log.readable_version)
-    check = _FileCheck(table, snapshot, settings=settings, spark=spark, on_progress=on_progress)
+    check = _FileCheck(call, snapshot, table.worker(snapshot))
     entries = table.check_entries(snapshot)
     findings = [*log.findings, *entries, *_still_there(table, snapshot, check.files())]
     findings += _pins_lost_for_good(table)
@@ -185,46 +180,35 @@ def _pins_lost_for_good(table: FormatTable) -> list[Finding]:
 class _FileCheck:
     """Looks at the files of one snapshot."""
 
-    def __init__(
-        self,
-        table: SupportsVerification,
-        snapshot: Snapshot,
-        *,
-        settings: Settings,
-        spark: Any,
-        on_progress: OnProgress | None,
-    ) -> None:
-        self._table = table
+    def __init__(self, call: Call, snapshot: Snapshot, worker: CheckWorker) -> None:
+        self._call = call
         self._snapshot = snapshot
-        self._settings = settings
-        self._spark = spark
-        self._on_progress = on_progress
-        self._worker = table.worker(snapshot)
+        self._worker = worker
         self._done = 0
 
     def files(self) -> list[Finding]:
         """Look at every file as storage has it."""
         names = self._snapshot.files.column_names
         files = self._snapshot.files.select([*_COLUMNS, *({"bounds"} & set(names))])
+        portions = sliced(files, _FILES_A_TASK)
         if files.num_rows > _FILES_HERE:
-            return self._files_in_tasks(files)
+            return self._files_in_tasks(portions)
         found: list[Finding] = []
-        for portion in _sliced(files):
+        for portion in portions:
             found += self._worker.check_files(portion)
             self._count(portion.num_rows)
         return found
 
-    def _files_in_tasks(self, files: pa.Table) -> list[Finding]:
-        payloads = [{"files": pack_columns(portion)} for portion in _sliced(files)]
+    def _files_in_tasks(self, portions: Sequence[pa.Table]) -> list[Finding]:
+        payloads = [{"files": pack_columns(portion)} for portion in portions]
         task = FileTask(worker=self._worker)
-        with self._runner(files.num_rows * _BYTES_READ_A_FILE) as runner:
-            outcomes = runner.run(
-                task,
-                payloads,
-                on_result=lambda _: self._count(_FILES_A_TASK),
-                cancel=CancelToken(),
+        with open_tasks(
+            self._call, read_bytes=self._snapshot.file_count * _BYTES_READ_A_FILE
+        ) as tasks:
+            outcomes = tasks.outcomes(
+                task, payloads, on_result=lambda _: self._count(_FILES_A_TASK)
             )
-        return _gathered(outcomes)
+        return _findings(outcomes)
 
     def rows(self, *, skip: set[str]) -> list[Finding]:
         """Decode the rows of all files but those in `skip`, which are known to be damaged."""
@@ -233,43 +217,21 @@ class _FileCheck:
         found: list[Finding] = []
         # Not those of all files: a size that is wrong must not decide where the others are read.
         read_bytes = pc.sum(self._snapshot.files["bytes"].take(pa.array(chosen))).as_py() or 0
-        with self._runner(read_bytes) as runner:
+        task = RowTask(worker=self._worker)
+        with open_tasks(self._call, read_bytes=read_bytes) as tasks:
             for start in range(0, len(chosen), _FILES_A_ROUND):
                 rows = chosen[start : start + _FILES_A_ROUND].tolist()
-                divided = list(portions(self._table.data_files(self._snapshot, rows)))
-                payloads = [{"files": [asdict(file) for file in portion]} for portion in divided]
-                progress = FileProgress(divided, self._on_progress, phase="rows")
-                outcomes = runner.run(
-                    RowTask(worker=self._worker),
-                    payloads,
-                    on_result=progress.count,
-                    cancel=CancelToken(),
-                )
-                found += _gathered(outcomes)
+                divided = divide_files(self._call.table.data_files(self._snapshot, rows))
+                found += _findings(tasks.over_files("rows", task, divided))
         return found
-
-    def _runner(self, read_bytes: int) -> Runner:
-        return open_runner(
-            self._settings, read_bytes=read_bytes, spark=self._spark, store=self._table.store
-        )
 
     def _count(self, files: int) -> None:
         total = self._snapshot.file_count
         self._done = min(self._done + files, total)
-        if self._on_progress is not None:
-            self._on_progress(Progress(phase="files", done=self._done, total=total, unit="files"))
+        self._call.tell(Progress(phase="files", done=self._done, total=total, unit="files"))
 
 
-def _gathered(outcomes: Sequence[TaskOutcome]) -> list[Finding]:
+def _findings(outcomes: Sequence[TaskOutcome]) -> list[Finding]:
     """Return what tasks found; an error says nothing about the files, and is raised."""
-    found: list[Finding] = []
-    for outcome in outcomes:
-        if outcome.failure is not None:
-            raise error_from_json(outcome.failure)
-        found += [Finding.from_json(item) for item in (outcome.result or {}).get("findings", ())]
-    return found
-
-
-def _sliced(files: pa.Table) -> Iterator[pa.Table]:
-    for start in range(0, files.num_rows, _FILES_A_TASK):
-        yield files.slice(start, _FILES_A_TASK)
+    results = results_of(outcomes)
+    return [Finding.from_json(item) for result in results for item in result.get("findings", ())]

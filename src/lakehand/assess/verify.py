@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lakehand.assess.structure import check_structure
-from lakehand.engine import CancelToken, open_runner
 from lakehand.engine.cores import granted_cores
 from lakehand.errors import (
     CorruptFileError,
@@ -26,12 +25,14 @@ from lakehand.formats.worker import NotDecodable, TaskLimits
 from lakehand.model.documents import DocumentError, read_value
 from lakehand.model.verification import ProofCheck, RowsSeen, Verification
 from lakehand.model.work import DataFile, Digest, Proof
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
+from lakehand.observe.stopwatch import Stopwatch
 from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import digest_text, is_readable, total_digest, with_rows, without_rows
 from lakehand.prove.row_hash import ALGORITHM, ENGINE
-from lakehand.rewrite.statistics import FileProgress, portions
 from lakehand.rows.deletes import positions_digest
+from lakehand.runs.operation import Call, divide_files, open_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
-    from lakehand.storage import Store
 
 __all__ = ["DigestTask", "VerifyRequest", "check_positions_again", "verify"]
 
@@ -183,6 +183,7 @@ class VerifyRequest:
     deep: bool = False
 
 
+@reported
 def verify(
     table: FormatTable,
     *,
@@ -193,16 +194,17 @@ def verify(
     clock: Clock | None = None,
 ) -> Verification:
     """Check that the table is whole, then again the proofs that `request` asks for."""
-    clock = clock or SystemClock()
-    started = clock.monotonic()
+    call = Call(
+        operation="verify",
+        table=table,
+        settings=settings,
+        watch=Stopwatch(clock or SystemClock()),
+        spark=spark,
+        on_progress=on_progress,
+    )
     request = request or VerifyRequest()
-    table = require_support(table, SupportsVerification, operation="verify")
-    structure = check_structure(
-        table, settings=settings, deep=request.deep, spark=spark, on_progress=on_progress
-    )
-    checks = _check_proofs(
-        table, structure.log, request, settings=settings, spark=spark, on_progress=on_progress
-    )
+    structure = check_structure(call, deep=request.deep)
+    checks = _check_proofs(call, structure.log, request)
     proof_outcome = _total_outcome(checks)
     is_sound = not structure.findings and proof_outcome != "differs"
     return Verification(
@@ -219,26 +221,18 @@ def verify(
         proof_outcome=proof_outcome,
         algorithm=ALGORITHM,
         engine=ENGINE,
-        duration_ms=(clock.monotonic() - started) * 1000,
+        duration_ms=call.watch.total_milliseconds(),
     )
 
 
-def _check_proofs(
-    table: SupportsVerification,
-    log: LogCheck,
-    request: VerifyRequest,
-    *,
-    settings: Settings,
-    spark: Any,
-    on_progress: OnProgress | None,
-) -> tuple[ProofCheck, ...]:
+def _check_proofs(call: Call, log: LogCheck, request: VerifyRequest) -> tuple[ProofCheck, ...]:
     if not request.proofs or log.readable_version != log.version or log.version is None:
         return ()
     versions = [request.version]
     if request.version is None:
-        versions = [*_proved_versions(table, every=request.every)]
-    reading = _Reading(settings=settings, spark=spark, store=table.store, on_progress=on_progress)
-    return tuple(_check(table, number, reading) for number in versions if number is not None)
+        versions = [*_proved_versions(call.table, every=request.every)]
+    reading = _Reading(call)
+    return tuple(_check(reading, number) for number in versions if number is not None)
 
 
 def _proved_versions(table: FormatTable, *, every: bool) -> list[int]:
@@ -261,7 +255,8 @@ def _total_outcome(checks: Sequence[ProofCheck]) -> Agreement:
     return "equal" if "equal" in found else "cannot_compare"
 
 
-def _check(table: SupportsVerification, version: int, reading: _Reading) -> ProofCheck:
+def _check(reading: _Reading, version: int) -> ProofCheck:
+    table = require_support(reading.call.table, SupportsVerification, operation="verify")
     commit = table.proved_commit(version)
     blank = ProofCheck(version=version, outcome="cannot_compare", message="", proof=commit.proof)
     if commit.proof is None:
@@ -283,7 +278,7 @@ def _check(table: SupportsVerification, version: int, reading: _Reading) -> Proo
             commit,
             worker,
             table=table,
-            limits=TaskLimits.of(reading.settings),
+            limits=reading.call.limits,
             digest=lambda files: reading.digest(files, worker),
         )
     inputs, outputs = reading.both_sides(commit, worker)
@@ -329,26 +324,22 @@ class _Side:
         return RowsSeen(files=self.files, rows=self.digest.rows, digest=text)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Reading:
     """Reads files in tasks."""
 
-    settings: Settings
-    spark: Any
-    store: Store
-    on_progress: OnProgress | None
+    call: Call
 
     def digest(
         self, files: Sequence[DataFile], worker: FormatWorker
     ) -> tuple[Digest | None, LakehandError | None]:
         """Return the digest of the rows of files, or why they cannot be read."""
-        divided = list(portions(files))
-        side = _side(self._run(divided, worker), len(files))
+        side = _side(self._run(divide_files(files), worker), len(files))
         return side.digest, side.failure
 
     def both_sides(self, commit: ProvedCommit, worker: FormatWorker) -> tuple[_Side, _Side]:
         """Return the rows that a commit replaced, and those that took their place."""
-        inputs, outputs = list(portions(commit.inputs)), list(portions(commit.outputs))
+        inputs, outputs = divide_files(commit.inputs), divide_files(commit.outputs)
         outcomes = self._run(inputs + outputs, worker)
         before, after = outcomes[: len(inputs)], outcomes[len(inputs) :]
         return _side(before, len(commit.inputs)), _side(after, len(commit.outputs))
@@ -356,14 +347,10 @@ class _Reading:
     def _run(
         self, divided: Sequence[Sequence[DataFile]], worker: FormatWorker
     ) -> Sequence[TaskOutcome]:
-        payloads = [{"files": [asdict(file) for file in portion]} for portion in divided]
-        progress = FileProgress(divided, self.on_progress, phase="verify")
-        task = DigestTask(worker=worker, limits=TaskLimits.of(self.settings))
+        task = DigestTask(worker=worker, limits=self.call.limits)
         read_bytes = sum(file.bytes for portion in divided for file in portion)
-        with open_runner(
-            self.settings, read_bytes=read_bytes, spark=self.spark, store=self.store
-        ) as runner:
-            return runner.run(task, payloads, on_result=progress.count, cancel=CancelToken())
+        with open_tasks(self.call, read_bytes=read_bytes) as tasks:
+            return tasks.over_files("verify", task, divided)
 
 
 def _side(outcomes: Sequence[TaskOutcome], files: int) -> _Side:

@@ -54,8 +54,8 @@ def cluster(
     of them overlap. Every group of files is proved to hold the same rows before the commit.
     """
     opened = open_for_rewriting(table, storage_options, **options)
-    with progress_bar() as on_progress:
-        report = opened.cluster(plan=read_plan(plan_file), on_progress=on_progress, **options)
+    with progress_bar():
+        report = opened.cluster(plan=read_plan(plan_file), **options)
     print_report(report, cluster_screen, as_json=as_json)
     return EXIT_FAILED if report.errors else 0
 

@@ -67,10 +67,8 @@ def compact(
     vacuum deletes them, because earlier versions of the table refer to them.
     """
     opened = open_for_rewriting(table, storage_options, dry_run=dry_run, **options)
-    with progress_bar() as on_progress:
-        report = opened.compact(
-            plan=read_plan(plan_file), dry_run=dry_run, on_progress=on_progress, **options
-        )
+    with progress_bar():
+        report = opened.compact(plan=read_plan(plan_file), dry_run=dry_run, **options)
     print_report(report, operation_screen, as_json=as_json)
     return EXIT_FAILED if report.errors else 0
 

@@ -56,6 +56,6 @@ def deduplicate(
     they are rewritten. The remaining rows are proved equal before the commit.
     """
     opened = open_for_command(table, storage_options)
-    with progress_bar() as on_progress:
-        report = opened.deduplicate(on_progress=on_progress, **options)
+    with progress_bar():
+        report = opened.deduplicate(**options)
     print_report(report, deletion_screen, as_json=as_json)

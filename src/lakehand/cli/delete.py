@@ -48,8 +48,8 @@ def delete(
     rows of the others are proved equal before the commit.
     """
     opened = open_for_command(table, storage_options)
-    with progress_bar() as on_progress:
-        report = opened.delete(on_progress=on_progress, **options)
+    with progress_bar():
+        report = opened.delete(**options)
     print_report(report, deletion_screen, as_json=as_json)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.model.snapshot import Snapshot
-    from lakehand.rewrite.prepare import Planned
+    from lakehand.rewrite.prepare import Work
 
 _COLUMNS = ["path", "bytes", "rows", "deleted_rows", "modified_at", "partition"]
 _BATCH_ROWS = 10_000
@@ -28,7 +28,7 @@ def file_records(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     return _records(snapshot.files.select(_COLUMNS))
 
 
-def planned_file_records(planned: Planned) -> Iterator[dict[str, Any]]:
+def planned_file_records(planned: Work) -> Iterator[dict[str, Any]]:
     """Return one plain value per file with its reason in the plan, smallest first."""
     return _records(_with_reasons(planned))
 
@@ -41,7 +41,7 @@ def file_lines(snapshot: Snapshot) -> Iterator[str]:
         yield f"{_facts(record)}  {record['path']}"
 
 
-def planned_file_lines(planned: Planned) -> Iterator[str]:
+def planned_file_lines(planned: Work) -> Iterator[str]:
     """Return one line per file with its reason, smallest first."""
     yield ""
     yield f"{_HEADINGS}  {'reason':<19}  path"
@@ -66,7 +66,7 @@ def orphan_lines(orphans: pa.Table) -> Iterator[str]:
         yield f"{format_bytes(record['bytes']):>10}  {age:>10}  {due:<9}  {record['path']}"
 
 
-def _with_reasons(planned: Planned) -> pa.Table:
+def _with_reasons(planned: Work) -> pa.Table:
     return planned.snapshot.files.select(_COLUMNS).append_column("reason", planned.reasons)
 
 

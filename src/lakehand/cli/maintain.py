@@ -68,8 +68,8 @@ def maintain(
     the exit code is that of the failed step.
     """
     opened = open_for_command(table, storage_options)
-    with progress_bar() as on_progress:
-        report = opened.maintain(on_progress=on_progress, **options)
+    with progress_bar():
+        report = opened.maintain(**options)
     print_report(report, maintenance_screen, as_json=as_json)
     return _exit_code(report)
 

@@ -216,11 +216,9 @@ def open_for_rewriting(
     table: str, storage_options: Mapping[str, str], *, dry_run: bool, **options: Any
 ) -> Table:
     """Open a table whose files may be rewritten, while worker processes load their modules."""
-    from lakehand.engine import is_spark_asked_for
-    from lakehand.engine.cores import usable_cores
-    from lakehand.engine.local_worker import start_workers_ahead
+    from lakehand.rewrite.prestart import start_rewriter_ahead
 
-    engine = Settings({name: options.get(name) for name in ("engine", "master", "remote")})
-    if not dry_run and usable_cores() > 1 and not is_spark_asked_for(engine):
-        start_workers_ahead(["lakehand.rewrite.task"])
+    if not dry_run:
+        engine = {name: options.get(name) for name in ("engine", "master", "remote")}
+        start_rewriter_ahead(Settings(engine))
     return open_for_command(table, storage_options)

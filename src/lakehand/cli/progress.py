@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lakehand.model.quantities import format_bytes
+from lakehand.observe import Progress, subscribe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,19 +16,24 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-    from lakehand.observe import OnProgress, Progress
-
 
 @contextmanager
-def progress_bar() -> Iterator[OnProgress | None]:
-    """Yield a callback that moves a bar; None where stderr is no terminal."""
+def progress_bar() -> Iterator[None]:
+    """Show the progress of all operations in the block, where stderr is a terminal."""
     if not sys.stderr.isatty():
-        yield None
+        yield
         return
     from rich.console import Console
 
     with make_bars(Console(stderr=True)) as bars:
-        yield Phases(bars).show
+        phases = Phases(bars)
+
+        def show(event: object) -> None:
+            if isinstance(event, Progress):
+                phases.show(event)
+
+        with subscribe(show):
+            yield
 
 
 def make_bars(console: Console) -> Bars:

@@ -48,8 +48,8 @@ def purge(
     their files. Run it again at those times. Exit code 1 if something failed.
     """
     opened = open_for_command(table, storage_options)
-    with progress_bar() as on_progress:
-        report = opened.purge(on_progress=on_progress, **options)
+    with progress_bar():
+        report = opened.purge(**options)
     print_report(report, purge_screen, as_json=as_json)
     return EXIT_FAILED if report.errors else 0
 

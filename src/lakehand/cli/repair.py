@@ -57,8 +57,8 @@ def repair(
     something is still wrong, or would be.
     """
     opened = open_for_command(table, storage_options)
-    with progress_bar() as on_progress:
-        report = opened.repair(on_progress=on_progress, **options)
+    with progress_bar():
+        report = opened.repair(**options)
     print_report(report, repair_screen, as_json=as_json)
     is_wrong = report.refused if report.dry_run else report.remaining
     return EXIT_UNHEALTHY if is_wrong else 0

@@ -49,8 +49,8 @@ def statistics(
     No data file is written: the commit adds the same files again, with statistics.
     """
     opened = open_for_command(table, storage_options)
-    with progress_bar() as on_progress:
-        report = opened.statistics(on_progress=on_progress, **options)
+    with progress_bar():
+        report = opened.statistics(**options)
     print_report(report, statistics_screen, as_json=as_json)
     return EXIT_FAILED if report.errors else 0
 

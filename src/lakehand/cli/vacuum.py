@@ -63,8 +63,8 @@ def vacuum(
     With --engine spark, --master or --remote, Spark lists and deletes very many files.
     """
     opened = open_for_command(table, storage_options)
-    with progress_bar() as on_progress:
-        report = opened.vacuum(on_progress=on_progress, **options)
+    with progress_bar():
+        report = opened.vacuum(**options)
     print_report(report, vacuum_screen, as_json=as_json)
     return EXIT_FAILED if report.errors else 0
 

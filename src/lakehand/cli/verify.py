@@ -47,8 +47,8 @@ def verify(
     if sum((options["every"], options["version"] is not None, no_proofs)) > 1:
         raise click.UsageError("--all, --version and --no-proofs exclude each other")
     opened = open_for_command(table, storage_options)
-    with progress_bar() as on_progress:
-        report = opened.verify(proofs=not no_proofs, on_progress=on_progress, **options)
+    with progress_bar():
+        report = opened.verify(proofs=not no_proofs, **options)
     print_report(report, verification_screen, as_json=as_json)
     if report.outcome == "damaged":
         return EXIT_UNHEALTHY

@@ -14,12 +14,13 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from lakehand.errors import PredicateError, UnknownColumnError
+from lakehand.expressions.literals import quote_string
 from lakehand.expressions.logic import Junction, Negation, parse_logic
 from lakehand.expressions.names import Resolver, SparkDialect, is_name, reference_name
 from lakehand.expressions.operators import OPERATORS, as_boolean
 from lakehand.expressions.session import compute
 from lakehand.expressions.spark_functions import FUNCTIONS, NAMED
-from lakehand.expressions.typed import BOOLEAN, DATE, TIMESTAMP, Typed, Unsupported, quoted
+from lakehand.expressions.typed import BOOLEAN, DATE, TIMESTAMP, Typed, Unsupported
 from lakehand.expressions.value_lists import compile_list, listed_values, with_lists
 
 if TYPE_CHECKING:
@@ -139,8 +140,8 @@ class Calculator:
         if self._now is None or node.args.get("this"):
             raise Unsupported("the current time")
         if isinstance(node, exp.CurrentDate):
-            return Typed(f"CAST({quoted(self._now.date().isoformat())} AS DATE)", DATE)
-        return Typed(f"CAST({quoted(self._now.isoformat())} AS TIMESTAMPTZ)", TIMESTAMP)
+            return Typed(f"CAST({quote_string(self._now.date().isoformat())} AS DATE)", DATE)
+        return Typed(f"CAST({quote_string(self._now.isoformat())} AS TIMESTAMPTZ)", TIMESTAMP)
 
     def compute(self, expressions: Iterable[str], batch: pa.RecordBatch) -> list[pa.Array]:
         """Return one array for each compiled expression; PredicateError if one fails on a row."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 from sqlglot import exp
 
+from lakehand.expressions.literals import quote_string
 from lakehand.expressions.typed import (
     BIGINT,
     BOOLEAN,
@@ -28,7 +29,6 @@ from lakehand.expressions.typed import (
     decimal_type,
     is_integer,
     is_number,
-    quoted,
     sql_type,
 )
 
@@ -125,7 +125,7 @@ def _like(node: exp.Expr, compile_: Compile) -> Typed:
     value, pattern = as_text(compile_(node.this)), compile_(node.expression)
     if pattern.literal is None or not _SOUND_PATTERN.fullmatch(pattern.literal):
         raise Unsupported("a pattern of LIKE that is computed, or has a stray backslash")
-    found = f"({value.sql} LIKE {quoted(pattern.literal)} ESCAPE '\\')"
+    found = f"({value.sql} LIKE {quote_string(pattern.literal)} ESCAPE '\\')"
     return Typed(f"(NOT {found})" if node.args.get("negate") else found, BOOLEAN)
 
 
@@ -149,7 +149,7 @@ def _shifted(word: str, moment: Typed, interval: exp.Interval) -> Typed:
     is_time = moment.type in {TIMESTAMP, WALL_TIME} and unit in _INTERVALS
     if not number.isdigit() or not (is_date or is_time):
         raise Unsupported(f"{interval.sql()} beside {moment.type}")
-    shifted = f"({moment.sql} {word} INTERVAL {quoted(number)} {unit})"
+    shifted = f"({moment.sql} {word} INTERVAL {quote_string(number)} {unit})"
     return cast(Typed(shifted, WALL_TIME), DATE) if is_date else Typed(shifted, moment.type)
 
 
@@ -267,7 +267,7 @@ def _literal(node: exp.Expr, compile_: Compile) -> Typed:
     del compile_
     text = node.name
     if node.args.get("is_string"):
-        return Typed(quoted(text), TEXT, text)
+        return Typed(quote_string(text), TEXT, text)
     if text.isdigit():
         bits = int(text).bit_length()
         type_ = INTEGER if bits < INTEGER.bit_width else BIGINT
@@ -276,13 +276,13 @@ def _literal(node: exp.Expr, compile_: Compile) -> Typed:
         name = "INTEGER" if type_ == INTEGER else "BIGINT"
         return Typed(f"CAST({text} AS {name})", type_, text)
     if "e" in text.lower():
-        return Typed(f"CAST({quoted(text)} AS DOUBLE)", DOUBLE, text)
+        return Typed(f"CAST({quote_string(text)} AS DOUBLE)", DOUBLE, text)
     return _decimal_literal(text)
 
 
 def _decimal_literal(text: str) -> Typed:
     type_ = decimal_type(text)
-    return Typed(f"CAST({quoted(text)} AS {sql_type(type_)})", type_, text)
+    return Typed(f"CAST({quote_string(text)} AS {sql_type(type_)})", type_, text)
 
 
 def _boolean(node: exp.Expr, compile_: Compile) -> Typed:

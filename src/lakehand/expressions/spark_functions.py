@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 from sqlglot import exp
 
+from lakehand.expressions.literals import quote_string
 from lakehand.expressions.typed import (
     BIGINT,
     BOOLEAN,
@@ -25,7 +26,6 @@ from lakehand.expressions.typed import (
     coerce,
     is_integer,
     is_number,
-    quoted,
 )
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _format_time(node: exp.Expr, compile_: Compile) -> Typed:
     value = _moment(compile_(inner.this if isinstance(inner, exp.TimeStrToTime) else inner))
     if not _DATE_FORMAT.fullmatch(pattern):
         raise Unsupported("this pattern of date_format")
-    spelled = quoted(pattern.replace("strict", ""))
+    spelled = quote_string(pattern.replace("strict", ""))
     return Typed(f"strftime({value.sql}, {spelled})", TEXT)
 
 
@@ -222,8 +222,10 @@ def _change_case(node: exp.Expr, compile_: Compile) -> Typed:
 def _in_case(name: str, value: Typed) -> Typed:
     """Change the case of letters that have one counterpart; with others, engines differ."""
     text = value.sql
-    complaint = quoted(f"{name} of a letter like ß or İ comes out differently in Spark")
-    is_alike = f"strlen({text}) = length({text}) OR regexp_full_match({text}, {quoted(_ALIKE)})"
+    complaint = quote_string(f"{name} of a letter like ß or İ comes out differently in Spark")
+    is_alike = (
+        f"strlen({text}) = length({text}) OR regexp_full_match({text}, {quote_string(_ALIKE)})"
+    )
     return Typed(
         f"(CASE WHEN {text} IS NULL OR {is_alike} THEN {name}({text}) ELSE error({complaint}) END)",
         TEXT,
@@ -245,7 +247,9 @@ def _matches(node: exp.Expr, compile_: Compile) -> Typed:
     if pattern.literal is None or pattern.type != TEXT:
         raise Unsupported("a pattern of RLIKE that is computed")
     text = as_text(compile_(node.this))
-    return Typed(f"regexp_matches({text.sql}, {quoted(spelled_for_re2(pattern.literal))})", BOOLEAN)
+    return Typed(
+        f"regexp_matches({text.sql}, {quote_string(spelled_for_re2(pattern.literal))})", BOOLEAN
+    )
 
 
 def _position(node: exp.Expr, compile_: Compile) -> Typed:
@@ -319,7 +323,7 @@ def _element(node: exp.Expr, compile_: Compile) -> Typed:
     number = compile_(place)
     if others or not _is_at_least(number, 0):
         raise Unsupported("an element of a list by anything but its number")
-    end = quoted(f"a list has no element {number.literal}")
+    end = quote_string(f"a list has no element {number.literal}")
     found = f"list_extract({values.sql}, {number.sql} + 1)"
     return Typed(
         f"(CASE WHEN {values.sql} IS NULL THEN NULL WHEN len({values.sql}) > {number.sql}"

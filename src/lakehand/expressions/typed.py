@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lakehand.expressions.literals import quote_string
+
 __all__ = [
     "BIGINT",
     "BOOLEAN",
@@ -32,7 +34,6 @@ __all__ = [
     "decimal_type",
     "is_integer",
     "is_number",
-    "quoted",
     "sql_type",
 ]
 
@@ -100,11 +101,6 @@ def decimal_type(text: str) -> pa.DataType:
     return pa.decimal128(precision, len(fraction))
 
 
-def quoted(text: str) -> str:
-    """Return a text as SQL spells it."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def is_integer(type_: pa.DataType) -> bool:
     return bool(pat.is_signed_integer(type_))
 
@@ -167,7 +163,7 @@ def cast(value: Typed, wanted: pa.DataType) -> Typed:
         raise Unsupported(f"{what} where one of type {wanted} is expected")
     if value.literal is not None and value.type != TEXT and pat.is_floating(wanted):
         # By its text: a decimal would be rounded once more on its way.
-        return Typed(f"CAST({quoted(value.literal)} AS {name})", wanted, value.literal)
+        return Typed(f"CAST({quote_string(value.literal)} AS {name})", wanted, value.literal)
     literal = value.literal if is_number(value.type) and is_number(wanted) else None
     return Typed(f"CAST({value.sql} AS {name})", wanted, literal)
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
+from lakehand.model.reports import Report
+
 if TYPE_CHECKING:
     from lakehand.hot.flusher import Flusher
     from lakehand.hot.opening import Opened
@@ -18,9 +20,11 @@ __all__ = ["FlushReport", "StorageStats", "storage_stats"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FlushReport:
+class FlushReport(Report):
     """What a flush brought into the cold table."""
 
+    #: The verb; not in the JSON.
+    operation: str = "flush"
     #: `committed`, or `nothing_to_do` if there were no changes, or none that the table needs.
     outcome: Outcome
     #: URL of the cold table.
@@ -41,7 +45,9 @@ class FlushReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as a JSON document."""
-        return asdict(self)
+        document = asdict(self)
+        del document["operation"]
+        return document
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

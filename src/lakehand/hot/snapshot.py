@@ -11,7 +11,7 @@ from lakehand.errors import UnknownColumnError, ValidationError
 from lakehand.expressions.evaluate import keep_true
 from lakehand.expressions.literals import literal
 from lakehand.hot.newest import collapse, keys_of, rows_of, without_keys
-from lakehand.rows.operation import gathered
+from lakehand.rows.operation import query_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -102,7 +102,7 @@ class HotSnapshot:
         if masked is None:
             yield from cold
             return
-        for rows in gathered(cold):
+        for rows in query_tables(cold):
             yield from without_keys(rows, masked).select(schema.names).to_batches()
 
     def _key_row(self, key: Any) -> pa.Table:

@@ -21,6 +21,7 @@ from lakehand.hot.opening import HotOptions, Opened, open_parts
 from lakehand.hot.reports import FlushReport, storage_stats
 from lakehand.hot.segments import Kind, encode
 from lakehand.hot.snapshot import key_table
+from lakehand.observe import reported
 from lakehand.observe.steps import Step, reached
 from lakehand.settings import Settings
 from lakehand.sink.rows import batches_of
@@ -261,6 +262,7 @@ class HotTable:
         """
         return self._flush()
 
+    @reported
     def _flush(self, *, waits: bool = False) -> FlushReport:
         started = self._flusher.clock.monotonic()
         with self._flushing:

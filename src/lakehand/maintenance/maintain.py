@@ -11,8 +11,10 @@ from lakehand.formats.optional import reason_against
 from lakehand.maintenance.steps import carry_out, choose_rewrite, vacuum_if_due
 from lakehand.model.maintenance import MAINTENANCE_STEPS, MaintenanceReport, MaintenanceStep
 from lakehand.model.quantities import format_bytes, format_count, format_duration
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.logs import get_logger
+from lakehand.observe.stopwatch import Stopwatch
 from lakehand.planning.policy import CHOSEN_WORDS, LEFT_WORDS, Reason
 from lakehand.retention.log_maintenance import checkpoint, clean_logs
 
@@ -86,6 +88,7 @@ def left_by_vacuum(report: VacuumReport) -> Iterator[str]:
 _logger = get_logger(__name__)
 
 
+@reported
 def maintain(
     table: FormatTable,
     *,
@@ -98,7 +101,7 @@ def maintain(
 ) -> MaintenanceReport:
     """Do whatever is due. A step that fails is reported, and the others are taken all the same."""
     clock = clock or SystemClock()
-    started = clock.monotonic()
+    watch = Stopwatch(clock)
     common = {"dry_run": dry_run, "spark": spark, "clock": clock}
     work = _Maintenance(table, settings, _Listener(on_progress), _verbs(skip), common)
     steps = work.run()
@@ -109,7 +112,7 @@ def maintain(
         steps=steps,
         dry_run=dry_run,
         errors=tuple(error for step in steps for error in step.errors),
-        duration_ms=(clock.monotonic() - started) * 1000,
+        duration_ms=watch.total_milliseconds(),
     )
 
 

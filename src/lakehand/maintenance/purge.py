@@ -18,7 +18,9 @@ from lakehand.formats.base import require_support
 from lakehand.formats.optional import SupportsPurge
 from lakehand.model.maintenance import KeepWishes, PurgeReport, Remains
 from lakehand.model.quantities import format_count, format_duration
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
+from lakehand.observe.stopwatch import Stopwatch
 from lakehand.planning.compaction import plan_compaction
 from lakehand.planning.policy import CompactionPolicy, Reason
 from lakehand.retention.log_maintenance import clean_logs, held_versions
@@ -83,6 +85,7 @@ class _Hidden:
         return affected
 
 
+@reported
 def purge(
     table: FormatTable,
     *,
@@ -97,7 +100,7 @@ def purge(
     Earlier versions stay readable within vacuum's retention, and hold them until then.
     """
     clock = clock or SystemClock()
-    started = clock.monotonic()
+    watch = Stopwatch(clock)
     table = require_support(table, SupportsPurge, operation="purge")
     before = _Hidden.of(table)
     common: dict[str, Any] = {"dry_run": dry_run, "on_progress": on_progress, "clock": clock}
@@ -127,7 +130,7 @@ def purge(
         remaining=tuple(left.places()),
         dry_run=dry_run,
         errors=(*rewritten.errors, *swept.errors, *cleaned.errors),
-        duration_ms=(clock.monotonic() - started) * 1000,
+        duration_ms=watch.total_milliseconds(),
     )
 
 

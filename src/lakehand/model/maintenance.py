@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from lakehand.model.reports import Report
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from datetime import datetime
@@ -64,15 +66,13 @@ class LogCleanup:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LogCleanupReport:
+class LogCleanupReport(Report):
     """What a cleanup of the log deleted."""
 
     #: The verb.
     operation: str = "clean_logs"
     #: `committed`: something was deleted; `nothing_to_do`; `dry_run`.
     outcome: Outcome
-    #: URL of the table, without credentials.
-    table: str
     #: Newest version of the table.
     version: int
     #: The oldest version that stays readable.
@@ -93,25 +93,19 @@ class LogCleanupReport:
     #: Whether nothing was changed.
     dry_run: bool
     #: Objects that could not be deleted, each with its error.
-    errors: tuple[Mapping[str, Any], ...]
+    errors: tuple[Mapping[str, Any], ...] = ()
     #: From the call to its end.
     duration_ms: float
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that `lakehand clean-logs --json` prints."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RestoreReport:
+class RestoreReport(Report):
     """What it took to bring a table back to an earlier version."""
 
     #: The verb.
     operation: str = "restore"
     #: `committed`; `nothing_to_do`: the table is as it was; `dry_run`.
     outcome: Outcome
-    #: URL of the table, without credentials.
-    table: str
     #: The newest version now.
     version: int
     #: The version whose content the table has again.
@@ -128,10 +122,6 @@ class RestoreReport:
     metadata_restored: bool
     #: From the call to its end.
     duration_ms: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that `lakehand restore --json` prints."""
-        return asdict(self)
 
 
 if TYPE_CHECKING:
@@ -165,12 +155,12 @@ class MaintenanceStep:
     def errors(self) -> tuple[Mapping[str, Any], ...]:
         """All that went wrong, each with the name of the step."""
         own = (self.error,) if self.error is not None else ()
-        within = getattr(self.report, "errors", ())
+        within = self.report.errors if self.report is not None else ()
         return tuple({"step": self.step, **error} for error in (*own, *within))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MaintenanceReport:
+class MaintenanceReport(Report):
     """What was due on a table, and what was done about it."""
 
     #: The verb.
@@ -178,8 +168,6 @@ class MaintenanceReport:
     #: `committed`: some step changed something; `failed`: none did, and some step failed;
     #: `nothing_to_do`; `dry_run`.
     outcome: MaintenanceOutcome
-    #: URL of the table, without credentials.
-    table: str
     #: The newest version that was seen or made.
     version: int
     #: Every step, in the order in which they were taken.
@@ -187,13 +175,9 @@ class MaintenanceReport:
     #: Whether nothing was changed.
     dry_run: bool
     #: What went wrong in any step, each with the name of the `step`; the others were taken.
-    errors: tuple[Mapping[str, Any], ...]
+    errors: tuple[Mapping[str, Any], ...] = ()
     #: From the call to its end.
     duration_ms: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that `lakehand maintain --json` prints."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -228,15 +212,13 @@ class OldValues:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PurgeReport:
+class PurgeReport(Report):
     """What a purge rewrote, quarantined and deleted, and what is left."""
 
     #: The verb.
     operation: str = "purge"
     #: `committed`: something was rewritten, quarantined or deleted; `nothing_to_do`; `dry_run`.
     outcome: Outcome
-    #: URL of the table, without credentials.
-    table: str
     #: The newest version after the purge.
     version: int
     #: Files with deleted rows or dropped columns that were rewritten; in a dry run: would be.

@@ -28,6 +28,7 @@ __all__ = [
     "OperationReport",
     "Outcome",
     "Remaining",
+    "Report",
     "RowReport",
     "StatisticsReport",
     "UpsertReport",
@@ -42,15 +43,40 @@ EngineName = Literal["spark", "local"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CheckpointReport:
+class Report:
+    """What every operation on a table reports. These fields are the first in the JSON."""
+
+    #: The verb.
+    operation: str
+    #: `committed`, `nothing_to_do` or `dry_run`.
+    outcome: str
+    #: URL of the table, without credentials.
+    table: str
+    #: The version that the operation made, or the newest one if it made none.
+    version: int | None
+
+    if TYPE_CHECKING:
+        # Every report has it, at its own place in the JSON.
+        duration_ms: float
+
+    @property
+    def errors(self) -> tuple[Mapping[str, Any], ...]:
+        """What went wrong without ending the operation; a field of reports that can have any."""
+        return ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document that the command prints with `--json`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointReport(Report):
     """The checkpoint of one version."""
 
     #: The verb.
     operation: str = "checkpoint"
     #: `committed`: written now; `nothing_to_do`: a complete one was there.
     outcome: Outcome
-    #: URL of the table, without credentials.
-    table: str
     #: The version that was folded.
     version: int
     #: Form of the checkpoint, as the format knows it.
@@ -63,10 +89,6 @@ class CheckpointReport:
     action_count: int
     #: From the call to its end.
     duration_ms: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that `lakehand checkpoint --json` prints."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,15 +167,13 @@ class BeforeAfter:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StatisticsReport:
+class StatisticsReport(Report):
     """What became of the statistics of a table's files. No file is written for them."""
 
     #: The verb.
     operation: str = "statistics"
     #: `committed`, `nothing_to_do` or `dry_run`.
     outcome: Outcome
-    #: URL of the table, without credentials.
-    table: str
     #: The version that the operation made, or the newest one if it made none.
     version: int
     #: Files of the table before.
@@ -191,21 +211,15 @@ class StatisticsReport:
     #: Where tasks ran: `spark`, or `local` for processes of this machine; null if there were none.
     ran_on: EngineName | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that `lakehand statistics --json` prints."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChangeReport:
+class ChangeReport(Report):
     """What every operation reports that puts files into a table or takes them out."""
 
     #: The verb.
     operation: str
     #: `committed`, `nothing_to_do` or `dry_run`.
     outcome: Outcome
-    #: URL of the table, without credentials.
-    table: str
     #: The version that the operation made last, or the newest one if it made none.
     version: int
     #: Files of the table before.
@@ -248,10 +262,6 @@ class ChangeReport:
     errors: tuple[Mapping[str, Any], ...] = ()
     #: Where tasks ran: `spark`, or `local` for processes of this machine; null if there were none.
     ran_on: EngineName | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that the command prints with `--json`."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -401,15 +411,13 @@ class DeduplicationReport(DeletionReport):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WriteReport:
+class WriteReport(Report):
     """What `append` or `overwrite` did."""
 
     #: The verb.
     operation: str
     #: `committed`, or `nothing_to_do` if there were no rows, or the table had them.
     outcome: Outcome
-    #: URL of the table, without credentials.
-    table: str
     #: The version that holds the rows, or the newest one known if nothing was committed.
     version: int
     #: Files that left the table.
@@ -428,10 +436,6 @@ class WriteReport:
     commit_ms: float = 0.0
     #: Attempts of the commit beyond the first.
     retries: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as a JSON document."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from lakehand.model.reports import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,15 +113,13 @@ class Holder:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VacuumReport:
+class VacuumReport(Report):
     """What a vacuum found, set aside and deleted."""
 
     #: The verb.
     operation: str = "vacuum"
     #: `committed`: files were set aside or deleted; `nothing_to_do`; `dry_run`.
     outcome: Outcome
-    #: URL of the table, without credentials.
-    table: str
     #: The newest version when the log was read.
     version: int
     #: The oldest version that stays readable in full.
@@ -166,7 +166,3 @@ class VacuumReport:
     errors: tuple[Mapping[str, Any], ...] = ()
     #: From the call to its end.
     duration_ms: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that `lakehand vacuum --json` prints."""
-        return asdict(self)

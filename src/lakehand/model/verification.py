@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from lakehand.model.reports import Report
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -115,15 +117,13 @@ class ProofCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verification:
+class Verification(Report):
     """What was checked, and what came of it."""
 
     #: The verb.
     operation: str = "verify"
     #: `damaged` if there is a finding, or if rows of a rewrite differ; else `sound`.
     outcome: Soundness
-    #: URL of the table, without credentials.
-    table: str
     #: Newest version of the table, be it readable or not; null if there is none.
     version: int | None
     #: The newest version that can be read, whose files were checked; null if there is none.
@@ -148,10 +148,6 @@ class Verification:
     engine: str
     #: From the call to its end.
     duration_ms: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that `lakehand verify --json` prints."""
-        return asdict(self)
 
 
 #: What a caller may agree to, by the names of the options.
@@ -248,7 +244,7 @@ class LogRepair:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RepairReport:
+class RepairReport(Report):
     """What was wrong with a table, what was done about it, and what is left."""
 
     #: The verb.
@@ -256,8 +252,6 @@ class RepairReport:
     #: `committed`: something was repaired; `refused`: something is wrong, and nothing was
     #: repaired; `nothing_to_do`: nothing is wrong; `dry_run`.
     outcome: RepairOutcome
-    #: URL of the table, without credentials.
-    table: str
     #: The newest version now; null if there is none.
     version: int | None
     #: What was wrong before.
@@ -278,7 +272,3 @@ class RepairReport:
     dry_run: bool
     #: From the call to its end.
     duration_ms: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that `lakehand repair --json` prints."""
-        return asdict(self)

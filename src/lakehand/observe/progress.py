@@ -20,6 +20,9 @@ class Progress:
     #: The same in bytes that are read, where units differ in size.
     done_bytes: int | None = None
     total_bytes: int | None = None
+    #: The verb, and the URL of the table that it works on.
+    operation: str = ""
+    table: str = ""
 
 
 OnProgress = Callable[[Progress], None]

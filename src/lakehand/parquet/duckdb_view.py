@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lakehand.expressions.literals import quote_string
 from lakehand.parquet.columns import plain_type
 from lakehand.parquet.footer import FileField, LocalTails, fetch_footer, parse_footer
 from lakehand.parquet.thrift import encode
@@ -48,7 +49,7 @@ def reads_alike(seen: pa.DataType, stored: pa.DataType) -> bool:
 
 def quoted_list(paths: Iterable[Path]) -> str:
     """Return paths as a SQL list of strings."""
-    return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths) + "]"
+    return "[" + ", ".join(quote_string(str(path)) for path in paths) + "]"
 
 
 def by_schema(paths: Sequence[Path]) -> list[list[int]]:

@@ -184,6 +184,11 @@ class Plan:
     #: What becomes what.
     groups: tuple[PlannedGroup, ...]
 
+    @property
+    def paths(self) -> list[str]:
+        """The files that are to be rewritten."""
+        return [path for group in self.groups for path in group.paths]
+
     def to_json(self) -> dict[str, Any]:
         """Return the document that `lakehand plan --json` prints, and `compact --plan` takes."""
         return asdict(self)

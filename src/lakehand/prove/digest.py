@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.duckdb_pool import connect, is_taken_sliced, unsliced
+from lakehand.model.batches import Gathering
 from lakehand.model.work import Digest
 from lakehand.prove.row_hash import ALGORITHM, ENGINE, LANES, check_engine, digest_query
 
@@ -40,8 +41,7 @@ class Digester:
         self._threads = threads
         #: None until rows have to be hashed here: most come with their hashes.
         self._connection: duckdb.DuckDBPyConnection | None = None
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_rows = 0
+        self._waiting = Gathering[pa.RecordBatch](rows=_ROWS_A_QUERY)
         self._rows = 0
         self._lanes = (0, 0)
 
@@ -54,9 +54,7 @@ class Digester:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the rows of `batch`; its schema must be the digester's, names aside."""
-        self._waiting.append(batch)
-        self._waiting_rows += batch.num_rows
-        if self._waiting_rows >= _ROWS_A_QUERY:
+        if self._waiting.add(batch):
             self._hash_waiting()
 
     def add_all(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -98,10 +96,9 @@ class Digester:
         return Digest(rows=self._rows, lanes=self._lanes, algorithm=ALGORITHM, engine=ENGINE)
 
     def _hash_waiting(self) -> None:
-        if not self._waiting_rows:
+        if not self._waiting.rows:
             return
-        table = pa.Table.from_batches(self._waiting)
-        self._waiting, self._waiting_rows = [], 0
+        table = pa.Table.from_batches(self._waiting.take())
         connection = self._connection = self._connection or connect(threads=self._threads)
         self._hash(connection, unsliced(table))
 

@@ -16,6 +16,7 @@ import pyarrow.types as pat
 
 from lakehand.duckdb_pool import connect
 from lakehand.errors import EngineError
+from lakehand.expressions.literals import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +54,7 @@ def query_with_lanes(
     Of the columns in `numbered`, each with a variable that lists values, come the numbers of their
     values there, and behind all columns the values that have none.
     """
-    quoted = ['"' + name.replace('"', '""') + '"' for name in schema.names]
+    quoted = [quote_identifier(name) for name in schema.names]
     values, others = _names(schema), []
     for position, variable in (numbered or {}).items():
         number = f"list_position(getvariable('{variable}'), {values[position]})"

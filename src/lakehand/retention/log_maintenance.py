@@ -10,7 +10,9 @@ from lakehand.formats.base import require_support
 from lakehand.formats.optional import SupportsCheckpoints, SupportsPurge, SupportsRestore
 from lakehand.model.maintenance import KeepWishes, LogCleanupReport, RestoreReport
 from lakehand.model.reports import CheckpointReport
+from lakehand.observe import reported
 from lakehand.observe.clock import Clock, SystemClock
+from lakehand.observe.stopwatch import Stopwatch
 from lakehand.retention.pins import list_pins
 from lakehand.retention.protection import hold
 
@@ -24,12 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["checkpoint", "clean_logs", "held_versions", "restore"]
 
 
+@reported
 def checkpoint(
     table: FormatTable, *, version: int | None = None, clock: Clock | None = None
 ) -> CheckpointReport:
     """Fold the log up to the newest version, or to `version`, unless that was done before."""
     clock = clock or SystemClock()
-    started = clock.monotonic()
+    watch = Stopwatch(clock)
     supported = require_support(table, SupportsCheckpoints, operation="checkpoint")
     receipt = supported.checkpoint(version=version)
     return CheckpointReport(
@@ -40,7 +43,7 @@ def checkpoint(
         files=tuple(receipt["keys"]),
         bytes=receipt["bytes"],
         action_count=receipt["action_count"],
-        duration_ms=(clock.monotonic() - started) * 1000,
+        duration_ms=watch.total_milliseconds(),
     )
 
 
@@ -51,6 +54,7 @@ def held_versions(table: FormatTable, clock: Clock) -> tuple[int, ...]:
     return tuple(holder.version for holder in holders if holder.version is not None)
 
 
+@reported
 def clean_logs(
     table: FormatTable,
     *,
@@ -62,7 +66,7 @@ def clean_logs(
 ) -> LogCleanupReport:
     """Delete history that is older than the table's log retention and that nobody holds on to."""
     clock = clock or SystemClock()
-    started = clock.monotonic()
+    watch = Stopwatch(clock)
     for field, value in (("keep_versions", keep_versions), ("keep_checkpoints", keep_checkpoints)):
         if value < 0:
             raise ValidationError(f"{field} must not be negative", field=field, value=value)
@@ -84,13 +88,14 @@ def clean_logs(
         sees_unfinished_uploads=table.store.sees_unfinished_uploads,
         dry_run=dry_run,
         errors=done.errors,
-        duration_ms=(clock.monotonic() - started) * 1000,
+        duration_ms=watch.total_milliseconds(),
     )
 
 
 _NAMED = 5
 
 
+@reported
 def restore(
     table: FormatTable,
     *,
@@ -105,7 +110,7 @@ def restore(
     RefusedError if storage no longer has a file of it, unless `accept_missing`.
     """
     clock = clock or SystemClock()
-    started = clock.monotonic()
+    watch = Stopwatch(clock)
     if (version is None) == (timestamp is None):
         raise ValidationError("give the version to restore, or its time", field="version")
     supported = require_support(table, SupportsRestore, operation="restore")
@@ -128,7 +133,7 @@ def restore(
         files_removed=len(change.removes),
         bytes_removed=sum(file.bytes for file in change.removes),
         metadata_restored=bool(change.native),
-        duration_ms=(clock.monotonic() - started) * 1000,
+        duration_ms=watch.total_milliseconds(),
     )
 
 

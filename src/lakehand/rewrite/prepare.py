@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from lakehand.settings import Settings
 
 __all__ = [
-    "Planned",
     "Request",
     "RewriteOperation",
     "Work",
@@ -91,7 +90,7 @@ def runs_in(snapshot: Snapshot, rivals: Iterable[LivingRun]) -> tuple[str, ...]:
 
 def require_free(plan: Plan, rivals: Iterable[LivingRun]) -> None:
     """Raise ReplanError if a run that is at work is rewriting files of the plan."""
-    paths = {path for group in plan.groups for path in group.paths}
+    paths = set(plan.paths)
     for run in rivals:
         if not paths.isdisjoint(run.inputs):
             count = format_count(len(paths & run.inputs), "file")
@@ -137,7 +136,7 @@ def _require_same_files(plan: Plan, table: FormatTable, snapshot: Snapshot) -> N
         raise _replan(plan, snapshot, reason) from error
     if difference.schema_changed:
         raise _replan(plan, snapshot, "the columns of the table have changed since")
-    paths = pa.array([path for group in plan.groups for path in group.paths], pa.string())
+    paths = pa.array(plan.paths, pa.string())
     changed = paths.filter(pc.is_in(paths, difference.removed["path"].combine_chunks()))
     if len(changed):
         count = format_count(len(changed), "file")
@@ -183,6 +182,8 @@ class Request:
     full: bool = False
     #: The commit must not hold values of the files that are replaced.
     erases: bool = False
+    #: Compute the statistics of the files that are left, where they have none.
+    recompute_statistics: bool = False
 
 
 def plan_request(
@@ -203,8 +204,8 @@ def plan_request(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Planned:
-    """A plan, what it was made from, and why each file of the table is in it or not."""
+class Work:
+    """A plan, what it was made from, and its groups once they are prepared."""
 
     table: FormatTable
     request: Request
@@ -214,23 +215,8 @@ class Planned:
     plan: Plan
     #: The reason of every file, in the order of the snapshot's; None for a plan made earlier.
     reasons: pa.DictionaryArray | None
-
-    @property
-    def paths(self) -> list[str]:
-        """The files that are to be rewritten."""
-        return [path for group in self.plan.groups for path in group.paths]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Work:
-    """What is to be rewritten, and under which settings."""
-
-    table: FormatTable
-    request: Request
-    snapshot: Snapshot
-    settings: Settings
-    plan: Plan
-    groups: tuple[Group, ...]
+    #: What is sent to tasks; none before `prepare`.
+    groups: tuple[Group, ...] = ()
     #: What a run that died has rewritten already; its files are in none of the groups.
     adopted: tuple[Adopted, ...] = ()
 
@@ -253,7 +239,7 @@ def make_plan(
     clock: Clock | None = None,
     snapshot: Snapshot | None = None,
     on_survey: OnSurvey | None = None,
-) -> Planned:
+) -> Work:
     """Choose what to rewrite in the newest version, which may be given. Writes nothing.
 
     `on_survey` is told which files may be rewritten, before their footers are read.
@@ -271,7 +257,7 @@ def make_plan(
 
 def _take_stored(
     plan: Plan, table: FormatTable, settings: Settings, request: Request, snapshot: Snapshot
-) -> Planned:
+) -> Work:
     if request.where is not None or request.file_filter is not None:
         field = "where" if request.where is not None else "file_filter"
         message = f"a plan names its files: {field} has nothing to choose from"
@@ -289,7 +275,7 @@ def _take_stored(
         snapshot = table.snapshot(version=snapshot.version, statistics=columns)
     chosen = settings_of_plan(plan, settings).with_properties(snapshot.properties)
     require_current(plan, table, snapshot)
-    return Planned(
+    return Work(
         table=table,
         request=replace(request, by=plan.order, curve=plan.curve or "linear"),
         snapshot=snapshot,
@@ -300,22 +286,21 @@ def _take_stored(
 
 
 def plan_again(
-    planned: Planned, *, without: Collection[str], rivals: Sequence[LivingRun], clock: Clock
-) -> Planned:
+    work: Work, *, without: Collection[str], rivals: Sequence[LivingRun], clock: Clock
+) -> Work:
     """Plan on the same snapshot, leaving out files that are rewritten already, or by `rivals`."""
-    planner = _Planner(
-        planned.table, planned.settings, planned.request, clock, tuple(without), rivals
-    )
-    return planner.plan(planned.snapshot)
+    planner = _Planner(work.table, work.settings, work.request, clock, tuple(without), rivals)
+    return planner.plan(work.snapshot)
 
 
-def prepare(planned: Planned) -> Work:
-    """Turn the files of a plan into values that can be sent to tasks."""
-    rows = locate_inputs(planned.plan, planned.snapshot.files)
+def prepare(work: Work) -> Work:
+    """Turn the files of a plan into groups, values that can be sent to tasks."""
+    plan, table = work.plan, work.table
+    rows = locate_inputs(plan, work.snapshot.files)
     # One look into the log for all groups: it costs the same for one file as for all of them.
     positions = [int(row) for group in rows for row in group]
-    files = iter(planned.table.data_files(planned.snapshot, positions))
-    groups = tuple(
+    files = iter(table.data_files(work.snapshot, positions))
+    groups = (
         Group(
             id=group.id,
             inputs=tuple(islice(files, len(group.paths))),
@@ -323,28 +308,21 @@ def prepare(planned: Planned) -> Work:
             recoded=group.recoded,
             reason=group.reason,
             target_file_bytes=group.target_file_bytes,
-            order=planned.plan.order,
-            curve=planned.plan.curve or "linear",
+            order=plan.order,
+            curve=plan.curve or "linear",
         )
-        for group in planned.plan.groups
+        for group in plan.groups
     )
-    return Work(
-        table=planned.table,
-        request=planned.request,
-        snapshot=planned.snapshot,
-        settings=planned.settings,
-        plan=planned.plan,
-        groups=_with_native(planned, groups),
-    )
+    return replace(work, groups=_with_native(work, tuple(groups)))
 
 
-def _with_native(planned: Planned, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+def _with_native(work: Work, groups: tuple[Group, ...]) -> tuple[Group, ...]:
     """Note how the format itself rewrites each group, if it does."""
-    table = planned.table
+    table = work.table
     if not isinstance(table, SupportsNativeRewrite):
         return groups
     return tuple(
-        replace(group, native=table.native_group(planned.snapshot, group)) for group in groups
+        replace(group, native=table.native_group(work.snapshot, group)) for group in groups
     )
 
 
@@ -362,7 +340,7 @@ class _Planner:
     rivals: Sequence[LivingRun] = ()
     on_survey: OnSurvey | None = None
 
-    def plan(self, snapshot: Snapshot) -> Planned:
+    def plan(self, snapshot: Snapshot) -> Work:
         settings = self.settings.with_properties(snapshot.properties)
         policy = CompactionPolicy.from_settings(settings, automatic=self.request.automatic)
         predicate = self._predicate(snapshot)
@@ -382,7 +360,7 @@ class _Planner:
             curve=order.curve if order else None,
             left_to_runs=runs_in(snapshot, self.rivals),
         )
-        return Planned(
+        return Work(
             table=self.table,
             request=self.request,
             snapshot=snapshot,

@@ -15,8 +15,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from lakehand.engine.base import results_of
 from lakehand.engine.exchange import MOST_PIECE_BYTES, Room, exchange, is_near
-from lakehand.errors import ProofError, error_from_json
+from lakehand.errors import ProofError
 from lakehand.formats.worker import NotDecodable
 from lakehand.model.order import order_of
 from lakehand.model.work import DataFile, Digest, Group, GroupResult, StagedFile
@@ -28,6 +29,7 @@ from lakehand.prove.evidence import total_digest
 from lakehand.rewrite.file_writers import write_apart
 from lakehand.rewrite.proving import DECODINGS, Decoding, check_outputs
 from lakehand.rewrite.sort import chunk_bytes, expected_files, gathered, mark_ordered
+from lakehand.runs.operation import divide_files
 from lakehand.sorting.file_boundaries import Division
 from lakehand.sorting.ranges import (
     RangeSpool,
@@ -229,10 +231,7 @@ class _Shuffle:
 
     def _result(self, exchanged: Exchanged) -> GroupResult:
         """Put together what the parts wrote, and prove it against what was read."""
-        failure = next((part.failure for part in exchanged.parts if part.failure), None)
-        if failure is not None:
-            raise error_from_json(dict(failure))
-        parts = [part.result for part in exchanged.parts if part.result is not None]
+        parts = results_of(exchanged.parts)
         written = tuple(StagedFile.from_json(file) for part in parts for file in part["outputs"])
         unit = parts[0]["stem"] if parts else ""
         outputs = mark_ordered(self.task.worker, written, self.order, unit=unit)
@@ -257,18 +256,10 @@ class _Shuffle:
         )
 
 
-def _portions(group: Group) -> Iterator[list[DataFile]]:
-    """Divide the inputs among the tasks of the first stage, the largest first."""
+def _portions(group: Group) -> list[list[DataFile]]:
+    """Divide the inputs among the tasks of the first stage."""
     most_bytes = min(_MOST_SPLIT_BYTES, group.input_bytes // _LEAST_SPLITS)
-    portion: list[DataFile] = []
-    size = 0
-    for file in sorted(group.inputs, key=lambda file: file.bytes, reverse=True):
-        if portion and size + file.bytes > most_bytes:
-            yield portion
-            portion, size = [], 0
-        portion.append(file)
-        size += file.bytes
-    yield portion
+    return divide_files(group.inputs, most_bytes=most_bytes, most_files=None)
 
 
 def _worthwhile_compression(rows: pa.RecordBatch) -> str | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakehand.formats.worker import OrderMarkingWorker
+from lakehand.model.batches import Gathering
 from lakehand.model.order import order_of
 from lakehand.model.work import Group, GroupResult
 from lakehand.observe.steps import Step, reached
@@ -139,20 +140,17 @@ def chunk_bytes(limits: TaskLimits) -> int:
 
 def gathered(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
     """Join batches into tables of about so many bytes."""
-    held: list[pa.RecordBatch] = []
-    size = 0
+    waiting = Gathering[pa.RecordBatch](size=most_bytes)
+    schema = None
     for part in (part for batch in batches for part in _parts(batch, most_bytes)):
-        # Texts that are few in one batch come as numbers, and as texts in another.
-        if held and not part.schema.equals(held[0].schema):
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-        held.append(part)
-        size += part.nbytes
-        if size >= most_bytes:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
+        # Strings that are few in one batch come as numbers, and as strings in another.
+        if waiting.rows and not part.schema.equals(schema):
+            yield pa.Table.from_batches(waiting.take())
+        schema = part.schema
+        if waiting.add(part):
+            yield pa.Table.from_batches(waiting.take())
+    if waiting.rows:
+        yield pa.Table.from_batches(waiting.take())
 
 
 def _parts(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -17,13 +17,15 @@ from lakehand.formats.rows import PlacedColumns, change_feed_of
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.snapshot import FILE_NUMBER, POSITION
 from lakehand.model.work import DataFile
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.stopwatch import Stopwatch
-from lakehand.rows.operation import Call, open_workshop
+from lakehand.rows.operation import open_row_operation
 from lakehand.rows.read_once import ChosenFiles, ReadOnce, bytes_of
 from lakehand.rows.report import deletion_report
 from lakehand.rows.row_addresses import Places, visible_rows
-from lakehand.rows.row_changes import Withdrawal
+from lakehand.rows.row_changes import RowChanges
+from lakehand.runs.operation import Call
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
     from lakehand.rows.exchange import Exchange
-    from lakehand.rows.operation import Workshop
+    from lakehand.rows.operation import RowOperation
     from lakehand.settings import Settings
 
 __all__ = ["MatchTask", "Matching", "delete", "file_verdicts"]
@@ -90,12 +92,14 @@ class Matching:
     snapshot: Snapshot
     places: Places
 
-    def __init__(self, shop: Workshop, predicate: Predicate, verdicts: ChosenFiles) -> None:
+    def __init__(
+        self, operation: RowOperation, predicate: Predicate, verdicts: ChosenFiles
+    ) -> None:
         """`verdicts` are those of `file_verdicts`."""
-        self._shop = shop
+        self._operation = operation
         self._verdicts = verdicts
         self._predicate = predicate
-        self._once = ReadOnce(shop)
+        self._once = ReadOnce(operation)
 
     @property
     def rows_read(self) -> int:
@@ -104,7 +108,7 @@ class Matching:
 
     def find(self, snapshot: Snapshot) -> Places:
         """Return the rows of `snapshot` for which the condition is true."""
-        with self._shop.call.watch.measure("plan"):
+        with self._operation.call.watch.measure("plan"):
             self.snapshot, self.places = snapshot, self._find(snapshot)
         return self.places
 
@@ -134,22 +138,23 @@ class Matching:
     @property
     def _must_read_all(self) -> bool:
         """Whether readers of changes hear of nothing but rows that are written down for them."""
-        worker = self._shop.worker
+        worker = self._operation.worker
         return change_feed_of(worker) is not None and not worker.hides_rows
 
     def _count(self, number: int) -> int:
-        return visible_rows(self._once.files[number], self._shop.worker)
+        return visible_rows(self._once.files[number], self._operation.worker)
 
     def _task(self) -> MatchTask:
-        columns = self._predicate.columns or tuple(self._shop.worker.schema.names[:1])
+        columns = self._predicate.columns or tuple(self._operation.worker.schema.names[:1])
         return MatchTask(
-            worker=self._shop.worker,
-            exchange=self._shop.exchange,
+            worker=self._operation.worker,
+            exchange=self._operation.exchange,
             wanted=PlacedColumns(columns=columns[:1], where=self._predicate.text),
-            limits=self._shop.limits,
+            limits=self._operation.limits,
         )
 
 
+@reported
 def delete(
     table: FormatTable,
     *,
@@ -168,6 +173,7 @@ def delete(
     table.require_deletion(snapshot)
     call = Call(
         operation="delete",
+        table=table,
         settings=settings.with_properties(snapshot.properties),
         watch=Stopwatch(clock),
         spark=spark,
@@ -176,10 +182,10 @@ def delete(
     )
     verdicts = file_verdicts(table, predicate)
     read_bytes = bytes_of(snapshot, verdicts.of(snapshot) == UNKNOWN)
-    with open_workshop(table, snapshot, call, read_bytes=read_bytes) as shop:
-        matching = Matching(shop, predicate, verdicts)
+    with open_row_operation(call, snapshot, read_bytes=read_bytes) as operation:
+        matching = Matching(operation, predicate, verdicts)
         if dry_run:
             matching.find(snapshot)
-            return deletion_report(matching, shop)
-        done = Withdrawal(shop, {"where": predicate.text}).commit(snapshot, matching.find)
-    return deletion_report(matching, shop, done=done)
+            return deletion_report(matching, operation)
+        done = RowChanges(operation, {"where": predicate.text}).commit(snapshot, matching.find)
+    return deletion_report(matching, operation, done=done)

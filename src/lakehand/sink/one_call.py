@@ -10,6 +10,7 @@ from lakehand.errors import ValidationError
 from lakehand.formats.optional import checkpoint_if_due
 from lakehand.model.reports import WriteReport
 from lakehand.model.work import Transaction
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 from lakehand.sink.committing import Commission, RaceLimit, commit_files
 from lakehand.sink.options import SinkOptions, write_spec
@@ -36,6 +37,7 @@ class _Written:
     commit_ms: float = 0.0
 
 
+@reported
 def write_once(
     table: FormatTable,
     data: Any,

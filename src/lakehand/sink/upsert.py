@@ -14,12 +14,14 @@ from lakehand.formats.base import require_support
 from lakehand.formats.optional import SupportsRowChanges
 from lakehand.formats.worker import TaskLimits
 from lakehand.model.reports import UpsertReport
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.stopwatch import Stopwatch
 from lakehand.rows.incoming import NUMBER, Incoming, KeyColumns
 from lakehand.rows.key_equality import named_key
-from lakehand.rows.operation import Call, open_session
+from lakehand.rows.operation import open_session
 from lakehand.rows.upsert import AlreadyThere, Mark, upsert
+from lakehand.runs.operation import Call
 from lakehand.sink.changelog import BOOKKEEPING, ChangeRows, Form, collapse
 from lakehand.sink.committing import Commission, collision
 from lakehand.sink.one_call import transaction_of
@@ -48,10 +50,6 @@ __all__ = [
     "delete_keys_once",
     "upsert_once",
 ]
-
-
-#: Files that are looked into by the process that upserts, without a runner and its start.
-INLINE_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,12 +158,12 @@ class Upserting:
         head = self.target.head
         call = Call(
             operation=self.operation,
+            table=self.target.handle,
             settings=self.target.in_force(self.settings),
             watch=watch or Stopwatch(self.clock),
             spark=self.spark,
             dry_run=self.dry_run,
             on_progress=self.on_progress,
-            inline_bytes=INLINE_BYTES,
         )
         done = upsert(
             self.target.handle,
@@ -206,6 +204,7 @@ class UpsertRequest:
     on_progress: OnProgress | None = None
 
 
+@reported
 def upsert_once(
     table: FormatTable, data: Any, *, settings: Settings, request: UpsertRequest
 ) -> UpsertReport:
@@ -213,6 +212,7 @@ def upsert_once(
     return _run(table, as_reader(data), settings, request, operation="upsert")
 
 
+@reported
 def delete_keys_once(
     table: FormatTable, data: Any, *, settings: Settings, request: UpsertRequest
 ) -> UpsertReport:

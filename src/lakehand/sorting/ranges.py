@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from lakehand.engine.exchange import to_stream
 from lakehand.parquet.dictionaries import without_dictionaries
 from lakehand.sorting.downcast import narrowed, widened
 from lakehand.sorting.sort_keys import search_numbers
@@ -88,11 +89,7 @@ def pack_rows(
     """Return rows as Arrow writes them, with their schema unless it is the one that is known."""
     if compression is None and known is not None and rows.schema.equals(known):
         return rows.serialize()
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
-        writer.write_batch(rows)
-    return sink.getvalue()
+    return to_stream(rows, compression=compression)
 
 
 def unpack_rows(content: pa.Buffer, known: pa.Schema | None = None) -> pa.RecordBatch:

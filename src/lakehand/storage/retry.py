@@ -75,10 +75,6 @@ class RetryMetrics:
     def retries(self) -> int:
         return max(self.attempts - 1, 0)
 
-    @property
-    def total_delay_seconds(self) -> float:
-        return sum(self.delays)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Call:

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import StoreQuotaError
+from lakehand.model.batches import divide
 from lakehand.storage.objects import fetch_ahead
 
 if TYPE_CHECKING:
@@ -64,24 +65,14 @@ def local_portions(
             paths = list(pool.map(lambda item: _local_file(*item), numbered))
         return Portion(positions=positions, paths=paths)
 
-    portions = _divided(copies, max_bytes=min(largest, _PORTION_BYTES))
+    numbers, most_bytes = range(len(objects)), min(largest, _PORTION_BYTES)
+    divided = divide(numbers, size_of=copies.__getitem__, most_bytes=most_bytes)
+    portions = (range(portion[0], portion[-1] + 1) for portion in divided)
     for portion in fetch_ahead(portions, fetch, window=_PORTIONS):
         yield portion
         for path in portion.paths or ():
             if path.parent == scratch:
                 path.unlink()
-
-
-def _divided(sizes: Sequence[int], *, max_bytes: int) -> Iterator[range]:
-    """Divide numbers into runs of so many bytes; a larger one is a run of its own."""
-    start = total = 0
-    for number, size in enumerate(sizes):
-        if total and total + size > max_bytes:
-            yield range(start, number)
-            start, total = number, 0
-        total += size
-    if sizes:
-        yield range(start, len(sizes))
 
 
 def holds_wildcards(path: Path) -> bool:

@@ -15,6 +15,7 @@ from lakehand.duckdb_pool import connect, unsliced
 from lakehand.expressions.evaluate import keep_true
 from lakehand.formats.lance.comparable_types import plain_batch, plain_schema
 from lakehand.formats.lance.connect import load_lance, told
+from lakehand.model.batches import gathered, join_batches
 from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
 from lakehand.prove.row_hash import placed_lanes_query
 
@@ -39,11 +40,11 @@ __all__ = [
     "described_identity",
     "digested_rows",
     "digested_schema",
-    "gathered",
     "hashed_places",
     "hidden_positions",
     "identified_rows",
     "identified_schema",
+    "joined",
     "only_rows",
     "placed_rows",
     "placed_schema",
@@ -271,7 +272,7 @@ def digested_rows(
         return
     scanner = _counting_scanner(dataset, fragments, with_row_address=bool(shown))
     found = map(shown.filter, scanner.to_batches()) if shown else scanner.to_batches()
-    for batch in gathered(found):
+    for batch in joined(found):
         yield plain_batch(batch)
 
 
@@ -285,7 +286,7 @@ def hashed_places(
     query = placed_lanes_query("SELECT * FROM batch", digested_schema(dataset))
     scanner = _counting_scanner(dataset, fragments, with_row_address=True)
     with connect(threads=1) as connection:
-        for batch in gathered(scanner.to_batches(), rows=_MOST_ROWS, size=_QUERY_BYTES):
+        for batch in joined(scanner.to_batches(), rows=_MOST_ROWS, size=_QUERY_BYTES):
             found, positions = places_of(batch.column(ROW_ADDRESS))
             rows = pa.Table.from_batches([plain_batch(batch.drop_columns([ROW_ADDRESS]))])
             rows = rows.append_column(FILE_NUMBER, [number_of[found]])
@@ -346,28 +347,11 @@ def _placed(batch: pa.RecordBatch, wanted: PlacedColumns, number_of: np.ndarray)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def gathered(
+def joined(
     batches: Iterable[pa.RecordBatch], *, rows: int = FEW_ROWS, size: int = _BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
     """Join batches until they have so many rows or bytes: small fragments come one by one."""
-    held: list[pa.RecordBatch] = []
-    count = held_bytes = 0
-    for batch in batches:
-        if not held and batch.num_rows >= rows:
-            yield batch
-            continue
-        held.append(batch)
-        count += batch.num_rows
-        held_bytes += batch.nbytes
-        if count >= rows or held_bytes >= size:
-            yield _joined(held)
-            held, count, held_bytes = [], 0, 0
-    if held:
-        yield _joined(held)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+    return map(join_batches, gathered(batches, rows=rows, size=size))
 
 
 def _counting_scanner(

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lakehand.expressions.literals import quote_identifier
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
 from lakehand.formats.delta.protocol.schema import (
@@ -55,15 +56,11 @@ def stored_value(
     position = seen.get_field_index(found.name)
     if position < 0 or not reads_alike(seen.field(position).type, found.type):
         return None
-    value = f"stored.{_identifier(found.name)}"
+    value = f"stored.{quote_identifier(found.name)}"
     if _is_same(kind, found, mode):
         return value
     wider = _wider_type(plain_type(found.type), arrow_type(kind))
     return None if wider is None else f"CAST({value} AS {wider})"
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _is_same(kind: DeltaType, found: FileColumn, mode: MappingMode) -> bool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lakehand.errors import UnknownColumnError
-from lakehand.formats.delta.log.source import quoted
+from lakehand.expressions.literals import quote_identifier, quote_string
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.schema import Leaf, PrimitiveType, StructType, leaves
 from lakehand.formats.delta.read.projection import can_cast, cast_values, find_column
@@ -79,7 +79,7 @@ def request_bounds(
         if name.lower() not in known:
             raise UnknownColumnError(name, [column_text(leaf.path) for leaf in every])
     chosen = {name: known[name.lower()] for name in columns}
-    structure = quoted(json.dumps(_structure(list(chosen.values()))))
+    structure = quote_string(json.dumps(_structure(list(chosen.values()))))
     return BoundsRequest(
         parsed={_PARSED: f"TRY(from_json({{stats}}, {structure}))"},
         selection=_pack({name: _select(leaf) for name, leaf in chosen.items()}),
@@ -171,16 +171,12 @@ def _decimal(type_: DeltaType) -> tuple[int, int]:
 
 
 def _member(side: str, leaf: Leaf) -> str:
-    return ".".join((_PARSED, side, *(_identifier(name) for name in leaf.physical_path)))
+    return ".".join((_PARSED, side, *(quote_identifier(name) for name in leaf.physical_path)))
 
 
 def _pack(members: Mapping[str, str]) -> str:
-    inner = ", ".join(f"{_identifier(name)} := {value}" for name, value in members.items())
+    inner = ", ".join(f"{quote_identifier(name)} := {value}" for name, value in members.items())
     return f"struct_pack({inner})"
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _sql_type(type_: DeltaType) -> str | None:
