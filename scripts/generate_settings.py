@@ -33,6 +33,7 @@ TYPES = {
     "parse_number": ("float", "float | str"),
     "parse_part": ("float", "float | str"),
     "parse_text": ("str", "str"),
+    "parse_time_zone": ("str", "str"),
 }
 #: What each call takes, as areas of settings.
 CALLS = {

@@ -259,3 +259,15 @@ def test_an_error_shows_the_beginning_of_a_long_value():
     with pytest.raises(ValidationError) as caught:
         Settings({"min_files": "x" * 100_000}, environment={})
     assert len(caught.value.message) < 1000
+
+
+@pytest.mark.parametrize("zone", ["Mars", "", "europe/berlin", "../x", "GMT+2", "+2:00", "+25:00"])
+def test_a_time_zone_that_is_none_is_refused_as_a_setting(zone):
+    with pytest.raises(ValidationError, match="partition_time_zone"):
+        Settings({"partition_time_zone": zone}, environment={})
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Etc/GMT+2", "+02:00", "-0530"])
+def test_time_zones_are_names_or_offsets(zone):
+    settings = Settings({"partition_time_zone": zone}, environment={})
+    assert settings["partition_time_zone"] == zone

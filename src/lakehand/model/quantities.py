@@ -28,6 +28,7 @@ __all__ = [
     "parse_number",
     "parse_part",
     "parse_text",
+    "parse_time_zone",
 ]
 
 
@@ -98,6 +99,8 @@ def _short(value: float) -> str:
 MAX_DURATION = timedelta(days=100_000)
 #: Engines read sizes and counts as signed integers of 64 bits.
 _MAX_BYTES = _MAX_COUNT = 2**63 - 1
+_UTC = "UTC"
+_OFFSET = re.compile(r"[+-]([01][0-9]|2[0-3]):?[0-5][0-9]")
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 _SPELLINGS_BYTE_UNITS = {
     "": 1, "b": 1,
@@ -196,6 +199,23 @@ def parse_text(value: str) -> str:
     if not isinstance(value, str):
         raise TypeError("it is no string")
     return value
+
+
+def parse_time_zone(value: str) -> str:
+    """Take the name of a time zone as it is, or an offset from UTC.
+
+    >>> parse_time_zone("Europe/Berlin"), parse_time_zone("+02:00")
+    ('Europe/Berlin', '+02:00')
+    """
+    if parse_text(value) == _UTC or _OFFSET.fullmatch(value):
+        return value
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(value).key
+    except (ValueError, OSError, LookupError):
+        message = f"{value!r} is no time zone: write a name such as Europe/Berlin, UTC or +02:00"
+        raise ValueError(message) from None
 
 
 def parse_bool(value: str | bool) -> bool:  # noqa: FBT001  what a user gave

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.duckdb_pool import connect, is_taken_sliced, unsliced
+from lakehand.errors import SchemaMismatchError
 from lakehand.model.batches import Gathering
 from lakehand.model.work import Digest
 from lakehand.prove.row_hash import ALGORITHM, ENGINE, LANES, check_engine, digest_query
@@ -108,10 +109,19 @@ class Digester:
         connection.register("batch", given)
         try:
             [(rows, first, second)] = connection.execute(self._query).fetchall()
+        except duckdb.BinderException as error:
+            raise SchemaMismatchError(
+                f"rows do not have the columns by which they are counted: {_first_line(error)}",
+                hint="run `lakehand verify` on the table",
+            ) from error
         finally:
             connection.unregister("batch")
         # The sums of no rows are null.
         self.add_sums(rows, int(first or 0), int(second or 0))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _kept(

@@ -11,6 +11,7 @@ from lakehand.model.quantities import (
     parse_duration,
     parse_local_path,
     parse_text,
+    parse_time_zone,
 )
 from lakehand.settings.setting import Setting
 
@@ -151,7 +152,7 @@ RUNNING: tuple[Setting, ...] = (
     ),
     Setting(
         name="partition_time_zone",
-        parse=parse_text,
+        parse=parse_time_zone,
         default="UTC",
         help="Time zone of partition timestamps without one.",
     ),

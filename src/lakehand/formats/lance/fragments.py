@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakehand.errors import CorruptLogError
-from lakehand.formats.lance.connect import open_dataset
+from lakehand.errors import CorruptLogError, UnsafePathError
+from lakehand.formats.lance.connect import open_dataset, reading
+from lakehand.formats.lance.deletions import deleted_positions
 from lakehand.model.files import FILE_COLUMNS
 from lakehand.model.work import DataFile
+from lakehand.storage.keys import check_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -72,8 +74,9 @@ def _columns(
 def hold_dropped_columns(store: Store, snapshot: Snapshot) -> pa.BooleanArray:
     """Say of each fragment whether it still holds columns that the table has dropped."""
     dataset = open_dataset(store, snapshot.version)
-    known = set(_field_ids(dataset.lance_schema.fields()))
-    fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
+    with reading(store, snapshot.version):
+        known = set(_field_ids(dataset.lance_schema.fields()))
+        fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     ids = [native["id"] for native in snapshot.files["native"].to_pylist()]
     return pa.array([_holds_others(fragments[id_], known) for id_ in ids], pa.bool_())
 
@@ -110,10 +113,24 @@ def file_table(store: Store, fragments: Iterable[Any], *, at: datetime) -> pa.Ta
     When a fragment was written is not known: `at` is when it was there at the latest.
     """
     rows = [_row(store, fragment.metadata) for fragment in fragments]
+    _require_safe(store, (key for row in rows for key in row["native"]["files"]))
     table = pa.Table.from_pylist(rows, schema=pa.schema([*_COLUMNS, ("native", NATIVE_TYPE)]))
     times = pa.array([at] * len(rows), FILE_COLUMNS["modified_at"])
     nothing = pa.array([{}] * len(rows), _NO_MEMBERS)
     return table.add_column(4, "modified_at", times).add_column(5, "partition", nothing)
+
+
+def _require_safe(store: Store, keys: Iterable[str]) -> None:
+    """Raise CorruptLogError if a fragment has files that cannot be in the table."""
+    try:
+        check_keys(keys)
+    except UnsafePathError as error:
+        raise CorruptLogError(
+            f"a fragment of {store.url} has a file that is not in the table: {error.message}",
+            table=store.url,
+            path=error.attributes["path"],
+            hint="the manifest is damaged: run `lakehand verify` on the table",
+        ) from error
 
 
 _COLUMNS = [(name, kind) for name, kind in FILE_COLUMNS.items() if name != "modified_at"]
@@ -121,7 +138,12 @@ _COLUMNS = [(name, kind) for name, kind in FILE_COLUMNS.items() if name != "modi
 
 def _row(store: Store, fragment: Any) -> dict[str, Any]:
     native = _native(fragment)
-    deletions = fragment.deletion_file
+    if not native["files"]:
+        raise CorruptLogError(
+            f"fragment {fragment.id} of {store.url} has no data file",
+            table=store.url,
+            hint="the manifest is damaged: run `lakehand verify` on the table",
+        )
     return {
         "path": native["files"][0],
         "bytes": sum(
@@ -129,9 +151,16 @@ def _row(store: Store, fragment: Any) -> dict[str, Any]:
             for file, key in zip(fragment.files, native["files"], strict=True)
         ),
         "rows": fragment.physical_rows,
-        "deleted_rows": deletions.num_deleted_rows if deletions else 0,
+        "deleted_rows": _deleted_rows(store, fragment),
         "native": native,
     }
+
+
+def _deleted_rows(store: Store, fragment: Any) -> int:
+    """Return how many rows of a fragment are deleted; its file tells if the manifest does not."""
+    if fragment.deletion_file is None:
+        return 0
+    return fragment.deletion_file.num_deleted_rows or len(deleted_positions(store, fragment))
 
 
 def _native(fragment: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pyroaring import BitMap
 from lakehand.duckdb_pool import connect, unsliced
 from lakehand.expressions.evaluate import keep_true
 from lakehand.formats.lance.comparable_types import plain_batch, plain_schema
-from lakehand.formats.lance.connect import load_lance, told
+from lakehand.formats.lance.connect import load_lance, told, translated
 from lakehand.model.batches import gathered, join_batches
 from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
 from lakehand.prove.row_hash import placed_lanes_query
@@ -199,15 +199,16 @@ def read_rows(
 ) -> pa.RecordBatchReader:
     """Stream the visible rows of `fragments`, in their order."""
     extra = [name for name in predicate.columns if name not in columns] if predicate else []
-    scanner = dataset.scanner(
-        columns=[*columns, *extra],
-        fragments=list(fragments),
-        with_row_id=row_identity,
-        with_row_address=bool(shown),
-        batch_size=_rows_a_batch(dataset.schema, fragments),
-        io_buffer_size=_BUFFER_BYTES,
-    )
-    schema = pa.schema([scanner.projected_schema.field(name) for name in columns])
+    with translated(store, "to read fragments"):
+        scanner = dataset.scanner(
+            columns=[*columns, *extra],
+            fragments=list(fragments),
+            with_row_id=row_identity,
+            with_row_address=bool(shown),
+            batch_size=_rows_a_batch(dataset.schema, fragments),
+            io_buffer_size=_BUFFER_BYTES,
+        )
+        schema = pa.schema([scanner.projected_schema.field(name) for name in columns])
     if row_identity:
         schema = schema.append(pa.field(ROW_ID, pa.uint64()))
     read = told(store, scanner.to_batches())
@@ -226,14 +227,15 @@ def identified_rows(
     store: Store, dataset: Any, fragments: Sequence[Any]
 ) -> Iterator[pa.RecordBatch]:
     """Stream the visible rows of `fragments`, in their order, with what they keep as they move."""
-    names = dataset.schema.names
-    scanner = dataset.scanner(
-        columns=[*names, CREATED, UPDATED],
-        fragments=list(fragments),
-        with_row_id=True,
-        batch_size=_rows_a_batch(dataset.schema, fragments),
-        io_buffer_size=_BUFFER_BYTES,
-    )
+    with translated(store, "to read fragments"):
+        names = dataset.schema.names
+        scanner = dataset.scanner(
+            columns=[*names, CREATED, UPDATED],
+            fragments=list(fragments),
+            with_row_id=True,
+            batch_size=_rows_a_batch(dataset.schema, fragments),
+            io_buffer_size=_BUFFER_BYTES,
+        )
     for batch in told(store, scanner.to_batches()) if fragments else ():
         yield batch.select([*names, *IDENTITY])
 
@@ -375,7 +377,8 @@ def _rows_a_batch(schema: pa.Schema, fragments: Sequence[Any]) -> int:
     wide = sum(_width(kind) for kind in schema.types)
     sample = [one.metadata for one in fragments[:: len(fragments) // _SAMPLE + 1]]
     size = sum(file.file_size_bytes or 0 for one in sample for file in one.files)
-    rows = sum(one.physical_rows for one in sample)
+    # Manifests of older writers do not say how many rows a fragment has.
+    rows = sum(one.physical_rows or 0 for one in sample)
     row_bytes = max(1, wide, int(size // max(1, rows)))
     return max(_LEAST_ROWS, min(_MOST_ROWS, _BATCH_BYTES // row_bytes))
 

@@ -20,7 +20,13 @@ from lakehand.formats.lance.commit_records import (
     newest_marks,
 )
 from lakehand.formats.lance.comparable_types import plain_table
-from lakehand.formats.lance.connect import MANIFESTS, listed_versions, load_lance, open_dataset
+from lakehand.formats.lance.connect import (
+    MANIFESTS,
+    listed_versions,
+    load_lance,
+    open_dataset,
+    reading,
+)
 from lakehand.formats.lance.dataset_cache import added_columns, drop_old_clones, told_columns
 from lakehand.formats.lance.deletions import read_verdicts
 from lakehand.formats.lance.fragments import hold_dropped_columns
@@ -285,7 +291,9 @@ class LanceTable(LanceUpkeep):
         require_deletion(self.store, snapshot, keys=keys)
 
     def placed_schema(self, snapshot: Snapshot) -> pa.Schema:
-        return placed_schema(open_dataset(self.store, snapshot.version))
+        dataset = open_dataset(self.store, snapshot.version)
+        with reading(self.store, snapshot.version):
+            return placed_schema(dataset)
 
     def comparable_rows(self, rows: pa.Table) -> pa.Table:
         return plain_table(rows)

@@ -94,7 +94,9 @@ class LanceWorker(OpenVersions, NewRows):
     @property
     def moved_rows(self) -> pa.Schema:
         """Columns of rows as they are counted: those of the table, and ids that rows keep."""
-        return digested_schema(self._dataset)
+        dataset = self._dataset
+        with translated(self.store, "to read columns"):
+            return digested_schema(dataset)
 
     def read(
         self,
@@ -131,14 +133,15 @@ class LanceWorker(OpenVersions, NewRows):
         self, files: Sequence[StagedFile], *, row_identity: bool = False
     ) -> pa.RecordBatchReader:
         """Read files back from storage exactly as a reader of the committed table would."""
-        staged = open_staged(self.store, self._dataset, new_fragments(files))
-        return read_rows(
-            self.store,
-            staged,
-            staged.get_fragments(),
-            columns=self.schema.names,
-            row_identity=row_identity,
-        )
+        with translated(self.store, "to read new fragments"):
+            staged = open_staged(self.store, self._dataset, new_fragments(files))
+            return read_rows(
+                self.store,
+                staged,
+                staged.get_fragments(),
+                columns=self.schema.names,
+                row_identity=row_identity,
+            )
 
     def read_digested(
         self,
@@ -263,7 +266,8 @@ class LanceWorker(OpenVersions, NewRows):
         """Delete rows of fragments by deletion files."""
         inputs = [file for file, _ in files]
         dataset, fragments = self._found(inputs)
-        return hide_rows(self.store, dataset, files, fragments, stem=stem)
+        with translated(self.store, "to delete rows of fragments"):
+            return hide_rows(self.store, dataset, files, fragments, stem=stem)
 
     def digest_rows(
         self,
@@ -302,7 +306,8 @@ class LanceWorker(OpenVersions, NewRows):
         """Say whether Lance can move pages, and nobody needs to know where rows go."""
         if not is_worth_a_look(inputs) or not self.can_recode():
             return False
-        return may_copy(self.store, self._dataset, self._replaced(inputs))
+        with translated(self.store, "to read fragments"):
+            return may_copy(self.store, self._dataset, self._replaced(inputs))
 
     def run_native(
         self,
@@ -341,7 +346,8 @@ class LanceWorker(OpenVersions, NewRows):
         self, _inputs: Sequence[DataFile], outputs: Sequence[StagedFile], /
     ) -> str | None:
         """Return what readers find otherwise in `outputs`, though rows are equal; None: nothing."""
-        staged = open_staged(self.store, self._dataset, new_fragments(outputs))
+        with translated(self.store, "to read new fragments"):
+            staged = open_staged(self.store, self._dataset, new_fragments(outputs))
         if staged.schema != self.schema:
             return "the new fragments have other columns than the table"
         return None
