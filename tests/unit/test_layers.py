@@ -54,8 +54,8 @@ ADAPTER_LAYERS = {
     ),
     "formats/lance": (
         ("connect",),
-        ("protocol", "comparable_types", "commit_records", "fragments", "reading"),
-        ("dataset_cache", "deletions", "prefetch"),
+        ("protocol", "comparable_types", "commit_records", "deletions", "fragments", "reading"),
+        ("dataset_cache", "prefetch"),
         ("snapshot", "staged"),
         ("history", "rewriting"),
         ("writing", "row_commits"),
