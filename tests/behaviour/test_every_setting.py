@@ -147,7 +147,7 @@ def heartbeats(scene, asked):
             super().__init__(run, interval=interval, **options)
 
     with pytest.MonkeyPatch.context() as patch, tasks_inline():
-        patch.setattr("lakehand.rewrite.run.Heartbeat", Told)
+        patch.setattr("lakehand.runs.operation.Heartbeat", Told)
         scene.small_files(**asked).compact()
     return intervals
 
