@@ -165,7 +165,7 @@ def errors_page() -> Iterator[str]:
         (
             ("`USAGE_ERROR`", "2", "the command line cannot be understood"),
             ("`INTERRUPTED`", "130, 143, 129", "stopped by Ctrl-C, SIGTERM or SIGHUP"),
-            ("`INTERNAL`", "1", "a fault of lakehand; please report it"),
+            ("`INTERNAL`", "1", "a bug in lakehand; please report it"),
         ),
     )
 
