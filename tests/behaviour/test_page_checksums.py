@@ -73,7 +73,7 @@ def test_a_flipped_bit_in_any_page_is_found_while_it_is_copied(
     _write(tmp_path, checksums=True)
     _flip(tmp_path / "in.parquet", _chunk_ends(tmp_path)[number][1] - 1)
 
-    with pytest.raises(CorruptFileError, match=r"in.parquet is damaged before byte \d+: a page"):
+    with pytest.raises(CorruptFileError, match=r"in.parquet is corrupt before byte \d+: a page"):
         _copy(tmp_path)
 
     assert not (tmp_path / "out.parquet").exists()

@@ -84,8 +84,8 @@ def test_an_unknown_column_is_named_with_those_there_are(wish):
 @pytest.mark.parametrize(
     ("wish", "words"),
     [
-        ("tags", "has no order"),
-        ("point", "has no order"),
+        ("tags", "cannot be sorted"),
+        ("point", "cannot be sorted"),
         ("day", "is a partition column"),
         ("a, A DESC", "twice"),
         ("", "no column"),
