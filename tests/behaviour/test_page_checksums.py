@@ -86,7 +86,7 @@ def test_a_page_header_that_lies_about_its_size_is_found(tmp_path):
     before_size = encode({field: header[field] for field in (1, 2)})
     _flip(tmp_path / "in.parquet", start + len(before_size))
 
-    with pytest.raises(CorruptFileError, match="is damaged"):
+    with pytest.raises(CorruptFileError, match="is corrupt"):
         _copy(tmp_path)
 
 
