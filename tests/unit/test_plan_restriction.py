@@ -54,7 +54,7 @@ def test_a_file_with_rows_on_both_sides_is_refused_by_name():
 
 
 def test_a_file_without_bounds_is_refused():
-    with pytest.raises(PredicateError, match="for 1 file: f1, for example"):
+    with pytest.raises(PredicateError, match="for 1 file: for example, f1"):
         outside("id < 10", files_with_bounds((1, 9), None))
 
 

@@ -162,7 +162,7 @@ def test_bounds_of_a_column_that_is_converted_are_converted_alike():
         ("count(id) > 1", "the function count"),
         ("rand() < id", "the function rand"),
         ("getenv('HOME') = Region", "the function getenv"),
-        ("id + 1", "neither true nor false"),
+        ("id + 1", "is not boolean"),
         ("id = 'x'", "'x' where one of type int32"),
         ('"id" = 1', "has no column"),
     ],
