@@ -32,7 +32,7 @@ TYPES = {
     "parse_names": ("tuple[str, ...]", "str | Sequence[str]"),
     "parse_number": ("float", "float | str"),
     "parse_part": ("float", "float | str"),
-    "parse_text": ("str", "str"),
+    "parse_string": ("str", "str"),
 }
 #: What each call takes, as areas of settings.
 CALLS = {

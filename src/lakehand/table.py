@@ -12,7 +12,7 @@ from lakehand.errors import ValidationError
 from lakehand.formats.base import for_call
 from lakehand.formats.registry import detect_format, load_format
 from lakehand.model.order import column_names
-from lakehand.model.quantities import one_moment
+from lakehand.model.quantities import resolve_timestamp
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
 from lakehand.storage import open_store
@@ -180,7 +180,7 @@ class Table:
 
         `statistics` names the columns whose minimum, maximum and null count to include per file.
         """
-        moment = one_moment(version, timestamp)
+        moment = resolve_timestamp(version, timestamp)
         return self._handle.snapshot(version=version, timestamp=moment, statistics=statistics)
 
     def schema(self) -> pa.Schema:
@@ -218,7 +218,7 @@ class Table:
         """
         from lakehand.formats.scan import scan
 
-        moment = one_moment(version, timestamp)
+        moment = resolve_timestamp(version, timestamp)
         return scan(self._handle, columns=columns, where=where, version=version, timestamp=moment)
 
     def to_spark(
@@ -246,7 +246,7 @@ class Table:
             columns=columns,
             where=where,
             version=version,
-            timestamp=one_moment(version, timestamp),
+            timestamp=resolve_timestamp(version, timestamp),
         )
         session = spark or self._spark
         if session is None:
@@ -859,7 +859,7 @@ class Table:
         return restore(
             self._handle,
             version=version,
-            timestamp=one_moment(version, timestamp),
+            timestamp=resolve_timestamp(version, timestamp),
             accept_missing=accept_missing,
             dry_run=dry_run,
         )

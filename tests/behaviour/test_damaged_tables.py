@@ -399,7 +399,7 @@ def test_a_file_that_must_not_be_looked_at_is_named():
 def test_many_files_are_looked_at_in_tasks_of_their_own(path, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(structure_check, "_FILES_HERE", 0)
-    monkeypatch.setattr(structure_check, "_FILES_A_TASK", 2)
+    monkeypatch.setattr(structure_check, "_FILES_PER_TASK", 2)
     damage.lose_file(path)
     damage.narrow_bounds(path)
     seen = []

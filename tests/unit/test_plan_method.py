@@ -53,7 +53,7 @@ def test_a_copy_moves_all_bytes_but_those_of_files_that_it_recodes_first():
             "row groups are small: half of them below 1 MiB",
         ),
         (
-            {"crumb_rows": 320_000},
+            {"tiny_group_rows": 320_000},
             "20% of the rows are in very small row groups",
         ),
         ({"row_group_count": 65}, "65 row groups are too many"),
@@ -74,7 +74,7 @@ def test_anything_else_is_recoded_and_says_why(changes, reason):
     [
         {"median_row_group_bytes": MIB, "median_row_group_rows": 100_000},
         {"median_row_group_bytes": 4 * MIB, "median_row_group_rows": 100},
-        {"crumb_rows": 160_000},
+        {"tiny_group_rows": 160_000},
         {"row_group_count": 64},
         {"row_group_count": 640, "data_bytes": 1280 * MIB},
         {"expected_files": 2, "largest_row_group_bytes": 6 * MIB},

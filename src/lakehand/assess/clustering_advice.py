@@ -41,13 +41,13 @@ _SAMPLED_ROWS = 64 * 1024
 _READ_ROWS, _READ_FILES = 8 * 2**20, 256
 #: With fewer rows a file of the sample has smaller value ranges than a real one.
 _ROWS_PER_FILE = 32
-_MOST_FILES = 1024
+_MAX_FILES = 1024
 #: Without queries: number of columns that are sampled, as many as tables have statistics of, and of
 #: those that are used, because they have most distinct values.
-_MOST_LOOKED_AT, _MOST_ASKED = 32, 8
+_MAX_EXAMINED, _MAX_QUERIED = 32, 8
 #: Number of columns that are tried, the most frequently queried first.
-_MOST_COLUMNS = 6
-_MOST_TOGETHER = 4
+_MAX_COLUMNS = 6
+_MAX_TOGETHER = 4
 #: Number of column sets that are extended by one more, and for which other curves are tried.
 _BEST = 3
 _SHOWN = 8
@@ -136,7 +136,7 @@ def _relevant(schema: pa.Schema, workload: Workload | None) -> list[str]:
     """Return the columns to examine: those of the queries, or the first ones of the table."""
     known = orderable_columns(schema)
     if workload is None:
-        return list(known)[:_MOST_LOOKED_AT]
+        return list(known)[:_MAX_EXAMINED]
     return [name for name in asked_columns(workload, schema) if name in known]
 
 
@@ -173,7 +173,7 @@ class _Trial:
 
     def rates(self, orders: Sequence[Order]) -> dict[Order, float]:
         rows = self.sample.rows.num_rows
-        count = max(1, min(self.file_count, _MOST_FILES, rows // _ROWS_PER_FILE))
+        count = max(1, min(self.file_count, _MAX_FILES, rows // _ROWS_PER_FILE))
         layouts = [self.sample.files(order, count) for order in orders]
         return dict(zip(orders, self.questions.skip_rates(layouts), strict=True)) if orders else {}
 
@@ -189,7 +189,7 @@ def _trial(
     }
     questions: Questions
     if workload is None:
-        asked = dict.fromkeys(sorted(movable, key=lambda name: -movable[name])[:_MOST_ASKED])
+        asked = dict.fromkeys(sorted(movable, key=lambda name: -movable[name])[:_MAX_QUERIED])
         questions = FixedQuestions.over({name: values[name] for name in asked})
     else:
         queried = AskedQueries.of(workload, snapshot.schema, values)
@@ -205,7 +205,7 @@ def _trial(
     return _Trial(
         sample=sample,
         questions=questions,
-        columns=tuple(columns[:_MOST_COLUMNS]),
+        columns=tuple(columns[:_MAX_COLUMNS]),
         file_count=-(-total_bytes // target_bytes),
     )
 
@@ -234,7 +234,7 @@ def _advice(snapshot: Snapshot, trial: _Trial, workload: Workload | None) -> Adv
         statement_count=0 if workload is None else workload.statement_count,
         unused_statements={} if workload is None else workload.unused,
         sampled_rows=trial.sample.rows.num_rows,
-        sampled_files=max(1, min(trial.file_count, _MOST_FILES)),
+        sampled_files=max(1, min(trial.file_count, _MAX_FILES)),
     )
 
 
@@ -253,7 +253,7 @@ def _tried(trial: _Trial) -> dict[Order, float]:
     names = [each.column for each in trial.columns]
     rates = trial.rates([_order([name], "linear") for name in names])
     rates |= trial.rates([_order(pair, "hilbert") for pair in combinations(names, 2)])
-    for size in range(3, _MOST_TOGETHER + 1):
+    for size in range(3, _MAX_TOGETHER + 1):
         rates |= trial.rates(list(_extended(rates, names, size=size)))
     best = [order for order, _ in _ranked(rates) if len(order.terms) > 1][:_BEST]
     others = [_order(order.columns, curve) for order in best for curve in ("zorder", "linear")]

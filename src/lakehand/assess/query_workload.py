@@ -17,7 +17,7 @@ from lakehand.expressions.literals import literal
 from lakehand.expressions.name_resolution import SparkDialect
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.expressions.pruning import may_match
-from lakehand.model.snapshot import column_text
+from lakehand.model.snapshot import quoted_column
 from lakehand.planning.probes import draw_probes, skip_rate
 from lakehand.planning.quantiles import STEPS, quantiles_of_values
 
@@ -222,7 +222,7 @@ def _predicate(text: str, schema: pa.Schema) -> Predicate | None:
 
 
 #: Of more distinct queries, the rarest are left out.
-_MOST_QUERIES = 100
+_MAX_QUERIES = 100
 #: Values that represent those on the other side of a join, as fractions of all rows.
 _JOINED_PARTS = (0.15, 0.5, 0.85)
 
@@ -230,10 +230,10 @@ _JOINED_PARTS = (0.15, 0.5, 0.85)
 def asked_columns(workload: Workload, schema: pa.Schema) -> list[str]:
     """Return the columns that queries filter or join by, those of frequent queries first."""
     found = []
-    for query in list(workload.queries)[:_MOST_QUERIES]:
+    for query in list(workload.queries)[:_MAX_QUERIES]:
         if query.predicate:
             references = parse_predicate(query.predicate, schema).references
-            found += [column_text(path) for path in references]
+            found += [quoted_column(path) for path in references]
         found += query.joined
     return list(dict.fromkeys(found))
 
@@ -280,7 +280,7 @@ class AskedQueries:
         cls, workload: Workload, schema: pa.Schema, values: Mapping[str, pa.Array]
     ) -> AskedQueries:
         """Return the queries of `workload`; `values` are those of columns that it joins by."""
-        frequent = list(workload.queries.items())[:_MOST_QUERIES]
+        frequent = list(workload.queries.items())[:_MAX_QUERIES]
         asked = [
             (parse_predicate(text, schema), count / len(texts))
             for query, count in frequent
@@ -302,7 +302,7 @@ class AskedQueries:
         found: dict[str, float] = {}
         for predicate, weight in zip(self.predicates, self.weights, strict=True):
             for path in predicate.references:
-                name = column_text(path)
+                name = quoted_column(path)
                 found[name] = found.get(name, 0.0) + weight
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 

@@ -75,11 +75,11 @@ def _lost(table: FormatTable, pin: Pin, version: int) -> Iterator[Finding]:
 
 #: Up to this many files are checked in this process; starting tasks would take longer.
 _FILES_HERE = 5_000
-_FILES_A_TASK = 1_000
+_FILES_PER_TASK = 1_000
 #: Bytes read of a file without its rows.
-_BYTES_READ_A_FILE = 64 * 2**10
+_BYTES_READ_PER_FILE = 64 * 2**10
 #: Maximum number of file entries in memory while rows are decoded.
-_FILES_A_ROUND = 10_000
+_FILES_PER_ROUND = 10_000
 _COLUMNS = ("path", "bytes", "rows", "deleted_rows", "native")
 #: Number of columns whose bounds are compared with footers; more would show the same.
 _COMPARED_COLUMNS = 4
@@ -216,11 +216,11 @@ class _FileCheck:
     def _files_in_tasks(self, files: pa.Table) -> list[Finding]:
         payloads = [{"files": pack_columns(portion)} for portion in _sliced(files)]
         task = FileTask(worker=self._worker)
-        with self._runner(files.num_rows * _BYTES_READ_A_FILE) as runner:
+        with self._runner(files.num_rows * _BYTES_READ_PER_FILE) as runner:
             outcomes = runner.run(
                 task,
                 payloads,
-                on_result=lambda _: self._count(_FILES_A_TASK),
+                on_result=lambda _: self._count(_FILES_PER_TASK),
                 cancel=CancelToken(),
             )
         return _gathered(outcomes)
@@ -233,8 +233,8 @@ class _FileCheck:
         # Not of damaged files: a wrong size must not decide where the others are read.
         read_bytes = pc.sum(self._snapshot.files["bytes"].take(pa.array(chosen))).as_py() or 0
         with self._runner(read_bytes) as runner:
-            for start in range(0, len(chosen), _FILES_A_ROUND):
-                rows = chosen[start : start + _FILES_A_ROUND].tolist()
+            for start in range(0, len(chosen), _FILES_PER_ROUND):
+                rows = chosen[start : start + _FILES_PER_ROUND].tolist()
                 divided = list(portions(self._table.data_files(self._snapshot, rows)))
                 payloads = [{"files": [asdict(file) for file in portion]} for portion in divided]
                 progress = FileProgress(divided, self._on_progress, phase="rows")
@@ -270,5 +270,5 @@ def _gathered(outcomes: Sequence[TaskOutcome]) -> list[Finding]:
 
 
 def _sliced(files: pa.Table) -> Iterator[pa.Table]:
-    for start in range(0, files.num_rows, _FILES_A_TASK):
-        yield files.slice(start, _FILES_A_TASK)
+    for start in range(0, files.num_rows, _FILES_PER_TASK):
+        yield files.slice(start, _FILES_PER_TASK)

@@ -25,7 +25,7 @@ from lakehand.model.verification import ProofCheck, RowsSeen, Verification
 from lakehand.model.work import DataFile, Digest, Proof
 from lakehand.observe.clock import SystemClock
 from lakehand.prove.digest import Digester
-from lakehand.prove.evidence import digest_text, is_readable, total_digest, with_rows, without_rows
+from lakehand.prove.evidence import digest_hex, is_readable, total_digest, with_rows, without_rows
 from lakehand.prove.row_hash import ALGORITHM, ENGINE
 from lakehand.rewrite.statistics import FileProgress, portions
 from lakehand.rows.deletes import positions_digest
@@ -153,7 +153,7 @@ def _added(proof: Mapping[str, Any], came: Digest | None) -> bool | None:
     algorithms, engines = (str(proof.get(name)).split(",") for name in ("algorithm", "engine"))
     if not proof.get("added_digest") or came.algorithm not in algorithms:
         return None
-    return digest_text(came) == proof["added_digest"] if came.engine in engines else None
+    return digest_hex(came) == proof["added_digest"] if came.engine in engines else None
 
 
 #: Number of latest commits that are searched for a proof before all of them are.
@@ -317,7 +317,7 @@ class _Side:
     def seen(self) -> RowsSeen | None:
         if self.digest is None:
             return None
-        text = digest_text(self.digest)
+        text = digest_hex(self.digest)
         return RowsSeen(files=self.files, rows=self.digest.rows, digest=text)
 
 
@@ -454,4 +454,4 @@ def _matches_record(proof: Mapping[str, Any], found: Digest | None) -> bool | No
     recorded = (proof.get("kind"), proof.get("algorithm"), proof.get("engine"))
     if recorded != ("digest", found.algorithm, found.engine) or not proof.get("digest"):
         return None
-    return bool(proof["digest"] == digest_text(found))
+    return bool(proof["digest"] == digest_hex(found))

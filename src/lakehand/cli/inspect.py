@@ -54,7 +54,7 @@ _LONGEST_LABEL = 13
 #: Integers from here on are written with three digits and an exponent.
 _LARGE = 10**8
 #: More files than this are sampled evenly.
-_MOST_DRAWN = 10_000
+_MAX_DRAWN = 10_000
 #: A file is drawn at least this wide and high.
 _SMALLEST = 1.2
 #: Opacity at the average overlap depth.
@@ -128,7 +128,7 @@ def _panel(panel: Panel, scales: Mapping[str, pa.Array]) -> Iterator[str]:
     spans = [_span(panel.files, column, scale) for column, scale in scales.items()]
     depth = overlap_depth(extents_of(panel.files, list(scales)))
     drawn = np.flatnonzero(depth.by_file)
-    step = -(-len(drawn) // _MOST_DRAWN) or 1
+    step = -(-len(drawn) // _MAX_DRAWN) or 1
     chosen = drawn[::step]
     yield f'<text class="title" x="0" y="-42">{escape(panel.title)}</text>'
     caption = _caption(panel, depth.average, len(chosen))

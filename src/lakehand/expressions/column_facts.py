@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.model.snapshot import column_text
+from lakehand.model.snapshot import quoted_column
 
 if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
@@ -121,7 +121,7 @@ def _facts_of(
     value = _member(files, "partition", path[0])
     if value is not None and len(path) == 1:
         return Column(name=name, knowledge=Knowledge.VALUE), {name: value}
-    bounds = _member(files, "bounds", column_text(path))
+    bounds = _member(files, "bounds", quoted_column(path))
     family = family_of(type_)
     if bounds is None or family is None:
         return Column(name=name, knowledge=Knowledge.NOTHING), {}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["engine_schema", "engine_type", "engine_values", "require_engine_types"]
 
-_MOST_DIGITS = 38
+_MAX_DIGITS = 38
 
 
 def engine_schema(schema: pa.Schema) -> pa.Schema:
@@ -30,7 +30,7 @@ def engine_type(kind: pa.DataType) -> pa.DataType:
     """Return the type in which values of `kind` are evaluated."""
     if pat.is_float16(kind):
         return pa.float32()
-    if pat.is_decimal256(kind) and kind.precision <= _MOST_DIGITS:
+    if pat.is_decimal256(kind) and kind.precision <= _MAX_DIGITS:
         return pa.decimal128(kind.precision, kind.scale)
     if pat.is_struct(kind):
         return pa.struct([_field(member) for member in kind])

@@ -19,8 +19,8 @@ from lakehand.expressions.name_resolution import SparkDialect
 from lakehand.expressions.value_lists import (
     FEW_VALUES,
     Written,
-    put_lists_back,
-    take_lists_out,
+    extract_lists,
+    restore_lists,
     written_list,
 )
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["Junction", "Logic", "Negation", "Parsed", "leaves", "map_leaves", "parse_logic"]
 
 #: Nesting levels of AND in OR in AND, and so on; redundant parentheses and NOTs do not count.
-_MOST_LEVELS = 100
+_MAX_LEVELS = 100
 #: Operands of AND, OR and NOT, after comparisons of one column with many values are merged.
-_MOST_PARTS = 20_000
+_MAX_PARTS = 20_000
 
 _PAIRS = {
     TokenType.L_PAREN: TokenType.R_PAREN,
@@ -81,7 +81,7 @@ class Parsed:
     @property
     def text(self) -> str:
         """The condition in Spark SQL."""
-        return put_lists_back(_to_sql(self.logic), self.lists)
+        return restore_lists(_to_sql(self.logic), self.lists)
 
 
 def leaves(logic: Logic) -> Iterator[exp.Expr | str]:
@@ -119,7 +119,7 @@ def _to_sql(logic: Logic) -> str:
 
 def parse_logic(text: str) -> Parsed:
     """Parse an expression; SqlglotError if it is invalid, PredicateError if it is too large."""
-    short, lists = take_lists_out(text)
+    short, lists = extract_lists(text)
     dialect = SparkDialect()
     tokens = dialect.tokenize(short)
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
@@ -135,7 +135,7 @@ def parse_logic(text: str) -> Parsed:
 
 def _too_deep() -> PredicateError:
     return PredicateError(
-        f"the condition has more than {_MOST_LEVELS} nesting levels",
+        f"the condition has more than {_MAX_LEVELS} nesting levels",
         hint="flatten it: chains of OR and AND, and lists of IN, may be long",
     )
 
@@ -209,7 +209,7 @@ class _Reader:
         word, spans = self._split(start, end)
         if word is None:
             found: Logic = self._leaf(start, end)
-        elif level >= _MOST_LEVELS:
+        elif level >= _MAX_LEVELS:
             raise _too_deep()
         else:
             found = self._junction(word, spans, level + 1)
@@ -317,9 +317,9 @@ class _Reader:
 
     def _leaf(self, start: int, end: int) -> exp.Expr:
         self._parts += 1
-        if self._parts > _MOST_PARTS:
+        if self._parts > _MAX_PARTS:
             raise PredicateError(
-                f"the condition has more than {_MOST_PARTS:,} parts",
+                f"the condition has more than {_MAX_PARTS:,} parts",
                 hint="use IN for many values of a column, or upsert and delete by key",
             )
         found = self._parser.parse_into(exp.Condition, self.tokens[start:end], self._text)

@@ -20,7 +20,7 @@ from lakehand.expressions.spark_types import (
     WALL_TIME,
     Typed,
     Unsupported,
-    as_text,
+    as_string,
     cast,
     coerce,
     common_type,
@@ -41,7 +41,7 @@ __all__ = ["OPERATORS", "as_boolean", "as_decimal_literal"]
 
 _WIDEST_DECIMAL = 38
 #: Maximum number of expressions in a value list; literals may be many more.
-_MOST_EXPRESSIONS = 1000
+_MAX_EXPRESSIONS = 1000
 _COMPARISONS: Mapping[type[exp.Expr], str] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
@@ -110,10 +110,10 @@ def _between(node: exp.Expr, compile_: Compile) -> Typed:
 
 
 def _in(node: exp.Expr, compile_: Compile) -> Typed:
-    if len(node.expressions) > _MOST_EXPRESSIONS:
+    if len(node.expressions) > _MAX_EXPRESSIONS:
         raise Unsupported(
             f"a list of {len(node.expressions):,} values that are not all number, string or date"
-            f" literals; the maximum is {_MOST_EXPRESSIONS:,}"
+            f" literals; the maximum is {_MAX_EXPRESSIONS:,}"
         )
     value, *listed = coerce(*(compile_(one) for one in (node.this, *node.expressions)))
     if pat.is_nested(value.type) or not listed:
@@ -122,7 +122,7 @@ def _in(node: exp.Expr, compile_: Compile) -> Typed:
 
 
 def _like(node: exp.Expr, compile_: Compile) -> Typed:
-    value, pattern = as_text(compile_(node.this)), compile_(node.expression)
+    value, pattern = as_string(compile_(node.this)), compile_(node.expression)
     if pattern.literal is None or not _SOUND_PATTERN.fullmatch(pattern.literal):
         raise Unsupported("a LIKE pattern that is not a literal, or has an invalid backslash")
     found = f"({value.sql} LIKE {quoted(pattern.literal)} ESCAPE '\\')"

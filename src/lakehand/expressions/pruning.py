@@ -153,7 +153,7 @@ def _sortable(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 
 ALL, NONE, UNKNOWN = "all", "none", "unknown"
 #: Maximum number of leaves that are compared with bounds; tests for long value lists do not count.
-_MOST_JUDGED = 400
+_MAX_LEAVES = 400
 
 
 def decide(predicate: Predicate, files: pa.Table) -> pa.Array:
@@ -188,7 +188,7 @@ def _truth(predicate: Predicate, files: pa.Table) -> Truth:
 
 def _judged(parts: list[str], facts: Facts) -> dict[str, Truth]:
     """Return the truth of each leaf by bounds; unknown for too many or too deep ones."""
-    parsed = {part: _tree(part) for part in parts[:_MOST_JUDGED]}
+    parsed = {part: _tree(part) for part in parts[:_MAX_LEAVES]}
     trees = {part: _connected(tree) for part, tree in parsed.items() if tree is not None}
     pieces = [
         piece for tree in trees.values() for piece in leaves(tree) if isinstance(piece, exp.Expr)

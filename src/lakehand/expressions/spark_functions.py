@@ -20,7 +20,7 @@ from lakehand.expressions.spark_types import (
     WALL_TIME,
     Typed,
     Unsupported,
-    as_text,
+    as_string,
     cast,
     coerce,
     is_integer,
@@ -211,12 +211,12 @@ def _format_time(node: exp.Expr, compile_: Compile) -> Typed:
 
 
 def _length(node: exp.Expr, compile_: Compile) -> Typed:
-    return Typed(f"CAST(length({as_text(compile_(node.this)).sql}) AS INTEGER)", INTEGER)
+    return Typed(f"CAST(length({as_string(compile_(node.this)).sql}) AS INTEGER)", INTEGER)
 
 
 def _change_case(node: exp.Expr, compile_: Compile) -> Typed:
     name = "upper" if isinstance(node, exp.Upper) else "lower"
-    return _in_case(name, as_text(compile_(node.this)))
+    return _in_case(name, as_string(compile_(node.this)))
 
 
 def _in_case(name: str, value: Typed) -> Typed:
@@ -244,7 +244,7 @@ def _matches(node: exp.Expr, compile_: Compile) -> Typed:
     pattern = compile_(node.expression)
     if pattern.literal is None or pattern.type != TEXT:
         raise Unsupported("an RLIKE pattern that is not a literal")
-    text = as_text(compile_(node.this))
+    text = as_string(compile_(node.this))
     return Typed(f"regexp_matches({text.sql}, {quoted(spelled_for_re2(pattern.literal))})", BOOLEAN)
 
 
@@ -252,7 +252,7 @@ def _position(node: exp.Expr, compile_: Compile) -> Typed:
     part = compile_(node.args["substr"])
     if not part.literal or part.type != TEXT:
         raise Unsupported("the position of anything but a string literal")
-    text = as_text(compile_(node.this))
+    text = as_string(compile_(node.this))
     return Typed(f"CAST(instr({text.sql}, {part.sql}) AS INTEGER)", INTEGER)
 
 
@@ -270,7 +270,7 @@ def _whole(node: exp.Expr, compile_: Compile) -> Typed:
 def _trim(node: exp.Expr, compile_: Compile) -> Typed:
     sides = {"": "trim", "BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
     name = sides[str(node.args.get("position") or "").upper()]
-    return Typed(f"{name}({as_text(compile_(node.this)).sql}, ' ')", TEXT)
+    return Typed(f"{name}({as_string(compile_(node.this)).sql}, ' ')", TEXT)
 
 
 def _substring(node: exp.Expr, compile_: Compile) -> Typed:
@@ -280,14 +280,14 @@ def _substring(node: exp.Expr, compile_: Compile) -> Typed:
     if not all(_is_at_least(number, least) for number, least in zip(numbers, (1, 0), strict=False)):
         raise Unsupported("substring with anything but positive literals")
     arguments = ", ".join(number.sql for number in numbers)
-    return Typed(f"substring({as_text(compile_(node.this)).sql}, {arguments})", TEXT)
+    return Typed(f"substring({as_string(compile_(node.this)).sql}, {arguments})", TEXT)
 
 
 def _left(node: exp.Expr, compile_: Compile) -> Typed:
     number = compile_(node.expression)
     if not _is_at_least(number, 0):
         raise Unsupported("left with anything but a positive literal")
-    return Typed(f"left({as_text(compile_(node.this)).sql}, {number.sql})", TEXT)
+    return Typed(f"left({as_string(compile_(node.this)).sql}, {number.sql})", TEXT)
 
 
 def _is_at_least(number: Typed, least: int) -> bool:
@@ -302,12 +302,12 @@ def _concatenate(node: exp.Expr, compile_: Compile) -> Typed:
 
 
 def _spelled_out(value: Typed) -> Typed:
-    return cast(value, TEXT) if is_integer(value.type) or value.type == DATE else as_text(value)
+    return cast(value, TEXT) if is_integer(value.type) or value.type == DATE else as_string(value)
 
 
 def _test_of_text(name: str) -> Callable[[exp.Expr, Compile], Typed]:
     def compile_test(node: exp.Expr, compile_: Compile) -> Typed:
-        text, part = (as_text(compile_(side)).sql for side in (node.this, node.expression))
+        text, part = (as_string(compile_(side)).sql for side in (node.this, node.expression))
         return Typed(f"{name}({text}, {part})", BOOLEAN)
 
     return compile_test

@@ -24,7 +24,7 @@ __all__ = [
     "WALL_TIME",
     "Typed",
     "Unsupported",
-    "as_text",
+    "as_string",
     "cast",
     "coerce",
     "common_type",
@@ -208,7 +208,7 @@ def _holds(want: pa.DataType, have: pa.DataType) -> bool:
     return bool(whole and want.scale >= have.scale)
 
 
-def as_text(value: Typed) -> Typed:
+def as_string(value: Typed) -> Typed:
     """Return a value that must be a string."""
     if value.type != TEXT and not pat.is_null(value.type):
         raise Unsupported(f"{value.type} where a string is expected")

@@ -39,16 +39,16 @@ __all__ = [
     "ValueList",
     "Written",
     "compile_list",
+    "extract_lists",
     "listed_values",
-    "put_lists_back",
-    "take_lists_out",
+    "restore_lists",
     "with_lists",
     "written_list",
 ]
 
 #: Lists of up to this many values stay in the SQL.
 FEW_VALUES = 50
-_MOST_VALUES = 1_000_000
+_MAX_VALUES = 1_000_000
 _PLACEHOLDER = "__lakehand_values__"
 _PLACEHOLDERS = re.compile(rf"{_PLACEHOLDER}\((\d+)\)", re.IGNORECASE)
 
@@ -113,7 +113,7 @@ def _comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArra
     return pc.add(values, pa.scalar(0, values.type)) if pat.is_floating(values.type) else values
 
 
-def take_lists_out(text: str) -> tuple[str, list[Written]]:
+def extract_lists(text: str) -> tuple[str, list[Written]]:
     """Return `text` with placeholders for long lists of literals, and those lists."""
     if _PLACEHOLDER in text.lower():
         raise PredicateError(f"{_PLACEHOLDER} is a reserved name of lakehand")
@@ -128,7 +128,7 @@ def take_lists_out(text: str) -> tuple[str, list[Written]]:
     return _SCANNED.sub(take, text), lists
 
 
-def put_lists_back(text: str, lists: Sequence[Written]) -> str:
+def restore_lists(text: str, lists: Sequence[Written]) -> str:
     """Return `text` with placeholders replaced by their lists."""
     return _PLACEHOLDERS.sub(lambda match: lists[int(match[1])].text, text)
 
@@ -162,9 +162,9 @@ def written_list(*, numbers: Iterable[str] = (), strings: Iterable[str] = ()) ->
 def _bounded(written: Written) -> Written:
     kinds = (written.integers, written.decimals, written.strings, written.dates)
     count = sum(map(len, kinds))
-    if count > _MOST_VALUES:
+    if count > _MAX_VALUES:
         raise PredicateError(
-            f"a list has {count:,} values; the maximum is {_MOST_VALUES:,}",
+            f"a list has {count:,} values; the maximum is {_MAX_VALUES:,}",
             hint="put the values into a table, and upsert or delete by key",
         )
     return written

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.worker import FormatWorker, WriteSpec
-    from lakehand.model.maintenance import KeepWishes, LogCleanup, OldValues
+    from lakehand.model.maintenance import ExtraRetention, LogCleanup, OldValues
     from lakehand.model.order import Order
     from lakehand.model.reports import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
@@ -54,7 +54,7 @@ class FormatUpkeep(Protocol):
     file_repairs: frozenset[FileRepair]
 
     def clean_logs(
-        self, wishes: KeepWishes, *, even_if_disabled: bool = False, dry_run: bool = False
+        self, wishes: ExtraRetention, *, even_if_disabled: bool = False, dry_run: bool = False
     ) -> LogCleanup | None:
         """Delete history that the table no longer asks for; None if the format keeps none apart."""
         ...
@@ -66,7 +66,7 @@ class FormatUpkeep(Protocol):
         """
         ...
 
-    def old_values(self, wishes: KeepWishes) -> OldValues:
+    def old_values(self, wishes: ExtraRetention) -> OldValues:
         """Say what the history holds beyond the newest version, and until when."""
         ...
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from lakehand.expressions.column_facts import family_of
-from lakehand.model.snapshot import column_text
+from lakehand.model.snapshot import quoted_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,7 +112,7 @@ def _plan(
 def columns_with_bounds(predicate: Predicate, snapshot: Snapshot) -> list[str]:
     """Return the columns whose bounds help to decide `predicate`, as `statistics` wants them."""
     return [
-        column_text(path)
+        quoted_column(path)
         for path, type_ in zip(predicate.references, predicate.types, strict=True)
         if path[0] not in snapshot.partition_columns and family_of(type_) is not None
     ]

@@ -214,9 +214,9 @@ _PLAIN: Mapping[Any, _Reader] = {
 
 def _unfit(place: str, expected: str, value: object) -> DocumentError:
     shown = repr(value)
-    short = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
+    short = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
     return DocumentError(f"{place or 'the document'} is not {expected}: {short}")
 
 
 #: Maximum number of characters of an invalid value in a message.
-_MOST_SHOWN = 60
+_MAX_SHOWN = 60

@@ -39,6 +39,6 @@ SURVEY_SCHEMA = pa.schema(
         # Calendar in which readers interpret the file's dates; null if not checked.
         ("calendar", pa.string()),
         # Whether dates may be so old that the calendar makes a difference.
-        ("may_be_ancient", pa.bool_()),
+        ("may_have_old_dates", pa.bool_()),
     ]
 )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lakehand.model.retention import VacuumReport
 
 __all__ = [
-    "KeepWishes",
+    "ExtraRetention",
     "LogCleanup",
     "LogCleanupReport",
     "MaintenanceOutcome",
@@ -28,7 +28,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeepWishes:
+class ExtraRetention:
     """What must stay readable beyond the table's own retention."""
 
     #: Number of latest versions.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from lakehand.errors import ValidationError
-from lakehand.model.snapshot import column_text
+from lakehand.model.snapshot import quoted_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ class Term:
 
     @property
     def column(self) -> str:
-        return column_text(self.path)
+        return quoted_column(self.path)
 
     @property
     def text(self) -> str:

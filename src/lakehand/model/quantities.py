@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_DURATION",
     "OneOf",
-    "one_moment",
     "parse_auto",
     "parse_bool",
     "parse_bytes",
@@ -27,7 +26,8 @@ __all__ = [
     "parse_names",
     "parse_number",
     "parse_part",
-    "parse_text",
+    "parse_string",
+    "resolve_timestamp",
 ]
 
 
@@ -191,7 +191,7 @@ def _bounded(seconds: float, given: object) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-def parse_text(value: str) -> str:
+def parse_string(value: str) -> str:
     """Return a string unchanged; TypeError for other types."""
     if not isinstance(value, str):
         raise TypeError("it is not a string")
@@ -275,14 +275,14 @@ class OneOf:
         return value
 
 
-def one_moment(version: int | None, timestamp: datetime | str | None) -> datetime | None:
+def resolve_timestamp(version: int | None, timestamp: datetime | str | None) -> datetime | None:
     """Return the given timestamp, if any; ValidationError if a version is given as well."""
     if version is not None and timestamp is not None:
         raise ValidationError("pass a version or a timestamp, not both", field="timestamp")
-    return _as_moment(timestamp)
+    return _parse_timestamp(timestamp)
 
 
-def _as_moment(timestamp: datetime | str | None) -> datetime | None:
+def _parse_timestamp(timestamp: datetime | str | None) -> datetime | None:
     """Parse a timestamp; without a time zone it is UTC."""
     if timestamp is None:
         return None

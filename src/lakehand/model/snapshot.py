@@ -28,10 +28,10 @@ COLLATED = b"lakehand.collated"
 _SPECIAL = re.compile(r"[\s,.`]")
 
 
-def column_text(path: Sequence[str]) -> str:
+def quoted_column(path: Sequence[str]) -> str:
     """Return the canonical spelling of a column, or of a struct field, by its path.
 
-    >>> column_text(["point", "x"]), column_text(["point.x"]), column_text(["unit price"])
+    >>> quoted_column(["point", "x"]), quoted_column(["point.x"]), quoted_column(["unit price"])
     ('point.x', '`point.x`', '`unit price`')
     """
     return ".".join(_quoted(name) if _SPECIAL.search(name) else name for name in path)

@@ -25,7 +25,7 @@ def log_event(
     logger.log(level, message, *args, extra={"event": event, "fields": fields})
 
 
-def is_heard(logger: logging.Logger) -> bool:
+def is_logging_configured(logger: logging.Logger) -> bool:
     """Return whether logging is configured, so that records of `logger` are shown."""
     found: logging.Logger | None = logger
     while found is not None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["Ranges", "read_blocks", "read_places"]
+__all__ = ["Ranges", "read_blocks", "read_ranges"]
 
 #: Fits into the processor's cache from reading a block to writing it.
 _LOCAL_BLOCK_BYTES = 512 * 1024
@@ -80,7 +80,7 @@ def _cut(ranges: Iterable[tuple[int, int]], block_bytes: int) -> Iterator[tuple[
             yield at, min(block_bytes, start + length - at)
 
 
-def read_places(
+def read_ranges(
     store: Ranges, key: str, places: Iterable[tuple[int, int]]
 ) -> dict[tuple[int, int], bytes]:
     """Return the bytes of many small ranges (start and length), read with few requests."""

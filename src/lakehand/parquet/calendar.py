@@ -60,20 +60,20 @@ FIRST_MODERN_SECOND = -2_208_988_800
 _PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-def may_hold_ancient_values(footer: Footer, leaves: Sequence[Leaf]) -> bool:
+def may_contain_old_dates(footer: Footer, leaves: Sequence[Leaf]) -> bool:
     """Return whether a value may be older than the date from which both calendars agree.
 
     Only bounds in the footer can exclude it; without bounds the answer is True.
     """
     calendar_columns = [index for index, leaf in enumerate(leaves) if leaf.is_calendar]
     return any(
-        _chunk_may_be_ancient(chunks(row_group)[index], leaves[index])
+        _chunk_may_have_old_dates(chunks(row_group)[index], leaves[index])
         for row_group in footer.row_groups
         for index in calendar_columns
     )
 
 
-def _chunk_may_be_ancient(chunk: Struct, leaf: Leaf) -> bool:
+def _chunk_may_have_old_dates(chunk: Struct, leaf: Leaf) -> bool:
     if leaf.physical_type == INT96:
         return True
     column = field(chunk, ChunkField.METADATA, {})

@@ -15,7 +15,7 @@ from lakehand.parquet.calendar import (
     VERSION_KEY,
     CalendarClass,
     calendar_class,
-    may_hold_ancient_values,
+    may_contain_old_dates,
 )
 from lakehand.parquet.footer import (
     ChunkField,
@@ -155,7 +155,7 @@ def _markers(footers: Sequence[Footer]) -> dict[str, str]:
 
 
 def _relevant_calendar(footer: Footer, columns: list[Leaf]) -> CalendarClass | None:
-    if not may_hold_ancient_values(footer, columns):
+    if not may_contain_old_dates(footer, columns):
         return None
     return calendar_class(footer.key_values)
 

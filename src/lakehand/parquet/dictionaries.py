@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DICTIONARY_BYTES",
-    "NumberedTexts",
-    "few_texts",
-    "with_one_dictionary",
+    "DictionaryDecoder",
+    "columns_without_dictionary",
+    "dictionary_strings",
+    "unify_dictionaries",
     "without_dictionaries",
-    "without_use_for_dictionaries",
 ]
 
 
@@ -42,11 +42,11 @@ DICTIONARY_BYTES = 2**20
 _SAMPLE_ROWS = 4096
 #: With this few values, dictionary indexes are always faster to read.
 _FEW_VALUES = 255
-_BITS_A_BYTE = 8
+_BITS_PER_BYTE = 8
 _TEXT = {pa.string(), pa.binary(), pa.large_string(), pa.large_binary()}
 
 
-def without_use_for_dictionaries(rows: pa.Table, codec: str) -> frozenset[str]:
+def columns_without_dictionary(rows: pa.Table, codec: str) -> frozenset[str]:
     """Return flat columns whose row group is not larger without a dictionary."""
     flat = [field.name for field in rows.schema if _can_be_sampled(field.type)]
     if not flat or not rows.num_rows:
@@ -85,7 +85,7 @@ def _pays(values: pa.Array, *, rows: float, codec: str) -> bool:
     if distinct * values.nbytes / len(values) > DICTIONARY_BYTES:
         return False
     value_bytes = _stored_bytes(values, codec) / len(values)
-    numbers = rows * math.ceil(math.log2(max(2.0, distinct))) / _BITS_A_BYTE
+    numbers = rows * math.ceil(math.log2(max(2.0, distinct))) / _BITS_PER_BYTE
     return distinct * value_bytes + numbers < rows * value_bytes
 
 
@@ -108,14 +108,14 @@ def _stored_bytes(values: pa.Array, codec: str) -> int:
 
 
 #: DuckDB looks a string up by comparing it with one after the other.
-_MOST_TEXTS = 32
+_MAX_STRINGS = 32
 #: A larger dictionary page has more strings, or longer ones.
-_MOST_PAGE_BYTES = 2048
+_MAX_PAGE_BYTES = 2048
 #: Longer ones might be too long for the statistics of a footer.
-_MOST_TEXT_BYTES = 1024
+_MAX_STRING_BYTES = 1024
 
 
-def few_texts(paths: Sequence[Path], leaves: Mapping[int, int]) -> dict[int, pa.Array]:
+def dictionary_strings(paths: Sequence[Path], leaves: Mapping[int, int]) -> dict[int, pa.Array]:
     """Return the distinct strings of low-cardinality columns over local files of one schema.
 
     `leaves` maps any keys to the leaf indexes of the columns.
@@ -127,7 +127,7 @@ def few_texts(paths: Sequence[Path], leaves: Mapping[int, int]) -> dict[int, pa.
         for key in leaves
         if all(key in sample for sample in samples)
     }
-    return {key: texts for key, texts in joined.items() if len(texts) <= _MOST_TEXTS}
+    return {key: texts for key, texts in joined.items() if len(texts) <= _MAX_STRINGS}
 
 
 def _texts_of(path: Path, leaves: Mapping[int, int]) -> dict[int, pa.Array]:
@@ -161,17 +161,17 @@ def _has_small_dictionary(chunk: Struct) -> bool:
     offset = dictionary_offset(column) if column else None
     if offset is None:
         return False
-    return int(field(column, ColumnField.DATA_PAGE)) - offset <= _MOST_PAGE_BYTES
+    return int(field(column, ColumnField.DATA_PAGE)) - offset <= _MAX_PAGE_BYTES
 
 
 def _are_few(column: pa.Array) -> bool:
-    if not pat.is_dictionary(column.type) or not 0 < len(column.dictionary) <= _MOST_TEXTS:
+    if not pat.is_dictionary(column.type) or not 0 < len(column.dictionary) <= _MAX_STRINGS:
         return False
     longest: int | None = pc.max(pc.binary_length(column.dictionary)).as_py()
-    return longest is not None and longest <= _MOST_TEXT_BYTES
+    return longest is not None and longest <= _MAX_STRING_BYTES
 
 
-class NumberedTexts:
+class DictionaryDecoder:
     """Rebuilds dictionary columns from the indexes of their strings."""
 
     def __init__(self, texts: Mapping[int, pa.Array], schema: pa.Schema) -> None:
@@ -208,7 +208,7 @@ class NumberedTexts:
         return self._schemas[coded]
 
 
-def with_one_dictionary(rows: pa.Table) -> pa.Table:
+def unify_dictionaries(rows: pa.Table) -> pa.Table:
     """Return the rows of a row group with one dictionary per column, without unused strings.
 
     Arrow falls back to plain encoding at the second dictionary, so strings are decoded then. If

@@ -15,7 +15,7 @@ from lakehand.parquet.thrift import I64, decode, encode, read_varint
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["page_places", "shift_offset_index"]
+__all__ = ["page_locations", "shift_offset_index"]
 
 _NUMBER = rb"[\x80-\xff]*[\x00-\x7f]"
 #: Offset, size and first row of a page, each after its field header, and the struct's end.
@@ -38,7 +38,7 @@ def shift_offset_index(data: bytes, delta: int) -> bytes:
     return b"".join((data[:first], *moved, data[end:]))
 
 
-def page_places(data: bytes) -> Iterator[tuple[int, int]]:
+def page_locations(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield offset and size of every page."""
     places = _usual_places(data)
     if places is None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lakehand.parquet.footer_facts import FileFacts
 
-__all__ = ["RecodedCalendar", "recoded_calendar_name", "refuse_ancient_values"]
+__all__ = ["RecodedCalendar", "recoded_calendar_name", "reject_old_dates"]
 
 # Both calendars agree from here on: for dates, and for timestamps in every zone.
 _FIRST_MODERN_DATE = "DATE '1582-10-15'"
@@ -92,7 +92,7 @@ def _markers(shared: CalendarClass, versions: Sequence[str]) -> dict[str, str]:
     return markers
 
 
-def refuse_ancient_values(
+def reject_old_dates(
     batches: Iterable[pa.RecordBatch], *, with_clocks: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches; RefusedError at the first value on which calendars differ.
@@ -101,11 +101,11 @@ def refuse_ancient_values(
     """
     with connect(threads=1) as connection:
         for batch in batches:
-            _refuse_ancient(connection, batch, with_clocks=with_clocks)
+            _reject_old_dates(connection, batch, with_clocks=with_clocks)
             yield batch
 
 
-def _refuse_ancient(
+def _reject_old_dates(
     connection: duckdb.DuckDBPyConnection, batch: pa.RecordBatch, *, with_clocks: bool
 ) -> None:
     columns = {f"c{i}": column for i, column in enumerate(batch.columns)}

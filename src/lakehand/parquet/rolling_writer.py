@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from lakehand.parquet.dictionaries import with_one_dictionary, without_dictionaries
+from lakehand.parquet.dictionaries import unify_dictionaries, without_dictionaries
 from lakehand.parquet.row_group_copy import Assembly
 from lakehand.parquet.row_group_encoder import EncodedGroup, ParquetLayout, RowGroupEncoder
 
@@ -30,7 +30,7 @@ _OVERSHOOT = 0.10
 #: A file this close to its target is full.
 _FULL = 0.92
 #: Minimum number of row groups in a file of the target size, so that its size can be controlled.
-_MIN_GROUPS_A_FILE = 4
+_MIN_GROUPS_PER_FILE = 4
 #: Maximum assumed ratio of Arrow memory of rows to their bytes in the file.
 _MAX_EXPANSION = 8
 #: A smaller row group is encoded by the calling thread, if no other is being encoded.
@@ -144,7 +144,7 @@ class RollingWriter:
 
     def _next_group_rows(self) -> int:
         per_row, layout = self._per_row(), self._layout
-        group_bytes = min(layout.row_group_bytes, layout.target_file_bytes / _MIN_GROUPS_A_FILE)
+        group_bytes = min(layout.row_group_bytes, layout.target_file_bytes / _MIN_GROUPS_PER_FILE)
         in_memory = layout.group_memory_bytes / self._memory_per_row()
         rows = min(layout.row_group_rows, group_bytes / per_row, in_memory)
         if not self._rest_fits(per_row):
@@ -275,7 +275,7 @@ class RollingWriter:
         if len(runs) > 1 or self._layout.bloom_columns:
             # Some have dictionaries, others plain strings; Bloom filters are made of plain strings.
             runs = [without_dictionaries(run) for run in runs]
-        return with_one_dictionary(pa.concat_tables(runs))
+        return unify_dictionaries(pa.concat_tables(runs))
 
 
 class _OpenFile:

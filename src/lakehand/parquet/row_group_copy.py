@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Protocol, Self
 
 from lakehand.errors import CorruptFileError
-from lakehand.parquet.blocks import read_blocks, read_places
+from lakehand.parquet.blocks import read_blocks, read_ranges
 from lakehand.parquet.checksums import PageChecker, crc32
 from lakehand.parquet.footer import (
     MAGIC,
@@ -78,8 +78,8 @@ class Relocation:
     def __init__(self, source: Source, tail: Tail) -> None:
         self._source = source
         self._tail = tail
-        places = (place for group in source.row_groups for place in _index_places(group))
-        self._indexes: Mapping[tuple[int, int], bytes] = read_places(
+        places = (place for group in source.row_groups for place in _index_ranges(group))
+        self._indexes: Mapping[tuple[int, int], bytes] = read_ranges(
             source.store, source.key, places
         )
 
@@ -127,7 +127,7 @@ class Relocation:
             self._tail.column_indexes += [(moved, blob) for blob in bounds]
 
 
-def _index_places(row_group: Struct) -> Iterator[tuple[int, int]]:
+def _index_ranges(row_group: Struct) -> Iterator[tuple[int, int]]:
     for chunk in chunks(row_group):
         yield from _places(chunk)
 

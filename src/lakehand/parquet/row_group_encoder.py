@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehand.parquet.dictionaries import DICTIONARY_BYTES, without_use_for_dictionaries
+from lakehand.parquet.dictionaries import DICTIONARY_BYTES, columns_without_dictionary
 from lakehand.parquet.footer import TRAILER_BYTES, parse_footer
 from lakehand.parquet.row_group_copy import Source
 
@@ -33,7 +33,7 @@ _PAGE_BYTES = 2**20
 #: Rows are passed to the encoder in slices of at most this many bytes of one column.
 _MIN_PIECE_ROWS = 64
 #: From this size on, memory is kept for the next row group rather than freed after each.
-_ROOMY_BYTES = 64 * 2**20
+_AMPLE_MEMORY_BYTES = 64 * 2**20
 #: Maximum size of a footer besides rows.
 _SPARE_BYTES = 2**20
 
@@ -117,7 +117,7 @@ class RowGroupEncoder:
 
     def learn(self, rows: pa.Table) -> None:
         """Disable dictionaries that would only cost space and time."""
-        useless = without_use_for_dictionaries(rows, self._layout.codec)
+        useless = columns_without_dictionary(rows, self._layout.codec)
         if useless:
             self._dictionaries = [path for path in _stored_paths(rows) if path not in useless]
 
@@ -129,7 +129,7 @@ class RowGroupEncoder:
             sink = pa.BufferOutputStream()
             metadata = self._write(rows, sink)
             encoded = EncodedGroup(content=sink.getvalue(), metadata=metadata)
-        if self._layout.group_memory_bytes < _ROOMY_BYTES:
+        if self._layout.group_memory_bytes < _AMPLE_MEMORY_BYTES:
             # Otherwise Arrow caches what this thread has freed.
             pa.default_memory_pool().release_unused()
         return encoded

@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from lakehand.planning.footer_survey import Flags, Integers
     from lakehand.planning.policy import CompactionPolicy, ReasonCodes
 
-__all__ = ["ClusteringWish", "plan_clustering"]
+__all__ = ["ClusteringRequest", "plan_clustering"]
 
 #: A query may read one file of an old unit and one of a new one, and no more.
 _HEALTHY_DEPTH = 2
 #: From this depth on, units are merged even without new files.
 _TOO_DEEP = 8
 #: New files of a partition that are compared with the others one by one.
-_MOST_BOXES = 256
+_MAX_BOXES = 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ClusteringWish:
+class ClusteringRequest:
     """The requested clustering."""
 
     #: Clustering columns.
@@ -59,7 +59,7 @@ def plan_clustering(
     snapshot: Snapshot,
     partition_keys: pa.Array,
     policy: CompactionPolicy,
-    wish: ClusteringWish,
+    wish: ClusteringRequest,
     *,
     marks: pa.Table,
     exclusions: Mapping[Reason, Flags] | None = None,
@@ -114,7 +114,7 @@ def _judge(
     units: _Units,
     extents: Sequence[Extent],
     policy: CompactionPolicy,
-    wish: ClusteringWish,
+    wish: ClusteringRequest,
 ) -> ReasonCodes:
     """Return the reason of each file, for rewriting it or not."""
     small = files.bytes < policy.small_file_bytes
@@ -149,7 +149,7 @@ def _unit_means(files: Files, units: _Units) -> NDArray[np.float64]:
     return means
 
 
-def _is_too_little(files: Files, small: Flags, new: Flags, wish: ClusteringWish) -> Flags:
+def _is_too_little(files: Files, small: Flags, new: Flags, wish: ClusteringRequest) -> Flags:
     """Return for each file whether its partition has few new files, all of them small."""
     counts = _counted(files.partition, new)
     is_small = counts == _counted(files.partition, small)
@@ -194,7 +194,7 @@ def _merge(merged: Flags, pieces: Sequence[tuple[int, Integers]], *, written: in
 def _lie_over(extents: Sequence[Extent], files: Integers, others: Integers) -> Flags:
     """Return for each of `files` whether it overlaps one of `others` in all columns."""
     boxes = [(each.low[others], each.high[others]) for each in extents]
-    if len(others) > _MOST_BOXES:
+    if len(others) > _MAX_BOXES:
         # One bounding box around all: slightly too large, seldom by much.
         boxes = [(low.min(keepdims=True), high.max(keepdims=True)) for low, high in boxes]
     found = np.zeros(len(files), np.bool_)

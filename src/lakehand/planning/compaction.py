@@ -16,7 +16,7 @@ from lakehand.planning.compaction_candidates import find_candidates, read_files
 from lakehand.planning.drafts import draft_groups, split_at_caps
 from lakehand.planning.footer_survey import sum_by_owner
 from lakehand.planning.method import are_tiny, copy_affinity
-from lakehand.planning.plan import Plan, partition_text
+from lakehand.planning.plan import Plan, format_partition
 from lakehand.planning.policy import CHOSEN, LEFT, Reason, code_of, count_reasons, reason_column
 
 if TYPE_CHECKING:
@@ -406,7 +406,7 @@ def _named_groups(kept: Drafts, files: pa.Table) -> tuple[PlannedGroup, ...]:
     first = files["partition"].take(pa.array(kept.positions[kept.bounds[:-1]])).to_pylist()
     groups = kept.to_groups(files["path"])
     return tuple(
-        replace(group, partition=partition_text(values))
+        replace(group, partition=format_partition(values))
         for group, values in zip(groups, first, strict=True)
     )
 

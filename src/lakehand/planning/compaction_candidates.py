@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["Candidates", "Files", "find_candidates", "read_files"]
 
 #: A file has a bad layout if more than this fraction of its rows is in tiny row groups ...
-_CRUMB_ROW_RATIO = 0.1
+_TINY_GROUP_ROW_RATIO = 0.1
 #: ... and if there are enough of them for a rewrite to make a difference.
-_MIN_CRUMBS = 4
+_MIN_TINY_GROUPS = 4
 #: Of a file whose footer was not read, at least this fraction is assumed to be rows.
 _MIN_DATA_PART = 8
 
@@ -112,9 +112,9 @@ def _by_calendar(partition: Integers, surveyed: Surveyed) -> Integers:
 
     A file has one calendar for all of its rows, so rows of two cannot be combined.
     """
-    if not surveyed.may_be_ancient.any():
+    if not surveyed.may_have_old_dates.any():
         return partition
-    matters = np.bincount(partition, weights=surveyed.may_be_ancient)[partition] > 0
+    matters = np.bincount(partition, weights=surveyed.may_have_old_dates)[partition] > 0
     calendar = np.where(matters, surveyed.calendar + 1, 0)
     pairs = partition * (calendar.max() + 1) + calendar
     numbers: Integers = np.unique(pairs, return_inverse=True)[1].astype(np.int64)
@@ -135,7 +135,7 @@ def find_candidates(
     forcing = {
         Reason.WORN: (files.deleted_share > policy.deleted_row_ratio) & ~excluded,
         Reason.OVERSIZED: (files.bytes > policy.oversized_file_bytes) & ~excluded,
-        Reason.SMALL_ROW_GROUPS: _has_crumbs(files.survey, policy) & ~excluded,
+        Reason.SMALL_ROW_GROUPS: _has_tiny_groups(files.survey, policy) & ~excluded,
     }
     must = np.logical_or.reduce(list(forcing.values()))
     light = small | (must & (files.expected_bytes < policy.nearly_small_bytes))
@@ -152,12 +152,14 @@ def find_candidates(
     return Candidates(files=files, reasons=reasons, must=must, chosen=must | (small & ~gated))
 
 
-def _has_crumbs(survey: Surveyed, policy: CompactionPolicy) -> Flags:
+def _has_tiny_groups(survey: Surveyed, policy: CompactionPolicy) -> Flags:
     groups, count = survey.row_groups, len(survey.rows)
-    is_crumb = groups.are_crumbs(policy.crumb_bytes)
-    crumb_rows = sum_by_owner(groups.rows * is_crumb, groups.owner, count)
-    crumbs = sum_by_owner(is_crumb.astype(np.int64), groups.owner, count)
-    found: Flags = (crumb_rows > _CRUMB_ROW_RATIO * survey.rows) & (crumbs >= _MIN_CRUMBS)
+    is_tiny_group = groups.are_tiny_groups(policy.tiny_group_bytes)
+    tiny_group_rows = sum_by_owner(groups.rows * is_tiny_group, groups.owner, count)
+    crumbs = sum_by_owner(is_tiny_group.astype(np.int64), groups.owner, count)
+    found: Flags = (tiny_group_rows > _TINY_GROUP_ROW_RATIO * survey.rows) & (
+        crumbs >= _MIN_TINY_GROUPS
+    )
     return found
 
 

@@ -45,7 +45,7 @@ class GroupFacts:
     rows: int = 0
     data_bytes: int = 0
     #: Rows in tiny row groups.
-    crumb_rows: int = 0
+    tiny_group_rows: int = 0
 
     file_count: int = 0
     live_bytes: int = 0
@@ -85,13 +85,15 @@ def read_facts(
     moved: Flags,
     expected_files: Integers,
     *,
-    crumb_bytes: float,
+    tiny_group_bytes: float,
 ) -> list[GroupFacts]:
     """Return the facts of every group; `group_of_file` is -1 for files in none."""
     count = len(expected_files)
     inside = np.flatnonzero(group_of_file >= 0)
     figures = _file_figures(files, group_of_file[inside], inside, moved, count)
-    figures |= _row_group_figures(files, group_of_file, moved, count, crumb_bytes=crumb_bytes)
+    figures |= _row_group_figures(
+        files, group_of_file, moved, count, tiny_group_bytes=tiny_group_bytes
+    )
     figures["expected_files"] = expected_files
     names, columns = list(figures), [column.tolist() for column in figures.values()]
     refusals = _refusals(files, group_of_file, inside)
@@ -125,13 +127,13 @@ def _file_figures(
 
 
 def _row_group_figures(
-    files: Files, group_of_file: Integers, moved: Flags, count: int, *, crumb_bytes: float
+    files: Files, group_of_file: Integers, moved: Flags, count: int, *, tiny_group_bytes: float
 ) -> dict[str, Integers]:
     groups = files.survey.row_groups
     owner = group_of_file[groups.owner]
     kept = owner >= 0
     owner, sizes, rows = owner[kept], groups.bytes[kept], groups.rows[kept]
-    is_crumb = groups.are_crumbs(crumb_bytes)[kept]
+    is_tiny_group = groups.are_tiny_groups(tiny_group_bytes)[kept]
     largest = np.zeros(count, np.int64)
     np.maximum.at(largest, owner, sizes)
     moves = moved[groups.owner[kept]].astype(np.int64)
@@ -142,7 +144,7 @@ def _row_group_figures(
         "largest_row_group_bytes": largest,
         "rows": sum_by_owner(rows, owner, count),
         "data_bytes": sum_by_owner(sizes, owner, count),
-        "crumb_rows": sum_by_owner(rows * is_crumb, owner, count),
+        "tiny_group_rows": sum_by_owner(rows * is_tiny_group, owner, count),
         "moved_row_group_count": sum_by_owner(moves, owner, count),
     }
 
@@ -273,7 +275,9 @@ def draft_groups(
     moved = find_moved(files, group_of_file)
     live = sum_by_owner(files.live_bytes[positions], group, count)
     counts = expected_file_counts(live, policy)
-    facts = read_facts(files, group_of_file, moved, counts, crumb_bytes=policy.crumb_bytes)
+    facts = read_facts(
+        files, group_of_file, moved, counts, tiny_group_bytes=policy.tiny_group_bytes
+    )
     methods = [SORT if sorts else choose_method(fact) for fact in facts]
     is_moved = _moved_inputs(methods, moved[positions], group)
     read = sum_by_owner(files.bytes[positions], group, count)

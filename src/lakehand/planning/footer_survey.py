@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.model.file_columns import SURVEY_SCHEMA
-from lakehand.planning.policy import CRUMB_ROWS
+from lakehand.planning.policy import TINY_GROUP_ROWS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,8 +35,8 @@ class RowGroups:
     bytes: Integers
     rows: Integers
 
-    def are_crumbs(self, crumb_bytes: float) -> Flags:
-        return (self.bytes < crumb_bytes) & (self.rows < CRUMB_ROWS)
+    def are_tiny_groups(self, tiny_group_bytes: float) -> Flags:
+        return (self.bytes < tiny_group_bytes) & (self.rows < TINY_GROUP_ROWS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -59,7 +59,7 @@ class Surveyed:
     #: Number of the calendar of the file's dates; -1 if not surveyed.
     calendar: Integers
     #: Whether dates may be so old that the calendar makes a difference.
-    may_be_ancient: Flags
+    may_have_old_dates: Flags
     row_groups: RowGroups
 
 
@@ -81,7 +81,9 @@ def align_survey(survey: pa.Table | None, paths: pa.ChunkedArray) -> Surveyed:
         refusal=table["refusal"].take(found).combine_chunks(),
         joins_recoded=_scatter(_flags(aligned["joins_recoded"]), files, count, default=False),
         calendar=_scatter(_classes(aligned["calendar"]), files, count, default=-1),
-        may_be_ancient=_scatter(_flags(aligned["may_be_ancient"]), files, count, default=False),
+        may_have_old_dates=_scatter(
+            _flags(aligned["may_have_old_dates"]), files, count, default=False
+        ),
         row_groups=row_groups,
     )
 

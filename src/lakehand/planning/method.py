@@ -40,7 +40,7 @@ class CopyRule:
     min_median_bytes: int = 4 * _MIB
     min_median_rows: int = 100_000
     #: At most this fraction of the rows is in tiny row groups.
-    max_crumb_row_ratio: float = 0.1
+    max_tiny_group_row_ratio: float = 0.1
     #: Maximum number of row groups in an output, by its size and in total.
     max_row_groups_per_128_mib: int = 64
     max_row_groups: int = 1000
@@ -81,8 +81,8 @@ def copy_affinity(files: Files, rule: CopyRule = DEFAULT_RULE) -> Integers:
     median_bytes = medians_by_owner(groups.bytes, groups.owner, count)
     median_rows = medians_by_owner(groups.rows, groups.owner, count)
     healthy = (median_bytes >= rule.min_median_bytes) | (median_rows >= rule.min_median_rows)
-    crumb_rows = sum_by_owner(groups.rows * groups.are_crumbs(_MIB), groups.owner, count)
-    healthy &= crumb_rows <= rule.max_crumb_row_ratio * files.survey.rows
+    tiny_group_rows = sum_by_owner(groups.rows * groups.are_tiny_groups(_MIB), groups.owner, count)
+    healthy &= tiny_group_rows <= rule.max_tiny_group_row_ratio * files.survey.rows
     copyable: Flags = healthy & ~files.has_deleted_rows & (files.survey.copy_class >= 0)
     return np.where(copyable, files.survey.copy_class + 1, 0)
 
@@ -135,8 +135,8 @@ def _flaws(facts: GroupFacts, rule: CopyRule) -> Iterator[str]:
     ):
         size = format_bytes(facts.median_row_group_bytes)
         yield f"row groups are small: half of them below {size}"
-    if facts.crumb_rows > rule.max_crumb_row_ratio * facts.rows:
-        share = facts.crumb_rows / facts.rows
+    if facts.tiny_group_rows > rule.max_tiny_group_row_ratio * facts.rows:
+        share = facts.tiny_group_rows / facts.rows
         yield f"{share:.0%} of the rows are in very small row groups"
     if facts.row_group_count > rule.row_group_limit(facts.data_bytes, facts.expected_files):
         yield f"{format_count(facts.row_group_count, 'row group')} are too many"

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["Depth", "overlap_depth", "overlapping_files"]
 
 #: Up to this many files are compared pair by pair in several columns.
-_MOST_PAIRED_FILES = 4096
+_MAX_PAIRED_FILES = 4096
 #: Files that are compared with all others at a time.
 _PAIRED_CHUNK = 256
 #: Cells of the grid for more files.
-_MOST_CELLS = 2**20
+_MAX_CELLS = 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -84,7 +84,7 @@ def _only(extent: Extent, chosen: NDArray[np.bool_]) -> Extent:
 def _depths(extents: Sequence[Extent]) -> Numbers:
     if len(extents) == 1:
         return _swept(extents[0])
-    if len(extents[0].low) <= _MOST_PAIRED_FILES:
+    if len(extents[0].low) <= _MAX_PAIRED_FILES:
         return _paired(extents)
     # A file may be so narrow that it contains the middle of no cell; but it contains its own.
     return np.maximum(_gridded(extents), 1)
@@ -146,7 +146,7 @@ def _side(extent: Extent, cells: int) -> tuple[Numbers, Numbers]:
 def _grid_shape(rank_counts: Sequence[int]) -> tuple[int, ...]:
     """Divide the cells among the columns; columns with few ranks leave more to the others."""
     sides = dict.fromkeys(range(len(rank_counts)), 1)
-    left = float(_MOST_CELLS)
+    left = float(_MAX_CELLS)
     for done, column in enumerate(sorted(sides, key=lambda column: rank_counts[column])):
         fair = max(1, math.floor(left ** (1 / (len(sides) - done)) + 1e-9))
         sides[column] = min(rank_counts[column], fair)

@@ -31,8 +31,8 @@ __all__ = [
     "Plan",
     "PlannedGroup",
     "expected_file_counts",
+    "format_partition",
     "locate_inputs",
-    "partition_text",
     "recoded_bytes",
     "task_seconds",
 ]
@@ -234,10 +234,10 @@ def _not_a_plan(reason: str) -> ValidationError:
     )
 
 
-def partition_text(values: Mapping[str, Any]) -> str:
+def format_partition(values: Mapping[str, Any]) -> str:
     """Format the partition of a file.
 
-    >>> partition_text({"region": "eu", "day": None})
+    >>> format_partition({"region": "eu", "day": None})
     'region=eu, day=null'
     """
     return ", ".join(f"{k}={'null' if v is None else v}" for k, v in values.items())

@@ -37,8 +37,8 @@ __all__ = [
 _SHRINKAGE = 0.09
 
 #: Row groups below both limits cost more to locate than to read.
-_CRUMB_BYTES = 2**20
-CRUMB_ROWS = 20_000
+_TINY_GROUP_BYTES = 2**20
+TINY_GROUP_ROWS = 20_000
 #: Row groups of a rewritten file, except the last, have at least this fraction of the target.
 _ROW_GROUPS_PER_TARGET = 16
 
@@ -98,9 +98,9 @@ class CompactionPolicy:
         return self.target_file_bytes / _ROW_GROUPS_PER_TARGET
 
     @property
-    def crumb_bytes(self) -> float:
-        """A row group below this, and below `CRUMB_ROWS`, is tiny."""
-        return min(_CRUMB_BYTES, self.smallest_written_row_group_bytes)
+    def tiny_group_bytes(self) -> float:
+        """A row group below this, and below `TINY_GROUP_ROWS`, is tiny."""
+        return min(_TINY_GROUP_BYTES, self.smallest_written_row_group_bytes)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

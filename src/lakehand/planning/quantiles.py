@@ -26,7 +26,7 @@ _PLACES = 64 * 1024
 #: The fractional parts of its multiples fill the interval from 0 to 1 evenly at any number.
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
 #: Bytes of strings that are distinguished, as long as their numbers are exact.
-_MOST_TEXT_BYTES = 16
+_MAX_STRING_BYTES = 16
 _EXACT_BITS = 52
 #: More digits than a decimal has, also if a double is slightly larger.
 _DECIMAL_DIGITS = 80
@@ -154,7 +154,7 @@ class _TextScale:
         content = pa.concat_arrays([_as_bytes(values)])
         ends = np.frombuffer(content.buffers()[1], np.int64, len(content) + 1)
         data = np.frombuffer(content.buffers()[2] or b"\0", np.uint8)
-        places = ends[:-1, None] + len(self._prefix) + np.arange(_MOST_TEXT_BYTES)
+        places = ends[:-1, None] + len(self._prefix) + np.arange(_MAX_STRING_BYTES)
         is_inside = places < ends[1:, None]
         return np.where(is_inside, data[np.where(is_inside, places, 0)], np.uint8(0))
 

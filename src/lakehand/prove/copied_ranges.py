@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from lakehand.errors import CorruptFileError, ProofError
 from lakehand.model.work import Proof
-from lakehand.parquet.blocks import read_blocks, read_places
+from lakehand.parquet.blocks import read_blocks, read_ranges
 from lakehand.parquet.checksums import crc32
 from lakehand.parquet.footer import ChunkField, ColumnField, chunk_range, chunks, field, read_footer
-from lakehand.parquet.offset_index import page_places
+from lakehand.parquet.offset_index import page_locations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +98,7 @@ def _check_page_locations(store: Store, key: str, footer: Footer) -> None:
         (field(chunk, ChunkField.OFFSET_INDEX), field(chunk, ChunkField.OFFSET_INDEX_BYTES))
         for chunk in indexed
     ]
-    blobs = read_places(store, key, places)
+    blobs = read_ranges(store, key, places)
     for chunk, place in zip(indexed, places, strict=True):
         _check_tiling(key, chunk, blobs[place])
 
@@ -106,7 +106,7 @@ def _check_page_locations(store: Store, key: str, footer: Footer) -> None:
 def _check_tiling(key: str, chunk: Struct, offset_index: bytes) -> None:
     start, length = chunk_range(chunk)
     position = field(field(chunk, ChunkField.METADATA), ColumnField.DATA_PAGE)
-    for offset, size in page_places(offset_index):
+    for offset, size in page_locations(offset_index):
         if offset != position:
             _fail(key, f"its page index has a page at offset {offset}, expected {position}")
         position += size

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Digester", "SplitDigester", "digest"]
 
 #: Rows hashed per query; smaller batches are collected.
-_ROWS_A_QUERY = 128 * 1024
+_ROWS_PER_QUERY = 128 * 1024
 _LANE_MODULUS = 2**64
 
 
@@ -56,7 +56,7 @@ class Digester:
         """Add the rows of `batch`; its schema must be the digester's, except for names."""
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
-        if self._waiting_rows >= _ROWS_A_QUERY:
+        if self._waiting_rows >= _ROWS_PER_QUERY:
             self._hash_waiting()
 
     def add_all(self, batches: Iterable[pa.RecordBatch]) -> None:

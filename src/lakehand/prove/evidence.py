@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from lakehand.model.work import ProofKind
 
 __all__ = [
+    "check_deleted_count",
     "check_footers",
-    "check_hidden",
-    "check_same_reading",
-    "digest_text",
+    "check_same_rows",
+    "digest_hex",
     "is_readable",
-    "prove_arrived",
+    "prove_added",
     "prove_counted",
     "prove_equal",
     "prove_positions",
     "prove_remaining",
     "prove_removed",
-    "sum_of_digests",
+    "sum_digests",
     "total_digest",
     "total_proof",
     "with_rows",
@@ -58,12 +58,12 @@ def prove_equal(
     if (before.algorithm, before.engine) != (after.algorithm, after.engine):
         raise _failure(subject, "the rows read and written were digested by different engines")
     if before.lanes != after.lanes:
-        read, written = digest_text(before), digest_text(after)
+        read, written = digest_hex(before), digest_hex(after)
         raise _failure(subject, f"rows read have the digest {read}, rows written {written}")
     return Proof(
         kind="digest",
         rows=after.rows,
-        digest=digest_text(after),
+        digest=digest_hex(after),
         bytes=proved_bytes,
         algorithm=after.algorithm,
         engine=after.engine,
@@ -71,7 +71,7 @@ def prove_equal(
     )
 
 
-def check_same_reading(one: Digest, other: Digest, *, subject: str) -> None:
+def check_same_rows(one: Digest, other: Digest, *, subject: str) -> None:
     """Raise ProofError if two decoders read different rows from the same files."""
     if one != other:
         raise _failure(subject, f"one decoder reads {_describe(one)}, another {_describe(other)}")
@@ -83,7 +83,7 @@ def check_footers(difference: str | None, *, subject: str) -> None:
         raise _failure(subject, difference)
 
 
-def check_hidden(expected_rows: int, *, hidden_rows: int, subject: str) -> None:
+def check_deleted_count(expected_rows: int, *, hidden_rows: int, subject: str) -> None:
     """Raise ProofError unless the stored deletion vector has the expected number of rows.
 
     Rows that were deleted before are in no digest, and must stay deleted.
@@ -115,13 +115,13 @@ def prove_positions(
     )
 
 
-def sum_of_digests(texts: Sequence[str]) -> str:
+def sum_digests(texts: Sequence[str]) -> str:
     """Add up hexadecimal digests; zero if there are none."""
     return _sum(texts) or ""
 
 
 def _describe(digest: Digest) -> str:
-    return f"{digest.rows} rows with the digest {digest_text(digest)}"
+    return f"{digest.rows} rows with the digest {digest_hex(digest)}"
 
 
 def prove_counted(before: Digest, *, expected_rows: int, written_rows: int, subject: str) -> Proof:
@@ -155,23 +155,23 @@ def prove_removed(
     `expected_rows` is the number of remaining rows from an independent count. Raises ProofError if
     any of them differ.
     """
-    left = without_rows(before, rows=removed.rows, digest=digest_text(removed))
+    left = without_rows(before, rows=removed.rows, digest=digest_hex(removed))
     _check_counts(subject, expected=expected_rows, read=left.rows, written=after.rows)
     if left != after:
         raise _failure(subject, f"expected {_describe(left)}, but found {_describe(after)}")
     return Proof(
         kind="digest",
         rows=after.rows,
-        digest=digest_text(after),
+        digest=digest_hex(after),
         bytes=proved_bytes,
         algorithm=after.algorithm,
         engine=after.engine,
         removed_rows=removed.rows,
-        removed_digest=digest_text(removed),
+        removed_digest=digest_hex(removed),
     )
 
 
-def prove_arrived(
+def prove_added(
     written: Digest,
     found: Digest | None,
     *,
@@ -257,7 +257,7 @@ def _failure(subject: str, difference: str) -> ProofError:
     )
 
 
-def digest_text(digest: Digest) -> str:
+def digest_hex(digest: Digest) -> str:
     """Return both lanes in hexadecimal."""
     return "".join(f"{lane:0{_LANE_DIGITS}x}" for lane in digest.lanes)
 

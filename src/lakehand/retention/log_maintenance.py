@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from lakehand.errors import RefusedError, ValidationError
 from lakehand.formats.base import require_capability
-from lakehand.model.maintenance import KeepWishes, LogCleanupReport, RestoreReport
+from lakehand.model.maintenance import ExtraRetention, LogCleanupReport, RestoreReport
 from lakehand.model.reports import CheckpointReport
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.retention.pins import list_pins
@@ -69,7 +69,9 @@ def clean_logs(
         if value < 0:
             raise ValidationError(f"{field} must not be negative", field=field, value=value)
     pins = held_versions(table, clock)
-    wishes = KeepWishes(versions=keep_versions, checkpoints=keep_checkpoints, pinned_versions=pins)
+    wishes = ExtraRetention(
+        versions=keep_versions, checkpoints=keep_checkpoints, pinned_versions=pins
+    )
     done = table.clean_logs(wishes, even_if_disabled=even_if_disabled, dry_run=dry_run)
     if done is None:
         message = f"the format of {table.store.url} has no log to clean"

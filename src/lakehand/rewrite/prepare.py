@@ -17,7 +17,7 @@ from lakehand.model.order import order_of, parse_terms
 from lakehand.model.quantities import format_count
 from lakehand.model.work import Group
 from lakehand.observe.clock import SystemClock
-from lakehand.planning.clustering_plan import ClusteringWish, plan_clustering
+from lakehand.planning.clustering_plan import ClusteringRequest, plan_clustering
 from lakehand.planning.compaction import paths_to_survey, plan_compaction
 from lakehand.planning.plan import locate_inputs
 from lakehand.planning.policy import CompactionPolicy, Reason
@@ -409,7 +409,7 @@ class _Planner:
             snapshot,
             keys,
             policy,
-            ClusteringWish(
+            ClusteringRequest(
                 columns=order.columns,
                 full=self.request.full,
                 min_new_files=policy.min_files if is_patient else 1,

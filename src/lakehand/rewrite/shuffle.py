@@ -33,7 +33,7 @@ from lakehand.sorting.key_ranges import (
     RangeSpool,
     arrange,
     arranged_before,
-    frugal_arrow,
+    low_memory_arrow,
     pack_rows,
     sorted_rows,
     unpack_rows,
@@ -190,7 +190,7 @@ class _Shuffle:
         limits = self.task.granted_limits()
         directory = worker.output_directory(self.group.inputs)
         stem = self.task.run.reserve(self.group.id, f"p{part}", directory=directory)
-        with frugal_arrow(), watch.measure("write"), self._by_range(pieces) as waiting:
+        with low_memory_arrow(), watch.measure("write"), self._by_range(pieces) as waiting:
             ordered = sorted_rows(
                 waiting, self.division, schema=worker.streamed_rows, limits=limits
             )

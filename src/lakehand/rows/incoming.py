@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.expressions.column_facts import Family, family_of
-from lakehand.model.snapshot import column_text
+from lakehand.model.snapshot import quoted_column
 from lakehand.planning.file_bounds import dense_ranks, place, value_bounds
 from lakehand.rows.key_equality import key_value
 
@@ -108,7 +108,7 @@ def files_with_keys(table: FormatTable, snapshot: Snapshot, incoming: Incoming) 
     }
     bounded = [name for name in useful if name not in snapshot.partition_columns]
     if bounded:
-        spelled = [column_text([name]) for name in bounded]
+        spelled = [quoted_column([name]) for name in bounded]
         snapshot = table.snapshot(version=snapshot.version, statistics=spelled)
     chosen: Flags = np.ones(snapshot.file_count, np.bool_)
     for name, values in useful.items():
@@ -129,7 +129,7 @@ def _helps(values: pa.ChunkedArray) -> bool:
 
 def _may_hold(snapshot: Snapshot, name: str, values: pa.ChunkedArray) -> Flags:
     is_partition = name in snapshot.partition_columns
-    bounds = value_bounds(snapshot.files, name if is_partition else column_text([name]))
+    bounds = value_bounds(snapshot.files, name if is_partition else quoted_column([name]))
     wanted = pc.unique(values).cast(bounds.low.type)
     ranks, count = dense_ranks(pa.concat_arrays([wanted, bounds.low, bounds.high]))
     extent = place(bounds, ranks[len(wanted) :], rank_count=max(count, 1))

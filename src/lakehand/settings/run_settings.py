@@ -10,7 +10,7 @@ from lakehand.model.quantities import (
     parse_count,
     parse_duration,
     parse_local_path,
-    parse_text,
+    parse_string,
 )
 from lakehand.settings.setting import Setting
 
@@ -96,13 +96,13 @@ RUNNING: tuple[Setting, ...] = (
     ),
     Setting(
         name="master",
-        parse=parse_text,
+        parse=parse_string,
         default=None,
         help="Spark master URL; not set: the session's own, else local[*,3].",
     ),
     Setting(
         name="remote",
-        parse=parse_text,
+        parse=parse_string,
         default=None,
         help="Spark Connect URL (sc://host:port); not set: no Spark Connect.",
     ),
@@ -151,7 +151,7 @@ RUNNING: tuple[Setting, ...] = (
     ),
     Setting(
         name="partition_time_zone",
-        parse=parse_text,
+        parse=parse_string,
         default="UTC",
         help="Time zone of partition timestamps without one.",
     ),

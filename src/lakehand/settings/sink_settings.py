@@ -11,7 +11,7 @@ from lakehand.model.quantities import (
     parse_count,
     parse_duration,
     parse_names,
-    parse_text,
+    parse_string,
 )
 from lakehand.settings.setting import Setting
 
@@ -23,7 +23,7 @@ _MIB = 2**20
 SINK: tuple[Setting, ...] = (
     Setting(
         name="writer_id",
-        parse=parse_text,
+        parse=parse_string,
         default=None,
         help="Name of a writer, under which the table records its epochs; required for exactly-"
         "once.",

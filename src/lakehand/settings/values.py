@@ -13,7 +13,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import UnknownSettingError
-from lakehand.observe.logs import get_logger, is_heard, log_event
+from lakehand.observe.logs import get_logger, is_logging_configured, log_event
 from lakehand.settings.hot_settings import HOT
 from lakehand.settings.retention_settings import HEALTH, RETENTION
 from lakehand.settings.rewrite_settings import COMPACTION, FILES
@@ -97,7 +97,7 @@ def _report_unknown(name: str) -> None:
     nearest = difflib.get_close_matches(wanted, by_name, n=1)
     hint = f"; did you mean {by_name[nearest[0]].environment}?" if nearest else ""
     message = f"the environment variable {name} is ignored: there is no such setting{hint}"
-    if is_heard(_logger):
+    if is_logging_configured(_logger):
         log_event(_logger, logging.WARNING, "unknown_variable", "%s", message, variable=name)
     else:
         warnings.warn(message, stacklevel=2)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     Keys = NDArray[np.uint64]
 
 __all__ = [
-    "MOST_BITS",
-    "MOST_COLUMNS",
+    "MAX_RANK_BITS",
+    "MAX_SORT_COLUMNS",
     "bits_per_column",
     "curve_keys",
     "hilbert_keys",
@@ -32,9 +32,9 @@ __all__ = [
 
 _KEY_BITS = 64
 #: Each needs a bit of the key.
-MOST_COLUMNS = _KEY_BITS
+MAX_SORT_COLUMNS = _KEY_BITS
 #: More would distinguish neighbours that end up in the same file anyway.
-MOST_BITS = 10
+MAX_RANK_BITS = 10
 #: Rows per chunk: their ranks fit into the processor's cache.
 _CHUNK_ROWS = 16_384
 #: A lookup table for more columns would be too large.
@@ -49,7 +49,7 @@ def bits_per_column(columns: int) -> int:
     """
     if not 1 <= columns <= _KEY_BITS:
         raise ValueError(f"a sort key has 1 to {_KEY_BITS} columns, not {columns}")
-    return min(MOST_BITS, _KEY_BITS // columns)
+    return min(MAX_RANK_BITS, _KEY_BITS // columns)
 
 
 def curve_keys(curve: Curve, ranks: Sequence[Ranks]) -> Keys:
@@ -72,7 +72,7 @@ def hilbert_keys(ranks: Sequence[Ranks], bits: int) -> Keys:
     >>> hilbert_keys([np.array([0, 0, 1, 1], np.uint32), np.array([0, 1, 1, 0], np.uint32)], 1)
     array([0, 1, 2, 3], dtype=uint64)
     """
-    if len(ranks) == _PLANE_COLUMNS and bits <= MOST_BITS:
+    if len(ranks) == _PLANE_COLUMNS and bits <= MAX_RANK_BITS:
         return _hilbert_plane(bits)[ranks[0], ranks[1]]
     return _by_chunk(ranks, lambda chunk: _interleave(_transposed(chunk, bits), bits))
 

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["Division", "narrow_starts"]
 
 #: Possible boundaries per file, and by how many of them a file may be longer or shorter.
-_PIECES, _MOST_LONGER = 16, 4
+_PIECES, _MAX_LENGTH_CHANGE = 16, 4
 #: Maximum distance of a boundary from its even position, caused by those before it.
-_MOST_DRIFT = 8
+_MAX_DRIFT = 8
 #: With fewer sampled rows between two boundaries, their range is not reliable.
-_LEAST_PIECE_ROWS = 4
+_MIN_PIECE_ROWS = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -72,7 +72,7 @@ def narrow_starts(ranks: Sequence[Ranks], count: int) -> Numbers:
     as few files as possible.
     """
     rows = len(ranks[0])
-    if count == 1 or rows < count * _PIECES * _LEAST_PIECE_ROWS:
+    if count == 1 or rows < count * _PIECES * _MIN_PIECE_ROWS:
         return np.arange(count) * rows // count
     edges = np.arange(count * _PIECES + 1) * rows // (count * _PIECES)
     return edges[_best_cuts(_file_costs(ranks, edges), count)]
@@ -86,8 +86,10 @@ def _file_costs(ranks: Sequence[Ranks], edges: Numbers) -> NDArray[np.float64]:
     """
     low = [np.minimum.reduceat(column, edges[:-1]) for column in ranks]
     high = [np.maximum.reduceat(column, edges[:-1]) for column in ranks]
-    costs = np.full((2 * _MOST_LONGER + 1, len(edges) - 1), np.inf)
-    for row, length in enumerate(range(_PIECES - _MOST_LONGER, _PIECES + _MOST_LONGER + 1)):
+    costs = np.full((2 * _MAX_LENGTH_CHANGE + 1, len(edges) - 1), np.inf)
+    for row, length in enumerate(
+        range(_PIECES - _MAX_LENGTH_CHANGE, _PIECES + _MAX_LENGTH_CHANGE + 1)
+    ):
         widths = [_widths(*bounds, length) for bounds in zip(low, high, strict=True)]
         found = sum(widths) + sum(one * other for one, other in combinations(widths, 2))
         costs[row, : len(widths[0])] = found
@@ -108,12 +110,12 @@ def _best_cuts(costs: NDArray[np.float64], count: int) -> Numbers:
     For the n-th boundary, and each offset from its even position, the best path comes from one of
     the offsets of the previous boundary.
     """
-    drifts = np.arange(-_MOST_DRIFT, _MOST_DRIFT + 1)
+    drifts = np.arange(-_MAX_DRIFT, _MAX_DRIFT + 1)
     totals = np.where(drifts == 0, 0.0, np.inf)
     came_from = np.zeros((count, len(drifts)), np.int64)
     longer = drifts[:, None] - drifts[None, :]
-    is_allowed = np.abs(longer) <= _MOST_LONGER
-    rows = np.where(is_allowed, longer + _MOST_LONGER, 0)
+    is_allowed = np.abs(longer) <= _MAX_LENGTH_CHANGE
+    rows = np.where(is_allowed, longer + _MAX_LENGTH_CHANGE, 0)
     for number in range(count):
         starts = np.clip(number * _PIECES + drifts, 0, costs.shape[1] - 1)
         ways = np.where(is_allowed, totals[None, :] + costs[rows, starts[None, :]], np.inf)
@@ -125,8 +127,8 @@ def _best_cuts(costs: NDArray[np.float64], count: int) -> Numbers:
 def _way_back(came_from: Numbers) -> Numbers:
     """Return the offsets of the boundaries, from the last, which is 0, to the first."""
     drifts = np.zeros(len(came_from), np.int64)
-    place = _MOST_DRIFT
+    place = _MAX_DRIFT
     for number in range(len(came_from) - 1, -1, -1):
         place = came_from[number, place]
-        drifts[number] = place - _MOST_DRIFT
+        drifts[number] = place - _MAX_DRIFT
     return drifts

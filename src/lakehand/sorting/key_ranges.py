@@ -37,24 +37,24 @@ __all__ = [
     "RangeSpool",
     "arrange",
     "arranged_before",
-    "frugal_arrow",
-    "give_back",
     "known_schema",
+    "low_memory_arrow",
     "pack_rows",
+    "release_memory",
     "sorted_rows",
     "unpack_rows",
 ]
 
 
 #: From this size on, memory that Arrow caches is a small part of a task's memory.
-_ROOMY_BYTES = 2**30
+_AMPLE_MEMORY_BYTES = 2**30
 #: If one thread allocates rows and another frees them, Arrow's default allocator caches as much as
 #: it uses, and on Linux it uses huge pages, which the system clears as a whole.
 _FRUGAL_BACKEND = "jemalloc"
 
 
 @contextmanager
-def frugal_arrow() -> Iterator[None]:
+def low_memory_arrow() -> Iterator[None]:
     """Let Arrow return unused memory to the system while the block runs."""
     if _FRUGAL_BACKEND not in pa.supported_memory_backends():
         yield
@@ -68,9 +68,9 @@ def frugal_arrow() -> Iterator[None]:
         pa.set_memory_pool(usual)
 
 
-def give_back(limits: TaskLimits) -> None:
+def release_memory(limits: TaskLimits) -> None:
     """Return the freed memory of this thread to the system, if a task has little memory."""
-    if limits.memory_bytes < _ROOMY_BYTES:
+    if limits.memory_bytes < _AMPLE_MEMORY_BYTES:
         pa.default_memory_pool().release_unused()
 
 
@@ -219,7 +219,7 @@ def _sort_range(
 ) -> tuple[int, list[pa.RecordBatch]]:
     """Return the rows of one range sorted, without their keys."""
     number, pieces = waiting
-    give_back(limits)
+    release_memory(limits)
     rows = _joined(pieces)
     keys = _keys(rows)
     plain = rows.remove_column(rows.num_columns - 1)

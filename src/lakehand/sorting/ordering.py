@@ -10,8 +10,8 @@ import pyarrow.types as pat
 
 from lakehand.errors import UnknownColumnError, ValidationError
 from lakehand.model.order import Curve, Order, Term
-from lakehand.model.snapshot import column_text
-from lakehand.sorting.curves import MOST_COLUMNS
+from lakehand.model.snapshot import quoted_column
+from lakehand.sorting.curves import MAX_SORT_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["order_keys", "orderable_columns", "resolve_order"]
 
 #: Maximum precision that both Arrow and DuckDB compare.
-_MOST_DIGITS = 38
+_MAX_DIGITS = 38
 
 
 def _is_decimal(kind: pa.DataType) -> bool:
-    return bool(pat.is_decimal(kind) and kind.precision <= _MOST_DIGITS)
+    return bool(pat.is_decimal(kind) and kind.precision <= _MAX_DIGITS)
 
 
 _ORDERABLE = (
@@ -44,7 +44,7 @@ _ORDERABLE = (
 
 def orderable_columns(schema: pa.Schema) -> dict[str, pa.DataType]:
     """Return the columns whose values can be ordered, including struct fields."""
-    return {column_text(path): kind for path, kind in _leaves(schema) if _is_orderable(kind)}
+    return {quoted_column(path): kind for path, kind in _leaves(schema) if _is_orderable(kind)}
 
 
 def resolve_order(
@@ -58,7 +58,7 @@ def resolve_order(
     if curve not in get_args(Curve):
         known = ", ".join(get_args(Curve))
         raise ValidationError(f"no curve named {curve!r}; the curves are: {known}", field="curve")
-    known_columns = {column_text(path): (path, kind) for path, kind in _leaves(schema)}
+    known_columns = {quoted_column(path): (path, kind) for path, kind in _leaves(schema)}
     found = tuple(_resolved(term, known_columns, partition_columns) for term in terms)
     _check_together(found, curve)
     return Order(terms=found, curve=curve)
@@ -104,8 +104,8 @@ def _check_together(terms: Sequence[Term], curve: Curve) -> None:
     columns = [term.column for term in terms]
     if not columns:
         raise ValidationError("no columns to sort by", field="by")
-    if len(columns) > MOST_COLUMNS:
-        message = f"cannot sort by more than {MOST_COLUMNS} columns, got {len(columns)}"
+    if len(columns) > MAX_SORT_COLUMNS:
+        message = f"cannot sort by more than {MAX_SORT_COLUMNS} columns, got {len(columns)}"
         raise ValidationError(message, field="by")
     twice = next((column for column in columns if columns.count(column) > 1), None)
     if twice is not None:

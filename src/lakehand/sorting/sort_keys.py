@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lakehand.sorting.curves import MOST_BITS, bits_per_column, curve_keys
+from lakehand.sorting.curves import MAX_RANK_BITS, bits_per_column, curve_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakehand.model.order import Order, Term
     from lakehand.sorting.curves import Keys, Ranks
 
-__all__ = ["SortKeys", "ascending_places", "comparable_column", "search_numbers"]
+__all__ = ["SortKeys", "ascending_order", "comparable_column", "search_numbers"]
 
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 #: Cells of the lookup table: far more than boundaries, so that few cells contain one.
 _CELL_BITS = 16
 #: For fewer numbers the lookup table does not pay off.
-_LEAST_NUMBERS = 2**14
+_MIN_NUMBERS = 2**14
 
 
 def search_numbers(boundaries: Numbers, numbers: Numbers, *, side: Side) -> NDArray[np.int64]:
@@ -43,7 +43,7 @@ def search_numbers(boundaries: Numbers, numbers: Numbers, *, side: Side) -> NDAr
     The range of the boundaries is divided into cells of equal width. In most cells all numbers have
     the same position; only those in the others are searched.
     """
-    if len(numbers) < _LEAST_NUMBERS or not len(boundaries):
+    if len(numbers) < _MIN_NUMBERS or not len(boundaries):
         return np.searchsorted(boundaries, numbers, side=side)
     return _table(boundaries.dtype.str, boundaries.tobytes(), side).find(numbers)
 
@@ -154,11 +154,11 @@ def _nulls(column: pa.Array) -> NDArray[np.bool_] | None:
 
 
 #: Number of ranks per column: one for nulls, and one between any two quantiles.
-_MOST_RANK = 2**MOST_BITS - 1
+_MAX_RANK = 2**MAX_RANK_BITS - 1
 #: A linear order uses as many columns as fit into a number with this many bits each.
 _CLASS_BITS, _CLASSED_TERMS = 16, 4
 #: Numbers that are further apart leave no room for nulls at either end.
-_MOST_OFFSET = 2**63
+_MAX_OFFSET = 2**63
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -221,19 +221,19 @@ class SortKeys:
     def permutation(self, rows: pa.Table, keys: Keys) -> pa.Array:
         """Return the permutation that sorts `rows`, stable."""
         if self.order.curve != "linear":
-            return pa.array(ascending_places(keys))
+            return pa.array(ascending_order(keys))
         columns = [comparable_column(rows, term.path) for term in self.order.terms]
         numbers = [_offsets(*item) for item in zip(columns, self.order.terms, strict=True)]
         found = [column for column in numbers if column is not None]
         if len(found) < len(numbers):
-            return _value_places(columns, self.order.terms)
-        places = ascending_places(found.pop())
+            return _value_order(columns, self.order.terms)
+        places = ascending_order(found.pop())
         for column in reversed(found):
-            places = places[ascending_places(column[places])]
+            places = places[ascending_order(column[places])]
         return pa.array(places)
 
 
-def ascending_places(keys: Keys) -> np.ndarray:
+def ascending_order(keys: Keys) -> np.ndarray:
     """Return the permutation that sorts keys, stable.
 
     NumPy sorts 16-bit integers by counting, ten times as fast as others: so keys, which are close
@@ -254,7 +254,7 @@ def _offsets(values: pa.Array, term: Term) -> Keys | None:
     if not pat.is_integer(values.type):
         return None
     low, high = (found.as_py() or 0 for found in pc.min_max(values).values())
-    if high - low > _MOST_OFFSET:
+    if high - low > _MAX_OFFSET:
         return None
     known = pc.fill_null(values, low) if values.null_count else values
     # Negative numbers wrap around, and so do the differences.
@@ -265,7 +265,7 @@ def _offsets(values: pa.Array, term: Term) -> Keys | None:
     return _with_nulls(values, offsets, term, last=last, step=1).astype(np.uint64)
 
 
-def _value_places(columns: Sequence[pa.Array], terms: Sequence[Term]) -> pa.Array:
+def _value_order(columns: Sequence[pa.Array], terms: Sequence[Term]) -> pa.Array:
     """Return the permutation that sorts values of any type, by comparison."""
     wishes = [
         (
@@ -283,7 +283,7 @@ def _quantiles(values: pa.Array) -> pa.Array:
     """Return up to a thousand quantiles; a frequent value occurs several times."""
     known = values.drop_null()
     ascending = known.take(pc.sort_indices(known))
-    count = min(_MOST_RANK - 1, len(known))
+    count = min(_MAX_RANK - 1, len(known))
     places = (np.arange(count) * 2 + 1) * len(known) // (2 * max(count, 1))
     return ascending.take(pa.array(places, pa.int64()))
 
@@ -291,12 +291,12 @@ def _quantiles(values: pa.Array) -> pa.Array:
 def _rank(values: pa.Array, boundaries: pa.Array, term: Term) -> Ranks:
     """Return between which quantiles each value is; nulls have the first rank, or the last."""
     found = _search(boundaries, values, side="left")
-    return _with_nulls(values, found, term, last=_MOST_RANK, step=1).astype(np.uint32)
+    return _with_nulls(values, found, term, last=_MAX_RANK, step=1).astype(np.uint32)
 
 
 def _fitted(ranks: Ranks, bits: int) -> Ranks:
     """Reduce ranks to this many bits."""
-    return ranks >> np.uint32(MOST_BITS - bits) if bits < MOST_BITS else ranks
+    return ranks >> np.uint32(MAX_RANK_BITS - bits) if bits < MAX_RANK_BITS else ranks
 
 
 def _classes(values: pa.Array, boundaries: pa.Array, term: Term) -> Ranks:

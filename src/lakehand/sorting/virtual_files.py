@@ -32,7 +32,7 @@ _SEED = 20_260_101
 _SAMPLED_ROWS = 128 * 1024
 #: For more rows than this, only some files are read.
 _READ_ROWS = 32 * 2**20
-_MOST_FILES_AT_ONCE = 8
+_MAX_FILES_AT_ONCE = 8
 #: Assumed if the table does not record the rows of a file.
 _GUESSED_ROW_BYTES = 32
 
@@ -52,7 +52,7 @@ def sample_rows(
         return pa.Table.from_batches([batch for batch in batches if batch.num_rows], reader.schema)
 
     # No tasks run yet, so all cores may decode.
-    window = min(usable_cores(), _MOST_FILES_AT_ONCE)
+    window = min(usable_cores(), _MAX_FILES_AT_ONCE)
     tables = list(fetch_ahead(enumerate(files), picked, window=window))
     return pa.concat_tables(tables or [worker.read([], columns=names).read_all()])
 

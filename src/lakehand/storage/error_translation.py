@@ -69,7 +69,7 @@ class Failure:
     #: Why there was no answer; None if there was one.
     silence: str | None
     #: Whether the request was for credentials, not for objects.
-    wanted_credentials: bool
+    needs_credentials: bool
     is_redirect: bool
 
     @classmethod
@@ -84,26 +84,26 @@ class Failure:
             status=int(status[1]) if status else None,
             code=code[1] if code else None,
             silence=None if status else silence,
-            wanted_credentials=any(endpoint in text for endpoint in _CREDENTIAL_ENDPOINTS),
+            needs_credentials=any(endpoint in text for endpoint in _CREDENTIAL_ENDPOINTS),
             is_redirect="received redirect" in text.lower(),
         )
 
     @property
     def reason(self) -> str:
-        if self.wanted_credentials:
+        if self.needs_credentials:
             return "no credentials were found"
         answer = [str(part) for part in (self.status, self.code) if part]
         return self.silence or " ".join(answer) or "the client failed"
 
     @property
-    def lies_outside(self) -> bool:
+    def is_out_of_range(self) -> bool:
         """Whether the requested range starts after the end of the object."""
         return self.status == _RANGE_NOT_SATISFIABLE
 
     @property
-    def is_about_the_range(self) -> bool:
+    def is_range_error(self) -> bool:
         """Whether the store rejected the range, or its form."""
-        return self.lies_outside or (self.status is None and self.silence is None)
+        return self.is_out_of_range or (self.status is None and self.silence is None)
 
     @property
     def is_denied(self) -> bool:
@@ -133,7 +133,7 @@ class _Rule:
 # The first rule that applies decides.
 _RULES = (
     _Rule(
-        lambda failure: failure.wanted_credentials,
+        lambda failure: failure.needs_credentials,
         AccessDeniedError,
         "pass the credentials as options or environment variables",
     ),

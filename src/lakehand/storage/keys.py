@@ -64,7 +64,7 @@ def join_key(directory: str, name: str) -> str:
 
 def _why_refused(key: str) -> str | None:
     reason = _danger(key)
-    return _danger_when_decoded(key) if reason is None and "%" in key else reason
+    return _decoded_risk(key) if reason is None and "%" in key else reason
 
 
 def _danger(key: str) -> str | None:
@@ -77,7 +77,7 @@ def _danger(key: str) -> str | None:
     return None
 
 
-def _danger_when_decoded(key: str) -> str | None:
+def _decoded_risk(key: str) -> str | None:
     """Return why `key` could leave its directory if it were percent-decoded.
 
     Each segment is checked by itself: a segment that decodes to a path may contain '..', as

@@ -70,7 +70,7 @@ def require_conditional_put(
     place = (connection.endpoint, location.container)
     if place in _proved or is_trusted(connection):
         return
-    if _asked_until_answered(refuses_overwrite):
+    if _retry_unanswered(refuses_overwrite):
         _proved.add(place)
         return
     raise ConditionalPutError(
@@ -82,7 +82,7 @@ def require_conditional_put(
     )
 
 
-def _asked_until_answered(question: Callable[[], bool]) -> bool:
+def _retry_unanswered(question: Callable[[], bool]) -> bool:
     """Retry a request without an answer: this probe commits nothing, so a retry does no harm."""
     for _ in range(_TRIES - 1):
         with suppress(StoreUnreachableError):
@@ -135,17 +135,17 @@ class StreamingWriter(ObjectWriter):
     def _discard(self) -> None:
         self._buffer.clear()
         if self._upload is not None:
-            self._offer(_AbortedError())
+            self._pass_on(_AbortedError())
             self._upload.exception()
 
     def _send(self, part: bytes | None) -> None:
         if self._upload is None:
             self._upload = self._start()
-        if not self._offer(part):
+        if not self._pass_on(part):
             with translated("put", self._url):
                 self._upload.result()
 
-    def _offer(self, part: bytes | _AbortedError | None) -> bool:
+    def _pass_on(self, part: bytes | _AbortedError | None) -> bool:
         """Pass on `part`; False if the upload has ended."""
         while self._upload is not None and not self._upload.done():
             try:
@@ -190,7 +190,7 @@ class StreamingWriter(ObjectWriter):
 _LIST_CHUNK = 1000
 _SCAN_CHUNK = 50_000
 #: Maximum number of directories of a root that are skipped, each at the cost of a request.
-_MOST_JUMPS = 8
+_MAX_SKIPPED_DIRECTORIES = 8
 #: No name in a directory starts with a later character.
 _LAST_CHARACTER = "\U0010ffff"
 # The store retries whole operations itself. A retry inside obstore would be unsafe: a put-if-absent
@@ -284,7 +284,7 @@ class RemoteBackend:
             try:
                 data = obstore.get_range(self._client, self._name(key), start=start, length=length)
             except obstore_errors.GenericError as error:
-                if not Failure.of(error, "get").lies_outside:
+                if not Failure.of(error, "get").is_out_of_range:
                     raise
                 return b""
             return data.to_bytes()
@@ -306,7 +306,7 @@ class RemoteBackend:
                 )
                 return result.bytes().to_bytes(), result.meta["size"]
             except (obstore_errors.BaseError, NotImplementedError) as error:
-                if not Failure.of(error, "get").is_about_the_range:
+                if not Failure.of(error, "get").is_range_error:
                     raise
         return self._get_tail_by_size(key, length)
 
@@ -364,7 +364,7 @@ class RemoteBackend:
         root.
         """
         after, met = None, list[str]()
-        while _lists_in_order(self._location) and len(met) < _MOST_JUMPS:
+        while _lists_in_order(self._location) and len(met) < _MAX_SKIPPED_DIRECTORIES:
             directory = None
             for page in self._pages("", after=after, at_once=_LIST_CHUNK):
                 objects, directory = _before_directory(page)

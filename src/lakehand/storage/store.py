@@ -92,7 +92,7 @@ class Store:
         self._retry = retry or RetryPolicy()
         self._clock = clock or SystemClock()
         #: Stores of absolute paths in the log, by URL of their root.
-        self._elsewhere: dict[str, Store] = {}
+        self._other_stores: dict[str, Store] = {}
 
     @property
     def url(self) -> str:
@@ -130,7 +130,7 @@ class Store:
 
     def _with_retry(self, policy: RetryPolicy) -> Self:
         store = copy.copy(self)
-        store._retry, store._elsewhere = policy, {}  # noqa: SLF001
+        store._retry, store._other_stores = policy, {}  # noqa: SLF001
         store._backend = self._backend.with_retry(policy)  # noqa: SLF001
         return store
 
@@ -359,13 +359,13 @@ class Store:
 
     def _open_root_of(self, target: Location) -> Store:
         root = target.root()
-        if root.url not in self._elsewhere:
+        if root.url not in self._other_stores:
             options = self._options if root.is_same_bucket(self._location) else None
-            self._elsewhere[root.url] = _open(root, options)._with_retry(self._retry)  # noqa: SLF001
-        return self._elsewhere[root.url]
+            self._other_stores[root.url] = _open(root, options)._with_retry(self._retry)  # noqa: SLF001
+        return self._other_stores[root.url]
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_elsewhere": {}}
+        return {**self.__dict__, "_other_stores": {}}
 
     # Retries
 

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.file_table import FileKey
     from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.worker import FormatWorker, WriteSpec
-    from lakehand.model.maintenance import KeepWishes, LogCleanup, OldValues
+    from lakehand.model.maintenance import ExtraRetention, LogCleanup, OldValues
     from lakehand.model.order import Order
     from lakehand.model.reports import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
@@ -94,7 +94,7 @@ class DeltaUpkeep(ABC):
     def worker(self, snapshot: Snapshot | TableHead) -> FormatWorker: ...
 
     def clean_logs(
-        self, wishes: KeepWishes, *, even_if_disabled: bool = False, dry_run: bool = False
+        self, wishes: ExtraRetention, *, even_if_disabled: bool = False, dry_run: bool = False
     ) -> LogCleanup:
         return clean_logs(
             self.store,
@@ -369,7 +369,7 @@ class DeltaTable(DeltaUpkeep):
             self.checkpoint(version=version)
         return needs_commit or version is not None
 
-    def old_values(self, wishes: KeepWishes) -> OldValues:
+    def old_values(self, wishes: ExtraRetention) -> OldValues:
         return LogErasure(self.store, now=self._clock.now()).report(wishes)
 
     def retention(self, snapshot: Snapshot) -> timedelta:

@@ -12,7 +12,7 @@ from lakehand.errors import CorruptLogError, UnknownColumnError
 from lakehand.expressions.engine_types import engine_type
 from lakehand.formats.lance.connect import open_dataset
 from lakehand.model.file_columns import FILE_COLUMNS
-from lakehand.model.snapshot import column_text
+from lakehand.model.snapshot import quoted_column
 from lakehand.model.work import DataFile
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _bounds_type(kind: pa.DataType) -> pa.DataType:
 def _types(fields: Iterable[pa.Field], above: tuple[str, ...]) -> Iterator[tuple[str, pa.DataType]]:
     for field in fields:
         path = (*above, field.name)
-        yield column_text(path), field.type
+        yield quoted_column(path), field.type
         if pa.types.is_struct(field.type):
             yield from _types(field.type, path)
 

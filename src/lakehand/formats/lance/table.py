@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import Operation
     from lakehand.formats.worker import FormatWorker, WriteSpec
-    from lakehand.model.maintenance import KeepWishes, OldValues
+    from lakehand.model.maintenance import ExtraRetention, OldValues
     from lakehand.model.order import Order
     from lakehand.model.reports import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Protection
@@ -81,7 +81,7 @@ class LanceUpkeep:
 
     def clean_logs(
         self,
-        wishes: KeepWishes,  # noqa: ARG002  vacuum takes manifests with it
+        wishes: ExtraRetention,  # noqa: ARG002  vacuum takes manifests with it
         *,
         even_if_disabled: bool = False,  # noqa: ARG002
         dry_run: bool = False,  # noqa: ARG002
@@ -100,7 +100,7 @@ class LanceUpkeep:
         attempts = self._settings.commit_attempts
         return add_version_after_predicate(self.store, attempts=attempts)
 
-    def old_values(self, wishes: KeepWishes) -> OldValues:  # noqa: ARG002  vacuum hears pins
+    def old_values(self, wishes: ExtraRetention) -> OldValues:  # noqa: ARG002  vacuum hears pins
         return find_old_values(self.store)
 
     def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:

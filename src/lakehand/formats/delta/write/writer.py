@@ -25,7 +25,7 @@ from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.work import StagedFile
 from lakehand.parquet.calendar import calendar_class
 from lakehand.parquet.footer_facts import dominant_codec
-from lakehand.parquet.rebase import RecodedCalendar, refuse_ancient_values
+from lakehand.parquet.rebase import RecodedCalendar, reject_old_dates
 from lakehand.parquet.rolling_writer import ParquetLayout, RollingWriter
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _with_one_calendar(
     with_clocks = calendar.is_legacy and has_dates_made_timestamps(context.schema)
     if not (calendar.modern_values_only or with_clocks):
         return batches
-    return refuse_ancient_values(batches, with_clocks=with_clocks)
+    return reject_old_dates(batches, with_clocks=with_clocks)
 
 
 def layout_of(
