@@ -176,16 +176,16 @@ def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
 def _query(block: _Block, own: set[str], schema: pa.Schema) -> Query:
     known = {name.lower() for name in schema.names}
     single = len(block.tables) == 1
-    texts: list[str] = []
+    sql_predicates: list[str] = []
     joined: list[str] = []
     for condition in block.conditions:
         columns = list(condition.find_all(exp.Column))
         mine = [column for column in columns if _is_own(column, own, known, single=single)]
         if len(mine) == len(columns):
-            texts.extend(_understood(condition, own, schema))
+            sql_predicates.extend(_understood(condition, own, schema))
         elif isinstance(condition, exp.EQ) and {condition.left, condition.right} & set(mine):
             joined.extend(_own_path(column, own).sql(SparkDialect) for column in mine)
-    predicate = " AND ".join(f"({text})" for text in sorted(set(texts)))
+    predicate = " AND ".join(f"({text})" for text in sorted(set(sql_predicates)))
     return Query(predicate=predicate or None, joined=tuple(dict.fromkeys(joined)))
 
 
@@ -282,10 +282,10 @@ class AskedQueries:
         """Return the queries of `workload`; `values` are those of columns that it joins by."""
         frequent = list(workload.queries.items())[:_MAX_QUERIES]
         asked = [
-            (parse_predicate(text, schema), count / len(texts))
+            (parse_predicate(text, schema), count / len(sql_predicates))
             for query, count in frequent
-            for texts in [list(_texts(query, values))]
-            for text in texts
+            for sql_predicates in [list(_sql_predicates(query, values))]
+            for text in sql_predicates
         ]
         return cls(
             predicates=tuple(predicate for predicate, _ in asked),
@@ -319,7 +319,7 @@ class AskedQueries:
         return [float(rate / total) for rate in rates] if total else [0.0] * len(layouts)
 
 
-def _texts(query: Query, values: Mapping[str, pa.Array]) -> Iterator[str]:
+def _sql_predicates(query: Query, values: Mapping[str, pa.Array]) -> Iterator[str]:
     """Yield the predicates of a query; a join has one for each of several values."""
     own = [query.predicate] if query.predicate else []
     joined = [column for column in query.joined if column in values]

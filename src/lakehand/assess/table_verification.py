@@ -164,7 +164,7 @@ _UNREADABLE = (CorruptFileError, SchemaMismatchError)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyRequest:
-    """Which proofs are checked besides the structure of the table: by default the latest."""
+    """Which proofs are checked in addition to the structure of the table: by default the latest."""
 
     #: The proof of this version's commit.
     version: int | None = None

@@ -147,10 +147,10 @@ def _saving(report: OperationReport) -> str:
 
 
 def _groups(report: OperationReport) -> Iterable[str]:
-    for method, words in _METHOD_NAMES.items():
+    for method, description in _METHOD_NAMES.items():
         count = getattr(report.methods, method)
         if count:
-            yield f"{count:,} {words}"
+            yield f"{count:,} {description}"
     if report.groups.dropped:
         yield f"{report.groups.dropped:,} lost to concurrent writers"
     if report.errors:
@@ -159,8 +159,8 @@ def _groups(report: OperationReport) -> Iterable[str]:
 
 def _evidence(report: OperationReport) -> Iterable[tuple[str, str]]:
     if report.proof is not None:
-        words = _PROOF_DESCRIPTIONS[report.proof.kind]
-        yield "rows", f"{report.proof.rows:,} {words}"
+        description = _PROOF_DESCRIPTIONS[report.proof.kind]
+        yield "rows", f"{report.proof.rows:,} {description}"
 
 
 def _pace(report: OperationReport) -> str:

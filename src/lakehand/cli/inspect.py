@@ -26,7 +26,7 @@ from lakehand.cli.shared_options import (
 )
 from lakehand.errors import ValidationError
 from lakehand.model.quantities import format_bytes, format_count
-from lakehand.planning.file_bounds import dense_ranks, extents_of, place, value_bounds
+from lakehand.planning.file_bounds import dense_ranks, extent_of_ranks, extents_of, value_bounds
 from lakehand.planning.overlap import overlap_depth
 from lakehand.planning.quantiles import STEPS, quantiles_of_bounds
 
@@ -142,8 +142,8 @@ def _panel(panel: Panel, scales: Mapping[str, pa.Array]) -> Iterator[str]:
 def _caption(panel: Panel, depth: float, drawn: int) -> str:
     total = panel.files.num_rows
     shown = "" if drawn == total else f", {drawn:,} of them drawn"
-    words = [f"{format_count(total, 'file')}{shown}", f"{depth:,.1f} over one another on average"]
-    return "; ".join([*words, panel.note] if panel.note else words)
+    parts = [f"{format_count(total, 'file')}{shown}", f"average overlap depth {depth:,.1f}"]
+    return "; ".join([*parts, panel.note] if panel.note else parts)
 
 
 def _opacity(depth: float) -> str:
@@ -155,7 +155,7 @@ def _span(files: pa.Table, column: str, scale: pa.Array) -> tuple[Pixels, Pixels
     bounds = value_bounds(files, column)
     values = pa.concat_arrays([bounds.low, bounds.high, scale.cast(bounds.low.type)])
     ranks, count = dense_ranks(values)
-    extent = place(bounds, ranks, rank_count=max(count, 1))
+    extent = extent_of_ranks(bounds, ranks, rank_count=max(count, 1))
     marks = ranks[2 * files.num_rows :]
     start = np.searchsorted(marks, extent.low, side="left") / STEPS
     end = np.searchsorted(marks, extent.high, side="right") / STEPS

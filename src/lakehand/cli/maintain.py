@@ -105,9 +105,9 @@ def maintenance_screen(report: MaintenanceReport) -> Iterable[RenderableType]:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for step in report.steps:
-        words, style = _OUTCOMES[step.outcome]
+        text, style = _OUTCOMES[step.outcome]
         lines = "\n".join(_lines(step))
-        grid.add_row("", step.step.replace("_", "-"), Text(words, style=style), Text(lines))
+        grid.add_row("", step.step.replace("_", "-"), Text(text, style=style), Text(lines))
     yield grid
 
 
@@ -134,8 +134,8 @@ def _lines(step: MaintenanceStep) -> Iterator[str]:
     if did:
         yield did
     yield f"reason: {step.reason}" if did else step.reason
-    for words in step.left:
-        yield f"left: {words}"
+    for text in step.left:
+        yield f"left: {text}"
     if step.error is not None and step.error.get("hint"):
         yield f"hint: {step.error['hint']}"
     for error in getattr(step.report, "errors", ()):

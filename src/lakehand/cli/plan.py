@@ -62,9 +62,9 @@ def plan(
     from lakehand.cli.file_lists import planned_file_lines, planned_file_records
     from lakehand.rewrite.prepare import plan_request
 
-    wish = {name: options.pop(name) for name in ("by", "full", "curve", "where", "automatic")}
+    request = {name: options.pop(name) for name in ("by", "full", "curve", "where", "automatic")}
     opened = open_for_command(table, storage_options)
-    planned = opened.planned(plan_request(operation, **wish), **options)
+    planned = opened.planned(plan_request(operation, **request), **options)
     if output is not None:
         _store_plan(planned.plan, output)
     if as_json:

@@ -61,9 +61,9 @@ def purge_screen(report: PurgeReport) -> Iterable[RenderableType]:
         f"purge: {format_count(report.files_rewritten, 'file')} {would}rewritten, "
         f"{report.files_quarantined:,} {would}quarantined, {report.files_deleted:,} {would}deleted"
     )
-    for place in report.remaining:
-        until = "" if place.until is None else f" (until {_at(place.until)})"
-        yield Text(f"  remaining: {place.message}{until}")
+    for location in report.remaining:
+        until = "" if location.until is None else f" (until {_at(location.until)})"
+        yield Text(f"  remaining: {location.message}{until}")
     if dates := [at for at in (report.gone_at, report.log_gone_at) if at is not None]:
         yield Text(f"  run purge again at each of these times, the last at {_at(max(dates))}")
     for error in report.errors:

@@ -60,6 +60,6 @@ def figures_grid(rows: Iterable[tuple[str, str]]) -> RenderableType:
     grid.add_column(min_width=2)
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for label, words in rows:
-        grid.add_row("", label, Text(words))
+    for label, text in rows:
+        grid.add_row("", label, Text(text))
     return grid

@@ -74,13 +74,13 @@ def _figures(report: StatisticsReport) -> Iterator[tuple[str, str]]:
         "files",
         f"{format_count(report.files_chosen, 'file')} of {report.files_before:,} selected",
     )
-    words = {
+    counts = {
         "computed": report.files_refreshed,
         "unchanged": report.files_unchanged,
         "lost to concurrent writers": report.files_dropped,
         "left for a later run": report.files_remaining,
     }
-    for what, count in words.items():
+    for what, count in counts.items():
         if count:
             yield "", f"{count:,} {what}"
     if report.rows_read:

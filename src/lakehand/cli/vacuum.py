@@ -97,9 +97,9 @@ def _figures(report: VacuumReport) -> Iterator[tuple[str, str]]:
         age = format_duration(timedelta(seconds=report.retention_seconds))
         yield "checked", f"{format_count(report.files_scanned, 'file')}; retention {age}"
     label = "kept"
-    for count, words in _kept(report):
+    for count, description in _kept(report):
         if count:
-            yield label, f"{count:,} {words}"
+            yield label, f"{count:,} {description}"
             label = ""
     for holder in report.holders:
         yield "held by", _describe_holder(holder)

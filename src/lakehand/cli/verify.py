@@ -103,12 +103,12 @@ def _structure_figures(report: Verification) -> Iterator[tuple[str, str]]:
 
 def findings_list(findings: Sequence[Finding]) -> Iterator[RenderableType]:
     """Show every finding, with one hint per kind."""
-    told: set[str] = set()
+    shown: set[str] = set()
     for finding in findings:
         yield Text.assemble(("  " + finding.name, "bold red"), f": {finding.message}")
-        if finding.name not in told:
+        if finding.name not in shown:
             yield Text.assemble(("    hint: ", "bold cyan"), finding.hint)
-            told.add(finding.name)
+            shown.add(finding.name)
 
 
 def _check_figures(check: ProofCheck) -> Iterator[tuple[str, str]]:

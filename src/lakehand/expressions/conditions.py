@@ -204,7 +204,7 @@ def _judge_list(leaf: exp.Expr, columns: Columns) -> Conditions:
         true = " OR ".join(bounds.within(value, value) for value in values)
         false = " AND ".join(bounds.outside(value, value) for value in values)
         return bounds.conclude(f"({true})", f"({false})", *values)
-    if bounds.column.family is not Family.TEXT and any(map(_is_text, leaf.expressions)):
+    if bounds.column.family is not Family.TEXT and any(map(_is_string, leaf.expressions)):
         return UNKNOWN  # The minimum of strings is not the minimum of the values they represent.
     listed = ", ".join(values)
     least, greatest = f"least({listed})", f"greatest({listed})"
@@ -214,7 +214,7 @@ def _judge_list(leaf: exp.Expr, columns: Columns) -> Conditions:
 
 def _judge_like(leaf: exp.Expr, columns: Columns) -> Conditions:
     like, escape = leaf.this, leaf.expression
-    if not isinstance(like, exp.Like) or not _is_text(like.expression) or not _is_text(escape):
+    if not isinstance(like, exp.Like) or not _is_string(like.expression) or not _is_string(escape):
         return UNKNOWN
     prefix = fixed_prefix(like.expression.name, escape=escape.name)
     found = _begins(like.this, columns, prefix.text, is_whole=prefix.is_whole)
@@ -223,7 +223,7 @@ def _judge_like(leaf: exp.Expr, columns: Columns) -> Conditions:
 
 
 def _judge_start(leaf: exp.Expr, columns: Columns) -> Conditions:
-    if not _is_text(leaf.expression):
+    if not _is_string(leaf.expression):
         return UNKNOWN
     return _begins(leaf.this, columns, leaf.expression.name, is_whole=True)
 
@@ -292,13 +292,13 @@ def _bounds(operand: exp.Expr, columns: Columns, *values: exp.Expr) -> _Bounds |
 def _compares(column: Column, value: exp.Expr) -> bool:
     if value.find(exp.Column):
         return False
-    if _is_text(value):
+    if _is_string(value):
         return True  # An untyped string takes the type of the other operand.
     family = _family(value)
     return family is column.family or {family, column.family} <= _NUMBERS
 
 
-def _is_text(value: exp.Expr) -> bool:
+def _is_string(value: exp.Expr) -> bool:
     return isinstance(value, exp.Literal) and bool(value.is_string)
 
 

@@ -51,7 +51,7 @@ class RowChecker:
             name: self._compile(f"generated column {name}", text, self._as_column(name))
             for name, text in rules.generated.items()
         }
-        self._texts = {**rules.constraints, **rules.generated}
+        self._expressions = {**rules.constraints, **rules.generated}
         self._conditions = {
             name: f"{self._compile(f'constraint {name}', text, as_boolean).sql} IS TRUE"
             for name, text in rules.constraints.items()
@@ -113,7 +113,7 @@ class RowChecker:
                 f" {error.message}",
                 table=self._table,
                 constraint=name,
-                condition=self._texts[name],
+                condition=self._expressions[name],
                 difference=(f"rule {name!r} cannot be evaluated",),
                 hint="nothing of this batch was accepted",
             ) from error
@@ -123,7 +123,7 @@ class RowChecker:
         count = pc.sum(broken).as_py() or 0
         if not count:
             return
-        text = self._texts[name]
+        text = self._expressions[name]
         rows = self._shown(name, batch.filter(broken).slice(0, _SHOWN_ROWS))
         shown = "; ".join(
             ", ".join(f"{column} = {value}" for column, value in row.items()) for row in rows
@@ -143,7 +143,7 @@ class RowChecker:
     def _shown(self, name: str, batch: pa.RecordBatch) -> list[dict[str, str]]:
         """Return the values that a rule reads of some rows, as strings of limited length."""
         calculator = Calculator(self._schema)
-        calculator.compile(self._texts[name])
+        calculator.compile(self._expressions[name])
         paths = [*calculator.references, *([(name,)] if name in self._generated else [])]
         columns = {".".join(path): column_at(batch, path).to_pylist() for path in paths}
         return [

@@ -255,9 +255,9 @@ class _Reader:
             elif kind in cuts and not is_name:
                 cuts[kind].append(index)
             index = self._ends.get(index, index) + 1
-        for kind, places in cuts.items():
-            if places:
-                edges = [start - 1, *places, end]
+        for kind, positions in cuts.items():
+            if positions:
+                edges = [start - 1, *positions, end]
                 return kind.name, [(a + 1, b) for a, b in pairwise(edges)]
         return None, []
 
@@ -277,12 +277,12 @@ class _Reader:
         for kind in kinds:
             if kind is not None:
                 tested.setdefault(kind[:2], []).append(kind[2])
-        told = set()
+        seen = set()
         for span, kind in zip(spans, kinds, strict=True):
             if kind is None or len(tested[kind[:2]]) <= FEW_VALUES:
                 yield self.read(*span, level)
-            elif kind[:2] not in told:
-                told.add(kind[:2])
+            elif kind[:2] not in seen:
+                seen.add(kind[:2])
                 yield self._listed(word, span, kind[1], tested[kind[:2]])
 
     def _comparison(self, word: str, start: int, end: int) -> tuple[str, TokenType, str] | None:
@@ -308,8 +308,8 @@ class _Reader:
     ) -> Logic:
         start, end, _ = self._bared(*span)
         comparison = self._leaf(start, end)
-        is_text = kind is TokenType.STRING
-        written = written_list(**{"strings" if is_text else "numbers": values})
+        is_string = kind is TokenType.STRING
+        written = written_list(**{"strings" if is_string else "numbers": values})
         number = len(self._lists)
         self._lists.append(written)
         found = exp.In(this=comparison.this, expressions=[written.placeholder(number)])

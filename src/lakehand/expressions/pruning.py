@@ -133,8 +133,8 @@ def _may_be_cut(listed: npt.NDArray[Any], highs: pa.ChunkedArray, behind: Any) -
     long = pc.greater_equal(pc.binary_length(highs), CUT_TEXT_BYTES)
     cut = np.zeros(len(highs), np.bool_)
     for index in np.flatnonzero(_flags(pc.fill_null(long, False))):  # noqa: FBT003  Arrow's own
-        place = behind[index]
-        cut[index] = place < len(listed) and listed[place].startswith(highs[index].as_py())
+        position = behind[index]
+        cut[index] = position < len(listed) and listed[position].startswith(highs[index].as_py())
     return cut
 
 

@@ -297,8 +297,8 @@ def _is_at_least(number: Typed, least: int) -> bool:
 
 def _concatenate(node: exp.Expr, compile_: Compile) -> Typed:
     parts = node.expressions or (node.this, node.expression)
-    texts = (_spelled_out(compile_(part)).sql for part in parts)
-    return Typed(f"({' || '.join(texts)})", TEXT)
+    strings = (_spelled_out(compile_(part)).sql for part in parts)
+    return Typed(f"({' || '.join(strings)})", TEXT)
 
 
 def _spelled_out(value: Typed) -> Typed:
@@ -315,8 +315,8 @@ def _test_of_text(name: str) -> Callable[[exp.Expr, Compile], Typed]:
 
 def _element(node: exp.Expr, compile_: Compile) -> Typed:
     """Return one element of a list; an index beyond its end is an error, as in Spark."""
-    values, (place, *others) = _list(compile_(node.this)), node.expressions
-    number = compile_(place)
+    values, (element_index, *others) = _list(compile_(node.this)), node.expressions
+    number = compile_(element_index)
     if others or not _is_at_least(number, 0):
         raise Unsupported("a list element by anything but an integer literal")
     end = quoted(f"a list has no element {number.literal}")

@@ -146,14 +146,14 @@ def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
 
 def coerce(*values: Typed) -> tuple[Typed, ...]:
     """Return all values in their common type."""
-    known = [value.type for value in values if not _is_bare_text(value)] or [TEXT]
+    known = [value.type for value in values if not _is_untyped_string(value)] or [TEXT]
     wanted = known[0]
     for type_ in known[1:]:
         wanted = common_type(wanted, type_)
     return tuple(cast(value, wanted) for value in values)
 
 
-def _is_bare_text(value: Typed) -> bool:
+def _is_untyped_string(value: Typed) -> bool:
     return value.literal is not None and value.type == TEXT
 
 

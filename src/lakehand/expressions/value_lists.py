@@ -153,10 +153,10 @@ def _add(written: Written, match: re.Match[str]) -> None:
 
 def written_list(*, numbers: Iterable[str] = (), strings: Iterable[str] = ()) -> Written:
     """Return a list of integer or string literals."""
-    integers, texts = list(numbers), list(strings)
-    quoted = (string.replace("\\", "\\\\").replace("'", "''") for string in texts)
+    integers, literals = list(numbers), list(strings)
+    quoted = (string.replace("\\", "\\\\").replace("'", "''") for string in literals)
     text = ", ".join([*integers, *(f"'{string}'" for string in quoted)])
-    return _bounded(Written(text=text, integers=integers, strings=texts))
+    return _bounded(Written(text=text, integers=integers, strings=literals))
 
 
 def _bounded(written: Written) -> Written:
@@ -192,11 +192,11 @@ def compile_list(name: str, operand: Typed, written: Written) -> ValueList:
     if wanted != TEXT:
         for string in written.strings:
             cast(Typed("", TEXT, string), wanted)
-    texts = [*written.integers, *written.decimals, *written.strings, *written.dates]
+    literals = [*written.integers, *written.decimals, *written.strings, *written.dates]
     return ValueList(
         name=name,
         operand=cast(operand, wanted),
-        values=_converted(texts, wanted),
+        values=_converted(literals, wanted),
         has_null=written.has_null,
     )
 
@@ -215,8 +215,8 @@ def _types(written: Written) -> Iterable[pa.DataType]:
         yield DATE
 
 
-def _converted(texts: list[str], type_: pa.DataType) -> pa.Array:
-    given = pa.table({"written": pa.array(texts, pa.string())})
+def _converted(literals: list[str], type_: pa.DataType) -> pa.Array:
+    given = pa.table({"written": pa.array(literals, pa.string())})
     answer = compute(f"CAST(written AS {sql_type(type_)})", given)
     return answer.column(0).combine_chunks()
 

@@ -77,32 +77,32 @@ def read_value(kind: type[T], value: object, *, required: Collection[str] = ()) 
 class _Reader:
     """Converts parsed JSON into a value of one type; gets the member's path for messages."""
 
-    def __call__(self, value: Any, place: str) -> Any:
+    def __call__(self, value: Any, path: str) -> Any:
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class _Plain(_Reader):
     kinds: tuple[type, ...]
-    words: str
+    description: str
 
-    def __call__(self, value: Any, place: str) -> Any:
+    def __call__(self, value: Any, path: str) -> Any:
         # In Python a boolean is an integer; in JSON it is not.
         if not isinstance(value, self.kinds) or (
             isinstance(value, bool) and bool not in self.kinds
         ):
-            raise _unfit(place, self.words, value)
+            raise _mismatch(path, self.description, value)
         return value
 
 
 class _Instant(_Reader):
-    def __call__(self, value: Any, place: str) -> datetime:
+    def __call__(self, value: Any, path: str) -> datetime:
         try:
             moment = datetime.fromisoformat(value)
         except (TypeError, ValueError):
             moment = None
         if moment is None or moment.tzinfo is None:
-            raise _unfit(place, "a timestamp with a UTC offset", value)
+            raise _mismatch(path, "a timestamp with a UTC offset", value)
         return moment
 
 
@@ -110,9 +110,9 @@ class _Instant(_Reader):
 class _Choice(_Reader):
     choices: tuple[Any, ...]
 
-    def __call__(self, value: Any, place: str) -> Any:
+    def __call__(self, value: Any, path: str) -> Any:
         if value not in self.choices or isinstance(value, bool):
-            raise _unfit(place, f"one of {', '.join(map(str, self.choices))}", value)
+            raise _mismatch(path, f"one of {', '.join(map(str, self.choices))}", value)
         return value
 
 
@@ -120,8 +120,8 @@ class _Choice(_Reader):
 class _Optional(_Reader):
     inner: _Reader
 
-    def __call__(self, value: Any, place: str) -> Any:
-        return None if value is None else self.inner(value, place)
+    def __call__(self, value: Any, path: str) -> Any:
+        return None if value is None else self.inner(value, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,26 +130,26 @@ class _Items(_Reader):
     #: Required length; None: any.
     count: int | None = None
 
-    def __call__(self, value: Any, place: str) -> tuple[Any, ...]:
+    def __call__(self, value: Any, path: str) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple) or self.count not in {None, len(value)}:
-            raise _unfit(
-                place, "a list" if self.count is None else f"a list of {self.count}", value
+            raise _mismatch(
+                path, "a list" if self.count is None else f"a list of {self.count}", value
             )
-        return tuple(self.inner(item, f"{place}[{number}]") for number, item in enumerate(value))
+        return tuple(self.inner(item, f"{path}[{number}]") for number, item in enumerate(value))
 
 
 @dataclass(frozen=True, slots=True)
 class _Members(_Reader):
     inner: _Reader
 
-    def __call__(self, value: Any, place: str) -> dict[str, Any]:
+    def __call__(self, value: Any, path: str) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise _unfit(place, "an object", value)
-        return {name: self.inner(item, f"{place}.{name}") for name, item in value.items()}
+            raise _mismatch(path, "an object", value)
+        return {name: self.inner(item, f"{path}.{name}") for name, item in value.items()}
 
 
 class _Anything(_Reader):
-    def __call__(self, value: Any, place: str) -> Any:  # noqa: ARG002  accepts every path
+    def __call__(self, value: Any, path: str) -> Any:  # noqa: ARG002  accepts every path
         return value
 
 
@@ -161,12 +161,12 @@ class _Record(_Reader):
             (field.name, _reader(hints[field.name]), _is_required(field)) for field in fields(kind)
         ]
 
-    def __call__(self, value: Any, place: str) -> Any:
+    def __call__(self, value: Any, path: str) -> Any:
         if not isinstance(value, dict):
-            raise _unfit(place, "an object", value)
+            raise _mismatch(path, "an object", value)
         found: dict[str, Any] = {}
         for name, reader, is_required in self._readers:
-            inner = f"{place}.{name}" if place else name
+            inner = f"{path}.{name}" if path else name
             if name in value:
                 found[name] = reader(value[name], inner)
             elif is_required:
@@ -212,10 +212,10 @@ _PLAIN: Mapping[Any, _Reader] = {
 }
 
 
-def _unfit(place: str, expected: str, value: object) -> DocumentError:
+def _mismatch(path: str, expected: str, value: object) -> DocumentError:
     shown = repr(value)
     short = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
-    return DocumentError(f"{place or 'the document'} is not {expected}: {short}")
+    return DocumentError(f"{path or 'the document'} is not {expected}: {short}")
 
 
 #: Maximum number of characters of an invalid value in a message.

@@ -267,8 +267,10 @@ class PurgeReport:
         """Return the document that `lakehand purge --json` prints."""
         moments = {"gone_at": self.gone_at, "log_gone_at": self.log_gone_at}
         document = asdict(self) | {name: _iso(at) for name, at in moments.items()}
-        places = [place | {"until": _iso(place["until"])} for place in document["remaining"]]
-        return document | {"remaining": places}
+        locations = [
+            location | {"until": _iso(location["until"])} for location in document["remaining"]
+        ]
+        return document | {"remaining": locations}
 
 
 def _iso(at: datetime | None) -> str | None:

@@ -47,12 +47,12 @@ class Term:
         >>> Term(path=("a",), descending=True, nulls_first=True).text
         'a DESC NULLS FIRST'
         """
-        words = [self.column]
+        parts = [self.column]
         if self.descending:
-            words.append("DESC")
+            parts.append("DESC")
         if self.nulls_first == self.descending:
-            words.append("NULLS FIRST" if self.nulls_first else "NULLS LAST")
-        return " ".join(words)
+            parts.append("NULLS FIRST" if self.nulls_first else "NULLS LAST")
+        return " ".join(parts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

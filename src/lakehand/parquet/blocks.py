@@ -46,7 +46,9 @@ def read_blocks(
         read = partial(_read, store, key)
         yield from fetch_ahead(_cut(ranges, _REMOTE_BLOCK_BYTES), read, window=_REMOTE_WINDOW)
     else:
-        yield from (_read(store, key, place) for place in _cut(ranges, _LOCAL_BLOCK_BYTES))
+        yield from (
+            _read(store, key, byte_range) for byte_range in _cut(ranges, _LOCAL_BLOCK_BYTES)
+        )
 
 
 def _blocks_of_file(
@@ -58,8 +60,8 @@ def _blocks_of_file(
         yield block
 
 
-def _read(store: Ranges, key: str, place: tuple[int, int]) -> bytes:
-    start, length = place
+def _read(store: Ranges, key: str, byte_range: tuple[int, int]) -> bytes:
+    start, length = byte_range
     data = store.get_range(key, start=start, length=length)
     if len(data) < length:
         raise _cut_off(key)
@@ -81,11 +83,11 @@ def _cut(ranges: Iterable[tuple[int, int]], block_bytes: int) -> Iterator[tuple[
 
 
 def read_ranges(
-    store: Ranges, key: str, places: Iterable[tuple[int, int]]
+    store: Ranges, key: str, byte_ranges: Iterable[tuple[int, int]]
 ) -> dict[tuple[int, int], bytes]:
     """Return the bytes of many small ranges (start and length), read with few requests."""
     found: dict[tuple[int, int], bytes] = {}
-    for first, end, inside in _joined(sorted(set(places))):
+    for first, end, inside in _joined(sorted(set(byte_ranges))):
         data = store.get_range(key, start=first, length=end - first)
         for start, length in inside:
             found[start, length] = data[start - first : start - first + length]
@@ -93,11 +95,11 @@ def read_ranges(
 
 
 def _joined(
-    places: Iterable[tuple[int, int]],
+    byte_ranges: Iterable[tuple[int, int]],
 ) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
     first = end = 0
     inside: list[tuple[int, int]] = []
-    for start, length in places:
+    for start, length in byte_ranges:
         if inside and (start - end > _GAP_BYTES or start - first > _REMOTE_BLOCK_BYTES):
             yield first, end, inside
             inside = []

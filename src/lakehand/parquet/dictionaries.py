@@ -121,16 +121,16 @@ def dictionary_strings(paths: Sequence[Path], leaves: Mapping[int, int]) -> dict
     `leaves` maps any keys to the leaf indexes of the columns.
     """
     sampled = dict.fromkeys((paths[0], paths[len(paths) // 2], paths[-1])) if leaves else {}
-    samples = [_texts_of(path, leaves) for path in sampled]
+    samples = [_strings_of(path, leaves) for path in sampled]
     joined = {
         key: pc.unique(pa.concat_arrays([sample[key] for sample in samples]))
         for key in leaves
         if all(key in sample for sample in samples)
     }
-    return {key: texts for key, texts in joined.items() if len(texts) <= _MAX_STRINGS}
+    return {key: strings for key, strings in joined.items() if len(strings) <= _MAX_STRINGS}
 
 
-def _texts_of(path: Path, leaves: Mapping[int, int]) -> dict[int, pa.Array]:
+def _strings_of(path: Path, leaves: Mapping[int, int]) -> dict[int, pa.Array]:
     """Return the distinct strings of low-cardinality columns in the first row group of a file."""
     footer = read_local_footer(path)
     columns = chunks(footer.row_groups[0]) if footer.row_groups else []
@@ -174,9 +174,9 @@ def _are_few(column: pa.Array) -> bool:
 class DictionaryDecoder:
     """Rebuilds dictionary columns from the indexes of their strings."""
 
-    def __init__(self, texts: Mapping[int, pa.Array], schema: pa.Schema) -> None:
-        """`texts` are the strings of flat columns, by their positions in `schema`."""
-        self._texts = texts
+    def __init__(self, strings: Mapping[int, pa.Array], schema: pa.Schema) -> None:
+        """`strings` are the strings of flat columns, by their positions in `schema`."""
+        self._strings = strings
         self._schema = schema
         #: By which columns are dictionaries: creating a schema costs as much as all else here.
         self._schemas: dict[tuple[int, ...], pa.Schema] = {}
@@ -188,7 +188,7 @@ class DictionaryDecoder:
         index.
         """
         columns, width, complete = batch.columns, len(self._schema), []
-        for others, (position, values) in zip(columns[width:], self._texts.items(), strict=True):
+        for others, (position, values) in zip(columns[width:], self._strings.items(), strict=True):
             coded = pa.DictionaryArray.from_arrays(columns[position], values, safe=False)
             if others.null_count == len(others):
                 columns[position] = coded
@@ -235,17 +235,17 @@ def _in_use(column: pa.ChunkedArray) -> pa.ChunkedArray:
     used = pc.unique(numbers).drop_null()
     if not len(used) or not _has_one_dictionary(column):
         return column.cast(column.type.value_type)
-    texts = column.chunk(0).dictionary
-    if len(used) == len(texts):
+    strings = column.chunk(0).dictionary
+    if len(used) == len(strings):
         return column
     used = used.sort()
-    places = np.zeros(len(texts), np.uint8)
-    places[used.to_numpy()] = np.arange(len(used))
-    kept, anew = texts.take(used), pa.array(places)
-    chunks = [anew.take(chunk.indices) for chunk in column.chunks]
+    positions = np.zeros(len(strings), np.uint8)
+    positions[used.to_numpy()] = np.arange(len(used))
+    kept, renumbered = strings.take(used), pa.array(positions)
+    chunks = [renumbered.take(chunk.indices) for chunk in column.chunks]
     return pa.chunked_array([pa.DictionaryArray.from_arrays(chunk, kept) for chunk in chunks])
 
 
 def _has_one_dictionary(column: pa.ChunkedArray) -> bool:
-    texts = column.chunk(0).dictionary
-    return all(chunk.dictionary.equals(texts) for chunk in column.chunks)
+    strings = column.chunk(0).dictionary
+    return all(chunk.dictionary.equals(strings) for chunk in column.chunks)

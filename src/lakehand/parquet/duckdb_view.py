@@ -41,8 +41,8 @@ def reads_alike(seen: pa.DataType, stored: pa.DataType) -> bool:
     pairs = [(seen.field(i), stored.field(i)) for i in range(seen.num_fields)]
     has_names = pat.is_struct(stored)
     return all(
-        reads_alike(ours.type, theirs.type) and (ours.name == theirs.name or not has_names)
-        for ours, theirs in pairs
+        reads_alike(one.type, other.type) and (one.name == other.name or not has_names)
+        for one, other in pairs
     )
 
 

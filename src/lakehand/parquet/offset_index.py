@@ -19,7 +19,7 @@ __all__ = ["page_locations", "shift_offset_index"]
 
 _NUMBER = rb"[\x80-\xff]*[\x00-\x7f]"
 #: Offset, size and first row of a page, each after its field header, and the struct's end.
-_PLACE = re.compile(rb"\x16(%b)\x15(%b)(\x16%b\x00)" % (_NUMBER, _NUMBER, _NUMBER))
+_LOCATION = re.compile(rb"\x16(%b)\x15(%b)(\x16%b\x00)" % (_NUMBER, _NUMBER, _NUMBER))
 #: Field 1, a list; the type of its elements, a struct; their number, if it exceeds a nibble.
 _LIST, _STRUCT, _LONG_LIST = 0x19, 0x0C, 15
 _MORE = 0x80
@@ -27,10 +27,10 @@ _MORE = 0x80
 
 def shift_offset_index(data: bytes, delta: int) -> bytes:
     """Return the index of a chunk that is relocated by `delta` bytes."""
-    places = _usual_places(data)
-    if places is None:
+    locations = _usual_locations(data)
+    if locations is None:
         return _shift_any(data, delta)
-    first, end, found = places
+    first, end, found = locations
     moved = [
         b"\x16%b\x15%b%b" % (_varint(_number(offset) + delta), size, rest)
         for offset, size, rest in found
@@ -40,16 +40,16 @@ def shift_offset_index(data: bytes, delta: int) -> bytes:
 
 def page_locations(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield offset and size of every page."""
-    places = _usual_places(data)
-    if places is None:
+    locations = _usual_locations(data)
+    if locations is None:
         for location in elements(decode(data)[0], 1):
             yield field(location, 1), field(location, 2)
         return
-    for offset, size, _ in places[2]:
+    for offset, size, _ in locations[2]:
         yield _number(offset), _number(size)
 
 
-def _usual_places(data: bytes) -> tuple[int, int, list[tuple[Any, ...]]] | None:
+def _usual_locations(data: bytes) -> tuple[int, int, list[tuple[Any, ...]]] | None:
     """Return where the locations start and end, and their parts; None if one has another form."""
     if data[:1] != bytes([_LIST]) or data[1] & 0x0F != _STRUCT:
         return None
@@ -58,11 +58,11 @@ def _usual_places(data: bytes) -> tuple[int, int, list[tuple[Any, ...]]] | None:
         count, first = read_varint(data, first)
     found, end = [], first
     for _ in range(count):
-        place = _PLACE.match(data, end)
-        if place is None:
+        location = _LOCATION.match(data, end)
+        if location is None:
             return None
-        found.append(place.groups())
-        end = place.end()
+        found.append(location.groups())
+        end = location.end()
     return first, end, found
 
 

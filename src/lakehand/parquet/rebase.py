@@ -120,10 +120,10 @@ def _reject_old_dates(
     query = ", ".join(f"coalesce(bool_or({test}), false)" for test in tests.values())
     [found] = connection.execute(f"SELECT {query} FROM batch").fetchall()
     connection.unregister("batch")
-    ancient = [name for name, is_ancient in zip(tests, found, strict=True) if is_ancient]
-    if ancient:
+    old = [name for name, is_old in zip(tests, found, strict=True) if is_old]
+    if old:
         raise RefusedError(
-            f"column {ancient[0]!r} has dates before 1582 (or timestamps before 1900), and its "
+            f"column {old[0]!r} has dates before 1582 (or timestamps before 1900), and its "
             "files use different calendars",
             feature="ancient dates of mixed calendars",
             operation="rewrite",

@@ -78,9 +78,11 @@ class Relocation:
     def __init__(self, source: Source, tail: Tail) -> None:
         self._source = source
         self._tail = tail
-        places = (place for group in source.row_groups for place in _index_ranges(group))
+        byte_ranges = (
+            byte_range for group in source.row_groups for byte_range in _index_ranges(group)
+        )
         self._indexes: Mapping[tuple[int, int], bytes] = read_ranges(
-            source.store, source.key, places
+            source.store, source.key, byte_ranges
         )
 
     def move(self, chunk: Struct, delta: int) -> Struct:
@@ -120,19 +122,19 @@ class Relocation:
         return end + int(field(header, 1))
 
     def _collect_indexes(self, chunk: Struct, moved: Struct, delta: int) -> None:
-        places = list(_places(chunk))
-        if places:
-            offsets, *bounds = (self._indexes[place] for place in places)
+        byte_ranges = list(_index_byte_ranges(chunk))
+        if byte_ranges:
+            offsets, *bounds = (self._indexes[byte_range] for byte_range in byte_ranges)
             self._tail.offset_indexes.append((moved, shift_offset_index(offsets, delta)))
             self._tail.column_indexes += [(moved, blob) for blob in bounds]
 
 
 def _index_ranges(row_group: Struct) -> Iterator[tuple[int, int]]:
     for chunk in chunks(row_group):
-        yield from _places(chunk)
+        yield from _index_byte_ranges(chunk)
 
 
-def _places(chunk: Struct) -> Iterator[tuple[int, int]]:
+def _index_byte_ranges(chunk: Struct) -> Iterator[tuple[int, int]]:
     """Yield the byte ranges of the offset index and of the column index of a chunk."""
     # A column index without an offset index is useless.
     if ChunkField.OFFSET_INDEX in chunk:

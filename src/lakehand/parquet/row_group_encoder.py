@@ -34,7 +34,7 @@ _PAGE_BYTES = 2**20
 _MIN_PIECE_ROWS = 64
 #: From this size on, memory is kept for the next row group rather than freed after each.
 _AMPLE_MEMORY_BYTES = 64 * 2**20
-#: Maximum size of a footer besides rows.
+#: Maximum size of a footer.
 _SPARE_BYTES = 2**20
 
 

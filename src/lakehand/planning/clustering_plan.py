@@ -59,7 +59,7 @@ def plan_clustering(
     snapshot: Snapshot,
     partition_keys: pa.Array,
     policy: CompactionPolicy,
-    wish: ClusteringRequest,
+    request: ClusteringRequest,
     *,
     marks: pa.Table,
     exclusions: Mapping[Reason, Flags] | None = None,
@@ -72,11 +72,11 @@ def plan_clustering(
     """
     files = read_files(snapshot.files, partition_keys, policy, None)
     units = _units(marks)
-    if wish.full:
+    if request.full:
         reasons = np.where(units.is_asked, code_of(Reason.ASKED_FOR), code_of(Reason.UNORDERED))
     else:
-        extents = extents_of(snapshot.files, wish.columns)
-        reasons = _judge(files, units, extents, policy, wish)
+        extents = extents_of(snapshot.files, request.columns)
+        reasons = _judge(files, units, extents, policy, request)
     for reason, mask in reversed(list((exclusions or {}).items())):
         reasons = np.where(mask, code_of(reason), reasons)
     reasons = reasons.astype(np.int8)
@@ -114,12 +114,12 @@ def _judge(
     units: _Units,
     extents: Sequence[Extent],
     policy: CompactionPolicy,
-    wish: ClusteringRequest,
+    request: ClusteringRequest,
 ) -> ReasonCodes:
     """Return the reason of each file, for rewriting it or not."""
     small = files.bytes < policy.small_file_bytes
     asked = units.is_asked
-    new = units.is_new & ~_is_too_little(files, units.is_new & small, units.is_new, wish)
+    new = units.is_new & ~_is_too_little(files, units.is_new & small, units.is_new, request)
     worn = (files.deleted_share > policy.deleted_row_ratio) & (asked | units.is_new)
     fragments = (_unit_means(files, units) < policy.small_file_bytes) & asked
     fragments &= _counted(files.partition, fragments)[files.partition] >= policy.min_files
@@ -149,11 +149,11 @@ def _unit_means(files: Files, units: _Units) -> NDArray[np.float64]:
     return means
 
 
-def _is_too_little(files: Files, small: Flags, new: Flags, wish: ClusteringRequest) -> Flags:
+def _is_too_little(files: Files, small: Flags, new: Flags, request: ClusteringRequest) -> Flags:
     """Return for each file whether its partition has few new files, all of them small."""
     counts = _counted(files.partition, new)
     is_small = counts == _counted(files.partition, small)
-    too_little: Flags = (is_small & (counts < wish.min_new_files))[files.partition]
+    too_little: Flags = (is_small & (counts < request.min_new_files))[files.partition]
     return too_little
 
 

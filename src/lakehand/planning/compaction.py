@@ -99,9 +99,9 @@ def _at_most(pieces: Integers, most: int) -> Integers:
     """Split pieces of more than `most` files."""
     order = np.argsort(pieces, kind="stable")
     ordered = pieces[order]
-    place = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
+    rank_in_piece = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
     divided = np.empty(len(pieces), np.int64)
-    divided[order] = ordered * (len(pieces) + 1) + place // most
+    divided[order] = ordered * (len(pieces) + 1) + rank_in_piece // most
     return divided
 
 

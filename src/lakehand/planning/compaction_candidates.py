@@ -156,9 +156,9 @@ def _has_tiny_groups(survey: Surveyed, policy: CompactionPolicy) -> Flags:
     groups, count = survey.row_groups, len(survey.rows)
     is_tiny_group = groups.are_tiny_groups(policy.tiny_group_bytes)
     tiny_group_rows = sum_by_owner(groups.rows * is_tiny_group, groups.owner, count)
-    crumbs = sum_by_owner(is_tiny_group.astype(np.int64), groups.owner, count)
+    tiny_groups = sum_by_owner(is_tiny_group.astype(np.int64), groups.owner, count)
     found: Flags = (tiny_group_rows > _TINY_GROUP_ROW_RATIO * survey.rows) & (
-        crumbs >= _MIN_TINY_GROUPS
+        tiny_groups >= _MIN_TINY_GROUPS
     )
     return found
 

@@ -159,10 +159,10 @@ def _refusals(files: Files, group_of_file: Integers, inside: Integers) -> dict[i
     """Return why a file of a group must not be copied, for groups with such a file."""
     survey = files.survey
     refused = inside[(survey.copy_class[inside] < 0) & survey.is_surveyed[inside]]
-    words = survey.refusal.take(refused).to_pylist()
+    refusals = survey.refusal.take(refused).to_pylist()
     return {
         group: word or "a file must not be copied"
-        for group, word in zip(group_of_file[refused].tolist(), words, strict=True)
+        for group, word in zip(group_of_file[refused].tolist(), refusals, strict=True)
     }
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Ranks = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["Extent", "ValueBounds", "dense_ranks", "extents_of", "place", "value_bounds"]
+__all__ = ["Extent", "ValueBounds", "dense_ranks", "extent_of_ranks", "extents_of", "value_bounds"]
 
 #: Writers may have truncated a maximum string of this length without saying so.
 _CUT_TEXT_BYTES = 32
@@ -105,10 +105,10 @@ def _ranked(values: pa.Array) -> Ranks:
 
 def _extent(bounds: ValueBounds) -> Extent:
     ranks, count = dense_ranks(pa.concat_arrays([bounds.low, bounds.high]))
-    return place(bounds, ranks, rank_count=max(count, 1))
+    return extent_of_ranks(bounds, ranks, rank_count=max(count, 1))
 
 
-def place(bounds: ValueBounds, ranks: Ranks, *, rank_count: int) -> Extent:
+def extent_of_ranks(bounds: ValueBounds, ranks: Ranks, *, rank_count: int) -> Extent:
     """Make an extent of the ranks of all lower bounds, followed by those of all upper bounds."""
     files = len(bounds.is_empty)
     low, high = np.maximum(ranks[:files], 0), ranks[files : 2 * files].copy()

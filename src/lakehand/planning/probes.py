@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.expressions.literals import literal
-from lakehand.planning.file_bounds import dense_ranks, place, value_bounds
+from lakehand.planning.file_bounds import dense_ranks, extent_of_ranks, value_bounds
 from lakehand.planning.quantiles import STEPS, quantiles_of_bounds
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class _Ranges:
         bounds = value_bounds(files, column)
         sides = [bounds.low, bounds.high, probes.low[column], probes.high[column]]
         ranks, count = dense_ranks(pa.concat_arrays([side.cast(sides[0].type) for side in sides]))
-        self._files = place(bounds, ranks, rank_count=count)
+        self._files = extent_of_ranks(bounds, ranks, rank_count=count)
         self._low, self._high = np.split(ranks[2 * files.num_rows :], 2)
 
     def may_hold(self, chunk: slice) -> Flags:

@@ -60,8 +60,8 @@ def _prove(store: Store, key: str, copied: Copied, expected_rows: int) -> Proof:
 
 def _check_bytes(store: Store, key: str, pieces: Sequence[CopiedRange]) -> None:
     """Compare the stored bytes with checksums that were computed before they were written."""
-    places = [(piece.start, piece.length) for piece in pieces]
-    blocks = read_blocks(store, key, places)
+    byte_ranges = [(piece.start, piece.length) for piece in pieces]
+    blocks = read_blocks(store, key, byte_ranges)
     for piece in pieces:
         crc, left = 0, piece.length
         while left:
@@ -94,13 +94,13 @@ def _check_page_locations(store: Store, key: str, footer: Footer) -> None:
         for chunk in chunks(group)
         if ChunkField.OFFSET_INDEX in chunk
     ]
-    places = [
+    byte_ranges = [
         (field(chunk, ChunkField.OFFSET_INDEX), field(chunk, ChunkField.OFFSET_INDEX_BYTES))
         for chunk in indexed
     ]
-    blobs = read_ranges(store, key, places)
-    for chunk, place in zip(indexed, places, strict=True):
-        _check_tiling(key, chunk, blobs[place])
+    blobs = read_ranges(store, key, byte_ranges)
+    for chunk, byte_range in zip(indexed, byte_ranges, strict=True):
+        _check_tiling(key, chunk, blobs[byte_range])
 
 
 def _check_tiling(key: str, chunk: Struct, offset_index: bytes) -> None:

@@ -159,9 +159,9 @@ class SplitDigester(Digester):
         self.part.__exit__(*error)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        places = self._places(batch.num_rows)
-        if len(places):
-            self.part.add(batch.take(pa.array(places)))
+        positions = self._positions(batch.num_rows)
+        if len(positions):
+            self.part.add(batch.take(pa.array(positions)))
         super().add(batch)
 
     def add_all(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -169,12 +169,12 @@ class SplitDigester(Digester):
             self.add(batch)
 
     def add_hashed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        places = self._places(batch.num_rows)
-        if len(places):
-            self.part.add_hashed(batch.take(pa.array(places)))
+        positions = self._positions(batch.num_rows)
+        if len(positions):
+            self.part.add_hashed(batch.take(pa.array(positions)))
         return super().add_hashed(batch)
 
-    def _places(self, rows: int) -> npt.NDArray[np.int64]:
+    def _positions(self, rows: int) -> npt.NDArray[np.int64]:
         start, self._seen = self._seen, self._seen + rows
         first, last = np.searchsorted(self._chosen, (start, self._seen))
         return self._chosen[first:last] - start

@@ -115,9 +115,9 @@ def prove_positions(
     )
 
 
-def sum_digests(texts: Sequence[str]) -> str:
+def sum_digests(digests_hex: Sequence[str]) -> str:
     """Add up hexadecimal digests; zero if there are none."""
-    return _sum(texts) or ""
+    return _sum(digests_hex) or ""
 
 
 def _describe(digest: Digest) -> str:
@@ -321,9 +321,9 @@ def _total_kind(proofs: Sequence[Proof]) -> ProofKind:
 
 
 def _sum(digests: Sequence[str | None]) -> str | None:
-    texts = [text for text in digests if text is not None]
-    if len(texts) < len(digests):
+    digests_hex = [text for text in digests if text is not None]
+    if len(digests_hex) < len(digests):
         return None
-    first = sum(int(text[:_LANE_DIGITS], 16) for text in texts) % _LANE_MODULUS
-    second = sum(int(text[_LANE_DIGITS:], 16) for text in texts) % _LANE_MODULUS
+    first = sum(int(text[:_LANE_DIGITS], 16) for text in digests_hex) % _LANE_MODULUS
+    second = sum(int(text[_LANE_DIGITS:], 16) for text in digests_hex) % _LANE_MODULUS
     return f"{first:0{_LANE_DIGITS}x}{second:0{_LANE_DIGITS}x}"

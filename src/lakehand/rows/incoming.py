@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from lakehand.expressions.column_facts import Family, family_of
 from lakehand.model.snapshot import quoted_column
-from lakehand.planning.file_bounds import dense_ranks, place, value_bounds
+from lakehand.planning.file_bounds import dense_ranks, extent_of_ranks, value_bounds
 from lakehand.rows.key_equality import key_value
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _may_hold(snapshot: Snapshot, name: str, values: pa.ChunkedArray) -> Flags:
     bounds = value_bounds(snapshot.files, name if is_partition else quoted_column([name]))
     wanted = pc.unique(values).cast(bounds.low.type)
     ranks, count = dense_ranks(pa.concat_arrays([wanted, bounds.low, bounds.high]))
-    extent = place(bounds, ranks[len(wanted) :], rank_count=max(count, 1))
+    extent = extent_of_ranks(bounds, ranks[len(wanted) :], rank_count=max(count, 1))
     sorted_keys = np.sort(ranks[: len(wanted)])
     # The first key that is not below the file, if there is one, is not beyond it.
     nearest = np.searchsorted(sorted_keys, extent.low)

@@ -111,7 +111,7 @@ RUNNING: tuple[Setting, ...] = (
         parse=parse_bytes,
         default=_GIB,
         help="Spark is started for work that reads more than this; smaller work runs in local "
-        "processes, unless Spark was asked for. Bytes that are copied unchanged count a "
+        "processes, unless Spark was requested. Bytes that are copied unchanged count a "
         "sixteenth.",
         minimum=0,
     ),

@@ -110,7 +110,7 @@ class SettingValues:
     """Spark Connect URL (sc://host:port); not set: no Spark Connect."""
     spark_above_bytes: int
     """Spark is started for work that reads more than this; smaller work runs in local processes,
-    unless Spark was asked for. Bytes that are copied unchanged count a sixteenth.
+    unless Spark was requested. Bytes that are copied unchanged count a sixteenth.
     """
     task_memory_bytes: int
     """Memory that one task may use; DuckDB gets half of it."""
@@ -153,7 +153,7 @@ class SettingValues:
     """
     vacuum_tasks_above: int
     """With more files than this, vacuum lists and deletes in Spark tasks, if there is a Spark
-    session or Spark was asked for.
+    session or Spark was requested.
     """
     max_small_file_ratio: float
     """A table is unhealthy if compaction would save more than this fraction of its files, and at
@@ -376,7 +376,7 @@ class RunSettings(TypedDict, total=False):
     """Spark Connect URL (sc://host:port); not set: no Spark Connect."""
     spark_above_bytes: int | str | None
     """Spark is started for work that reads more than this; smaller work runs in local processes,
-    unless Spark was asked for. Bytes that are copied unchanged count a sixteenth.
+    unless Spark was requested. Bytes that are copied unchanged count a sixteenth.
     """
     task_memory_bytes: int | str | None
     """Memory that one task may use; DuckDB gets half of it."""
@@ -424,7 +424,7 @@ class RetentionSettings(TypedDict, total=False):
     """
     vacuum_tasks_above: int | str | None
     """With more files than this, vacuum lists and deletes in Spark tasks, if there is a Spark
-    session or Spark was asked for.
+    session or Spark was requested.
     """
 
 

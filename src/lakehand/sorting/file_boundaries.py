@@ -55,9 +55,11 @@ class Division:
         keys = sort_keys.keys(sample)
         cuts = KeyRanges.of_sample(keys, count=files)
         if order.curve != "linear" and files > 1:
-            places = np.argsort(keys, kind="stable")
-            starts = narrow_starts([column[places] for column in sort_keys.ranks(sample)], files)
-            cuts = KeyRanges.at(keys[places[starts[1:]]])
+            permutation = np.argsort(keys, kind="stable")
+            starts = narrow_starts(
+                [column[permutation] for column in sort_keys.ranks(sample)], files
+            )
+            cuts = KeyRanges.at(keys[permutation[starts[1:]]])
         return cls(
             sort_keys=sort_keys,
             files=cuts,
@@ -127,8 +129,8 @@ def _best_cuts(costs: NDArray[np.float64], count: int) -> Numbers:
 def _way_back(came_from: Numbers) -> Numbers:
     """Return the offsets of the boundaries, from the last, which is 0, to the first."""
     drifts = np.zeros(len(came_from), np.int64)
-    place = _MAX_DRIFT
+    state = _MAX_DRIFT
     for number in range(len(came_from) - 1, -1, -1):
-        place = came_from[number, place]
-        drifts[number] = place - _MAX_DRIFT
+        state = came_from[number, state]
+        drifts[number] = state - _MAX_DRIFT
     return drifts

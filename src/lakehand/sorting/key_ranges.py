@@ -126,8 +126,8 @@ class KeyRanges:
     @classmethod
     def of_sample(cls, keys: Keys, *, count: int) -> Self:
         """Return up to `count` ranges with equally many rows; a frequent key gets its own range."""
-        places = np.arange(1, count) * len(keys) // max(count, 1)
-        quantiles = np.sort(keys)[places] if len(keys) else np.zeros(0, np.uint64)
+        positions = np.arange(1, count) * len(keys) // max(count, 1)
+        quantiles = np.sort(keys)[positions] if len(keys) else np.zeros(0, np.uint64)
         frequent = quantiles[1:][quantiles[1:] == quantiles[:-1]]
         behind = frequent[frequent < np.iinfo(np.uint64).max] + np.uint64(1)
         return cls(starts=np.unique(np.concatenate([quantiles, behind])))
@@ -188,8 +188,8 @@ def arrange(rows: pa.Table, *, sort_keys: SortKeys, ranges: KeyRanges) -> Arrang
     keys = sort_keys.keys(rows)
     numbers = ranges.number(keys)
     by_range = np.argsort(numbers, kind="stable")
-    wide, places = rows.append_column(_KEY, pa.array(keys)), pa.array(by_range)
-    columns = [_take(narrowed(column), places) for column in wide.columns]
+    wide, permutation = rows.append_column(_KEY, pa.array(keys)), pa.array(by_range)
+    columns = [_take(narrowed(column), permutation) for column in wide.columns]
     taken = _as_batch(columns, wide.schema)
     return Arranged(rows=taken, bounds=_bounds(numbers[by_range], len(ranges)))
 
@@ -226,8 +226,8 @@ def _sort_range(
     first = int(keys[0])
     if (keys == first).all() and not sort_keys.sorts_within(first):
         return number, [_widened(batch.columns, schema) for batch in plain.to_batches()]
-    places = sort_keys.permutation(plain, keys)
-    return number, [_widened((_take(column, places) for column in plain.columns), schema)]
+    permutation = sort_keys.permutation(plain, keys)
+    return number, [_widened((_take(column, permutation) for column in plain.columns), schema)]
 
 
 def _widened(columns: Iterable[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
@@ -244,20 +244,20 @@ def _joined(pieces: list[pa.RecordBatch]) -> pa.Table:
     if all(piece.schema.equals(pieces[0].schema) for piece in pieces):
         return pa.Table.from_batches(pieces)
     tables = [pa.Table.from_batches([piece]) for piece in pieces]
-    if any(_has_other_texts(piece.schema, pieces[0].schema) for piece in pieces):
+    if any(_has_other_strings(piece.schema, pieces[0].schema) for piece in pieces):
         tables = [without_dictionaries(table) for table in tables]
     return pa.concat_tables(tables, promote_options="permissive")
 
 
-def _has_other_texts(schema: pa.Schema, other: pa.Schema) -> bool:
+def _has_other_strings(schema: pa.Schema, other: pa.Schema) -> bool:
     return any(
         one != another and (pat.is_dictionary(one) or pat.is_dictionary(another))
         for one, another in zip(schema.types, other.types, strict=True)
     )
 
 
-def _take(column: pa.ChunkedArray, places: pa.Array) -> pa.Array:
-    return pc.take(column.combine_chunks(), places, boundscheck=False)
+def _take(column: pa.ChunkedArray, permutation: pa.Array) -> pa.Array:
+    return pc.take(column.combine_chunks(), permutation, boundscheck=False)
 
 
 def _as_batch(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:

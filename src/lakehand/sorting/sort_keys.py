@@ -227,10 +227,10 @@ class SortKeys:
         found = [column for column in numbers if column is not None]
         if len(found) < len(numbers):
             return _value_order(columns, self.order.terms)
-        places = ascending_order(found.pop())
+        permutation = ascending_order(found.pop())
         for column in reversed(found):
-            places = places[ascending_order(column[places])]
-        return pa.array(places)
+            permutation = permutation[ascending_order(column[permutation])]
+        return pa.array(permutation)
 
 
 def ascending_order(keys: Keys) -> np.ndarray:
@@ -241,12 +241,12 @@ def ascending_order(keys: Keys) -> np.ndarray:
     (radix sort).
     """
     offsets = keys - keys.min(initial=np.iinfo(np.uint64).max)
-    places = np.argsort(offsets.astype(np.uint16), kind="stable")
+    permutation = np.argsort(offsets.astype(np.uint16), kind="stable")
     differing = int(offsets.max(initial=0)).bit_length()
     for shift in range(16, differing, 16):
-        digits = (offsets[places] >> np.uint64(shift)).astype(np.uint16)
-        places = places[np.argsort(digits, kind="stable")]
-    return places
+        digits = (offsets[permutation] >> np.uint64(shift)).astype(np.uint16)
+        permutation = permutation[np.argsort(digits, kind="stable")]
+    return permutation
 
 
 def _offsets(values: pa.Array, term: Term) -> Keys | None:
@@ -267,7 +267,7 @@ def _offsets(values: pa.Array, term: Term) -> Keys | None:
 
 def _value_order(columns: Sequence[pa.Array], terms: Sequence[Term]) -> pa.Array:
     """Return the permutation that sorts values of any type, by comparison."""
-    wishes = [
+    sort_keys_by_name = [
         (
             str(position),
             "descending" if term.descending else "ascending",
@@ -276,7 +276,7 @@ def _value_order(columns: Sequence[pa.Array], terms: Sequence[Term]) -> pa.Array
         for position, term in enumerate(terms)
     ]
     named = {str(position): column for position, column in enumerate(columns)}
-    return pc.sort_indices(pa.table(named), sort_keys=wishes)
+    return pc.sort_indices(pa.table(named), sort_keys=sort_keys_by_name)
 
 
 def _quantiles(values: pa.Array) -> pa.Array:
@@ -284,8 +284,8 @@ def _quantiles(values: pa.Array) -> pa.Array:
     known = values.drop_null()
     ascending = known.take(pc.sort_indices(known))
     count = min(_MAX_RANK - 1, len(known))
-    places = (np.arange(count) * 2 + 1) * len(known) // (2 * max(count, 1))
-    return ascending.take(pa.array(places, pa.int64()))
+    positions = (np.arange(count) * 2 + 1) * len(known) // (2 * max(count, 1))
+    return ascending.take(pa.array(positions, pa.int64()))
 
 
 def _rank(values: pa.Array, boundaries: pa.Array, term: Term) -> Ranks:

@@ -130,10 +130,10 @@ class Sample:
         keys = SortKeys.of_sample(order, self.rows)
         permutation = keys.permutation(self.rows, keys.keys(self.rows))
         by_order = np.from_dlpack(permutation).astype(np.int64)
-        places = by_order[np.argsort(self.partition[by_order], kind="stable")]
-        starts = self._starts(keys, places, count)
-        rows = np.diff(np.append(starts, len(places)))
-        bounds = {name: _bounds(each, places, starts) for name, each in self.columns.items()}
+        permutation = by_order[np.argsort(self.partition[by_order], kind="stable")]
+        starts = self._starts(keys, permutation, count)
+        rows = np.diff(np.append(starts, len(permutation)))
+        bounds = {name: _bounds(each, permutation, starts) for name, each in self.columns.items()}
         return pa.table(
             {
                 "bytes": pa.array(rows),
@@ -142,15 +142,15 @@ class Sample:
             }
         )
 
-    def _starts(self, keys: SortKeys, places: Numbers, count: int) -> Numbers:
+    def _starts(self, keys: SortKeys, permutation: Numbers, count: int) -> Numbers:
         """Return where files start: as tasks split them, or evenly if partitions do."""
         if keys.order.curve == "linear" or self.partition.any():
-            return np.arange(count) * len(places) // count
-        return narrow_starts([column[places] for column in keys.ranks(self.rows)], count)
+            return np.arange(count) * len(permutation) // count
+        return narrow_starts([column[permutation] for column in keys.ranks(self.rows)], count)
 
 
-def _bounds(column: _Ranked, places: Numbers, starts: Numbers) -> pa.StructArray:
-    ranks = column.ranks[places]
+def _bounds(column: _Ranked, permutation: Numbers, starts: Numbers) -> pa.StructArray:
+    ranks = column.ranks[permutation]
     highest = np.maximum.reduceat(ranks, starts)
     lowest = np.minimum.reduceat(np.where(ranks < 0, np.iinfo(np.int64).max, ranks), starts)
     nulls = np.add.reduceat((ranks < 0).astype(np.int64), starts)

@@ -67,11 +67,11 @@ def require_conditional_put(
     Some S3-compatible servers ignore the condition and report success. Each endpoint and bucket is
     tested once per process.
     """
-    place = (connection.endpoint, location.container)
-    if place in _proved or is_trusted(connection):
+    position = (connection.endpoint, location.container)
+    if position in _proved or is_trusted(connection):
         return
     if _retry_unanswered(refuses_overwrite):
-        _proved.add(place)
+        _proved.add(position)
         return
     raise ConditionalPutError(
         f"{location.url} overwrote an existing object despite If-None-Match, so "
@@ -479,10 +479,10 @@ def _lists_in_order(location: Location) -> bool:
 
 def _before_directory(page: pa.RecordBatch) -> tuple[pa.RecordBatch, str | None]:
     """Return the objects of a root before the first one in a directory, and that directory."""
-    place = pc.index(pc.match_substring(page["key"], "/"), True).as_py()
-    if place < 0:
+    position = pc.index(pc.match_substring(page["key"], "/"), True).as_py()
+    if position < 0:
         return page, None
-    return page.slice(0, place), page["key"][place].as_py().partition("/")[0]
+    return page.slice(0, position), page["key"][position].as_py().partition("/")[0]
 
 
 def _new(directory: str | None, met: Sequence[str]) -> tuple[str, ...]:

@@ -65,9 +65,9 @@ def scanned(root: str, found: Listing, *, is_unfinished: Callable[[str], bool]) 
 
 def _unfinished(found: Listing, is_unfinished: Callable[[str], bool]) -> pa.Array:
     flags = np.zeros(len(found), bool)
-    for place in found.hidden:
-        key = found.keys[found.ends[place] : found.ends[place + 1]].decode()
-        flags[place] = is_unfinished(key.rpartition("/")[2])
+    for index in found.hidden:
+        key = found.keys[found.ends[index] : found.ends[index + 1]].decode()
+        flags[index] = is_unfinished(key.rpartition("/")[2])
     return pa.array(flags)
 
 

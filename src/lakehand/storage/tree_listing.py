@@ -44,7 +44,7 @@ class Listing:
             return
         with entries:
             for entry in entries:
-                if _is_text(entry.name):
+                if _is_utf8(entry.name):
                     self._take_entry(prefix, entry)
 
     def _take_entry(self, prefix: bytes, entry: os.DirEntry[bytes]) -> None:
@@ -71,13 +71,13 @@ class Listing:
 
 def list_directories(root: str, directories: list[str]) -> Listing:
     """Return the entries of `directories`, which are keys below `root`."""
-    listing, place = Listing(), os.fsencode(root)
+    listing, directory_root = Listing(), os.fsencode(root)
     for directory in directories:
-        listing.take(place, directory)
+        listing.take(directory_root, directory)
     return listing
 
 
-def _is_text(name: bytes) -> bool:
+def _is_utf8(name: bytes) -> bool:
     """Return whether a name is valid UTF-8: others cannot be keys."""
     if name.isascii():
         return True
