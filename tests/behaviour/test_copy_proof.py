@@ -59,7 +59,7 @@ def test_one_flipped_bit_is_caught(store, place):
 
 
 def test_a_wrong_row_count_is_caught(store):
-    with pytest.raises(ProofError, match=f"counts {ROWS} rows"):
+    with pytest.raises(ProofError, match=f"has {ROWS} rows"):
         prove_copied(store, "out.parquet", _copy(store), expected_rows=ROWS + 1)
 
 
