@@ -31,8 +31,8 @@ STORE_UNREACHABLE
 from __future__ import annotations
 
 from lakehand.observe.clock import ManualClock
+from lakehand.storage.fault_injection import CountingStore, Fault, FaultKind, FaultStore
 from lakehand.storage.memory import MemoryStore
-from lakehand.storage.wrapping import CountingStore, Fault, FaultKind, FaultStore
 
 __all__ = [
     "CountingStore",

@@ -31,7 +31,7 @@ from lakehand.formats import registry
 from lakehand.formats.base import Capabilities, require_capability
 from lakehand.formats.scan import unknown_bounds
 from lakehand.formats.worker import require_any_decoder
-from lakehand.model.files import FILE_COLUMNS
+from lakehand.model.file_columns import FILE_COLUMNS
 from lakehand.model.reports import Difference, HistoryEntry
 from lakehand.model.retention import Protection
 from lakehand.model.snapshot import Snapshot

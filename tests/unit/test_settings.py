@@ -141,13 +141,13 @@ def test_a_misspelt_variable_is_reported_once_with_the_nearest(monkeypatch, capl
     Settings()
     Settings()
     [message] = [record.getMessage() for record in caplog.records]
-    assert "LAKEHAND_TARGET_FILE_SIZES sets nothing" in message
+    assert "LAKEHAND_TARGET_FILE_SIZES is ignored" in message
     assert message.endswith("did you mean LAKEHAND_TARGET_FILE_BYTES?")
 
 
 def test_a_misspelt_variable_is_reported_as_a_warning_where_nobody_shows_logs(monkeypatch):
     monkeypatch.setenv("LAKEHAND_QUIET_PERIODE", "1m")
-    monkeypatch.setattr("lakehand.settings.values.is_heard", lambda _logger: False)
+    monkeypatch.setattr("lakehand.settings.values.is_logging_configured", lambda _logger: False)
     with pytest.warns(UserWarning, match="did you mean LAKEHAND_QUIET_PERIOD"):
         Settings()
 

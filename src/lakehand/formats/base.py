@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.formats.worker import FormatWorker
-    from lakehand.model.head import TableHead
     from lakehand.model.reports import Difference, HistoryEntry
     from lakehand.model.retention import Protection
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.table_head import TableHead
     from lakehand.model.work import Change, DataFile, Receipt
     from lakehand.settings import Settings
     from lakehand.storage import Store

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
         StatisticsWorker,
         WriteSpec,
     )
-    from lakehand.model.head import Evolution, TableHead
-    from lakehand.model.maintenance import KeepWishes, LogCleanup, OldValues
+    from lakehand.model.maintenance import ExtraRetention, LogCleanup, OldValues
     from lakehand.model.order import Order
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.table_head import Evolution, TableHead
     from lakehand.model.verification import Consent, FileRepair, Finding, LogCheck, LogRepair
     from lakehand.model.work import Change, DataFile, Group, Receipt
     from lakehand.settings import Settings
@@ -370,7 +370,7 @@ class SupportsPurge(FormatTable, Protocol):
     """The history can be cleaned, of old versions and of values of deleted rows."""
 
     def clean_logs(
-        self, wishes: KeepWishes, /, *, even_if_disabled: bool = False, dry_run: bool = False
+        self, wishes: ExtraRetention, /, *, even_if_disabled: bool = False, dry_run: bool = False
     ) -> LogCleanup:
         """Delete history that the table no longer asks for."""
         ...
@@ -382,7 +382,7 @@ class SupportsPurge(FormatTable, Protocol):
         """
         ...
 
-    def old_values(self, wishes: KeepWishes, /) -> OldValues:
+    def old_values(self, wishes: ExtraRetention, /) -> OldValues:
         """Say what the history holds beyond the newest version, and until when."""
         ...
 

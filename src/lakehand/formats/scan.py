@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.errors import UnknownColumnError
+from lakehand.expressions.column_facts import family_of
 from lakehand.expressions.engine_types import engine_type
-from lakehand.expressions.facts import family_of
-from lakehand.model.snapshot import column_text
+from lakehand.model.snapshot import quoted_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -113,7 +113,7 @@ def _plan(
 def columns_with_bounds(predicate: Predicate, snapshot: Snapshot) -> list[str]:
     """Return the columns whose bounds help to decide `predicate`, as `statistics` wants them."""
     return [
-        column_text(path)
+        quoted_column(path)
         for path, type_ in zip(predicate.references, predicate.types, strict=True)
         if path[0] not in snapshot.partition_columns and family_of(type_) is not None
     ]
@@ -140,6 +140,6 @@ def _bounds_type(kind: pa.DataType) -> pa.DataType:
 def _types(fields: Iterable[pa.Field], above: tuple[str, ...]) -> Iterator[tuple[str, pa.DataType]]:
     for field in fields:
         path = (*above, field.name)
-        yield column_text(path), field.type
+        yield quoted_column(path), field.type
         if pa.types.is_struct(field.type):
             yield from _types(field.type, path)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lakehand.formats.base import require_support
 from lakehand.formats.optional import SupportsPurge
-from lakehand.model.maintenance import KeepWishes, PurgeReport, Remains
+from lakehand.model.maintenance import ExtraRetention, PurgeReport, Remains
 from lakehand.model.quantities import format_count, format_duration
 from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
@@ -112,7 +112,7 @@ def purge(
     after = before if dry_run else _Hidden.of(table)
     done = "committed" in (rewritten.outcome, swept.outcome, cleaned.outcome) or is_freed
     outcome: Outcome = "committed" if done else "nothing_to_do"
-    old = table.old_values(KeepWishes(pinned_versions=held_versions(table, clock)))
+    old = table.old_values(ExtraRetention(pinned_versions=held_versions(table, clock)))
     left = _Left(table, after, swept, old, grace=settings.grace, now=clock.now())
     return PurgeReport(
         outcome="dry_run" if dry_run else outcome,
@@ -199,7 +199,7 @@ class _Left:
         """Name every place that still holds deleted rows, dropped columns or values of them."""
         yield from self._in_newest_version()
         yield from self._in_older_versions()
-        yield from self._elsewhere()
+        yield from self._other_stores()
 
     def _in_newest_version(self) -> Iterator[Remains]:
         if self._hidden.row_count:
@@ -237,7 +237,7 @@ class _Left:
             failed = format_count(len(swept.errors), "file")
             yield Remains(code="not_deleted", message=f"{failed} could not be deleted; see errors")
 
-    def _elsewhere(self) -> Iterator[Remains]:
+    def _other_stores(self) -> Iterator[Remains]:
         if self._old.in_history:
             message = (
                 "the log holds values of deleted rows: statistics, partition values or predicates"

@@ -1,4 +1,4 @@
-"""Reports, progress and logs, for whoever watches."""
+"""Logs and progress."""
 
 from __future__ import annotations
 

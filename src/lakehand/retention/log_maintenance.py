@@ -8,7 +8,7 @@ from uuid import uuid4
 from lakehand.errors import RefusedError, ValidationError
 from lakehand.formats.base import require_support
 from lakehand.formats.optional import SupportsCheckpoints, SupportsPurge, SupportsRestore
-from lakehand.model.maintenance import KeepWishes, LogCleanupReport, RestoreReport
+from lakehand.model.maintenance import ExtraRetention, LogCleanupReport, RestoreReport
 from lakehand.model.reports import CheckpointReport
 from lakehand.observe import reported
 from lakehand.observe.clock import Clock, SystemClock
@@ -72,7 +72,9 @@ def clean_logs(
             raise ValidationError(f"{field} must not be negative", field=field, value=value)
     supported = require_support(table, SupportsPurge, operation="clean_logs")
     pins = held_versions(table, clock)
-    wishes = KeepWishes(versions=keep_versions, checkpoints=keep_checkpoints, pinned_versions=pins)
+    wishes = ExtraRetention(
+        versions=keep_versions, checkpoints=keep_checkpoints, pinned_versions=pins
+    )
     done = supported.clean_logs(wishes, even_if_disabled=even_if_disabled, dry_run=dry_run)
     changed: Outcome = "committed" if done.files else "nothing_to_do"
     return LogCleanupReport(

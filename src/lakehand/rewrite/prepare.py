@@ -26,7 +26,7 @@ from lakehand.model.order import order_of, parse_terms
 from lakehand.model.quantities import format_count
 from lakehand.model.work import Group
 from lakehand.observe.clock import SystemClock
-from lakehand.planning.clustering import ClusteringWish, plan_clustering
+from lakehand.planning.clustering_plan import ClusteringRequest, plan_clustering
 from lakehand.planning.compaction import paths_to_survey, plan_compaction
 from lakehand.planning.plan import locate_inputs
 from lakehand.planning.policy import CompactionPolicy, Reason
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe.clock import Clock
     from lakehand.planning.compaction import Planning
+    from lakehand.planning.footer_survey import Flags
     from lakehand.planning.plan import Plan
     from lakehand.planning.restriction import FileFilter
-    from lakehand.planning.surveyed import Flags
     from lakehand.runs import Adopted, LivingRun
     from lakehand.settings import Settings
 
@@ -406,7 +406,7 @@ class _Planner:
             snapshot,
             keys,
             policy,
-            ClusteringWish(
+            ClusteringRequest(
                 columns=order.columns,
                 full=self.request.full,
                 min_new_files=policy.min_files if is_patient else 1,

@@ -31,11 +31,11 @@ from lakehand.rewrite.proving import DECODINGS, Decoding, check_outputs
 from lakehand.rewrite.sort import chunk_bytes, expected_files, gathered, mark_ordered
 from lakehand.runs.operation import divide_files
 from lakehand.sorting.file_boundaries import Division
-from lakehand.sorting.ranges import (
+from lakehand.sorting.key_ranges import (
     RangeSpool,
     arrange,
     arranged_before,
-    frugal_arrow,
+    low_memory_arrow,
     pack_rows,
     sorted_rows,
     unpack_rows,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from lakehand.engine.exchange import Exchanged
     from lakehand.model.order import Order
     from lakehand.rewrite.task import RewriteTask
-    from lakehand.sorting.ranges import KeyRanges
+    from lakehand.sorting.key_ranges import KeyRanges
 
 __all__ = ["shuffle_group"]
 
@@ -192,7 +192,7 @@ class _Shuffle:
         limits = self.task.granted_limits()
         directory = worker.output_directory(self.group.inputs)
         stem = self.task.run.reserve(self.group.id, f"p{part}", directory=directory)
-        with frugal_arrow(), watch.measure("write"), self._by_range(pieces) as waiting:
+        with low_memory_arrow(), watch.measure("write"), self._by_range(pieces) as waiting:
             ordered = sorted_rows(
                 waiting, self.division, schema=worker.streamed_rows, limits=limits
             )

@@ -22,7 +22,7 @@ from lakehand.prove.digest import Digester
 from lakehand.rewrite.file_writers import write_apart
 from lakehand.rewrite.proving import prove_outputs
 from lakehand.sorting.file_boundaries import Division
-from lakehand.sorting.ranges import RangeSpool, arrange, frugal_arrow, sorted_rows
+from lakehand.sorting.key_ranges import RangeSpool, arrange, low_memory_arrow, sorted_rows
 from lakehand.sorting.virtual_files import sample_rows
 from lakehand.storage.objects import fetch_ahead
 
@@ -47,7 +47,7 @@ _MOST_RANGES = 4096
 
 def sort_group(task: RewriteTask, group: Group, *, decoding: Decoding) -> GroupResult:
     """Write the rows of `group` in its order and prove them; ProofError if that fails."""
-    with frugal_arrow():
+    with low_memory_arrow():
         return _sorted(task, group, decoding=decoding)
 
 

@@ -18,12 +18,12 @@ from lakehand.observe.steps import Step, reached
 from lakehand.observe.stopwatch import Stopwatch
 from lakehand.prove.digest import Digester, SplitDigester
 from lakehand.prove.evidence import (
+    check_deleted_count,
     check_footers,
-    check_hidden,
     prove_positions,
     prove_remaining,
     prove_removed,
-    sum_of_digests,
+    sum_digests,
     total_digest,
 )
 from lakehand.rows.row_addresses import REPLACED, PlaceSet
@@ -113,7 +113,7 @@ def _difference(expected: Positions, found: Positions, *, rows: int) -> str | No
 
 def positions_digest(places: Iterable[tuple[str, Positions]]) -> str:
     """Return what tells these rows of these files from others, in any order of the files."""
-    return sum_of_digests([_digest(path, positions) for path, positions in places])
+    return sum_digests([_digest(path, positions) for path, positions in places])
 
 
 def _digest(path: str, positions: Positions) -> str:
@@ -404,7 +404,7 @@ class RemovalTask:
         pairs = [(x, y) for x, y in zip(losses, outcomes, strict=True) if y.read is None]
         live = [outcome.live for _, outcome in pairs if outcome.live is not None]
         hidden = self.worker.deleted_positions(live, limits=self.limits) if live else []
-        check_hidden(
+        check_deleted_count(
             sum(len(loss.positions) + loss.file.deleted_rows for loss, y in pairs if y.live),
             hidden_rows=sum(map(len, hidden)),
             subject=f"{len(live)} files",

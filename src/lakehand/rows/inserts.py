@@ -17,7 +17,7 @@ from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.observe.steps import Step, reached
 from lakehand.observe.stopwatch import Stopwatch
 from lakehand.prove.digest import Digester
-from lakehand.prove.evidence import prove_arrived
+from lakehand.prove.evidence import prove_added
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -165,7 +165,7 @@ class Inserts:
         mode = self._operation.call.settings.prove
         counts_only, tracked = mode == "counts", self._operation.worker.tracks_rows
         found = None if counts_only else self._read_back(adds, mode)
-        return prove_arrived(
+        return prove_added(
             written,
             found,
             expected_rows=self.rows,

@@ -46,7 +46,7 @@ from lakehand.engine.spark import require_same_versions, versions
 from lakehand.errors import SchemaMismatchError, ValidationError
 from lakehand.formats.registry import detect_format
 from lakehand.formats.scan import plan_scan
-from lakehand.model.quantities import one_moment
+from lakehand.model.quantities import resolve_timestamp
 from lakehand.model.work import Transaction
 from lakehand.sink.spark_job import TaskReport, WriteJob, mark_of
 from lakehand.sink.spark_options import SourceOptions, bins_of, fit_batches
@@ -145,7 +145,7 @@ class LakehandSource(DataSource):
                 columns=asked.columns,
                 where=asked.where,
                 version=asked.version,
-                timestamp=one_moment(asked.version, asked.timestamp),
+                timestamp=resolve_timestamp(asked.version, asked.timestamp),
             )
         return self._scan
 

@@ -18,7 +18,7 @@ from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.base import require_support
 from lakehand.formats.optional import SupportsAppends
 from lakehand.formats.registry import detect_format, load_creating_format
-from lakehand.model.head import Evolution
+from lakehand.model.table_head import Evolution
 from lakehand.sink.conform import Conformer
 from lakehand.sink.evolution import DiffKind
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
     from lakehand.formats.worker import AppendWorker
-    from lakehand.model.head import TableHead
+    from lakehand.model.table_head import TableHead
     from lakehand.settings import Settings
     from lakehand.storage import Store
 

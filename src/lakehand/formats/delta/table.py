@@ -71,12 +71,12 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.delta.worker import DeltaWorker
     from lakehand.formats.worker import WriteSpec
-    from lakehand.model.head import Evolution, TableHead
-    from lakehand.model.maintenance import KeepWishes, LogCleanup, OldValues
+    from lakehand.model.maintenance import ExtraRetention, LogCleanup, OldValues
     from lakehand.model.order import Order
     from lakehand.model.reports import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.table_head import Evolution, TableHead
     from lakehand.model.verification import Consent, FileRepair, Finding, LogCheck, LogRepair
     from lakehand.model.work import Change, Receipt
     from lakehand.observe.clock import Clock
@@ -96,7 +96,7 @@ class DeltaUpkeep(ABC):
     def worker(self, snapshot: Snapshot | TableHead) -> DeltaWorker: ...
 
     def clean_logs(
-        self, wishes: KeepWishes, *, even_if_disabled: bool = False, dry_run: bool = False
+        self, wishes: ExtraRetention, *, even_if_disabled: bool = False, dry_run: bool = False
     ) -> LogCleanup:
         return clean_logs(
             self.store,
@@ -357,7 +357,7 @@ class DeltaTable(DeltaUpkeep):
             self.checkpoint(version=version)
         return needs_commit or version is not None
 
-    def old_values(self, wishes: KeepWishes) -> OldValues:
+    def old_values(self, wishes: ExtraRetention) -> OldValues:
         return LogErasure(self.store, now=self._clock.now()).report(wishes)
 
     def retention(self, snapshot: Snapshot) -> timedelta:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakehand.errors import CorruptLogError, UnsafePathError
 from lakehand.formats.lance.connect import open_dataset, reading
 from lakehand.formats.lance.deletions import deleted_positions
-from lakehand.model.files import FILE_COLUMNS
+from lakehand.model.file_columns import FILE_COLUMNS
 from lakehand.model.work import DataFile
 from lakehand.storage.keys import check_keys
 

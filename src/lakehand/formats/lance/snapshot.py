@@ -13,8 +13,8 @@ from lakehand.formats.lance.connect import open_dataset, reading
 from lakehand.formats.lance.dataset_cache import evolved_dataset
 from lakehand.formats.lance.fragments import column_numbers, file_table
 from lakehand.formats.scan import unknown_bounds
-from lakehand.model.head import TableHead
 from lakehand.model.snapshot import Snapshot
+from lakehand.model.table_head import TableHead
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

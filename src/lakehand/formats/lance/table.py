@@ -52,8 +52,8 @@ from lakehand.formats.lance.retention import (
 )
 from lakehand.formats.lance.snapshot import evolved_head, load_snapshot, table_head, version_times
 from lakehand.formats.optional import ProvedCommit
-from lakehand.model.head import Evolution
 from lakehand.model.maintenance import LogCleanup
+from lakehand.model.table_head import Evolution
 from lakehand.model.work import Change
 from lakehand.settings import Settings
 
@@ -65,12 +65,12 @@ if TYPE_CHECKING:
     from lakehand.formats import optional, worker
     from lakehand.formats.base import Operation
     from lakehand.formats.lance.worker import LanceWorker
-    from lakehand.model.head import TableHead
-    from lakehand.model.maintenance import KeepWishes, OldValues
+    from lakehand.model.maintenance import ExtraRetention, OldValues
     from lakehand.model.order import Order
     from lakehand.model.reports import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Protection
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.table_head import TableHead
     from lakehand.model.verification import Consent, FileRepair, Finding, LogCheck, LogRepair
     from lakehand.model.work import DataFile, Group, Receipt
     from lakehand.storage import Store
@@ -85,7 +85,7 @@ class LanceUpkeep:
     _settings: Settings
     file_repairs: frozenset[FileRepair] = frozenset({"drop_files"})
 
-    def clean_logs(self, _wishes: KeepWishes, /, **_options: bool) -> LogCleanup:
+    def clean_logs(self, _wishes: ExtraRetention, /, **_options: bool) -> LogCleanup:
         """Delete nothing: manifests go with the files of their versions, by vacuum."""
         times = version_times(self.store)
         oldest = min(times)
@@ -100,7 +100,7 @@ class LanceUpkeep:
         attempts = self._settings.commit_attempts
         return add_version_after_predicate(self.store, attempts=attempts)
 
-    def old_values(self, _wishes: KeepWishes, /) -> OldValues:
+    def old_values(self, _wishes: ExtraRetention, /) -> OldValues:
         return find_old_values(self.store)
 
     def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:

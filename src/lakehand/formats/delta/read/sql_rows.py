@@ -23,7 +23,7 @@ from lakehand.formats.delta.protocol.schema import (
 from lakehand.formats.delta.read.file_plan import deleted_rows, plan_file
 from lakehand.formats.delta.read.projection import find_column
 from lakehand.parquet.columns import is_any_list, plain_type
-from lakehand.parquet.dictionaries import few_texts
+from lakehand.parquet.dictionaries import dictionary_strings
 from lakehand.parquet.duckdb_view import quoted_list, reads_alike, seen_schema
 from lakehand.storage.objects import fetch_ahead
 
@@ -201,7 +201,7 @@ class _Query:
             text=text,
             variables=variables,
             batch_rows=self._batch_rows(),
-            texts=few_texts(paths, self._text_leaves()),
+            texts=dictionary_strings(paths, self._text_leaves()),
         )
 
     def _text_leaves(self) -> dict[int, int]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.listing import CheckpointFiles, LogListing
     from lakehand.formats.delta.log.source import LogSource
     from lakehand.formats.delta.protocol.actions import Metadata
-    from lakehand.model.maintenance import KeepWishes
+    from lakehand.model.maintenance import ExtraRetention
     from lakehand.storage import Store
 
 __all__ = [
@@ -394,7 +394,7 @@ class LogErasure:
         is_due = is_waiting and (expiry is None or expiry <= self._now)
         return self._values.clean_from if is_due else None
 
-    def report(self, wishes: KeepWishes) -> OldValues:
+    def report(self, wishes: ExtraRetention) -> OldValues:
         """Say what of the log, and of older versions, holds values that are gone."""
         removal = self._values.last_removal
         at = self._forgotten_at() if removal is None else self._committed_at(removal)

@@ -15,7 +15,7 @@ from lakehand.expressions.literals import quote_identifier, quote_string
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.schema import Leaf, PrimitiveType, StructType, leaves
 from lakehand.formats.delta.read.projection import can_cast, cast_values, find_column
-from lakehand.model.snapshot import column_text
+from lakehand.model.snapshot import quoted_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.protocol.schema import DeltaType, MappingMode
     from lakehand.parquet.columns import FileColumn
-    from lakehand.parquet.reading import OpenFile
+    from lakehand.parquet.row_group_reader import OpenFile
 
 __all__ = ["BoundsRequest", "checked_groups", "request_bounds", "row_group_facts"]
 
@@ -74,10 +74,10 @@ def request_bounds(
         return None
     every = list(leaves(schema, mode=mode))
     plain = {leaf.path[0].lower(): leaf for leaf in every if len(leaf.path) == 1}
-    known = plain | {column_text(leaf.path).lower(): leaf for leaf in every}
+    known = plain | {quoted_column(leaf.path).lower(): leaf for leaf in every}
     for name in columns:
         if name.lower() not in known:
-            raise UnknownColumnError(name, [column_text(leaf.path) for leaf in every])
+            raise UnknownColumnError(name, [quoted_column(leaf.path) for leaf in every])
     chosen = {name: known[name.lower()] for name in columns}
     structure = quote_string(json.dumps(_structure(list(chosen.values()))))
     return BoundsRequest(
@@ -216,7 +216,7 @@ def row_group_facts(
     for path in paths:
         found = _find(path, schema, columns, mode)
         if found is not None:
-            bounds[column_text(path)] = _bounds(groups, *found)
+            bounds[quoted_column(path)] = _bounds(groups, *found)
     facts = {
         "rows": pa.array([group.num_rows for group in groups], pa.int64()),
         "partition": _struct({n: pa.repeat(v, len(groups)) for n, v in partition.items()}),

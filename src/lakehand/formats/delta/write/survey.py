@@ -12,9 +12,9 @@ from lakehand.errors import LakehandError
 from lakehand.formats.delta.protocol.features import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.write.copier import why_not_of_file
 from lakehand.formats.delta.write.file_schema import file_schema
-from lakehand.model.files import SURVEY_SCHEMA
+from lakehand.model.file_columns import SURVEY_SCHEMA
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
-from lakehand.parquet.calendar import may_hold_ancient_values
+from lakehand.parquet.calendar import may_contain_old_dates
 from lakehand.parquet.copyable import copy_class, empty_file_footer
 from lakehand.parquet.footer import (
     RowGroupField,
@@ -106,7 +106,7 @@ def _calendar(footer: Footer) -> dict[str, Any]:
     has_int96 = any(leaf.physical_type == INT96 for leaf in columns)
     return {
         "calendar": recoded_calendar_name(footer.key_values, has_int96=has_int96),
-        "may_be_ancient": may_hold_ancient_values(footer, columns),
+        "may_have_old_dates": may_contain_old_dates(footer, columns),
     }
 
 

@@ -23,9 +23,9 @@ from lakehand.formats.rows import require_no_reserved_names
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.work import StagedFile
 from lakehand.parquet.calendar import calendar_class
-from lakehand.parquet.facts import dominant_codec
-from lakehand.parquet.rebase import RecodedCalendar, refuse_ancient_values
-from lakehand.parquet.writer import ParquetLayout, RollingWriter
+from lakehand.parquet.footer_facts import dominant_codec
+from lakehand.parquet.rebase import RecodedCalendar, reject_old_dates
+from lakehand.parquet.rolling_writer import ParquetLayout, RollingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lakehand.formats.worker import WriteSpec
     from lakehand.model.order import Term
     from lakehand.model.work import DataFile
-    from lakehand.parquet.facts import FileFacts
+    from lakehand.parquet.footer_facts import FileFacts
     from lakehand.storage import Store
 
 __all__ = [
@@ -87,7 +87,7 @@ def _with_one_calendar(
     with_clocks = calendar.is_legacy and has_dates_made_timestamps(context.schema)
     if not (calendar.modern_values_only or with_clocks):
         return batches
-    return refuse_ancient_values(batches, with_clocks=with_clocks)
+    return reject_old_dates(batches, with_clocks=with_clocks)
 
 
 def layout_of(
