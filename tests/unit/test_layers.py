@@ -16,6 +16,7 @@ FLOORS = (
     ("_version", "model", "errors", "settings", "observe"),
     ("duckdb_pool",),
     ("expressions", "storage", "parquet", "prove"),
+    ("schema",),
     ("formats", "planning"),
     ("engine", "runs"),
     ("sorting",),

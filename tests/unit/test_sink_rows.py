@@ -11,9 +11,9 @@ import pytest
 
 from lakehand.errors import BackpressureError, ConstraintError, SchemaMismatchError, ValidationError
 from lakehand.model.head import RowRules
-from lakehand.sink.conform import Conformer
-from lakehand.sink.evolution import DiffKind
-from lakehand.sink.rows import as_reader, batches_of
+from lakehand.schema.arrow_input import as_reader, batches_of
+from lakehand.schema.conform import Conformer
+from lakehand.schema.evolution import DiffKind
 from lakehand.sink.staging import Buffer
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

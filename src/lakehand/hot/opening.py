@@ -33,7 +33,7 @@ from lakehand.hot.newest import check_key
 from lakehand.hot.segments import Entry, Kind, decode
 from lakehand.model.documents import DocumentError, parse_object, read_value
 from lakehand.observe.logs import get_logger, log_event
-from lakehand.sink.conform import Conformer
+from lakehand.schema.conform import Conformer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -22,8 +22,8 @@ from lakehand.hot.reports import FlushReport, storage_stats
 from lakehand.hot.segments import Kind, encode
 from lakehand.hot.snapshot import key_table
 from lakehand.observe.steps import Step, reached
+from lakehand.schema.arrow_input import batches_of
 from lakehand.settings import Settings
-from lakehand.sink.rows import batches_of
 from lakehand.storage import Store, open_store
 
 if TYPE_CHECKING:

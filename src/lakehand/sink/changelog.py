@@ -21,8 +21,8 @@ from lakehand.errors import (
 from lakehand.model.quantities import format_count
 from lakehand.rows.incoming import LIVE, NUMBER, KeyColumns
 from lakehand.rows.key_equality import key_value, named_key
-from lakehand.sink.conform import Conformer
-from lakehand.sink.rows import without_views
+from lakehand.schema.arrow_input import without_views
+from lakehand.schema.conform import Conformer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

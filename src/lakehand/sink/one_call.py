@@ -10,9 +10,9 @@ from lakehand.errors import ValidationError
 from lakehand.model.reports import WriteReport
 from lakehand.model.work import Transaction
 from lakehand.observe.clock import SystemClock
+from lakehand.schema.arrow_input import as_reader
 from lakehand.sink.committing import Commission, RaceLimit, commit_files
 from lakehand.sink.options import SinkOptions, write_spec
-from lakehand.sink.rows import as_reader
 from lakehand.sink.staging import Staging
 from lakehand.sink.target import Target
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lakehand.errors import NotATableError, SinkStateError
 from lakehand.observe.clock import SystemClock
+from lakehand.schema.arrow_input import batches_of
 from lakehand.settings import Settings
 from lakehand.sink.at_least_once import AtLeastOnce
 from lakehand.sink.background import Background, Upkeep
@@ -15,7 +16,6 @@ from lakehand.sink.changelog import ChangeRows, row_schema
 from lakehand.sink.committing import RaceLimit
 from lakehand.sink.exactly_once import ExactlyOnce
 from lakehand.sink.options import SinkContext, SinkMetrics, SinkOptions
-from lakehand.sink.rows import batches_of
 from lakehand.sink.staging import Buffer
 from lakehand.sink.target import Target
 from lakehand.sink.upsert import Upserting, Upserts

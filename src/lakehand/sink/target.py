@@ -17,8 +17,8 @@ from lakehand.expressions.evaluate import keep_true
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.registry import detect_format, load_format
 from lakehand.model.head import Evolution
-from lakehand.sink.conform import Conformer
-from lakehand.sink.evolution import DiffKind
+from lakehand.schema.conform import Conformer
+from lakehand.schema.evolution import DiffKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

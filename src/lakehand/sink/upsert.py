@@ -18,11 +18,11 @@ from lakehand.rows.incoming import NUMBER, Incoming, KeyColumns
 from lakehand.rows.key_equality import named_key
 from lakehand.rows.operation import Call, open_session
 from lakehand.rows.upsert import AlreadyThere, Mark, upsert
+from lakehand.schema.arrow_input import as_reader
 from lakehand.sink.changelog import BOOKKEEPING, ChangeRows, Form, collapse
 from lakehand.sink.committing import Commission, collision
 from lakehand.sink.one_call import transaction_of
 from lakehand.sink.options import SinkOptions
-from lakehand.sink.rows import as_reader
 from lakehand.sink.staging import Spool
 from lakehand.sink.target import Target
 from lakehand.sink.upsert_epochs import leave_mark
