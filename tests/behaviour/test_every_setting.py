@@ -243,7 +243,7 @@ def changes_put_together(scene, asked):
 def context_of_sink(scene, asked, **others):
     context = sunk(scene, asked, epochs=0, **others)[0]
     options, spec = context.options, context.spec
-    return options, spec, type(context.upkeep).__name__
+    return options, spec, type(context.background).__name__
 
 
 def outcome(scene, asked, *, data=None, path=None, **others):

@@ -176,7 +176,7 @@ def test_the_older_of_two_sinks_with_one_writer_id_is_told(place):
 
 
 def test_an_epoch_that_another_process_commits_first_is_a_collision(place, monkeypatch):
-    monkeypatch.setattr("lakehand.sink.writer_lease.Fence.check", lambda *_, **__: None)
+    monkeypatch.setattr("lakehand.sink.writer_lease.WriterLease.check", lambda *_, **__: None)
     with TableSink(place, writer_id="w") as late, TableSink(place, writer_id="w") as quick:
         late.begin_epoch(1)
         late.write(batch_of([10]))
@@ -218,7 +218,7 @@ def test_at_least_once_commits_when_enough_rows_wait_and_at_its_end(place):
 def test_at_least_once_commits_rows_that_have_waited_long_enough(place):
     with TableSink(place, **{"max.buffer.duration.ms": 20}) as sink:
         committed = threading.Event()
-        sink._opened_context.upkeep.on_commit = lambda _version: committed.set()
+        sink._opened_context.background.on_commit = lambda _version: committed.set()
         sink.write(batch_of([1]))
         assert committed.wait(100)
         assert ids_in(place) == [1]
@@ -300,10 +300,10 @@ def test_a_commit_that_took_too_long_is_not_rolled_back_once_it_has_landed(place
         sink.begin_epoch(1)
         sink.write(batch_of([1]))
         sink.pre_commit()
-        monkeypatch.setattr(sink._opened_context.background, "_timeout_seconds", 0.01)
+        monkeypatch.setattr(sink._opened_context.writer_thread, "_timeout_seconds", 0.01)
         with pytest.raises(WriteTimeoutError, match="commit of epoch 1 is not done"):
             sink.commit_epoch()
-        monkeypatch.setattr(sink._opened_context.background, "_timeout_seconds", 20)
+        monkeypatch.setattr(sink._opened_context.writer_thread, "_timeout_seconds", 20)
         may_commit.set()
         sink.rollback_epoch()
         assert sink.last_committed_epoch == 1

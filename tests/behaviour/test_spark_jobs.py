@@ -28,7 +28,7 @@ from lakehand.sink.epochs import delete_unreported
 from lakehand.sink.spark_job import WriteJob, mark_of
 from lakehand.sink.spark_options import SourceOptions, bins_of
 from lakehand.sink.spark_source import LakehandSource
-from lakehand.sink.writer_lease import Fence
+from lakehand.sink.writer_lease import WriterLease
 from lakehand.storage import Fault, FaultKind, FaultStore, open_store
 from lakehand.storage.retry import RetryPolicy
 from support.mortal_writers import compact_now
@@ -240,11 +240,11 @@ def test_the_mode_is_not_said_by_an_option():
 def test_a_writer_id_belongs_to_the_stream_that_had_it_first(place):
     store = open_store(place)
     for _ in range(2):
-        Fence(store=store, writer_id="orders", session="query-1").claim()
+        WriterLease(store=store, writer_id="orders", session="query-1").claim()
 
     with pytest.raises(WriterCollisionError, match="another stream"):
-        Fence(store=store, writer_id="orders", session="query-2").claim()
-    Fence(store=store, writer_id="returns", session="query-2").claim()
+        WriterLease(store=store, writer_id="orders", session="query-2").claim()
+    WriterLease(store=store, writer_id="returns", session="query-2").claim()
 
 
 def stream_writer(place, **options):

@@ -52,7 +52,7 @@ def place(tmp_path):
 
 
 def impatient(sink):
-    sink._opened_context.background._timeout_seconds = 0.01
+    sink._opened_context.writer_thread._timeout_seconds = 0.01
     return sink
 
 
@@ -100,7 +100,7 @@ def test_an_epoch_whose_rollback_takes_too_long_is_not_committed_without_its_fil
     slow.may_go_on.set()
     with pytest.raises(SinkStateError, match="is being rolled back"):
         sink.commit_epoch()
-    sink._opened_context.background.lift_limit()
+    sink._opened_context.writer_thread.lift_limit()
     sink.rollback_epoch()
     assert sink.begin_epoch(1)
     sink.close()
@@ -158,7 +158,7 @@ def test_an_epoch_takes_no_rows_once_it_is_being_written(place, slow):
     with pytest.raises(SinkStateError, match="is being written"):
         sink.write(batch_of([3]))
     slow.may_go_on.set()
-    sink._opened_context.background.lift_limit()
+    sink._opened_context.writer_thread.lift_limit()
     sink.commit_epoch()
     sink.begin_epoch(2)
     sink.commit_epoch()

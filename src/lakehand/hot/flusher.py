@@ -136,7 +136,7 @@ class Flusher:
 
     def note_change(self) -> None:
         """Say that there is more in memory than before."""
-        if self._is_over() or self._delta_count() >= self._delta_entries:
+        if self._is_over() or self._unmerged_changes() >= self._delta_entries:
             self._wake.set()
 
     @property
@@ -147,8 +147,8 @@ class Flusher:
         rows = sum(table.hot_rows for table in self.tables)
         return rows >= self._flush_rows or self.budget.used_bytes >= self._flush_bytes
 
-    def _delta_count(self) -> int:
-        return sum(table.delta_count for table in self.tables)
+    def _unmerged_changes(self) -> int:
+        return sum(table.unmerged_changes for table in self.tables)
 
     def _run(self) -> None:
         while not self._is_ending:
@@ -171,11 +171,11 @@ class Flusher:
                 self._try(table, table.sync_log)
 
     def _merge(self) -> None:
-        is_over = self._delta_count() >= self._delta_entries
+        is_over = self._unmerged_changes() >= self._delta_entries
         for table in self.tables:
-            is_old = table.delta_count > 1 and table.oldest_seconds >= self._delta_seconds
+            is_old = table.unmerged_changes > 1 and table.oldest_seconds >= self._delta_seconds
             if is_over or is_old:
-                self._try(table, table.flush_delta)
+                self._try(table, table.merge_changes)
 
     def _flush(self) -> None:
         for table in self.tables:

@@ -24,7 +24,7 @@ from lakehand.settings import Settings
 from lakehand.sink.background import timed_out
 from lakehand.sink.epochs import EpochState
 from lakehand.sink.sink import TableSink
-from lakehand.sink.writer_lease import Fence
+from lakehand.sink.writer_lease import WriterLease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -212,12 +212,12 @@ def claim_name(store: Store, writer_id: str, *, log_id: str | None) -> None:
     for its own, and drops changes that nobody has. `log_id` is None where there is no log, which
     may have no name of one either.
     """
-    fence = Fence(store=store, writer_id=f"hot/{writer_id}", session=log_id or "")
+    lease = WriterLease(store=store, writer_id=f"hot/{writer_id}", session=log_id or "")
     try:
         if log_id is None:
-            fence.check()
+            lease.check()
         else:
-            fence.claim()
+            lease.claim()
     except WriterCollisionError as error:
         raise WriterCollisionError(
             f"{writer_id!r} is the name of another hot table's log on {store.url}",

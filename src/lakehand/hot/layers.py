@@ -46,8 +46,8 @@ class Memtable:
         self.entries, self.rows, self.bytes, self.since = together, rows, size, since
 
     @property
-    def delta_count(self) -> int:
-        """How many entries are as they came."""
+    def unmerged_changes(self) -> int:
+        """Entries that were not merged yet."""
         return len(self.entries) - self.merged_count
 
     def replace(self, merged: Sequence[Entry], count: int) -> int:

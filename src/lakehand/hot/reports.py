@@ -56,7 +56,7 @@ class StorageStats:
     hot_rows: int
     #: Memory of these.
     hot_bytes: int
-    #: Changes that are held one by one.
+    #: Changes in memory that were not merged yet.
     delta_entries: int
     #: Changed rows among `hot_rows` that are being flushed.
     frozen_rows: int
@@ -94,7 +94,7 @@ def storage_stats(table: HotTable, parts: Opened, flusher: Flusher) -> StorageSt
         sequence=layers.sequence,
         hot_rows=table.hot_rows,
         hot_bytes=table.hot_bytes,
-        delta_entries=table.delta_count,
+        delta_entries=table.unmerged_changes,
         frozen_rows=sum(memtable.rows for memtable in layers.frozen),
         oldest_seconds=table.oldest_seconds,
         log_bytes=parts.log.bytes if parts.log is not None else 0,

@@ -9,6 +9,7 @@ with HotTable("s3://lake/orders", log="/var/lib/orders", key=["id"]) as orders:
 from __future__ import annotations
 
 import threading
+import warnings
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
@@ -316,16 +317,22 @@ class HotTable:
             bytes_freed=freed,
         )
 
-    def flush_delta(self) -> int:
-        """Put the changes in memory together, by their newest versions; the cold table is not met.
+    def merge_changes(self) -> int:
+        """Merge the changes in memory: of each key the newest stays. The cold table is not read.
 
-        Returns how many changes that were held one by one there were.
+        Returns how many unmerged changes there were.
         """
         parts = self._parts
-        count = self.delta_count
+        count = self.unmerged_changes
         for memtable in parts.layers.memtables:
             parts.layers.merge(memtable)
         return count
+
+    def flush_delta(self) -> int:
+        """Merge the changes in memory; use `merge_changes`, this name is deprecated."""
+        message = "HotTable.flush_delta is now HotTable.merge_changes"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return self.merge_changes()
 
     def compact(self, **settings: Unpack[CompactSettings]) -> OperationReport:
         """Rewrite small files of the cold table into larger ones: see `Table.compact`.
@@ -361,9 +368,16 @@ class HotTable:
         return sum(memtable.bytes for memtable in self._memtables)
 
     @property
+    def unmerged_changes(self) -> int:
+        """Changes in memory that were not merged yet."""
+        return sum(memtable.unmerged_changes for memtable in self._memtables)
+
+    @property
     def delta_count(self) -> int:
-        """Changes that are held one by one."""
-        return sum(memtable.delta_count for memtable in self._memtables)
+        """Unmerged changes; use `unmerged_changes`, this name is deprecated."""
+        message = "HotTable.delta_count is now HotTable.unmerged_changes"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return self.unmerged_changes
 
     @property
     def _is_logged(self) -> bool:

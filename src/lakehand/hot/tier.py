@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import warnings
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
@@ -71,9 +72,15 @@ class HotTier:
         """Bring all changes of a table straight into its cold table: see `HotTable.flush`."""
         return self[table].flush()
 
+    def merge_changes(self, table: str) -> int:
+        """Merge the changes of a table in memory: see `HotTable.merge_changes`."""
+        return self[table].merge_changes()
+
     def flush_delta(self, table: str) -> int:
-        """Put the changes of a table together in memory: see `HotTable.flush_delta`."""
-        return self[table].flush_delta()
+        """Merge the changes in memory; use `merge_changes`, this name is deprecated."""
+        message = "HotTier.flush_delta is now HotTier.merge_changes"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return self.merge_changes(table)
 
     def compact(self, table: str, **settings: Unpack[CompactSettings]) -> OperationReport:
         """Rewrite small files of a cold table: see `HotTable.compact`."""

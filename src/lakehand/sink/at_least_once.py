@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.model.work import Receipt
-    from lakehand.sink.committing import Commission
+    from lakehand.sink.committing import PendingCommit
     from lakehand.sink.options import SinkContext
 
 __all__ = ["AtLeastOnce"]
@@ -34,7 +34,7 @@ class _Flush:
 
     batches: list[pa.RecordBatch]
     #: Once they are in files.
-    commission: Commission | None = None
+    pending: PendingCommit | None = None
 
 
 class AtLeastOnce:
@@ -67,11 +67,11 @@ class AtLeastOnce:
         """Take rows; what an earlier flush failed with is raised here once, and tried again."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
-            self._context.background.start(self._flush_quietly)
+            self._context.writer_thread.start(self._flush_quietly)
             raise failure
         self._context.put(batches)
         if self._context.is_flush_due():
-            self._context.background.start(self._flush_quietly)
+            self._context.writer_thread.start(self._flush_quietly)
         elif self._timer is None:
             self._start_timer()
         return sum(batch.num_rows for batch in batches)
@@ -83,14 +83,14 @@ class AtLeastOnce:
 
     def _is_time(self) -> None:
         self._timer = None
-        self._context.background.start(self._flush_quietly)
+        self._context.writer_thread.start(self._flush_quietly)
 
     def flush(self) -> Receipt | None:
         """Commit all rows taken so far; None if there were none."""
         self._stop_timer()
         self._failure = None
-        work = self._context.background.start(self._flush_for_caller)
-        self._context.background.wait(work, operation="commit of the rows that wait")
+        work = self._context.writer_thread.start(self._flush_for_caller)
+        self._context.writer_thread.wait(work, operation="commit of the rows that wait")
         receipt, self._unheard = self._unheard, None
         return receipt
 
@@ -116,16 +116,16 @@ class AtLeastOnce:
         return receipt
 
     def _commit(self, flush: _Flush) -> Receipt | None:
-        if flush.commission is None:
-            flush.commission = self._write(flush.batches)
-        return self._context.commit(flush.commission)
+        if flush.pending is None:
+            flush.pending = self._write(flush.batches)
+        return self._context.commit(flush.pending)
 
-    def _write(self, batches: list[pa.RecordBatch]) -> Commission:
+    def _write(self, batches: list[pa.RecordBatch]) -> PendingCommit:
         staging = self._context.new_staging("flush")
         try:
             for batch in batches:
                 staging.write(batch)
-            return self._context.new_commission("flush", staging.finish(), staging)
+            return self._context.new_pending("flush", staging.finish(), staging)
         except BaseException:
             staging.discard()
             raise
@@ -142,15 +142,15 @@ class AtLeastOnce:
     def rollback(self) -> None:
         """Forget rows that were not handed to a commit; what was committed stays."""
         self._stop_timer()
-        work = self._context.background.start(self._forget)
-        self._context.background.wait(work, operation="rollback", epoch=self._epoch)
+        work = self._context.writer_thread.start(self._forget)
+        self._context.writer_thread.wait(work, operation="rollback", epoch=self._epoch)
         self._epoch = None
         self._context.metrics.epochs_rolled_back += 1
 
     def _forget(self) -> None:
         buffer = self._context.buffer
         buffer.release(buffer.take())
-        for flush in [flush for flush in self._flushes if flush.commission is None]:
+        for flush in [flush for flush in self._flushes if flush.pending is None]:
             self._flushes.remove(flush)
             buffer.release(flush.batches)
         self._context.target.forget()

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from lakehand.sink.options import SinkMetrics
     from lakehand.sink.target import Target
 
-__all__ = ["Background", "Upkeep", "timed_out"]
+__all__ = ["BackgroundMaintenance", "WriterThread", "timed_out"]
 
 
 T = TypeVar("T")
 
 
-class Background:
+class WriterThread:
     """Runs one piece of work after the other."""
 
     def __init__(self, *, timeout_seconds: float, table: str, writer_id: str | None = None) -> None:
@@ -91,7 +91,7 @@ _logger = get_logger(__name__)
 _SHORTEST_WAIT = 0.01
 
 
-class Upkeep:
+class BackgroundMaintenance:
     """Checkpoints when they are due, compaction or clustering when files need it, and vacuum.
 
     Whether files need it is looked at after so many commits and after so much time, commits or not.
@@ -178,11 +178,11 @@ class Upkeep:
         try:
             work()
         except CancelledError:
-            log_event(_logger, logging.INFO, "upkeep_stopped", "Upkeep was stopped by its sink")
-        except Exception as error:  # noqa: BLE001  upkeep is no reason to stop writing
+            log_event(_logger, logging.INFO, "upkeep_stopped", "The sink stopped its maintenance")
+        except Exception as error:  # noqa: BLE001  a failed maintenance step fails no write
             with self._lock:
                 self._metrics.upkeep_errors += 1
-            message = "Upkeep of %s failed: %s"
+            message = "Maintenance of %s failed: %s"
             url = self._target.store.url
             log_event(_logger, logging.WARNING, "upkeep_failed", message, url, error, table=url)
 

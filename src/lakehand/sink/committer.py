@@ -19,8 +19,8 @@ from lakehand.model.work import (
 )
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
-from lakehand.sink.background import Upkeep
-from lakehand.sink.committing import Commission, RaceLimit, commit_files
+from lakehand.sink.background import BackgroundMaintenance
+from lakehand.sink.committing import PendingCommit, RaceLimit, commit_files
 from lakehand.sink.epochs import Epochs
 from lakehand.sink.options import SinkMetrics
 from lakehand.sink.target import Target
@@ -157,9 +157,9 @@ class SinkCommitter:
         self._session = uuid.uuid4().hex
         self._epochs: Epochs | None = None
         #: What nobody knows the outcome of yet, by epoch.
-        self._open: dict[int, Commission] = {}
+        self._open: dict[int, PendingCommit] = {}
         self._metrics = SinkMetrics()
-        self._upkeep = Upkeep(self._target, self._metrics, self._settings)
+        self._background = BackgroundMaintenance(self._target, self._metrics, self._settings)
 
     def open(self) -> Self:
         """Learn what the table has of this pipeline. A table that is not there yet has nothing."""
@@ -172,13 +172,13 @@ class SinkCommitter:
             table=self._target.store.url,
             writer_id=self._pipeline,
         )
-        self._upkeep.start()
+        self._background.start()
         return self
 
     def close(self) -> None:
-        """Wait for upkeep that is under way."""
+        """Wait for background maintenance that is under way."""
         self._epochs = None
-        self._upkeep.close()
+        self._background.close()
 
     def __enter__(self) -> Self:
         return self.open()
@@ -206,38 +206,38 @@ class SinkCommitter:
             return None
         epochs.check_next(epoch)
         described = _read(descriptors)
-        commission = self._open.get(epoch) or self._commission(epoch, described)
-        if not commission.files and self._settings.epoch_gaps != "refuse":
+        pending = self._open.get(epoch) or self._pending(epoch, described)
+        if not pending.files and self._settings.epoch_gaps != "refuse":
             epochs.ended_without_rows(epoch)
             return None
         try:
-            receipt = self._commit(epoch, commission)
+            receipt = self._commit(epoch, pending)
         except ReplanError:
             for descriptor in described:
                 require_fit(self._target, descriptor)
             raise
         epochs.committed(epoch)
         if receipt is not None:
-            self._upkeep.on_commit(receipt.version)
+            self._background.on_commit(receipt.version)
         return receipt
 
-    def _commit(self, epoch: int, commission: Commission) -> Receipt | None:
+    def _commit(self, epoch: int, pending: PendingCommit) -> Receipt | None:
         self._open.pop(epoch, None)
         limit = RaceLimit.of(self._settings)
         try:
-            return commit_files(self._target, commission, limit=limit, clock=self._clock)
+            return commit_files(self._target, pending, limit=limit, clock=self._clock)
         except BaseException:
             # One that is proved to be lost is not kept: the next call holds the files that it is
             # given against what has become of the table.
-            if commission.is_unknown:
-                self._open[epoch] = commission
+            if pending.is_unknown:
+                self._open[epoch] = pending
             raise
 
-    def _commission(self, epoch: int, descriptors: Sequence[Descriptor]) -> Commission:
+    def _pending(self, epoch: int, descriptors: Sequence[Descriptor]) -> PendingCommit:
         self._check(epoch, descriptors)
         files = tuple(file for descriptor in descriptors for file in descriptor.files)
         require_files(self._target, files)
-        return Commission(
+        return PendingCommit(
             token=f"lakehand-{self._session}-{epoch:010d}",
             files=files,
             table_id=self._target.head.table_id,

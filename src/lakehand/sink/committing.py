@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from lakehand.sink.target import Target
 
 __all__ = [
-    "Commission",
+    "PendingCommit",
     "RaceLimit",
     "collision",
     "commit_files",
-    "find_commission",
+    "find_pending",
     "replaced_files",
     "require_same_table",
 ]
@@ -82,7 +82,7 @@ _CONTENTION = RetryPolicy(
 
 
 @dataclass(kw_only=True, slots=True)
-class Commission:
+class PendingCommit:
     """What is to be committed, and how far that has come."""
 
     #: By which it is found again in the table. It stays the same over all tries.
@@ -138,100 +138,100 @@ class RaceLimit:
 
 
 def commit_files(
-    target: Target, commission: Commission, *, limit: RaceLimit, clock: Clock
+    target: Target, pending: PendingCommit, *, limit: RaceLimit, clock: Clock
 ) -> Receipt | None:
     """Commit files to `target` and return what was committed; a lost race is tried again.
 
     None if there is nothing to change: no rows, in the place of none.
 
     Raises WriterCollisionError, CommitConflictError or ReplanError (nothing was committed) or
-    CommitUnknownError (keep every file, and try the same commission again).
+    CommitUnknownError (keep every file, and try the same pending again).
     """
-    require_same_table(commission, target.head)
-    receipt = _find_lost_answer(target, commission) if commission.is_unknown else None
+    require_same_table(pending, target.head)
+    receipt = _find_lost_answer(target, pending) if pending.is_unknown else None
     losses, deadline = 0, clock.monotonic() + limit.seconds
     while receipt is None:
         try:
-            evolution = _evolution(target, commission)
-            change = _change(target, commission, evolution)
+            evolution = _evolution(target, pending)
+            change = _change(target, pending, evolution)
             if not (change.adds or change.removes or change.transaction):
                 return None
-            receipt = _try(target, commission, change)
+            receipt = _try(target, pending, change)
             if evolution.native and not receipt.already_committed:
                 target.adopt(evolution, receipt.version)
         except (CommitConflictError, ReplanError) as error:
             losses += 1
             is_over = losses >= limit.attempts or clock.monotonic() > deadline
-            if is_over or not _fits_what_is_there_now(target, commission, error):
+            if is_over or not _fits_what_is_there_now(target, pending, error):
                 raise
             clock.sleep(_CONTENTION.delay_seconds(losses, chance=random.random()))  # noqa: S311
     target.base_version = max(target.base_version, receipt.version)
     return receipt
 
 
-def find_commission(target: Target, commission: Commission) -> Receipt | None:
-    """Return the receipt of a try that landed without an answer, or of an earlier commission."""
-    for token in commission.tokens:
-        version = target.handle.find_commit(token, after=commission.looked_up_after)
+def find_pending(target: Target, pending: PendingCommit) -> Receipt | None:
+    """Return the receipt of a try that landed without an answer, or of an earlier pending."""
+    for token in pending.tokens:
+        version = target.handle.find_commit(token, after=pending.looked_up_after)
         if version is not None:
             return Receipt(version=version, already_committed=True)
     return None
 
 
-def require_same_table(commission: Commission, head: TableHead) -> None:
-    """Raise ReplanError if the table was replaced by another since the commission was made."""
-    if commission.table_id != head.table_id:
+def require_same_table(pending: PendingCommit, head: TableHead) -> None:
+    """Raise ReplanError if the table was replaced by another since the pending was made."""
+    if pending.table_id != head.table_id:
         raise ReplanError(
             f"{head.table} was deleted and created anew since these rows were written for it",
             table=head.table,
-            expected_version=commission.base_version,
+            expected_version=pending.base_version,
             hint="nothing was committed; give these rows up, and write them again for the new"
             " table",
             retryable=False,
         )
 
 
-def _find_lost_answer(target: Target, commission: Commission) -> Receipt | None:
+def _find_lost_answer(target: Target, pending: PendingCommit) -> Receipt | None:
     """Look for a try that got no answer. If it landed, so did whatever came with its files."""
-    receipt = find_commission(target, commission)
+    receipt = find_pending(target, pending)
     if receipt is None:
         # That another table is there says nothing of a put that may still land in it.
-        require_same_table(commission, target.handle.head())
+        require_same_table(pending, target.handle.head())
     else:
         target.refresh()
     return receipt
 
 
-def _try(target: Target, commission: Commission, change: Change) -> Receipt:
+def _try(target: Target, pending: PendingCommit, change: Change) -> Receipt:
     # Until a loss is proved, the table may have it: whatever interrupts us, from here on.
-    was_unknown, commission.is_unknown = commission.is_unknown, True
+    was_unknown, pending.is_unknown = pending.is_unknown, True
     try:
-        receipt = target.handle.commit(change, token=commission.token, checkpoint=False)
+        receipt = target.handle.commit(change, token=pending.token, checkpoint=False)
     except LakehandError as error:
         # Only who finds versions of others in the way knows that no earlier try lands any more.
         is_lost = isinstance(error, CommitConflictError | ReplanError)
         is_open = was_unknown and not is_lost
-        commission.is_unknown = is_open or isinstance(error, CommitUnknownError)
+        pending.is_unknown = is_open or isinstance(error, CommitUnknownError)
         if isinstance(error, CommitConflictError) and not error.retryable:
-            raise collision(target, commission.transaction) from error
+            raise collision(target, pending.transaction) from error
         raise
     if not receipt.already_committed:
         return receipt
-    found = find_commission(target, commission)
+    found = find_pending(target, pending)
     if found is None:
-        commission.is_unknown = False
-        raise collision(target, commission.transaction)
+        pending.is_unknown = False
+        raise collision(target, pending.transaction)
     return found
 
 
-def _evolution(target: Target, commission: Commission) -> Evolution:
+def _evolution(target: Target, pending: PendingCommit) -> Evolution:
     """Return what the table takes on with the files, which are written anew if they must be."""
-    if commission.staging is None or not commission.files:
+    if pending.staging is None or not pending.files:
         return Evolution(head=target.head)
-    evolution = commission.staging.evolution()
+    evolution = pending.staging.evolution()
     if evolution is None:
-        commission.files = commission.staging.write_again()
-        evolution = commission.staging.evolution()
+        pending.files = pending.staging.write_again()
+        evolution = pending.staging.evolution()
     if evolution is None:
         raise ReplanError(
             f"{target.store.url} changes faster than rows can be written for it",
@@ -241,24 +241,24 @@ def _evolution(target: Target, commission: Commission) -> Evolution:
     return evolution
 
 
-def _change(target: Target, commission: Commission, evolution: Evolution) -> Change:
+def _change(target: Target, pending: PendingCommit, evolution: Evolution) -> Change:
     common: dict[str, Any] = {
-        "adds": commission.files,
+        "adds": pending.files,
         "native": evolution.native,
-        "parameters": {**commission.parameters, "partitionBy": target.head.partition_columns},
-        "transaction": commission.transaction,
-        "table_id": commission.table_id,
+        "parameters": {**pending.parameters, "partitionBy": target.head.partition_columns},
+        "transaction": pending.transaction,
+        "table_id": pending.table_id,
     }
-    if not commission.overwrites:
-        base = commission.base_version
+    if not pending.overwrites:
+        base = pending.base_version
         return Change(kind="append", base_version=base, operation="append", **common)
     # From the newest version: what others added since the rows were written is overwritten, too.
-    commission.base_version, removes = replaced_files(
-        target.handle, commission.where, rules=target.head.rules
+    pending.base_version, removes = replaced_files(
+        target.handle, pending.where, rules=target.head.rules
     )
     return Change(
         kind="overwrite" if removes else "append",
-        base_version=commission.base_version,
+        base_version=pending.base_version,
         operation="overwrite",
         removes=removes,
         reads_rows=True,
@@ -267,16 +267,16 @@ def _change(target: Target, commission: Commission, evolution: Evolution) -> Cha
 
 
 def _fits_what_is_there_now(
-    target: Target, commission: Commission, error: CommitConflictError | ReplanError
+    target: Target, pending: PendingCommit, error: CommitConflictError | ReplanError
 ) -> bool:
     """Look at the newest version, and say whether the files are right for it, too."""
     if isinstance(error, ReplanError):
         before = target.head
         target.refresh()
-        commission.base_version = target.base_version
-        is_same = before.rules == target.head.rules or commission.staging is not None
-        return is_same and commission.table_id == target.head.table_id
-    return commission.overwrites
+        pending.base_version = target.base_version
+        is_same = before.rules == target.head.rules or pending.staging is not None
+        return is_same and pending.table_id == target.head.table_id
+    return pending.overwrites
 
 
 def collision(target: Target, mark: Transaction | None) -> WriterCollisionError:

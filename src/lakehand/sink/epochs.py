@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lakehand.model.work import Receipt, StagedFile
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
-    from lakehand.sink.committing import Commission
+    from lakehand.sink.committing import PendingCommit
     from lakehand.sink.staging import Staging
 
 __all__ = ["Epoch", "EpochState", "Epochs", "Leftovers", "delete_unreported", "epoch_label"]
@@ -140,7 +140,7 @@ class Epoch:
         #: The work under way; kept, so that a call that timed out can be made again.
         self.writing: Future[tuple[StagedFile, ...]] | None = None
         self.committing: Future[Receipt | None] | None = None
-        self.commission: Commission | None = None
+        self.pending: PendingCommit | None = None
         #: Whether another process was told of the files, and may commit them.
         self.is_handed_over = False
         #: The work that rolls it back, once that was asked for: rows and files go from then on.

@@ -13,9 +13,9 @@ from lakehand.errors import LakehandError, SinkStateError, WriteTimeoutError
 from lakehand.model.work import Transaction, require_epoch
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.sink.committer import Descriptor, rules_of
-from lakehand.sink.committing import find_commission
+from lakehand.sink.committing import find_pending
 from lakehand.sink.epochs import Epoch, Epochs, EpochState, Leftovers, epoch_label
-from lakehand.sink.writer_lease import Fence
+from lakehand.sink.writer_lease import WriterLease
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.model.work import Receipt, StagedFile
-    from lakehand.sink.committing import Commission
+    from lakehand.sink.committing import PendingCommit
     from lakehand.sink.options import SinkContext
 
 __all__ = ["ExactlyOnce"]
@@ -47,16 +47,18 @@ class ExactlyOnce:
             writer_id=self._writer_id,
         )
         name = f"{self._pipeline}/{self._writer_id}" if self._pipeline else self._writer_id
-        self._fence = Fence(store=context.target.store, writer_id=name, session=context.session)
-        self._is_fenced = False
+        self._lease = WriterLease(
+            store=context.target.store, writer_id=name, session=context.session
+        )
+        self._has_lease = False
         #: Newest epoch that this sink itself has committed.
         self._committed: int | None = None
         #: Sinks that died under this id, and may have left files.
         self._earlier: frozenset[str] = frozenset()
         self._epoch: Epoch | None = None
         self._skipped: int | None = None
-        #: Commissions of epochs that were rolled back while nobody knew whether they landed.
-        self._doubtful: dict[int, list[Commission]] = {}
+        #: Pending commits of epochs that were rolled back while nobody knew whether they landed.
+        self._doubtful: dict[int, list[PendingCommit]] = {}
         #: Whether the table may be another than the one that is known.
         self._is_stale = False
 
@@ -75,8 +77,8 @@ class ExactlyOnce:
         """Begin an epoch; False if it is in the table, so that its rows are dropped."""
         epoch = require_epoch(epoch)
         self._require_between_epochs(epoch)
-        if self._is_stale or not self._is_fenced:
-            work = self._context.background.start(self._look_around)
+        if self._is_stale or not self._has_lease:
+            work = self._context.writer_thread.start(self._look_around)
             self._wait_for(work, "look at the table before the begin", epoch)
         if self._epochs.is_committed(epoch):
             self._skipped = epoch
@@ -95,15 +97,15 @@ class ExactlyOnce:
     def _look_around(self) -> None:
         """Make sure of the table, and that nobody else writes under this id."""
         is_another = False
-        if not self._is_fenced:
-            self._earlier, is_another = self._fence.put_up(seen=self._epochs.last)
-            self._is_fenced = True
+        if not self._has_lease:
+            self._earlier, is_another = self._lease.acquire(seen=self._epochs.last)
+            self._has_lease = True
         if self._is_stale or (is_another and self._context.target.find()):
             self._context.target.refresh()
             self._epochs.last = self._last_in_table()
             self._is_stale = False
         if is_another:
-            self._fence.note_seen(self._epochs.last)
+            self._lease.note_seen(self._epochs.last)
 
     def _last_in_table(self) -> int | None:
         target = self._context.target
@@ -119,7 +121,7 @@ class ExactlyOnce:
             raise epoch.failure
         self._context.put(batches)
         if self._context.is_flush_due():
-            self._context.background.start(lambda: self._write_waiting(epoch))
+            self._context.writer_thread.start(lambda: self._write_waiting(epoch))
         return sum(batch.num_rows for batch in batches)
 
     def _write_waiting(self, epoch: Epoch) -> None:
@@ -139,7 +141,7 @@ class ExactlyOnce:
         """Wait until all rows that were taken are written, as far as files allow it."""
         if self._skipped is None:
             epoch = self._require_taking()
-            work = self._context.background.start(lambda: self._write_waiting(epoch))
+            work = self._context.writer_thread.start(lambda: self._write_waiting(epoch))
             self._wait_for(work, "write", epoch.number)
             if epoch.failure is not None:
                 raise epoch.failure
@@ -150,7 +152,7 @@ class ExactlyOnce:
             return ()
         epoch = self._require(EpochState.OPEN, EpochState.STAGED, EpochState.UNKNOWN)
         if epoch.writing is None:
-            epoch.writing = self._context.background.start(lambda: self._finish(epoch))
+            epoch.writing = self._context.writer_thread.start(lambda: self._finish(epoch))
         files = self._wait_for(epoch.writing, "write", epoch.number)
         if epoch.state is EpochState.OPEN:
             epoch.state = EpochState.STAGED
@@ -176,7 +178,7 @@ class ExactlyOnce:
         self._write_waiting(epoch)
         if epoch.failure is None:
             try:
-                self._fence.check(committed=self._committed, clock=self._context.clock)
+                self._lease.check(committed=self._committed, clock=self._context.clock)
                 return epoch.staging.finish()
             except BaseException as error:  # noqa: BLE001  kept, and raised for whoever waits
                 epoch.failure = error
@@ -191,8 +193,10 @@ class ExactlyOnce:
         epoch = self._require(EpochState.OPEN, EpochState.STAGED, EpochState.UNKNOWN)
         if epoch.writing is None and self._pipeline is None:
             # Both at once: the thread need not wait between them until this one is woken.
-            epoch.writing = self._context.background.start(lambda: self._finish(epoch))
-            epoch.committing = self._context.background.start(lambda: self._commit_written(epoch))
+            epoch.writing = self._context.writer_thread.start(lambda: self._finish(epoch))
+            epoch.committing = self._context.writer_thread.start(
+                lambda: self._commit_written(epoch)
+            )
         files = self.stage()
         epoch = self._require(EpochState.STAGED, EpochState.UNKNOWN)
         if not files and not self._leaves_a_mark(epoch):
@@ -218,10 +222,10 @@ class ExactlyOnce:
 
         def tidy_up() -> None:
             if after is not None:
-                context.upkeep.delete(Leftovers(sessions=sessions, after=after, upto=epoch))
-            self._fence.forget_earlier()
+                context.background.delete(Leftovers(sessions=sessions, after=after, upto=epoch))
+            self._lease.forget_earlier()
 
-        context.upkeep.soon(tidy_up)
+        context.background.soon(tidy_up)
 
     def _leaves_a_mark(self, epoch: Epoch) -> bool:
         """Whether an epoch without files is told to the table, too."""
@@ -234,12 +238,14 @@ class ExactlyOnce:
         files = epoch.writing.result() if epoch.writing is not None else ()
         if not files and not self._leaves_a_mark(epoch):
             return None
-        epoch.commission = epoch.commission or self._commission(epoch, files)
-        return self._context.commit(epoch.commission)
+        epoch.pending = epoch.pending or self._pending(epoch, files)
+        return self._context.commit(epoch.pending)
 
     def _commit(self, epoch: Epoch) -> Receipt | None:
         if epoch.committing is None:
-            epoch.committing = self._context.background.start(lambda: self._commit_written(epoch))
+            epoch.committing = self._context.writer_thread.start(
+                lambda: self._commit_written(epoch)
+            )
         work = epoch.committing
         try:
             return self._wait_for(work, "commit", epoch.number)
@@ -250,20 +256,20 @@ class ExactlyOnce:
                 # What is known now is known; the next call tries again.
                 epoch.committing = None
                 self._is_stale = True
-                is_unknown = epoch.commission is not None and epoch.commission.is_unknown
+                is_unknown = epoch.pending is not None and epoch.pending.is_unknown
                 epoch.state = EpochState.UNKNOWN if is_unknown else EpochState.STAGED
             raise
 
-    def _commission(self, epoch: Epoch, files: tuple[StagedFile, ...]) -> Commission:
-        commission = self._context.new_commission(epoch_label(epoch.number), files, epoch.staging)
-        commission.transaction = Transaction(application=self._writer_id, version=epoch.number)
-        commission.parameters = {"epoch": epoch.number, "writer": self._writer_id}
+    def _pending(self, epoch: Epoch, files: tuple[StagedFile, ...]) -> PendingCommit:
+        pending = self._context.new_pending(epoch_label(epoch.number), files, epoch.staging)
+        pending.transaction = Transaction(application=self._writer_id, version=epoch.number)
+        pending.parameters = {"epoch": epoch.number, "writer": self._writer_id}
         doubtful = self._doubtful.get(epoch.number, [])
-        commission.earlier_tokens = tuple(token for one in doubtful for token in one.tokens)
-        commission.since_version = min(
-            [commission.base_version, *(one.looked_up_after for one in doubtful)]
+        pending.earlier_tokens = tuple(token for one in doubtful for token in one.tokens)
+        pending.since_version = min(
+            [pending.base_version, *(one.looked_up_after for one in doubtful)]
         )
-        return commission
+        return pending
 
     def rollback(self) -> None:
         """Give the epoch up: its rows are forgotten, its files deleted.
@@ -281,7 +287,7 @@ class ExactlyOnce:
         if epoch.committing is not None:
             epoch.committing.cancel()  # if it has not begun
         if epoch.rolling_back is None or _has_failed(epoch.rolling_back):
-            epoch.rolling_back = self._context.background.start(lambda: self._give_up(epoch))
+            epoch.rolling_back = self._context.writer_thread.start(lambda: self._give_up(epoch))
         self._wait_for(epoch.rolling_back, "rollback", epoch.number)
         self._epoch = None
         self._context.metrics.epochs_rolled_back += 1
@@ -297,13 +303,13 @@ class ExactlyOnce:
         if epoch.has_landed():
             self._note_landed(epoch)
             return
-        if epoch.commission is None or not epoch.commission.is_unknown:
+        if epoch.pending is None or not epoch.pending.is_unknown:
             epoch.staging.discard()
             return
-        if find_commission(self._context.target, epoch.commission) is not None:
+        if find_pending(self._context.target, epoch.pending) is not None:
             self._note_landed(epoch)
         else:
-            self._doubtful.setdefault(epoch.number, []).append(epoch.commission)
+            self._doubtful.setdefault(epoch.number, []).append(epoch.pending)
         epoch.staging.let_go()
 
     def _note_landed(self, epoch: Epoch) -> None:
@@ -315,11 +321,11 @@ class ExactlyOnce:
         """Roll back what was not committed."""
         if self._skipped is not None or self._epoch is not None:
             self.rollback()
-        if self._is_fenced and not self._doubtful and not self._earlier:
-            self._context.upkeep.soon(self._fence.take_down)
+        if self._has_lease and not self._doubtful and not self._earlier:
+            self._context.background.soon(self._lease.release)
 
     def _wait_for(self, work: Future[T], operation: str, epoch: int) -> T:
-        return self._context.background.wait(work, operation=operation, epoch=epoch)
+        return self._context.writer_thread.wait(work, operation=operation, epoch=epoch)
 
     def _require_taking(self) -> Epoch:
         """Return the epoch if it takes rows: none that come after its last file was begun."""

@@ -11,7 +11,7 @@ from lakehand.model.reports import WriteReport
 from lakehand.model.work import Transaction
 from lakehand.observe.clock import SystemClock
 from lakehand.schema.arrow_input import as_reader
-from lakehand.sink.committing import Commission, RaceLimit, commit_files
+from lakehand.sink.committing import PendingCommit, RaceLimit, commit_files
 from lakehand.sink.options import SinkOptions, write_spec
 from lakehand.sink.staging import Staging
 from lakehand.sink.target import Target
@@ -102,14 +102,14 @@ class _Writing:
         spec = write_spec(self._target.in_force(self._settings))
         staging = Staging(self._target, spec, stem=self._name)
         started = self._clock.monotonic()
-        commission: Commission | None = None
+        pending: PendingCommit | None = None
         try:
             files = self._write(staging, data)
             written = self._clock.monotonic()
-            commission = self._commission(staging, files)
-            receipt = self._commit(commission)
+            pending = self._pending(staging, files)
+            receipt = self._commit(pending)
         except BaseException:
-            if commission is None or not commission.is_unknown:
+            if pending is None or not pending.is_unknown:
                 staging.discard()
             raise
         if receipt is not None:
@@ -126,8 +126,8 @@ class _Writing:
             staging.write(self._target.fit(batch))
         return staging.finish()
 
-    def _commission(self, staging: Staging, files: tuple[StagedFile, ...]) -> Commission:
-        return Commission(
+    def _pending(self, staging: Staging, files: tuple[StagedFile, ...]) -> PendingCommit:
+        return PendingCommit(
             token=self._name,
             files=files,
             staging=staging,
@@ -139,10 +139,10 @@ class _Writing:
             parameters={"where": self._options.where},
         )
 
-    def _commit(self, commission: Commission) -> Receipt | None:
+    def _commit(self, pending: PendingCommit) -> Receipt | None:
         return commit_files(
             self._target,
-            commission,
+            pending,
             limit=RaceLimit.of(self._settings),
             clock=self._clock,
         )

@@ -11,7 +11,7 @@ from lakehand.errors import RefusedError, ValidationError
 from lakehand.formats.worker import WriteSpec
 from lakehand.model.work import require_writer_name
 from lakehand.observe.steps import Step, reached
-from lakehand.sink.committing import Commission, RaceLimit, commit_files
+from lakehand.sink.committing import PendingCommit, RaceLimit, commit_files
 from lakehand.sink.staging import Staging
 from lakehand.sink.upsert_epochs import UpsertStaging, commit_changes
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakehand.model.work import Receipt, StagedFile
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
-    from lakehand.sink.background import Background, Upkeep
+    from lakehand.sink.background import BackgroundMaintenance, WriterThread
     from lakehand.sink.staging import Buffer
     from lakehand.sink.target import Target
     from lakehand.sink.upsert import Upserts
@@ -225,7 +225,7 @@ class SinkMetrics:
     files_vacuumed: int = 0
     #: Files that sinks before this one left when they died, and that this one deleted.
     leftovers_deleted: int = 0
-    #: Pieces of upkeep that failed; no commit failed for them.
+    #: Background maintenance steps that failed; they fail no commit.
     upkeep_errors: int = 0
     #: Epochs that were brought in by keys, and rows that went thereby and that nothing replaced.
     merge_operations: int = 0
@@ -246,9 +246,9 @@ class SinkContext:
     target: Target
     options: SinkOptions
     settings: Settings
-    background: Background
+    writer_thread: WriterThread
     buffer: Buffer
-    upkeep: Upkeep
+    background: BackgroundMaintenance
     clock: Clock
     limit: RaceLimit
     metrics: SinkMetrics
@@ -279,10 +279,10 @@ class SinkContext:
         stem = f"lakehand-{self.session}-{label}-{uuid.uuid4().hex[:12]}"
         return Staging(self.target, self.spec, stem=stem)
 
-    def new_commission(
+    def new_pending(
         self, label: str, files: tuple[StagedFile, ...], staging: Staging
-    ) -> Commission:
-        return Commission(
+    ) -> PendingCommit:
+        return PendingCommit(
             token=f"lakehand-{self.session}-{label}-{uuid.uuid4().hex[:12]}",
             files=files,
             staging=staging,
@@ -292,30 +292,30 @@ class SinkContext:
             where=self.options.where,
         )
 
-    def commit(self, commission: Commission) -> Receipt | None:
+    def commit(self, pending: PendingCommit) -> Receipt | None:
         """Commit, and count what was committed; None if there was nothing to change."""
         started = self.clock.monotonic()
-        receipt = self._commit(commission)
+        receipt = self._commit(pending)
         if receipt is None:
             return None
         reached(Step.SINK_COMMITTED)
-        self.upkeep.on_commit(receipt.version)
-        self._count(commission, receipt, (self.clock.monotonic() - started) * 1000)
+        self.background.on_commit(receipt.version)
+        self._count(pending, receipt, (self.clock.monotonic() - started) * 1000)
         return receipt
 
-    def _commit(self, commission: Commission) -> Receipt | None:
-        staging = commission.staging
+    def _commit(self, pending: PendingCommit) -> Receipt | None:
+        staging = pending.staging
         if self.upserts is not None and isinstance(staging, UpsertStaging):
-            return commit_changes(self.upserts.upserting, commission, staging, self.metrics)
-        return commit_files(self.target, commission, limit=self.limit, clock=self.clock)
+            return commit_changes(self.upserts.upserting, pending, staging, self.metrics)
+        return commit_files(self.target, pending, limit=self.limit, clock=self.clock)
 
-    def _count(self, commission: Commission, receipt: Receipt, commit_ms: float) -> None:
+    def _count(self, pending: PendingCommit, receipt: Receipt, commit_ms: float) -> None:
         metrics = self.metrics
         metrics.commits += 1
         metrics.retries += receipt.attempts - 1
-        metrics.rows_committed += sum(file.rows for file in commission.files)
-        metrics.bytes_written += sum(file.bytes for file in commission.files)
-        metrics.files_written += len(commission.files)
+        metrics.rows_committed += sum(file.rows for file in pending.files)
+        metrics.bytes_written += sum(file.bytes for file in pending.files)
+        metrics.files_written += len(pending.files)
         metrics.commit_ms = commit_ms
         metrics.slowest_commit_ms = max(commit_ms, metrics.slowest_commit_ms)
         metrics.last_version = receipt.version

@@ -11,7 +11,7 @@ from lakehand.observe.clock import SystemClock
 from lakehand.schema.arrow_input import batches_of
 from lakehand.settings import Settings
 from lakehand.sink.at_least_once import AtLeastOnce
-from lakehand.sink.background import Background, Upkeep
+from lakehand.sink.background import BackgroundMaintenance, WriterThread
 from lakehand.sink.changelog import ChangeRows, row_schema
 from lakehand.sink.committing import RaceLimit
 from lakehand.sink.exactly_once import ExactlyOnce
@@ -100,7 +100,7 @@ class TableSink:
         kind = ExactlyOnce if self._options.exactly_once else AtLeastOnce
         self._delivery = kind(self._context)
         if self._options.pipeline is None:
-            self._context.upkeep.start()
+            self._context.background.start()
         return self
 
     def _create_or_wait(self, target: Target) -> None:
@@ -118,10 +118,10 @@ class TableSink:
         return SinkContext(
             target=target,
             metrics=metrics,
-            upkeep=Upkeep(target, metrics, self._settings, spark=self._spark),
+            background=BackgroundMaintenance(target, metrics, self._settings, spark=self._spark),
             options=options,
             settings=self._settings,
-            background=Background(
+            writer_thread=WriterThread(
                 timeout_seconds=options.timeout_seconds,
                 table=self._store.url,
                 writer_id=options.writer_id,
@@ -137,7 +137,7 @@ class TableSink:
     def _upserts(self, target: Target) -> Upserts | None:
         if not self._options.key:
             return None
-        # Without a session of the caller's, tasks that are not small run in processes, as upkeep.
+        # Without a session of the caller's, tasks that are not small run in local processes.
         settings = self._settings.with_call({} if self._spark else {"engine": "local"})
         upserting = Upserting(
             target=target, settings=settings, clock=SystemClock(), spark=self._spark
@@ -154,14 +154,14 @@ class TableSink:
             self._is_closed = True
             return
         # The thread is waited for in any case: an error of time would only hide what came of it.
-        self._context.background.lift_limit()
+        self._context.writer_thread.lift_limit()
         try:
             self._opened.close()
         finally:
             self._is_closed = True
-            self._context.background.close()
+            self._context.writer_thread.close()
             seconds = None if timeout is None else timeout.total_seconds()
-            self._context.upkeep.close(timeout_seconds=seconds)
+            self._context.background.close(timeout_seconds=seconds)
 
     def __enter__(self) -> Self:
         return self.open()
@@ -193,8 +193,8 @@ class TableSink:
         context = self._opened_context
         if not context.target.is_known:
             schema = row_schema(batch.schema) if context.upserts else batch.schema
-            work = context.background.start(lambda: context.target.create(schema))
-            context.background.wait(work, operation="creation of the table")
+            work = context.writer_thread.start(lambda: context.target.create(schema))
+            context.writer_thread.wait(work, operation="creation of the table")
         return context.upserts.rows.fit(batch) if context.upserts else context.target.fit(batch)
 
     def flush(self) -> None:

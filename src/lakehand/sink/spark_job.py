@@ -19,7 +19,7 @@ from lakehand.model.work import Transaction
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.sink.committer import Descriptor, require_files, require_fit, rules_of
-from lakehand.sink.committing import Commission, RaceLimit, commit_files, find_commission
+from lakehand.sink.committing import PendingCommit, RaceLimit, commit_files, find_pending
 from lakehand.sink.epochs import delete_unreported
 from lakehand.sink.options import SinkOptions, write_spec
 from lakehand.sink.staging import Staging
@@ -142,18 +142,18 @@ class WriteJob:
         Files that turn out to be of no use are deleted, but where nobody knows what became of the
         commit (CommitUnknownError).
         """
-        commission = self._commission(descriptors, token=token, mark=mark)
-        if self._is_in_table(commission):
+        pending = self._pending(descriptors, token=token, mark=mark)
+        if self._is_in_table(pending):
             return None
-        if not (commission.files or commission.overwrites):
+        if not (pending.files or pending.overwrites):
             return None
         try:
             for descriptor in descriptors:
                 require_fit(self.target, descriptor)
-            require_files(self.target, commission.files)
-            receipt = commit_files(self.target, commission, limit=self.limit, clock=SystemClock())
+            require_files(self.target, pending.files)
+            receipt = commit_files(self.target, pending, limit=self.limit, clock=SystemClock())
         except LakehandError:
-            if not commission.is_unknown:
+            if not pending.is_unknown:
                 self.discard(descriptors)
             raise
         if receipt is not None:
@@ -163,12 +163,12 @@ class WriteJob:
             maintain_after_write(handle, version=version, settings=self.settings, clock=clock)
         return receipt
 
-    def _commission(
+    def _pending(
         self, descriptors: Sequence[Descriptor], *, token: str, mark: Transaction | None
-    ) -> Commission:
+    ) -> PendingCommit:
         bases = [self.target.base_version, *(one.base_version for one in descriptors)]
         parameters = {"epoch": mark.version, "writer": mark.application} if mark else {}
-        return Commission(
+        return PendingCommit(
             token=token,
             files=tuple(file for descriptor in descriptors for file in descriptor.files),
             table_id=descriptors[0].table_id if descriptors else self.target.head.table_id,
@@ -179,13 +179,13 @@ class WriteJob:
             parameters={**parameters, "where": self.options.where},
         )
 
-    def _is_in_table(self, commission: Commission) -> bool:
+    def _is_in_table(self, pending: PendingCommit) -> bool:
         """Say whether the batch was written before; its files of this try are deleted then."""
-        mark, found = commission.transaction, self.target.head.transactions
+        mark, found = pending.transaction, self.target.head.transactions
         if mark is None or found.get(mark.application, -1) < mark.version:
             return False
-        if find_commission(self.target, commission) is None:
-            self._delete([file.path for file in commission.files])
+        if find_pending(self.target, pending) is None:
+            self._delete([file.path for file in pending.files])
         return True
 
     def discard(self, descriptors: Iterable[Descriptor]) -> None:

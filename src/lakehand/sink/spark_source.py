@@ -50,7 +50,7 @@ from lakehand.model.quantities import one_moment
 from lakehand.model.work import Transaction
 from lakehand.sink.spark_job import TaskReport, WriteJob, mark_of
 from lakehand.sink.spark_options import SourceOptions, bins_of, fit_batches
-from lakehand.sink.writer_lease import Fence
+from lakehand.sink.writer_lease import WriterLease
 from lakehand.storage import open_store
 
 if TYPE_CHECKING:
@@ -277,7 +277,9 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         mark = Transaction(application=self._writer_id(query), version=batchId)
         if query is not None and query != mark.application:
             # Another stream, or the same one with a new checkpoint, counts its batches anew.
-            Fence(store=self._job.target.store, writer_id=mark.application, session=query).claim()
+            WriterLease(
+                store=self._job.target.store, writer_id=mark.application, session=query
+            ).claim()
         self._job.finish(reports, mark)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803

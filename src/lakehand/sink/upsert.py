@@ -20,7 +20,7 @@ from lakehand.rows.operation import Call, open_session
 from lakehand.rows.upsert import AlreadyThere, Mark, upsert
 from lakehand.schema.arrow_input import as_reader
 from lakehand.sink.changelog import BOOKKEEPING, ChangeRows, Form, collapse
-from lakehand.sink.committing import Commission, collision
+from lakehand.sink.committing import PendingCommit, collision
 from lakehand.sink.one_call import transaction_of
 from lakehand.sink.options import SinkOptions
 from lakehand.sink.staging import Spool
@@ -275,14 +275,14 @@ def _bring_in(
             raise
         raise collision(upserting.target, mark) from error
     if done.receipt is None and mark is not None and not upserting.dry_run:
-        leave_mark(upserting, _commission(upserting.target, mark))
+        leave_mark(upserting, _pending(upserting.target, mark))
     return done.report
 
 
-def _commission(target: Target, mark: Transaction) -> Commission:
+def _pending(target: Target, mark: Transaction) -> PendingCommit:
     """Return what leaves a mark, and no rows."""
     token = f"lakehand-{uuid.uuid4().hex}"
-    return Commission(
+    return PendingCommit(
         token=token,
         files=(),
         table_id=target.head.table_id,

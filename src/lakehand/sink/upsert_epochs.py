@@ -8,11 +8,11 @@ from lakehand.errors import CommitConflictError, CommitUnknownError
 from lakehand.observe.steps import Step, reached
 from lakehand.rows.upsert import AlreadyThere, Mark
 from lakehand.sink.committing import (
-    Commission,
+    PendingCommit,
     RaceLimit,
     collision,
     commit_files,
-    find_commission,
+    find_pending,
     require_same_table,
 )
 from lakehand.sink.staging import Staging
@@ -64,59 +64,59 @@ class UpsertStaging(Staging):
 
 
 def commit_changes(
-    upserting: Upserting, commission: Commission, staging: UpsertStaging, metrics: SinkMetrics
+    upserting: Upserting, pending: PendingCommit, staging: UpsertStaging, metrics: SinkMetrics
 ) -> Receipt | None:
     """Bring the changes of an epoch in, once; None if they change nothing and leave no mark.
 
     Raises as `commit_files` does.
     """
     target, gathered = upserting.target, staging.gathered
-    require_same_table(commission, target.head)
-    receipt = find_commission(target, commission) if commission.is_unknown else None
+    require_same_table(pending, target.head)
+    receipt = find_pending(target, pending) if pending.is_unknown else None
     if receipt is not None:
         gathered.close()
         return receipt
     mark = None
-    if commission.transaction is not None:
-        mark = Mark(transaction=commission.transaction, doubtful=[])
+    if pending.transaction is not None:
+        mark = Mark(transaction=pending.transaction, doubtful=[])
     try:
         incoming = gathered.incoming(is_ordered=True)
-        done = upserting.run(incoming, parameters=commission.parameters, mark=mark)
+        done = upserting.run(incoming, parameters=pending.parameters, mark=mark)
     except CommitUnknownError:
         tokens = [fate.token for fate in mark.doubtful if fate.token] if mark else []
-        commission.earlier_tokens = (*commission.earlier_tokens, *tokens)
-        commission.is_unknown = True
+        pending.earlier_tokens = (*pending.earlier_tokens, *tokens)
+        pending.is_unknown = True
         raise
     except AlreadyThere:
-        found = _found(target, commission)
+        found = _found(target, pending)
         gathered.close()
         return found
     except CommitConflictError as error:
         if error.retryable:
             raise
-        raise collision(target, commission.transaction) from error
-    commission.is_unknown = False
+        raise collision(target, pending.transaction) from error
+    pending.is_unknown = False
     _count(metrics, gathered, done)
-    receipt = done.receipt or leave_mark(upserting, commission)
+    receipt = done.receipt or leave_mark(upserting, pending)
     gathered.close()
     return receipt
 
 
-def _found(target: Target, commission: Commission) -> Receipt:
-    found = find_commission(target, commission)
+def _found(target: Target, pending: PendingCommit) -> Receipt:
+    found = find_pending(target, pending)
     if found is None:
-        commission.is_unknown = False
-        raise collision(target, commission.transaction)
+        pending.is_unknown = False
+        raise collision(target, pending.transaction)
     return found
 
 
-def leave_mark(upserting: Upserting, commission: Commission) -> Receipt | None:
+def leave_mark(upserting: Upserting, pending: PendingCommit) -> Receipt | None:
     """Leave the mark of an epoch that changed nothing: who writes it again must find it."""
-    if commission.transaction is None:
+    if pending.transaction is None:
         return None
     return commit_files(
         upserting.target,
-        commission,
+        pending,
         limit=RaceLimit.of(upserting.settings),
         clock=upserting.clock,
     )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
-__all__ = ["Fence"]
+__all__ = ["WriterLease"]
 
 _logger = get_logger(__name__)
 _DIRECTORY = "_lakehand/writers"
@@ -44,7 +44,7 @@ _LOOKS, _LOOK_SECONDS = 40, 0.05
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Lease:
+class _LeaseRecord:
     """What a sink says of itself."""
 
     writer_id: str
@@ -59,7 +59,7 @@ class _Lease:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fence:
+class WriterLease:
     """The lease of one sink under its writer id."""
 
     store: Store
@@ -70,7 +70,7 @@ class Fence:
     def _directory(self) -> str:
         return f"{_DIRECTORY}/{_hashed(self.writer_id)}"
 
-    def put_up(self, *, seen: int | None = None) -> tuple[frozenset[str], bool]:
+    def acquire(self, *, seen: int | None = None) -> tuple[frozenset[str], bool]:
         """Say that this sink writes under the id from now on, and no other.
 
         `seen` is the newest epoch that it has found in the table. Returns the sinks before it that
@@ -95,14 +95,14 @@ class Fence:
         return earlier, is_another
 
     def note_seen(self, epoch: int | None) -> None:
-        """Say that this sink has read the table after `put_up`, and found this epoch there."""
+        """Say that this sink has read the table after `acquire`, and found this epoch there."""
         self._update(has_looked=True, seen=epoch)
 
     def forget_earlier(self) -> None:
         """Say that nothing is left of the sinks before this one."""
         self._update(earlier=())
 
-    def take_down(self) -> None:
+    def release(self) -> None:
         """Say that this sink has ended, and left nothing."""
         self._update(has_ended=True)
 
@@ -128,7 +128,7 @@ class Fence:
         if self._is_own(newest):
             return True
         if committed is not None and self._has_missed(newest, committed, clock or SystemClock()):
-            self.put_up()
+            self.acquire()
             self.note_seen(committed)
             return self.check()
         raise WriterCollisionError(
@@ -150,8 +150,8 @@ class Fence:
             clock.sleep(_LOOK_SECONDS)
         return False
 
-    def _own(self, **members: object) -> _Lease:
-        own = _Lease(writer_id=self.writer_id, session=self.session)
+    def _own(self, **members: object) -> _LeaseRecord:
+        own = _LeaseRecord(writer_id=self.writer_id, session=self.session)
         return replace(own, **members)  # type: ignore[arg-type]
 
     def _update(self, **members: object) -> None:
@@ -161,7 +161,7 @@ class Fence:
             known = self._read(newest) or self._own()
             self._put(_number(newest), replace(known, **members))  # type: ignore[arg-type]
 
-    def _put(self, number: int, lease: _Lease) -> None:
+    def _put(self, number: int, lease: _LeaseRecord) -> None:
         key = f"{self._directory}/{number:012d}-{_hashed(self.session)}.json"
         self.store.put(key, json.dumps(asdict(lease)).encode())
 
@@ -176,13 +176,13 @@ class Fence:
     def _is_own(self, key: str) -> bool:
         return key.endswith(f"-{_hashed(self.session)}.json")
 
-    def _read(self, key: str) -> _Lease | None:
+    def _read(self, key: str) -> _LeaseRecord | None:
         """Return what a lease says; None if it is gone, or cannot be read.
 
         Files of a sink whose lease cannot be read are left to vacuum.
         """
         try:
-            return read_value(_Lease, parse_object(self.store.get(key)))
+            return read_value(_LeaseRecord, parse_object(self.store.get(key)))
         except ObjectNotFoundError:
             return None
         except DocumentError as error:
