@@ -666,7 +666,7 @@ class Table:
         a key become one. Without it a key comes once, else DuplicateKeyError. Nulls equal each
         other. All in one version; the other arguments are those of `append` and `delete`.
         """
-        from lakehand.sink.upsert import UpsertRequest, upsert_once
+        from lakehand.sink.one_call import UpsertRequest, upsert_once
 
         request = UpsertRequest(
             key=key, epoch=epoch, spark=self._spark, dry_run=dry_run, on_progress=on_progress
@@ -689,7 +689,7 @@ class Table:
 
         The arguments are those of `upsert`.
         """
-        from lakehand.sink.upsert import UpsertRequest, delete_keys_once
+        from lakehand.sink.one_call import UpsertRequest, delete_keys_once
 
         request = UpsertRequest(
             key=key, epoch=epoch, spark=self._spark, dry_run=dry_run, on_progress=on_progress

@@ -289,13 +289,13 @@ def test_two_pipelines_of_one_table_do_not_skip_each_other(place):
 
 def test_a_commit_that_took_too_long_is_not_rolled_back_once_it_has_landed(place, monkeypatch):
     may_commit = threading.Event()
-    commit_files = lakehand.sink.options.commit_files
+    commit_files = lakehand.sink.transaction.commit_files
 
     def slowly(*arguments, **options):
         assert may_commit.wait(100)
         return commit_files(*arguments, **options)
 
-    monkeypatch.setattr("lakehand.sink.options.commit_files", slowly)
+    monkeypatch.setattr("lakehand.sink.transaction.commit_files", slowly)
     with TableSink(place, writer_id="w") as sink:
         sink.begin_epoch(1)
         sink.write(batch_of([1]))
@@ -414,7 +414,7 @@ def test_writers_of_a_pipeline_go_on_after_their_table_was_altered(place):
 
 
 def test_files_that_lost_to_an_alteration_are_refused_when_they_come_again(place, monkeypatch):
-    commit_files = lakehand.sink.committer.commit_files
+    commit_files = lakehand.sink.transaction.commit_files
 
     def after_others(*arguments, **options):
         monkeypatch.undo()
@@ -426,7 +426,7 @@ def test_files_that_lost_to_an_alteration_are_refused_when_they_come_again(place
         SinkCommitter(place, pipeline="orders") as committer,
     ):
         described = list(describe_all([sink], 1))
-        monkeypatch.setattr("lakehand.sink.committer.commit_files", after_others)
+        monkeypatch.setattr("lakehand.sink.transaction.commit_files", after_others)
         for _ in range(3):
             with pytest.raises(ReplanError, match="written for another table"):
                 committer.commit(1, described)

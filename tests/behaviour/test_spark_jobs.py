@@ -23,7 +23,7 @@ from lakehand.errors import (
     WriterCollisionError,
 )
 from lakehand.model.work import Transaction
-from lakehand.sink.committer import Descriptor
+from lakehand.sink.descriptor import Descriptor
 from lakehand.sink.epochs import delete_unreported
 from lakehand.sink.spark_job import WriteJob, mark_of
 from lakehand.sink.spark_options import SourceOptions, bins_of

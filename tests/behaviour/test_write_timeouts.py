@@ -11,8 +11,8 @@ import pytest
 import lakehand
 from lakehand.errors import SinkStateError, WriteTimeoutError
 from lakehand.sink import TableSink
-from lakehand.sink.staging import Staging
-from lakehand.sink.upsert_epochs import UpsertStaging
+from lakehand.sink.staging import FileStaging
+from lakehand.sink.upserting import UpsertStaging
 from support.hot_tables import cold_pairs, hot_table, pairs, rows
 from support.sinks import SCHEMA, batch_of, ids_in
 
@@ -25,7 +25,7 @@ class SlowWrites:
 
     def __init__(self, monkeypatch):
         self.may_go_on, self.calls = threading.Event(), 0
-        for kind in (Staging, UpsertStaging):
+        for kind in (FileStaging, UpsertStaging):
             monkeypatch.setattr(kind, "finish", self._slowly(kind.finish))
 
     def _slowly(self, finish):

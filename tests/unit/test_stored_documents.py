@@ -28,7 +28,7 @@ from lakehand.planning.plan import Plan
 from lakehand.retention.pins import Pin, list_pins, pinned_versions, put_pin
 from lakehand.retention.quarantine import find_quarantine, list_quarantines
 from lakehand.settings import Settings
-from lakehand.sink.committer import Descriptor
+from lakehand.sink.descriptor import Descriptor
 from lakehand.sink.writer_lease import WriterLease
 from lakehand.storage import MemoryStore
 from support.plans import plan_sizes

@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lakehand.sink.committer import Descriptor, SinkCommitter
+    from lakehand.sink.committer import SinkCommitter
+    from lakehand.sink.descriptor import Descriptor
     from lakehand.sink.epochs import EpochState
     from lakehand.sink.options import SinkMetrics
     from lakehand.sink.sink import AsyncTableSink, TableSink
@@ -26,7 +27,7 @@ __all__ = [
 
 _HOMES = {
     "AsyncTableSink": "sink",
-    "Descriptor": "committer",
+    "Descriptor": "descriptor",
     "EpochState": "epochs",
     "SinkCommitter": "committer",
     "SinkMetrics": "options",

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.model.work import Receipt
-    from lakehand.sink.committing import PendingCommit
     from lakehand.sink.options import SinkContext
+    from lakehand.sink.transaction import WriteTransaction
 
 __all__ = ["AtLeastOnce"]
 
@@ -34,7 +34,7 @@ class _Flush:
 
     batches: list[pa.RecordBatch]
     #: Once they are in files.
-    pending: PendingCommit | None = None
+    transaction: WriteTransaction | None = None
 
 
 class AtLeastOnce:
@@ -116,19 +116,16 @@ class AtLeastOnce:
         return receipt
 
     def _commit(self, flush: _Flush) -> Receipt | None:
-        if flush.pending is None:
-            flush.pending = self._write(flush.batches)
-        return self._context.commit(flush.pending)
+        if flush.transaction is None:
+            flush.transaction = self._write(flush.batches)
+        return self._context.commit(flush.transaction)
 
-    def _write(self, batches: list[pa.RecordBatch]) -> PendingCommit:
-        staging = self._context.new_staging("flush")
-        try:
+    def _write(self, batches: list[pa.RecordBatch]) -> WriteTransaction:
+        with self._context.begin("flush") as transaction:
             for batch in batches:
-                staging.write(batch)
-            return self._context.new_pending("flush", staging.finish(), staging)
-        except BaseException:
-            staging.discard()
-            raise
+                transaction.write(batch)
+            transaction.stage()
+        return transaction
 
     def describe(self) -> None:
         """Do nothing: rows become files when they are committed."""
@@ -150,7 +147,7 @@ class AtLeastOnce:
     def _forget(self) -> None:
         buffer = self._context.buffer
         buffer.release(buffer.take())
-        for flush in [flush for flush in self._flushes if flush.pending is None]:
+        for flush in [flush for flush in self._flushes if flush.transaction is None]:
             self._flushes.remove(flush)
             buffer.release(flush.batches)
         self._context.target.forget()

@@ -88,6 +88,7 @@ class PendingCommit:
     #: By which it is found again in the table. It stays the same over all tries.
     token: str
     files: tuple[StagedFile, ...]
+    staging: Staging
     #: The table that it is for, for good: files of another that has its place are not its files.
     table_id: str | None
     #: Version that it is made from. It moves on only when it is proved that no try has landed.
@@ -95,8 +96,6 @@ class PendingCommit:
     transaction: Transaction | None = None
     overwrites: bool = False
     where: str | None = None
-    #: Who wrote the files, and can write them again; None: nobody here.
-    staging: Staging | None = None
     #: Kept in the table's history.
     parameters: Mapping[str, Any] = field(default_factory=dict)
     #: Of earlier commissions for the same transaction, of which nobody knows what became.
@@ -226,7 +225,7 @@ def _try(target: Target, pending: PendingCommit, change: Change) -> Receipt:
 
 def _evolution(target: Target, pending: PendingCommit) -> Evolution:
     """Return what the table takes on with the files, which are written anew if they must be."""
-    if pending.staging is None or not pending.files:
+    if not pending.files:
         return Evolution(head=target.head)
     evolution = pending.staging.evolution()
     if evolution is None:
@@ -274,7 +273,7 @@ def _fits_what_is_there_now(
         before = target.head
         target.refresh()
         pending.base_version = target.base_version
-        is_same = before.rules == target.head.rules or pending.staging is not None
+        is_same = before.rules == target.head.rules or pending.staging.can_write_again
         return is_same and pending.table_id == target.head.table_id
     return pending.overwrites
 

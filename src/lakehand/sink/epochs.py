@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from lakehand.model.work import Receipt, StagedFile
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
-    from lakehand.sink.committing import PendingCommit
-    from lakehand.sink.staging import Staging
+    from lakehand.sink.transaction import WriteTransaction
 
 __all__ = ["Epoch", "EpochState", "Epochs", "Leftovers", "delete_unreported", "epoch_label"]
 
@@ -131,16 +130,15 @@ class EpochState(StrEnum):
 class Epoch:
     """One epoch between its begin and its end."""
 
-    def __init__(self, number: int, staging: Staging) -> None:
+    def __init__(self, number: int, transaction: WriteTransaction) -> None:
         self.number = number
-        self.staging = staging
+        self.transaction = transaction
         self.state = EpochState.OPEN
         #: What went wrong while rows were written: the epoch can only be rolled back.
         self.failure: BaseException | None = None
         #: The work under way; kept, so that a call that timed out can be made again.
         self.writing: Future[tuple[StagedFile, ...]] | None = None
         self.committing: Future[Receipt | None] | None = None
-        self.pending: PendingCommit | None = None
         #: Whether another process was told of the files, and may commit them.
         self.is_handed_over = False
         #: The work that rolls it back, once that was asked for: rows and files go from then on.

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, TypeVar
 from lakehand.errors import LakehandError, SinkStateError, WriteTimeoutError
 from lakehand.model.work import Transaction, require_epoch
 from lakehand.observe.logs import get_logger, log_event
-from lakehand.sink.committer import Descriptor, rules_of
-from lakehand.sink.committing import find_pending
 from lakehand.sink.epochs import Epoch, Epochs, EpochState, Leftovers, epoch_label
 from lakehand.sink.writer_lease import WriterLease
 
@@ -24,8 +22,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.model.work import Receipt, StagedFile
-    from lakehand.sink.committing import PendingCommit
+    from lakehand.sink.descriptor import Descriptor
     from lakehand.sink.options import SinkContext
+    from lakehand.sink.transaction import WriteTransaction
 
 __all__ = ["ExactlyOnce"]
 
@@ -57,8 +56,8 @@ class ExactlyOnce:
         self._earlier: frozenset[str] = frozenset()
         self._epoch: Epoch | None = None
         self._skipped: int | None = None
-        #: Pending commits of epochs that were rolled back while nobody knew whether they landed.
-        self._doubtful: dict[int, list[PendingCommit]] = {}
+        #: Transactions of epochs that were rolled back while their outcome was unknown.
+        self._doubtful: dict[int, list[WriteTransaction]] = {}
         #: Whether the table may be another than the one that is known.
         self._is_stale = False
 
@@ -86,7 +85,12 @@ class ExactlyOnce:
             return False
         self._epochs.check_next(epoch)
         self._context.metrics.epoch_gaps = self._epochs.gaps_seen
-        self._epoch = Epoch(epoch, self._context.new_staging(epoch_label(epoch)))
+        transaction = self._context.begin(
+            epoch_label(epoch),
+            mark=Transaction(application=self._writer_id, version=epoch),
+            doubtful=tuple(self._doubtful.get(epoch, ())),
+        )
+        self._epoch = Epoch(epoch, transaction)
         return True
 
     def _require_between_epochs(self, epoch: int) -> None:
@@ -129,7 +133,7 @@ class ExactlyOnce:
         try:
             if epoch.failure is None:
                 for batch in batches:
-                    epoch.staging.write(batch)
+                    epoch.transaction.write(batch)
         except BaseException as error:  # noqa: BLE001  kept, and raised for whoever waits
             # Whatever it is, rows are missing from the files from here on.
             epoch.failure = error
@@ -163,23 +167,16 @@ class ExactlyOnce:
         files = self.stage()
         if not files:
             return None
-        epoch, head = self._require(EpochState.STAGED), self._context.target.head
+        epoch = self._require(EpochState.STAGED)
         epoch.is_handed_over = self._pipeline is not None
-        return Descriptor(
-            writer=self._writer_id,
-            epoch=epoch.number,
-            table_id=head.table_id,
-            rules=rules_of(head),
-            base_version=self._context.target.base_version,
-            files=files,
-        )
+        return epoch.transaction.describe(writer=self._writer_id, epoch=epoch.number)
 
     def _finish(self, epoch: Epoch) -> tuple[StagedFile, ...]:
         self._write_waiting(epoch)
         if epoch.failure is None:
             try:
                 self._lease.check(committed=self._committed, clock=self._context.clock)
-                return epoch.staging.finish()
+                return epoch.transaction.stage()
             except BaseException as error:  # noqa: BLE001  kept, and raised for whoever waits
                 epoch.failure = error
                 self._context.metrics.errors += 1
@@ -230,7 +227,7 @@ class ExactlyOnce:
     def _leaves_a_mark(self, epoch: Epoch) -> bool:
         """Whether an epoch without files is told to the table, too."""
         options = self._context.options
-        is_told = epoch.staging.holds_changes or options.overwrites
+        is_told = epoch.transaction.staging.holds_changes or options.overwrites
         return self._context.target.is_known and (is_told or options.epoch_gaps == "refuse")
 
     def _commit_written(self, epoch: Epoch) -> Receipt | None:
@@ -238,8 +235,7 @@ class ExactlyOnce:
         files = epoch.writing.result() if epoch.writing is not None else ()
         if not files and not self._leaves_a_mark(epoch):
             return None
-        epoch.pending = epoch.pending or self._pending(epoch, files)
-        return self._context.commit(epoch.pending)
+        return self._context.commit(epoch.transaction)
 
     def _commit(self, epoch: Epoch) -> Receipt | None:
         if epoch.committing is None:
@@ -256,20 +252,9 @@ class ExactlyOnce:
                 # What is known now is known; the next call tries again.
                 epoch.committing = None
                 self._is_stale = True
-                is_unknown = epoch.pending is not None and epoch.pending.is_unknown
+                is_unknown = epoch.transaction.is_unknown
                 epoch.state = EpochState.UNKNOWN if is_unknown else EpochState.STAGED
             raise
-
-    def _pending(self, epoch: Epoch, files: tuple[StagedFile, ...]) -> PendingCommit:
-        pending = self._context.new_pending(epoch_label(epoch.number), files, epoch.staging)
-        pending.transaction = Transaction(application=self._writer_id, version=epoch.number)
-        pending.parameters = {"epoch": epoch.number, "writer": self._writer_id}
-        doubtful = self._doubtful.get(epoch.number, [])
-        pending.earlier_tokens = tuple(token for one in doubtful for token in one.tokens)
-        pending.since_version = min(
-            [pending.base_version, *(one.looked_up_after for one in doubtful)]
-        )
-        return pending
 
     def rollback(self) -> None:
         """Give the epoch up: its rows are forgotten, its files deleted.
@@ -303,14 +288,13 @@ class ExactlyOnce:
         if epoch.has_landed():
             self._note_landed(epoch)
             return
-        if epoch.pending is None or not epoch.pending.is_unknown:
-            epoch.staging.discard()
-            return
-        if find_pending(self._context.target, epoch.pending) is not None:
-            self._note_landed(epoch)
-        else:
-            self._doubtful.setdefault(epoch.number, []).append(epoch.pending)
-        epoch.staging.let_go()
+        transaction = epoch.transaction
+        if transaction.is_unknown:
+            if transaction.resolve() is not None:
+                self._note_landed(epoch)
+            else:
+                self._doubtful.setdefault(epoch.number, []).append(transaction)
+        transaction.discard()
 
     def _note_landed(self, epoch: Epoch) -> None:
         self._epochs.committed(epoch.number)

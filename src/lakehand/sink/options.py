@@ -8,27 +8,24 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import RefusedError, ValidationError
-from lakehand.formats.worker import WriteSpec
 from lakehand.model.work import require_writer_name
-from lakehand.observe.steps import Step, reached
-from lakehand.sink.committing import PendingCommit, RaceLimit, commit_files
-from lakehand.sink.staging import Staging
-from lakehand.sink.upsert_epochs import UpsertStaging, commit_changes
+from lakehand.sink.transaction import WriteTransaction
+from lakehand.sink.upserting import UpsertStaging, UpsertTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from lakehand.model.work import Receipt, StagedFile
+    from lakehand.model.work import Receipt, Transaction
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
     from lakehand.sink.background import BackgroundMaintenance, WriterThread
     from lakehand.sink.staging import Buffer
     from lakehand.sink.target import Target
-    from lakehand.sink.upsert import Upserts
+    from lakehand.sink.upserting import Upserts
 
-__all__ = ["SinkContext", "SinkMetrics", "SinkOptions", "write_spec"]
+__all__ = ["SinkContext", "SinkMetrics", "SinkOptions"]
 
 
 #: So many times what is gathered before it is written may wait.
@@ -113,19 +110,6 @@ class SinkOptions:
     @property
     def max_waiting_bytes(self) -> int:
         return _PATIENCE * self.max_buffer_bytes
-
-
-def write_spec(settings: Settings) -> WriteSpec:
-    """Return how files are written."""
-    return WriteSpec(
-        target_file_bytes=settings.target_file_bytes,
-        codec=settings.codec,
-        row_group_rows=settings.row_group_rows,
-        group_memory_bytes=settings.write_memory_bytes,
-        threads=settings.write_threads,
-        bloom_columns=settings.bloom_columns,
-        bloom_fpp=settings.bloom_fpp,
-    )
 
 
 def _writer_id(settings: Settings) -> str | None:
@@ -250,17 +234,11 @@ class SinkContext:
     buffer: Buffer
     background: BackgroundMaintenance
     clock: Clock
-    limit: RaceLimit
     metrics: SinkMetrics
     #: How changes are brought in by their keys; None: rows are appended, or overwrite.
     upserts: Upserts | None = None
     #: Tells this sink from every other one, also under the same writer id.
     session: str = field(default_factory=lambda: uuid.uuid4().hex)
-
-    @property
-    def spec(self) -> WriteSpec:
-        """How files are written, as the table and its format want it by now."""
-        return write_spec(self.target.in_force(self.settings))
 
     def put(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Take in rows that fit the table, all or none; BackpressureError if too many wait."""
@@ -272,50 +250,52 @@ class SinkContext:
         rows, size = self.buffer.rows, self.buffer.bytes
         return rows >= self.options.max_buffer_records or size >= self.options.max_buffer_bytes
 
-    def new_staging(self, label: str) -> Staging:
-        """Return files to write rows into; no other ones are ever named so."""
+    def begin(
+        self,
+        label: str,
+        *,
+        mark: Transaction | None = None,
+        doubtful: Sequence[WriteTransaction] = (),
+    ) -> WriteTransaction:
+        """Begin a write; no other files, and no other commit, have its name."""
+        token = f"lakehand-{self.session}-{label}-{uuid.uuid4().hex[:12]}"
+        parameters = {"epoch": mark.version, "writer": mark.application} if mark else {}
         if self.upserts is not None:
-            return UpsertStaging(self.target, self.spec, self.upserts.gather())
-        stem = f"lakehand-{self.session}-{label}-{uuid.uuid4().hex[:12]}"
-        return Staging(self.target, self.spec, stem=stem)
-
-    def new_pending(
-        self, label: str, files: tuple[StagedFile, ...], staging: Staging
-    ) -> PendingCommit:
-        return PendingCommit(
-            token=f"lakehand-{self.session}-{label}-{uuid.uuid4().hex[:12]}",
-            files=files,
-            staging=staging,
-            table_id=staging.table_id,
-            base_version=self.target.base_version,
+            return UpsertTransaction.begin_upsert(
+                self.upserts.upserting,
+                UpsertStaging(self.target, self.upserts.gather()),
+                token=token,
+                mark=mark,
+                parameters=parameters,
+                doubtful=doubtful,
+            )
+        return WriteTransaction.begin(
+            self.target,
+            self.settings,
+            token=token,
+            clock=self.clock,
+            mark=mark,
             overwrites=self.options.overwrites,
             where=self.options.where,
+            parameters=parameters,
+            doubtful=doubtful,
         )
 
-    def commit(self, pending: PendingCommit) -> Receipt | None:
+    def commit(self, transaction: WriteTransaction) -> Receipt | None:
         """Commit, and count what was committed; None if there was nothing to change."""
         started = self.clock.monotonic()
-        receipt = self._commit(pending)
+        receipt = transaction.commit()
+        transaction.count(self.metrics)
         if receipt is None:
             return None
-        reached(Step.SINK_COMMITTED)
         self.background.on_commit(receipt.version)
-        self._count(pending, receipt, (self.clock.monotonic() - started) * 1000)
+        self._count(receipt, (self.clock.monotonic() - started) * 1000)
         return receipt
 
-    def _commit(self, pending: PendingCommit) -> Receipt | None:
-        staging = pending.staging
-        if self.upserts is not None and isinstance(staging, UpsertStaging):
-            return commit_changes(self.upserts.upserting, pending, staging, self.metrics)
-        return commit_files(self.target, pending, limit=self.limit, clock=self.clock)
-
-    def _count(self, pending: PendingCommit, receipt: Receipt, commit_ms: float) -> None:
+    def _count(self, receipt: Receipt, commit_ms: float) -> None:
         metrics = self.metrics
         metrics.commits += 1
         metrics.retries += receipt.attempts - 1
-        metrics.rows_committed += sum(file.rows for file in pending.files)
-        metrics.bytes_written += sum(file.bytes for file in pending.files)
-        metrics.files_written += len(pending.files)
         metrics.commit_ms = commit_ms
         metrics.slowest_commit_ms = max(commit_ms, metrics.slowest_commit_ms)
         metrics.last_version = receipt.version

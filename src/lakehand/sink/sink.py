@@ -13,12 +13,11 @@ from lakehand.settings import Settings
 from lakehand.sink.at_least_once import AtLeastOnce
 from lakehand.sink.background import BackgroundMaintenance, WriterThread
 from lakehand.sink.changelog import ChangeRows, row_schema
-from lakehand.sink.committing import RaceLimit
 from lakehand.sink.exactly_once import ExactlyOnce
 from lakehand.sink.options import SinkContext, SinkMetrics, SinkOptions
 from lakehand.sink.staging import Buffer
 from lakehand.sink.target import Target
-from lakehand.sink.upsert import Upserting, Upserts
+from lakehand.sink.upserting import Upserting, Upserts
 from lakehand.storage import Store, open_store
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from lakehand.model.work import Receipt
     from lakehand.settings.typed import WriteSettings
-    from lakehand.sink.committer import Descriptor
+    from lakehand.sink.descriptor import Descriptor
     from lakehand.sink.epochs import EpochState
 
 __all__ = ["AsyncTableSink", "TableSink"]
@@ -130,7 +129,6 @@ class TableSink:
                 max_rows=options.max_waiting_records, max_bytes=options.max_waiting_bytes
             ),
             clock=SystemClock(),
-            limit=RaceLimit.of(self._settings),
             upserts=self._upserts(target),
         )
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 import logging
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import (
     LakehandError,
     NotATableError,
     RefusedError,
-    StorageError,
     ValidationError,
 )
 from lakehand.maintenance.steps import maintain_after_write
 from lakehand.model.work import Transaction
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.logs import get_logger, log_event
-from lakehand.sink.committer import Descriptor, require_files, require_fit, rules_of
-from lakehand.sink.committing import PendingCommit, RaceLimit, commit_files, find_pending
+from lakehand.sink.committing import RaceLimit
+from lakehand.sink.descriptor import Descriptor, require_files, require_fit
 from lakehand.sink.epochs import delete_unreported
-from lakehand.sink.options import SinkOptions, write_spec
-from lakehand.sink.staging import Staging
+from lakehand.sink.options import SinkOptions
+from lakehand.sink.staging import DescribedFiles, FileStaging, write_spec
 from lakehand.sink.target import Target
+from lakehand.sink.transaction import WriteTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lakehand.model.work import Receipt
     from lakehand.settings import Settings
     from lakehand.sink.spark_options import SourceOptions
+    from lakehand.sink.staging import Staging
     from lakehand.storage import Store
 
 __all__ = ["TaskReport", "WriteJob", "mark_of"]
@@ -99,23 +100,11 @@ class WriteJob:
     def write(self, batches: Iterable[pa.RecordBatch]) -> Descriptor:
         """Write the rows of one task into files that nobody sees yet. What fails leaves none."""
         attempt = uuid.uuid4().hex[:12]
-        staging = Staging(self.target, self.spec, stem=f"{self.token}-{attempt}")
-        try:
+        staging = FileStaging(self.target, self.spec, stem=f"{self.token}-{attempt}")
+        with self._begin(staging, token=self.token) as transaction:
             for batch in batches:
-                staging.write(self.target.fit(batch))
-            files = staging.finish()
-        except BaseException:
-            staging.discard()
-            raise
-        head = self.target.head
-        return Descriptor(
-            writer=attempt,
-            epoch=0,
-            table_id=head.table_id,
-            rules=rules_of(head),
-            base_version=self.target.base_version,
-            files=files,
-        )
+                transaction.write(self.target.fit(batch))
+            return transaction.describe(writer=attempt, epoch=0)
 
     # Where the driver is
 
@@ -142,20 +131,18 @@ class WriteJob:
         Files that turn out to be of no use are deleted, but where nobody knows what became of the
         commit (CommitUnknownError).
         """
-        pending = self._pending(descriptors, token=token, mark=mark)
-        if self._is_in_table(pending):
+        transaction = self._begin_commit(descriptors, token=token, mark=mark)
+        if transaction.is_in_table:
+            if transaction.resolve() is None:
+                transaction.discard()
             return None
-        if not (pending.files or pending.overwrites):
+        if not (transaction.files or transaction.overwrites):
             return None
-        try:
+        with transaction:
             for descriptor in descriptors:
                 require_fit(self.target, descriptor)
-            require_files(self.target, pending.files)
-            receipt = commit_files(self.target, pending, limit=self.limit, clock=SystemClock())
-        except LakehandError:
-            if not pending.is_unknown:
-                self.discard(descriptors)
-            raise
+            require_files(self.target, transaction.files)
+            receipt = transaction.commit()
         if receipt is not None:
             handle, version = self.target.handle, receipt.version
             handle.checkpoint_if_due(version)
@@ -163,34 +150,39 @@ class WriteJob:
             maintain_after_write(handle, version=version, settings=self.settings, clock=clock)
         return receipt
 
-    def _pending(
+    def _begin_commit(
         self, descriptors: Sequence[Descriptor], *, token: str, mark: Transaction | None
-    ) -> PendingCommit:
+    ) -> WriteTransaction:
         bases = [self.target.base_version, *(one.base_version for one in descriptors)]
         parameters = {"epoch": mark.version, "writer": mark.application} if mark else {}
-        return PendingCommit(
+        return self._begin(
+            self._described(descriptors),
             token=token,
-            files=tuple(file for descriptor in descriptors for file in descriptor.files),
-            table_id=descriptors[0].table_id if descriptors else self.target.head.table_id,
             base_version=min(bases),
-            transaction=mark,
-            overwrites=self.options.overwrites,
-            where=self.options.where,
+            mark=mark,
             parameters={**parameters, "where": self.options.where},
         )
 
-    def _is_in_table(self, pending: PendingCommit) -> bool:
-        """Say whether the batch was written before; its files of this try are deleted then."""
-        mark, found = pending.transaction, self.target.head.transactions
-        if mark is None or found.get(mark.application, -1) < mark.version:
-            return False
-        if find_pending(self.target, pending) is None:
-            self._delete([file.path for file in pending.files])
-        return True
+    def _begin(self, staging: Staging, *, token: str, **commit: Any) -> WriteTransaction:
+        return WriteTransaction(
+            target=self.target,
+            staging=staging,
+            token=token,
+            limit=self.limit,
+            clock=SystemClock(),
+            overwrites=self.options.overwrites,
+            where=self.options.where,
+            **commit,
+        )
 
-    def discard(self, descriptors: Iterable[Descriptor]) -> None:
+    def _described(self, descriptors: Sequence[Descriptor]) -> DescribedFiles:
+        files = tuple(file for descriptor in descriptors for file in descriptor.files)
+        table_id = descriptors[0].table_id if descriptors else self.target.head.table_id
+        return DescribedFiles(self.target, files, table_id=table_id)
+
+    def discard(self, descriptors: Sequence[Descriptor]) -> None:
         """Delete files that no commit was, or will be, tried with."""
-        self._delete([file.path for one in descriptors for file in one.files])
+        self._described(descriptors).discard()
 
     def _tidy_up(self, descriptors: Sequence[Descriptor], *, token: str) -> None:
         reported = {file.path for one in descriptors for file in one.files}
@@ -200,15 +192,6 @@ class WriteJob:
         try:
             delete_unreported(self.target.handle, token=token, reported=reported, since=since)
         except LakehandError as error:
-            _tell_of_files_left(error)
-
-    def _delete(self, keys: list[str]) -> None:
-        try:
-            failures = self.target.store.delete(keys)
-            error = failures[0].error if failures else None
-        except StorageError as failure:
-            error = failure
-        if error is not None:
             _tell_of_files_left(error)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.errors import BackpressureError, StorageError
+from lakehand.formats.worker import WriteSpec
 from lakehand.model.head import Evolution
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from lakehand.formats.worker import NewFiles, WriteSpec
+    from lakehand.formats.worker import NewFiles
     from lakehand.model.work import StagedFile
+    from lakehand.settings import Settings
     from lakehand.sink.target import Layout, Target
 
-__all__ = ["Buffer", "Spool", "Staging"]
+__all__ = ["Buffer", "DescribedFiles", "FileStaging", "Spool", "Staging", "write_spec"]
 
 
 class Buffer:
@@ -153,11 +155,111 @@ _logger = get_logger(__name__)
 _WARNING = 30
 
 
+def write_spec(settings: Settings) -> WriteSpec:
+    """Return how files are written."""
+    return WriteSpec(
+        target_file_bytes=settings.target_file_bytes,
+        codec=settings.codec,
+        row_group_rows=settings.row_group_rows,
+        group_memory_bytes=settings.write_memory_bytes,
+        threads=settings.write_threads,
+        bloom_columns=settings.bloom_columns,
+        bloom_fpp=settings.bloom_fpp,
+    )
+
+
 class Staging:
-    """Files of one epoch. They are opened with its first rows."""
+    """Rows of one transaction, and the files that hold them until a version refers to them."""
+
+    #: Whether the files can be written again for a table that has changed.
+    can_write_again = True
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    @property
+    def table_id(self) -> str | None:
+        """The table that the files are written for."""
+        return self._target.head.table_id
+
+    @property
+    def holds_changes(self) -> bool:
+        """Whether there is anything to commit although there are no files."""
+        return False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write rows that fit the table, or fitted it when they were taken."""
+        raise NotImplementedError
+
+    def finish(self) -> tuple[StagedFile, ...]:
+        """Write what is left and return the files; calling it again returns the same."""
+        raise NotImplementedError
+
+    def evolution(self) -> Evolution | None:
+        """Return what must be committed with the files so that the table fits them.
+
+        None if it cannot: they were written for another table than it is now, see `write_again`.
+        """
+        return Evolution(head=self._target.head)
+
+    def write_again(self) -> tuple[StagedFile, ...]:
+        """Write the rows of all files into new ones, for the table as it is now.
+
+        Only for files that are proved to be in no version: they are deleted. If the rows do not fit
+        any more, the error says how, and the files stay.
+        """
+        return ()
+
+    def discard(self) -> None:
+        """Delete all files. Only for those that no version can refer to."""
+        raise NotImplementedError
+
+    def let_go(self) -> None:
+        """Keep the files, which a version may refer to, and nothing else of them."""
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        """Delete files; those that storage fails to delete are left to vacuum."""
+        try:
+            failures = self._target.store.delete(keys)
+            error = failures[0].error if failures else None
+        except StorageError as failure:
+            error = failure
+        if error is not None:
+            message = "Staged files that are not needed are left to vacuum: %s"
+            log_event(_logger, _WARNING, "staged_files_left", message, error.message)
+
+
+class DescribedFiles(Staging):
+    """Files that other processes have written for the table that is now `table_id`."""
+
+    can_write_again = False
+
+    def __init__(
+        self, target: Target, files: tuple[StagedFile, ...], *, table_id: str | None
+    ) -> None:
+        super().__init__(target)
+        self._files = files
+        self._table_id = table_id
+
+    @property
+    def table_id(self) -> str | None:
+        """The table that the files are written for."""
+        return self._table_id
+
+    def finish(self) -> tuple[StagedFile, ...]:
+        """Return the files."""
+        return self._files
+
+    def discard(self) -> None:
+        """Delete all files. Only for those that no version can refer to."""
+        self._delete([file.path for file in self._files])
+
+
+class FileStaging(Staging):
+    """Files that this process writes. They are opened with the first rows."""
 
     def __init__(self, target: Target, spec: WriteSpec, *, stem: str) -> None:
-        self._target = target
+        super().__init__(target)
         self._spec = spec
         self._stem = stem
         self._open: NewFiles | None = None
@@ -173,11 +275,6 @@ class Staging:
         """The table that the files are written for."""
         head = self._target.head if self._layout is None else self._layout.head
         return head.table_id
-
-    @property
-    def holds_changes(self) -> bool:
-        """Whether there is anything to commit although there are no files."""
-        return False
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows that fit the table, or fitted it when they were taken."""
@@ -215,23 +312,16 @@ class Staging:
             self._leave()
 
     def evolution(self) -> Evolution | None:
-        """Return what must be committed with the files so that the table fits them.
-
-        None if it cannot: they were written for another table than it is now, see `write_again`.
-        """
+        """Return what must be committed with the files; None if they must be written again."""
         if self._layout is None:
             return Evolution(head=self._target.head)
         return self._target.evolution(self._layout)
 
     def write_again(self) -> tuple[StagedFile, ...]:
-        """Write the rows of all files into new ones, for the table as it is now.
-
-        Only for files that are proved to be in no version: they are deleted. If the rows do not fit
-        any more, the error says how, and the files stay.
-        """
+        """Write the rows of all files into new ones, for the table as it is now."""
         if self._layout is None or self._staged is None:
             return ()
-        again = Staging(self._target, self._spec, stem=f"{self._stem}-{uuid.uuid4().hex[:8]}")
+        again = FileStaging(self._target, self._spec, stem=f"{self._stem}-{uuid.uuid4().hex[:8]}")
         try:
             worker = self._target.handle.worker(self._layout.head)
             for batch in worker.read_staged(self._staged):
@@ -245,23 +335,9 @@ class Staging:
         return files
 
     def discard(self) -> None:
-        """Delete all files. Only for those that were never handed to a commit.
-
-        A store that fails here changes nothing: no version refers to the files, and vacuum finds
-        them.
-        """
+        """Delete all files. Only for those that no version can refer to."""
         self._leave(StorageError("given up"))
-        try:
-            failures = self._target.store.delete(self._keys)
-            error = failures[0].error if failures else None
-        except StorageError as failure:
-            error = failure
-        if error is not None:
-            message = "Files of an epoch that was given up are left to vacuum: %s"
-            log_event(_logger, _WARNING, "staged_files_left", message, error.message)
-
-    def let_go(self) -> None:
-        """Keep the files, which a version may name, and nothing else of them."""
+        self._delete(self._keys)
 
     def _leave(self, error: BaseException | None = None) -> None:
         if self._open is not None:
