@@ -226,7 +226,7 @@ class Table:
         """
         from lakehand.engine.session import open_session
         from lakehand.formats.scan import plan_scan
-        from lakehand.sink.spark_source import frame_of
+        from lakehand.spark.source import frame_of
 
         scan = plan_scan(
             self._handle,

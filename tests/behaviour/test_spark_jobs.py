@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import uuid
 from dataclasses import replace
@@ -25,10 +26,10 @@ from lakehand.errors import (
 from lakehand.model.work import Transaction
 from lakehand.sink.descriptor import Descriptor
 from lakehand.sink.epochs import delete_unreported
-from lakehand.sink.spark_job import WriteJob, mark_of
-from lakehand.sink.spark_options import SourceOptions, bins_of
-from lakehand.sink.spark_source import LakehandSource
 from lakehand.sink.writer_lease import WriterLease
+from lakehand.spark import LakehandSource
+from lakehand.spark.source_options import SourceOptions, bins_of
+from lakehand.spark.write_job import WriteJob, mark_of
 from lakehand.storage import Fault, FaultKind, FaultStore, open_store
 from lakehand.storage.retry import RetryPolicy
 from support.mortal_writers import compact_now
@@ -87,6 +88,13 @@ def test_no_table_is_created_where_that_is_not_wanted(tmp_path):
     with pytest.raises(NotATableError, match="none may be created"):
         begin(tmp_path / "new", create_table="false")
     assert not (tmp_path / "new").exists()
+
+
+def test_the_former_module_of_the_source_works_and_warns():
+    former = importlib.import_module("lakehand.sink.spark_source")
+
+    with pytest.warns(DeprecationWarning, match=r"is now lakehand\.spark\.LakehandSource"):
+        assert former.LakehandSource is LakehandSource
 
 
 def test_a_batch_that_is_in_the_table_is_skipped_and_its_files_are_deleted(place):

@@ -23,6 +23,7 @@ FLOORS = (
     ("rewrite", "rows", "retention", "assess"),
     ("maintenance",),
     ("sink", "hot"),
+    ("spark",),
     ("table",),
     ("service",),
     ("sql", "cli", "web"),
@@ -95,8 +96,8 @@ def test_rooms_of_one_floor_do_not_import_each_other_in_a_circle():
     assert {pair for pair in uses if pair[::-1] in uses} == set()
 
 
-def test_only_the_engine_knows_spark():
-    others = [module for module in MODULES if _room(module) not in {"engine", "sink"}]
+def test_only_the_engine_and_the_data_source_know_spark():
+    others = [module for module in MODULES if _room(module) not in {"engine", "spark"}]
     spark = {"pyspark", "py4j"}
     assert _offences(lambda m: {n for n in _imports(m) if n.split(".")[0] in spark}, others) == {}
 

@@ -21,7 +21,7 @@ from lakehand.formats.lance.commit_records import (
     read_record,
 )
 from lakehand.formats.lance.commit_records import _read as read_marks
-from lakehand.hot.directory import claim
+from lakehand.hot.ownership import claim
 from lakehand.maintenance.steps import vacuum_wait
 from lakehand.observe.clock import ManualClock
 from lakehand.planning.plan import Plan

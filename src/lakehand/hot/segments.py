@@ -47,7 +47,7 @@ _MAGIC = b"LHR1"
 _HEADER = struct.Struct("<4sIIQB7xI")
 _CHECKED = _HEADER.size - 4
 _LARGEST = 2**32 - 1
-#: Every stream of Arrow's ends in a mark of so many bytes, not all of which are zeros.
+#: Bytes of the mark that ends every Arrow stream; not all of them are zeros.
 _END_BYTES = 8
 
 
@@ -110,8 +110,8 @@ def framed(kind: Kind, sequence: int, content: pa.Buffer) -> tuple[bytes, pa.Buf
 def scan_records(data: memoryview, *, start: int, path: str) -> Iterator[Scanned]:
     """Yield the records in `data` from `start` on, as far as they are whole.
 
-    Ends before the end of `data` where a crash has cut the last record short: nobody was told that
-    it was kept. HotLogError where a record that is whole does not hold what was written.
+    Ends before the end of `data` where a crash has cut the last record short: it was never
+    acknowledged. HotLogError where a record that is whole does not hold what was written.
     """
     position = start
     while position < len(data):
@@ -248,7 +248,7 @@ def list_segments(directory: Path) -> list[Segment]:
     """Return the segments in their order."""
     for path in directory.iterdir():
         if is_temporary(path.name):
-            path.unlink()  # of a crash; nobody wrote into it
+            path.unlink()  # left by a crash, and empty
     paths = sorted(path for path in directory.iterdir() if _NAME.fullmatch(path.name))
     return [_opened(path) for path in paths]
 

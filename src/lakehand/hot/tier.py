@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import HotTierError, ValidationError
-from lakehand.hot.directory import log_directory
 from lakehand.hot.flusher import Flusher
-from lakehand.hot.table import HotTable
+from lakehand.hot.hot_table import HotTable
+from lakehand.hot.ownership import log_directory
 from lakehand.settings import Settings
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Unpack
 
-    from lakehand.hot.reports import FlushReport, StorageStats
+    from lakehand.hot.hot_reports import FlushReport, StorageStats
     from lakehand.model.reports import OperationReport
     from lakehand.settings.typed import CompactSettings, CreateSettings
     from lakehand.storage import Store

@@ -64,7 +64,7 @@ def is_text(column: pa.Field) -> bool:
 
 
 def without_empty_texts(values: pa.Array) -> pa.Array:
-    """Return texts or bytes with null in the place of empty ones; the same array if none is."""
+    """Return strings or bytes with null in the place of empty ones; the same array if none is."""
     is_set = pc.binary_length(values).cast(pa.bool_())
     if pc.all(is_set).as_py() is not False:
         return values

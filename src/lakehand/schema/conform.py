@@ -48,11 +48,11 @@ class _Fitting:
 
 
 class Conformer:
-    """Makes batches fit one table. What it was told of a schema once, it does not ask again.
+    """Makes batches fit one table. What it computes for a schema is cached.
 
-    Whoever writes rows into a table passes them through here: `conform` for rows as users bring
+    All rows that are written into a table pass through here: `conform` for rows as users bring
     them, `check` for rows that have the table's columns and types already, as those of an upsert
-    that were put together from old rows and new ones. Both raise before anything is written.
+    that were merged from old rows and new ones. Both raise before anything is written.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Conformer:
         self._fitting(schema)
 
     def _check_values(self, batch: pa.RecordBatch) -> None:
-        """Refuse what is no sound Arrow: above all texts that are no UTF-8."""
+        """Refuse invalid Arrow data, such as strings that are not UTF-8."""
         try:
             batch.validate(full=True)
         except pa.ArrowInvalid as error:
@@ -202,7 +202,7 @@ class Conformer:
         return batch
 
     def _require_text(self, values: pa.Array, column: pa.Field) -> None:
-        """Refuse bytes that are no text: logs of tables keep values of partitions as such."""
+        """Refuse bytes that are not UTF-8: logs keep partition values as strings."""
         if pat.is_binary(values.type):
             try:
                 values.cast(pa.string())

@@ -71,7 +71,7 @@ class SchemaDiff:
         return DiffKind.IDENTICAL
 
     def render(self) -> str:
-        """Return the difference as a text, one line a column.
+        """Return the difference as a string, one line per column.
 
         >>> rows, table = pa.schema([("a", pa.int64())]), pa.schema([("a", pa.int32())])
         >>> print(diff_schemas(rows, table).render())
@@ -172,7 +172,7 @@ class _Comparison:
         return pa.struct([*members, *self._new_columns(offered.values(), f"{path}.")])
 
     def _note_repeated(self, type_: pa.DataType, path: str) -> None:
-        """Note members of structs that are there twice, at any depth: one would be lost."""
+        """Note duplicate members of structs, at any depth: one would be lost."""
         if isinstance(type_, pa.DictionaryType):
             self._note_repeated(type_.value_type, path)
         elif pat.is_struct(type_):
@@ -224,7 +224,7 @@ class _Comparison:
 
 
 def _holds_nulls_only(type_: pa.DataType) -> bool:
-    """Say whether a type has a part of which nobody knows what it is to hold."""
+    """Say whether a type has a part whose type is unknown, because it is all null."""
     if isinstance(type_, pa.DictionaryType):
         return _holds_nulls_only(type_.value_type)
     if pat.is_struct(type_):

@@ -1,7 +1,7 @@
-"""Rows that are in the table at least once: committed when enough of them wait, or long enough.
+"""At-least-once delivery: rows are committed when enough of them wait, or for long enough.
 
-What was taken is kept until it is committed. A flush that fails is tried again before newer rows,
-so that order and rows survive whatever passes; after a crash the source has to send again what it
+Rows stay in memory until they are committed. A flush that fails is retried before newer rows, so
+that no row is lost and the order is kept; after a crash the source has to send rows again that it
 does not know to be committed.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.model.work import Receipt
-    from lakehand.sink.options import SinkContext
+    from lakehand.sink.sink_options import SinkContext
     from lakehand.sink.transaction import WriteTransaction
 
 __all__ = ["AtLeastOnce"]
@@ -48,7 +48,7 @@ class AtLeastOnce:
         self._flushes: deque[_Flush] = deque()
         self._failure: BaseException | None = None
         self._timer: threading.Timer | None = None
-        #: Of a flush that ended after its caller had waited in vain.
+        #: Of a flush that ended after its caller had timed out.
         self._unheard: Receipt | None = None
 
     @property
@@ -57,14 +57,14 @@ class AtLeastOnce:
         return None if self._epoch is None else EpochState.OPEN
 
     def begin(self, epoch: int) -> bool:
-        """Begin an epoch. Nobody can tell whether the table has it, so it is always written."""
+        """Begin an epoch. The table does not record epochs here, so it is always written."""
         if self._epoch is not None:
             raise self._out_of_order(f"epoch {epoch} cannot begin before {self._epoch} is over")
         self._epoch = require_epoch(epoch)
         return True
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> int:
-        """Take rows; what an earlier flush failed with is raised here once, and tried again."""
+        """Take rows; an error of an earlier flush is raised here once, and the flush retried."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             self._context.writer_thread.start(self._flush_quietly)
@@ -98,7 +98,7 @@ class AtLeastOnce:
         self._unheard = self._flush_all() or self._unheard
 
     def _flush_quietly(self) -> None:
-        """Flush for nobody who waits: the next call is told what went wrong."""
+        """Flush in the background: an error is raised by the next call."""
         try:
             self._flush_all()
         except BaseException as error:  # noqa: BLE001  kept for the next call
@@ -137,7 +137,7 @@ class AtLeastOnce:
         return receipt
 
     def rollback(self) -> None:
-        """Forget rows that were not handed to a commit; what was committed stays."""
+        """Drop rows that no commit was tried with; committed rows stay."""
         self._stop_timer()
         work = self._context.writer_thread.start(self._forget)
         self._context.writer_thread.wait(work, operation="rollback", epoch=self._epoch)

@@ -130,7 +130,7 @@ def collapse(
     columns = ", ".join(key.keys("k"))
     counted = f"SELECT {columns}, {NUMBER}, {LIVE} FROM collapsed WHERE {NUMBER} IS NOT NULL"
     found = session.sql(f"{counted} ORDER BY {NUMBER}").to_arrow_table()
-    # DuckDB has no way to say that a text or a time is of this very type.
+    # DuckDB returns strings and timestamps in types of its own.
     kinds = [pa.field(n, c.type) for n, c in zip(key.keys("k"), key.schema, strict=True)]
     return found.cast(pa.schema([*kinds, (NUMBER, pa.int64()), (LIVE, pa.bool_())]))
 
@@ -324,7 +324,7 @@ class ChangeRows:
         return self._target.fit(rows)
 
     def _require_all_columns(self, rows: pa.RecordBatch) -> None:
-        """Refuse rows that lack a column: what is there under their key would lose its value."""
+        """Refuse rows that lack a column: the row that they replace would lose its value."""
         known = {name.lower() for name in rows.schema.names}
         computed = self._target.head.row_rules.generated
         missing = [

@@ -13,7 +13,7 @@ from lakehand.sink.background import BackgroundMaintenance
 from lakehand.sink.committing import RaceLimit
 from lakehand.sink.descriptor import Descriptor, require_files, require_fit
 from lakehand.sink.epochs import Epochs
-from lakehand.sink.options import SinkMetrics
+from lakehand.sink.sink_options import SinkMetrics
 from lakehand.sink.staging import DescribedFiles
 from lakehand.sink.target import Target
 from lakehand.sink.transaction import WriteTransaction
@@ -58,7 +58,7 @@ class SinkCommitter:
         self._background = BackgroundMaintenance(self._target, self._metrics, self._settings)
 
     def open(self) -> Self:
-        """Learn what the table has of this pipeline. A table that is not there yet has nothing."""
+        """Read which epochs of this pipeline the table has: none if it does not exist yet."""
         last = None
         if self._target.find():
             last = self._target.head.transactions.get(self._pipeline)
@@ -93,7 +93,7 @@ class SinkCommitter:
         return self._opened.last
 
     def commit(self, epoch: int, descriptors: Iterable[Descriptor | str]) -> Receipt | None:
-        """Commit all files of an epoch in one version; None if it is there, or has no rows.
+        """Commit all files of an epoch in one version; None if the table has it, or it has no rows.
 
         After CommitUnknownError call it again: it finds out, and commits at most once.
         """
@@ -122,8 +122,8 @@ class SinkCommitter:
         try:
             return transaction.commit()
         except BaseException:
-            # One that is proved to be lost is not kept: the next call holds the files that it is
-            # given against what has become of the table.
+            # One that is proved to be lost is not kept: the next call checks the files that it is
+            # given against the table as it is then.
             if transaction.is_unknown:
                 self._open[epoch] = transaction
             raise
@@ -139,8 +139,8 @@ class SinkCommitter:
             token=f"lakehand-{self._session}-{epoch:010d}",
             limit=RaceLimit.of(self._settings),
             clock=self._clock,
-            # Not what the writers knew, which may be of long ago: the files were just held against
-            # what the table asks of them now, and new files touch nothing that is there.
+            # Not the version that the writers knew, which may be old: the files were just checked
+            # against the table as it is now, and an append conflicts with no older version.
             base_version=self._target.base_version,
             mark=Transaction(application=self._pipeline, version=epoch),
             parameters={"epoch": epoch, "writer": self._pipeline},

@@ -1,4 +1,4 @@
-"""Files become a version: once, whatever answer is lost or writer comes first."""
+"""Commits of staged files: once, even if answers of storage are lost or other writers win."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def replaced_files(
     return snapshot.version, table.data_files(snapshot, chosen.tolist())
 
 
-#: Waits after a lost race: short, because the winner is done already, but never in step with it.
+#: Waits after a lost race: short, because the winner is done, with jitter between writers.
 _CONTENTION = RetryPolicy(
     base_delay=timedelta(milliseconds=10), max_delay=timedelta(seconds=1), jitter=1.0
 )
@@ -83,46 +83,38 @@ _CONTENTION = RetryPolicy(
 
 @dataclass(kw_only=True, slots=True)
 class PendingCommit:
-    """What is to be committed, and how far that has come."""
+    """Staged files to commit, and what is known of the attempts."""
 
-    #: By which it is found again in the table. It stays the same over all tries.
+    #: Identifies the commit in the table; the same over all attempts.
     token: str
     files: tuple[StagedFile, ...]
     staging: Staging
-    #: The table that it is for, for good: files of another that has its place are not its files.
+    #: Id of the table that the files were written for. A table created later at the same place
+    #: has another id, and does not get them.
     table_id: str | None
-    #: Version that it is made from. It moves on only when it is proved that no try has landed.
+    #: Version that it is based on. It moves on only when it is proved that no attempt has landed.
     base_version: int
+    #: No version up to this one has any of the tokens.
+    since_version: int
     transaction: Transaction | None = None
     overwrites: bool = False
     where: str | None = None
     #: Kept in the table's history.
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    #: Of earlier commissions for the same transaction, of which nobody knows what became.
+    #: Of earlier commits with the same transaction, whose outcome is unknown.
     earlier_tokens: tuple[str, ...] = ()
-    #: None of the tokens is in this version or below; None: `base_version` as it is at first.
-    since_version: int | None = None
-    #: Whether the last try may be in the table, or get there yet: it was not proved to be lost.
+    #: Whether the last attempt may be in the table, or get there yet: it is not proved to be lost.
     is_unknown: bool = False
-
-    def __post_init__(self) -> None:
-        if self.since_version is None:
-            self.since_version = self.base_version
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """All under which it may be in the table. An upsert has a new one for each of its runs."""
+        """All tokens that the table may have of it. Each run of an upsert has its own."""
         return (self.token, *self.earlier_tokens)
-
-    @property
-    def looked_up_after(self) -> int:
-        """A version that is older than all of them."""
-        return self.base_version if self.since_version is None else self.since_version
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RaceLimit:
-    """How often, and for how long, rows are made to fit a table that other writers change."""
+    """How often, and for how long, a commit is retried on a table that other writers change."""
 
     attempts: int
     seconds: float
@@ -131,7 +123,7 @@ class RaceLimit:
     def of(cls, settings: Settings) -> Self:
         attempts: int = settings.commit_attempts
         if settings.sources["max_retries"] != "default":
-            # Also known as max.commit.retries: whoever sets it means these.
+            # Also known as max.commit.retries: a caller who sets it means these attempts.
             attempts = settings.max_retries + 1
         return cls(attempts=attempts, seconds=settings.commit_timeout.total_seconds())
 
@@ -141,10 +133,10 @@ def commit_files(
 ) -> Receipt | None:
     """Commit files to `target` and return what was committed; a lost race is tried again.
 
-    None if there is nothing to change: no rows, in the place of none.
+    None if there is nothing to change: no rows, and none to replace.
 
     Raises WriterCollisionError, CommitConflictError or ReplanError (nothing was committed) or
-    CommitUnknownError (keep every file, and try the same pending again).
+    CommitUnknownError (keep every file, and retry the same pending commit).
     """
     require_same_table(pending, target.head)
     receipt = _find_lost_answer(target, pending) if pending.is_unknown else None
@@ -169,16 +161,16 @@ def commit_files(
 
 
 def find_pending(target: Target, pending: PendingCommit) -> Receipt | None:
-    """Return the receipt of a try that landed without an answer, or of an earlier pending."""
+    """Return the receipt of an attempt, or of an earlier commit, that landed without an answer."""
     for token in pending.tokens:
-        version = target.handle.find_commit(token, after=pending.looked_up_after)
+        version = target.handle.find_commit(token, after=pending.since_version)
         if version is not None:
             return Receipt(version=version, already_committed=True)
     return None
 
 
 def require_same_table(pending: PendingCommit, head: TableHead) -> None:
-    """Raise ReplanError if the table was replaced by another since the pending was made."""
+    """Raise ReplanError if the table was replaced by another since the files were written."""
     if pending.table_id != head.table_id:
         raise ReplanError(
             f"{head.table} was deleted and created anew since these rows were written for it",
@@ -191,10 +183,10 @@ def require_same_table(pending: PendingCommit, head: TableHead) -> None:
 
 
 def _find_lost_answer(target: Target, pending: PendingCommit) -> Receipt | None:
-    """Look for a try that got no answer. If it landed, so did whatever came with its files."""
+    """Look for an attempt that got no answer. If it landed, so did its schema change."""
     receipt = find_pending(target, pending)
     if receipt is None:
-        # That another table is there says nothing of a put that may still land in it.
+        # A put that was not answered may still land in a table that replaced this one.
         require_same_table(pending, target.handle.head())
     else:
         target.refresh()
@@ -202,12 +194,12 @@ def _find_lost_answer(target: Target, pending: PendingCommit) -> Receipt | None:
 
 
 def _try(target: Target, pending: PendingCommit, change: Change) -> Receipt:
-    # Until a loss is proved, the table may have it: whatever interrupts us, from here on.
+    # From here on the table may have it, even if this is interrupted, until a loss is proved.
     was_unknown, pending.is_unknown = pending.is_unknown, True
     try:
         receipt = target.handle.commit(change, token=pending.token, checkpoint=False)
     except LakehandError as error:
-        # Only who finds versions of others in the way knows that no earlier try lands any more.
+        # Only versions of other writers in its place prove that no earlier attempt can land.
         is_lost = isinstance(error, CommitConflictError | ReplanError)
         is_open = was_unknown and not is_lost
         pending.is_unknown = is_open or isinstance(error, CommitUnknownError)
@@ -224,7 +216,7 @@ def _try(target: Target, pending: PendingCommit, change: Change) -> Receipt:
 
 
 def _evolution(target: Target, pending: PendingCommit) -> Evolution:
-    """Return what the table takes on with the files, which are written anew if they must be."""
+    """Return how the table evolves with the files, which are rewritten where they must be."""
     if not pending.files:
         return Evolution(head=target.head)
     evolution = pending.staging.evolution()
@@ -268,7 +260,7 @@ def _change(target: Target, pending: PendingCommit, evolution: Evolution) -> Cha
 def _fits_what_is_there_now(
     target: Target, pending: PendingCommit, error: CommitConflictError | ReplanError
 ) -> bool:
-    """Look at the newest version, and say whether the files are right for it, too."""
+    """Read the newest version, and say whether the files fit it too."""
     if isinstance(error, ReplanError):
         before = target.head
         target.refresh()

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 __all__ = ["Descriptor", "require_files", "require_fit", "rules_of"]
 
 
-#: The only form there is so far.
+#: The only version of the format so far.
 _VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Descriptor:
-    """Files of one epoch of one writer, complete and in no version."""
+    """Staged files of one epoch of one writer, which no version refers to yet."""
 
     writer: str
     epoch: int
@@ -43,12 +43,12 @@ class Descriptor:
         return sum(file.rows for file in self.files)
 
     def to_json(self) -> str:
-        """Return the text to send to the committer."""
+        """Return the descriptor as a JSON string, to send to the committer."""
         return json.dumps({"version": _VERSION, **asdict(self)})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what a writer sent; ValidationError if it is of a form that is not known."""
+        """Read what a writer sent; ValidationError if its version is unknown."""
         value = _parse(text)
         version = value.get("version")
         if version != _VERSION:
@@ -91,7 +91,7 @@ def require_fit(target: Target, descriptor: Descriptor) -> None:
 
 
 def require_files(target: Target, files: Sequence[StagedFile]) -> None:
-    """Refuse files that are not there as they were described: a version must never name one."""
+    """Refuse files that are missing or changed: a version must never refer to one."""
     found = {info.key: info.bytes for info in target.store.head_all(f.path for f in files)}
     missing = next((file for file in files if found.get(file.path) != file.bytes), None)
     if missing is not None:

@@ -1,7 +1,7 @@
 """Epochs that are in the table once, however often they are written.
 
-Rows go into files as they come; nobody sees them before the one commit of their epoch, which
-carries the writer's id and the number of the epoch. So whoever writes the epoch again finds it.
+Rows are written into files as they come, and become visible with the one commit of their epoch.
+It records the writer's id and the number of the epoch, so that a retry of the epoch finds it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from lakehand.model.work import Receipt, StagedFile
     from lakehand.sink.descriptor import Descriptor
-    from lakehand.sink.options import SinkContext
+    from lakehand.sink.sink_options import SinkContext
     from lakehand.sink.transaction import WriteTransaction
 
 __all__ = ["ExactlyOnce"]
@@ -52,7 +52,7 @@ class ExactlyOnce:
         self._has_lease = False
         #: Newest epoch that this sink itself has committed.
         self._committed: int | None = None
-        #: Sinks that died under this id, and may have left files.
+        #: Sinks under this id that crashed, and may have left files.
         self._earlier: frozenset[str] = frozenset()
         self._epoch: Epoch | None = None
         self._skipped: int | None = None
@@ -99,7 +99,7 @@ class ExactlyOnce:
             raise self._out_of_order(f"epoch {epoch} cannot begin before epoch {current} is over")
 
     def _look_around(self) -> None:
-        """Make sure of the table, and that nobody else writes under this id."""
+        """Acquire the lease of the writer id, and read the table if it may have changed."""
         is_another = False
         if not self._has_lease:
             self._earlier, is_another = self._lease.acquire(seen=self._epochs.last)
@@ -134,8 +134,8 @@ class ExactlyOnce:
             if epoch.failure is None:
                 for batch in batches:
                     epoch.transaction.write(batch)
-        except BaseException as error:  # noqa: BLE001  kept, and raised for whoever waits
-            # Whatever it is, rows are missing from the files from here on.
+        except BaseException as error:  # noqa: BLE001  kept, and raised to the caller
+            # After any failure rows are missing from the files.
             epoch.failure = error
             self._context.metrics.errors += 1
         finally:
@@ -163,7 +163,7 @@ class ExactlyOnce:
         return files
 
     def describe(self) -> Descriptor | None:
-        """Write all rows of the epoch, and say into which files; None if there are none."""
+        """Stage all rows of the epoch, and return a descriptor of their files; None if no rows."""
         files = self.stage()
         if not files:
             return None
@@ -177,7 +177,7 @@ class ExactlyOnce:
             try:
                 self._lease.check(committed=self._committed, clock=self._context.clock)
                 return epoch.transaction.stage()
-            except BaseException as error:  # noqa: BLE001  kept, and raised for whoever waits
+            except BaseException as error:  # noqa: BLE001  kept, and raised to the caller
                 epoch.failure = error
                 self._context.metrics.errors += 1
         raise epoch.failure
@@ -189,7 +189,7 @@ class ExactlyOnce:
             return None
         epoch = self._require(EpochState.OPEN, EpochState.STAGED, EpochState.UNKNOWN)
         if epoch.writing is None and self._pipeline is None:
-            # Both at once: the thread need not wait between them until this one is woken.
+            # Both are queued at once, so that the thread does not wait for this one in between.
             epoch.writing = self._context.writer_thread.start(lambda: self._finish(epoch))
             epoch.committing = self._context.writer_thread.start(
                 lambda: self._commit_written(epoch)
@@ -202,30 +202,30 @@ class ExactlyOnce:
             return None
         receipt = None if self._pipeline is not None else self._commit(epoch)
         if receipt is not None and self._earlier:
-            self._tidy_up(epoch.number)
+            self._delete_leftovers(epoch.number)
         self._epochs.committed(epoch.number)
         self._committed = epoch.number if receipt is not None else self._committed
         self._doubtful.clear()
         self._epoch = None
         return receipt
 
-    def _tidy_up(self, epoch: int) -> None:
-        """Delete beside the commits what earlier sinks left of epochs that are over now.
+    def _delete_leftovers(self, epoch: int) -> None:
+        """Delete in the background what earlier sinks left of epochs that are over now.
 
-        Without a mark from before nobody knows which of their epochs are in the table.
+        Without an earlier mark in the table it is unknown which of their epochs were committed.
         """
         sessions, after, context = self._earlier, self._epochs.last, self._context
         self._earlier = frozenset()
 
-        def tidy_up() -> None:
+        def delete_leftovers() -> None:
             if after is not None:
                 context.background.delete(Leftovers(sessions=sessions, after=after, upto=epoch))
             self._lease.forget_earlier()
 
-        context.background.soon(tidy_up)
+        context.background.soon(delete_leftovers)
 
     def _leaves_a_mark(self, epoch: Epoch) -> bool:
-        """Whether an epoch without files is told to the table, too."""
+        """Whether an epoch without files is committed, so that the table records it."""
         options = self._context.options
         is_told = epoch.transaction.staging.holds_changes or options.overwrites
         return self._context.target.is_known and (is_told or options.epoch_gaps == "refuse")
@@ -246,10 +246,10 @@ class ExactlyOnce:
         try:
             return self._wait_for(work, "commit", epoch.number)
         except WriteTimeoutError:
-            raise  # the next call waits for the same work, also if it has ended by now
+            raise  # the next call waits for the same work, even if it has ended by now
         except LakehandError:
             if work.done():
-                # What is known now is known; the next call tries again.
+                # The outcome is recorded; the next call tries again.
                 epoch.committing = None
                 self._is_stale = True
                 is_unknown = epoch.transaction.is_unknown
@@ -257,11 +257,11 @@ class ExactlyOnce:
             raise
 
     def rollback(self) -> None:
-        """Give the epoch up: its rows are forgotten, its files deleted.
+        """Roll the epoch back: its rows are dropped, its files deleted.
 
-        Where nobody knows whether it was committed, the table is asked. If it was, it stays; if
-        nobody can tell, its files stay, and whoever writes the epoch again finds out. Once this was
-        called the epoch cannot be committed: after an error only this call can be made again.
+        Where the outcome of a commit is unknown, the table is read. If the commit landed, the epoch
+        stays; if that is still unknown, its files stay, and a retry of the epoch resolves it. Once
+        this was called the epoch cannot be committed: after an error only this can be retried.
         """
         if self._skipped is not None:
             self._skipped = None
@@ -281,8 +281,8 @@ class ExactlyOnce:
         self._context.buffer.release(self._context.buffer.take())
         self._context.target.forget()
         if epoch.is_handed_over:
-            # Its committer may commit it yet: only vacuum can tell that nobody has. If it was
-            # refused, the table has changed, and the next epoch is written for what it is now.
+            # Its committer may still commit it, so its files are left to vacuum. If the committer
+            # refused it, the table has changed, and the next epoch needs its newest version.
             self._is_stale = True
             return
         if epoch.has_landed():
@@ -312,7 +312,7 @@ class ExactlyOnce:
         return self._context.writer_thread.wait(work, operation=operation, epoch=epoch)
 
     def _require_taking(self) -> Epoch:
-        """Return the epoch if it takes rows: none that come after its last file was begun."""
+        """Return the epoch if it still takes rows: until its files are being finished."""
         epoch = self._require(EpochState.OPEN)
         if epoch.writing is not None:
             message = f"epoch {epoch.number} is being written, and takes no rows any more"
@@ -323,7 +323,7 @@ class ExactlyOnce:
         if self._epoch is None:
             raise self._out_of_order("no epoch has begun")
         if self._epoch.rolling_back is not None:
-            # Its rows and files may be gone already: a commit would name files that are not there.
+            # Its rows and files may be deleted already: a commit would refer to missing files.
             message = f"epoch {self._epoch.number} is being rolled back: call rollback_epoch again"
             raise self._out_of_order(message)
         if self._epoch.state not in states:

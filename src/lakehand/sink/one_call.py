@@ -15,7 +15,7 @@ from lakehand.observe.clock import SystemClock
 from lakehand.observe.stopwatch import Stopwatch
 from lakehand.schema.arrow_input import as_reader
 from lakehand.sink.changelog import BOOKKEEPING, ChangeRows
-from lakehand.sink.options import SinkOptions
+from lakehand.sink.sink_options import SinkOptions
 from lakehand.sink.target import Target
 from lakehand.sink.transaction import WriteTransaction
 from lakehand.sink.upserting import Gathered, Upserting, UpsertStaging, UpsertTransaction
@@ -136,7 +136,7 @@ def _mark(options: SinkOptions, epoch: int | None) -> Transaction | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpsertRequest:
-    """What a call asks for beside its rows and settings."""
+    """Options of a call that are not settings."""
 
     key: Sequence[str]
     epoch: int | None = None

@@ -1,4 +1,4 @@
-"""Rows that wait to be committed: in memory, on local disk, then in files without a version."""
+"""Rows that wait to be committed: in memory, on local disk, then in staged files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["Buffer", "DescribedFiles", "FileStaging", "Spool", "Staging", "write
 
 
 class Buffer:
-    """Batches between who brings them and who writes them. Those that are being written count."""
+    """Bounded queue of batches from callers to the writer thread. Batches being written count."""
 
     def __init__(self, *, max_rows: int, max_bytes: int) -> None:
         self._max_rows, self._max_bytes = max_rows, max_bytes
@@ -44,18 +44,18 @@ class Buffer:
 
     @property
     def rows(self) -> int:
-        """Rows that nobody has taken yet."""
+        """Rows that the writer has not taken yet."""
         return self._rows - self._taken_rows
 
     @property
     def bytes(self) -> int:
-        """Memory of the rows that nobody has taken yet."""
+        """Memory of the rows that the writer has not taken yet."""
         return self._bytes - self._taken_bytes
 
     def put(self, batches: Sequence[pa.RecordBatch], *, wait_seconds: float = 0) -> None:
         """Take in all batches; BackpressureError if there is no room for them in time.
 
-        What is larger than the buffer is let in when it is alone.
+        A batch larger than the buffer is accepted while the buffer is empty.
         """
         rows, size = _measure(batches)
         with self._has_room:
@@ -66,14 +66,14 @@ class Buffer:
             self._bytes += size
 
     def take(self) -> list[pa.RecordBatch]:
-        """Hand out all that waits. It counts until it is released."""
+        """Return all waiting batches. They count until they are released."""
         with self._has_room:
             taken, self._waiting = self._waiting, []
             self._taken_rows, self._taken_bytes = self._rows, self._bytes
             return taken
 
     def release(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Forget batches that are written, or given up."""
+        """Release batches that are written, or discarded."""
         with self._has_room:
             rows, size = _measure(batches)
             self._rows, self._taken_rows = self._rows - rows, self._taken_rows - rows
@@ -98,9 +98,9 @@ def _measure(batches: Sequence[pa.RecordBatch]) -> tuple[int, int]:
 
 
 class Spool:
-    """Takes batches of one schema in, and gives them back as a table that takes no memory.
+    """Batches of one schema in a temporary file, read back as a memory-mapped table.
 
-    Its file has no name, so that nothing is left of it however the process ends.
+    The file has no name, so that the system deletes it however the process ends.
     """
 
     def __init__(self, schema: pa.Schema, *, directory: str | Path | None) -> None:
@@ -115,7 +115,7 @@ class Spool:
         self.rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows in; their order is kept, and numbered."""
+        """Append rows, with their numbers in the order of arrival."""
         if self._writer is None:
             raise ValueError("the rows were read already")
         numbers = np.arange(self.rows, self.rows + batch.num_rows, dtype=np.int64)
@@ -125,15 +125,15 @@ class Spool:
         self.rows += batch.num_rows
 
     def table(self) -> pa.Table:
-        """Return all rows, and their numbers; no more can come."""
+        """Return all rows with their numbers; no more can be added."""
         if self._rows is None:
             self._rows = self._read()
         return self._rows
 
     def close(self) -> None:
-        """Forget the rows. What was handed out stays readable while it is held."""
+        """Delete the file. Tables that were returned stay readable while they are referenced."""
         if self._writer is not None:
-            # A full disk is no reason to keep the file.
+            # The file is deleted even if the disk is full.
             with suppress(OSError):
                 self._writer.close()
             self._writer = None
@@ -264,7 +264,7 @@ class FileStaging(Staging):
         self._stem = stem
         self._open: NewFiles | None = None
         self._keys: list[str] = []
-        #: What the newest files are written for, and files of earlier layouts.
+        #: Layout of the newest files, and files of earlier layouts.
         self._layout: Layout | None = None
         self._written: list[StagedFile] = []
         self._opened = 0
@@ -291,7 +291,7 @@ class FileStaging(Staging):
         reached(Step.SINK_WRITING)
 
     def _next_stem(self) -> str:
-        """Return how the next files are named: a table that changes on the way has new ones."""
+        """Return the name of the next files: a table that changes during the write has several."""
         self._opened += 1
         return self._stem if self._opened == 1 else f"{self._stem}-{self._opened}"
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakehand.model.work import Receipt, StagedFile, Transaction
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
-    from lakehand.sink.options import SinkMetrics
+    from lakehand.sink.sink_options import SinkMetrics
     from lakehand.sink.staging import Staging
     from lakehand.sink.target import Target
 
@@ -140,7 +140,7 @@ class WriteTransaction:
                 where=self.where,
                 parameters=self.parameters,
                 earlier_tokens=tuple(token for one in earlier for token in one.tokens),
-                since_version=min([base, *(one.looked_up_after for one in earlier)]),
+                since_version=min([base, *(one.since_version for one in earlier)]),
             )
         return self._pending
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakehand.rows.upsert import Upserted
     from lakehand.settings import Settings
     from lakehand.sink.committing import PendingCommit
-    from lakehand.sink.options import SinkMetrics
+    from lakehand.sink.sink_options import SinkMetrics
     from lakehand.sink.target import Target
 
 __all__ = [

@@ -14,7 +14,7 @@ from lakehand.sink.at_least_once import AtLeastOnce
 from lakehand.sink.background import BackgroundMaintenance, WriterThread
 from lakehand.sink.changelog import ChangeRows, row_schema
 from lakehand.sink.exactly_once import ExactlyOnce
-from lakehand.sink.options import SinkContext, SinkMetrics, SinkOptions
+from lakehand.sink.sink_options import SinkContext, SinkMetrics, SinkOptions
 from lakehand.sink.staging import Buffer
 from lakehand.sink.target import Target
 from lakehand.sink.upserting import Upserting, Upserts
@@ -200,7 +200,7 @@ class TableSink:
         self._opened.flush()
 
     def pre_commit(self) -> Descriptor | None:
-        """Write all rows of the epoch, and say into which files; nobody sees them yet.
+        """Stage all rows of the epoch, and return a descriptor of their files.
 
         None if the epoch has no rows, or is skipped. With a `pipeline` send the descriptor, or its
         `to_json()`, to the committer, and call `commit_epoch` when that has committed it.
@@ -216,7 +216,7 @@ class TableSink:
         return self._opened.commit()
 
     def rollback_epoch(self) -> None:
-        """Give the current epoch up; nothing of it is in the table."""
+        """Roll the current epoch back: its rows are dropped, and its files deleted."""
         self._opened.rollback()
 
     # Facts
@@ -238,7 +238,7 @@ class TableSink:
 
     @property
     def table_id(self) -> str | None:
-        """What tells the table from one that was created later at the same place."""
+        """Id of the table. One that is created later at the same place has another."""
         return self._opened_context.target.head.table_id
 
     @property
@@ -279,7 +279,7 @@ class AsyncTableSink:
     """Writes Arrow rows into a table, epoch by epoch, from an event loop.
 
     Takes what TableSink takes. Calls are made one after the other, in the order they were awaited;
-    one that is cancelled while it waits goes on behind the scenes, so await the next one anyway.
+    one that is cancelled while it waits still runs to its end, so await the next one anyway.
     """
 
     def __init__(self, uri: Any, **options: Any) -> None:
@@ -308,7 +308,7 @@ class AsyncTableSink:
         await self._call(self._sink.flush)
 
     async def pre_commit(self) -> Descriptor | None:
-        """Write all rows of the epoch, and say into which files; nobody sees them yet."""
+        """Stage all rows of the epoch, and return a descriptor of their files."""
         return await self._call(self._sink.pre_commit)
 
     async def commit_epoch(self) -> Receipt | None:
@@ -316,7 +316,7 @@ class AsyncTableSink:
         return await self._call(self._sink.commit_epoch)
 
     async def rollback_epoch(self) -> None:
-        """Give the current epoch up; nothing of it is in the table."""
+        """Roll the current epoch back: its rows are dropped, and its files deleted."""
         await self._call(self._sink.rollback_epoch)
 
     async def close(self) -> None:

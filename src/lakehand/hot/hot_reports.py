@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from lakehand.hot.flusher import Flusher
+    from lakehand.hot.hot_table import HotTable
     from lakehand.hot.opening import Opened
-    from lakehand.hot.table import HotTable
     from lakehand.model.reports import Outcome
     from lakehand.model.snapshot import Snapshot
 
@@ -27,7 +27,7 @@ class FlushReport:
     table: str
     #: Newest version of the cold table that is known.
     version: int
-    #: Commits that were made: one an epoch.
+    #: Commits that were made: one per epoch.
     epochs: int = 0
     #: Changed rows and deleted keys that were flushed, older versions of the same keys included.
     changes: int = 0
@@ -52,7 +52,7 @@ class StorageStats:
     table: str
     #: Newest change that can be seen.
     sequence: int
-    #: Changed rows in memory, each as often as it was changed and not put together.
+    #: Changed rows in memory; older versions count until they are merged.
     hot_rows: int
     #: Memory of these.
     hot_bytes: int
@@ -76,7 +76,7 @@ class StorageStats:
     flush_failures: int
     #: What the last flush failed for; None if it succeeded.
     last_error: str | None
-    #: Memory that all tables under the same bound take together, and took at most.
+    #: Memory that all tables under the same limit use together, and its peak.
     shared_bytes: int
     shared_peak_bytes: int
     #: How often a writer had to wait for memory.

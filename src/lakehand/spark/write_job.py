@@ -1,4 +1,4 @@
-"""A write that Spark carries out: its tasks write files, its driver makes one version of them."""
+"""A write on Spark: its tasks write files, its driver commits them in one version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lakehand.observe.logs import get_logger, log_event
 from lakehand.sink.committing import RaceLimit
 from lakehand.sink.descriptor import Descriptor, require_files, require_fit
 from lakehand.sink.epochs import delete_unreported
-from lakehand.sink.options import SinkOptions
+from lakehand.sink.sink_options import SinkOptions
 from lakehand.sink.staging import DescribedFiles, FileStaging, write_spec
 from lakehand.sink.target import Target
 from lakehand.sink.transaction import WriteTransaction
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from lakehand.formats.worker import WriteSpec
     from lakehand.model.work import Receipt
     from lakehand.settings import Settings
-    from lakehand.sink.spark_options import SourceOptions
     from lakehand.sink.staging import Staging
+    from lakehand.spark.source_options import SourceOptions
     from lakehand.storage import Store
 
 __all__ = ["TaskReport", "WriteJob", "mark_of"]
@@ -47,7 +47,7 @@ class TaskReport:
     """What a task says when it has written its rows, in the words of the coordinated commit."""
 
     descriptor: str
-    #: Names the try that the task was of. A job is made anew for the commit, with another token.
+    #: Token of the attempt that the task belongs to. The job of the commit has another one.
     token: str
     #: Whether another attempt of the task came before, and did not report.
     is_retry: bool
@@ -64,7 +64,7 @@ class WriteJob:
     spec: WriteSpec
     limit: RaceLimit
     settings: Settings
-    #: Names the files of this try and, in the table, its commit.
+    #: Identifies the files of this attempt and, in the table, its commit.
     token: str
 
     @classmethod
@@ -98,7 +98,7 @@ class WriteJob:
     # Where tasks run
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Descriptor:
-        """Write the rows of one task into files that nobody sees yet. What fails leaves none."""
+        """Write the rows of one task into staged files. A failure leaves none."""
         attempt = uuid.uuid4().hex[:12]
         staging = FileStaging(self.target, self.spec, stem=f"{self.token}-{attempt}")
         with self._begin(staging, token=self.token) as transaction:
@@ -114,22 +114,22 @@ class WriteJob:
         token = reports[0].token if reports else self.token
         self.commit(descriptors, token=token, mark=mark)
         if any(report.is_retry for report in reports):
-            self._tidy_up(descriptors, token=token)
+            self._delete_unreported(descriptors, token=token)
 
     def give_up(self, reports: Sequence[TaskReport]) -> None:
-        """Delete what tasks have written. To be called only if no commit was tried."""
+        """Delete what tasks have written. Only for a job that has not tried to commit."""
         descriptors = [Descriptor.from_json(report.descriptor) for report in reports]
         self.discard(descriptors)
         if reports:
-            self._tidy_up(descriptors, token=reports[0].token)
+            self._delete_unreported(descriptors, token=reports[0].token)
 
     def commit(
         self, descriptors: Sequence[Descriptor], *, token: str, mark: Transaction | None
     ) -> Receipt | None:
-        """Make one version of all files; None if there is nothing to change, or `mark` is there.
+        """Make one version of all files; None if nothing changes, or the table has `mark`.
 
-        Files that turn out to be of no use are deleted, but where nobody knows what became of the
-        commit (CommitUnknownError).
+        Files that are not committed are deleted, unless the outcome is unknown
+        (CommitUnknownError).
         """
         transaction = self._begin_commit(descriptors, token=token, mark=mark)
         if transaction.is_in_table:
@@ -184,7 +184,7 @@ class WriteJob:
         """Delete files that no commit was, or will be, tried with."""
         self._described(descriptors).discard()
 
-    def _tidy_up(self, descriptors: Sequence[Descriptor], *, token: str) -> None:
+    def _delete_unreported(self, descriptors: Sequence[Descriptor], *, token: str) -> None:
         reported = {file.path for one in descriptors for file in one.files}
         if not reported:
             return
@@ -192,11 +192,11 @@ class WriteJob:
         try:
             delete_unreported(self.target.handle, token=token, reported=reported, since=since)
         except LakehandError as error:
-            _tell_of_files_left(error)
+            _warn_of_files_left(error)
 
 
-def _tell_of_files_left(error: LakehandError) -> None:
-    message = "Files that are of no use are left to vacuum: %s"
+def _warn_of_files_left(error: LakehandError) -> None:
+    message = "Staged files that are not needed are left to vacuum: %s"
     log_event(_logger, logging.WARNING, "staged_files_left", message, error.message)
 
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from lakehand.errors import BackpressureError, HotTierError, ValidationError, WriteTimeoutError
-from lakehand.hot.directory import log_directory
 from lakehand.hot.flusher import Flusher
+from lakehand.hot.hot_reports import FlushReport, storage_stats
+from lakehand.hot.hot_snapshot import key_table
 from lakehand.hot.opening import HotOptions, Opened, open_parts
-from lakehand.hot.reports import FlushReport, storage_stats
+from lakehand.hot.ownership import log_directory
 from lakehand.hot.segments import Kind, encode
-from lakehand.hot.snapshot import key_table
 from lakehand.observe.steps import Step, reached
 from lakehand.schema.arrow_input import batches_of
 from lakehand.settings import Settings
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Unpack
 
+    from lakehand.hot.hot_reports import StorageStats
+    from lakehand.hot.hot_snapshot import HotSnapshot
     from lakehand.hot.layers import Memtable
-    from lakehand.hot.reports import StorageStats
-    from lakehand.hot.snapshot import HotSnapshot
     from lakehand.model.reports import OperationReport
     from lakehand.settings.typed import CompactSettings, CreateSettings
 
@@ -108,7 +108,7 @@ class HotTable:
     # Life
 
     def open(self) -> Self:
-        """Find or create the cold table, and take up what the log holds.
+        """Find or create the cold table, and replay the log.
 
         HotTableTakenError if there is a key, and another hot table may have changes for the table.
         """
@@ -126,7 +126,7 @@ class HotTable:
     def close(self, *, flush: bool = True) -> None:
         """End the hot table; with `flush`, after all changes are in the cold table.
 
-        Without it they stay in the log, and are taken up when the table is opened again. Where
+        Without it they stay in the log, and are replayed when the table is opened again. Where
         nothing is logged they are lost. A flush is waited for, however long it takes. What it
         raises is raised, when all is closed.
         """
@@ -221,7 +221,7 @@ class HotTable:
             budget.take(content.size, wait_seconds=self._wait_seconds)
         except BackpressureError as error:
             raise error from self.last_error
-        # Who is interrupted may leave the change to another thread: the journal gives memory back.
+        # If this is interrupted, another thread may take the change: the journal frees its memory.
         sequence = parts.journal.commit(kind, content)
         self._flusher.note_change()
         return sequence
@@ -229,7 +229,7 @@ class HotTable:
     # Reading
 
     def snapshot(self) -> HotSnapshot:
-        """Return what the table holds now. It can be read as often as one likes."""
+        """Return the current state of the table. It can be read any number of times."""
         self._refresh_if_old()
         return self._parts.layers.snapshot()
 
@@ -255,7 +255,7 @@ class HotTable:
     # Flushing
 
     def flush(self) -> FlushReport:
-        """Bring all changes into the cold table: write, commit, and only then forget them.
+        """Flush all changes to the cold table: write, commit, and only then drop them.
 
         A flush that fails has lost nothing, and can be made again. WriteTimeoutError: it is not
         done within `write_timeout`, and goes on; the next call waits for it.
@@ -294,7 +294,7 @@ class HotTable:
             )
 
     def _flush_epoch(self, memtable: Memtable, *, waits: bool) -> FlushReport:
-        """Bring the changes of one memtable into the cold table, and forget them."""
+        """Flush the changes of one memtable to the cold table, and drop them."""
         parts, changes = self._parts, memtable.rows
         entries = parts.layers.merge(memtable) if self._key else memtable.entries
         entries, schema = parts.cold.fit_again(entries)

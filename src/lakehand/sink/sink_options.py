@@ -1,4 +1,4 @@
-"""What a sink was asked for, checked as a whole, and what its parts share."""
+"""Options of a sink, its metrics, and what its parts share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["SinkContext", "SinkMetrics", "SinkOptions"]
 
 
-#: So many times what is gathered before it is written may wait.
+#: How many full buffers may wait to be written.
 _PATIENCE = 4
 _RETENTION_FLOOR = timedelta(hours=168)
 
@@ -37,13 +37,13 @@ _RETENTION_FLOOR = timedelta(hours=168)
 class SinkOptions:
     """The settings of one sink."""
 
-    #: By this name a table knows what it has of this writer; None: it does not.
+    #: Name under which the table records epochs of this writer; None: it does not.
     writer_id: str | None
     #: Name under which another process commits what this one writes; None: it commits itself.
     pipeline: str | None
     #: Whether epochs are committed once however often they are written; else rows at least once.
     exactly_once: bool
-    #: Whether an epoch takes the place of what is there.
+    #: Whether an epoch replaces the rows of the table.
     overwrites: bool
     #: Columns by which changes are brought in; none: rows are appended, or overwrite.
     key: tuple[str, ...]
@@ -246,7 +246,7 @@ class SinkContext:
         self.buffer.put(batches, wait_seconds=wait)
 
     def is_flush_due(self) -> bool:
-        """Whether so many rows wait that they should be written."""
+        """Whether enough rows wait to be written."""
         rows, size = self.buffer.rows, self.buffer.bytes
         return rows >= self.options.max_buffer_records or size >= self.options.max_buffer_bytes
 

@@ -23,7 +23,7 @@ from lakehand.observe.logs import get_logger, log_event
 from lakehand.settings import Settings
 from lakehand.sink.background import timed_out
 from lakehand.sink.epochs import EpochState
-from lakehand.sink.sink import TableSink
+from lakehand.sink.table_sink import TableSink
 from lakehand.sink.writer_lease import WriterLease
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["ColdWriter", "Flushed", "claim_name", "collision"]
 
 _logger = get_logger(__name__)
-#: Of the sink: an epoch is written as a whole, however long that takes. Who waits has a limit.
+#: Of the sink: an epoch is written as a whole, however long that takes. Callers time out.
 _NO_LIMIT = timedelta(days=3650)
 
 
@@ -133,7 +133,7 @@ class ColdWriter:
             work.result()  # it ended just now, or it is the work that raised this
 
     def _end_epoch(self, epoch: int, entries: Sequence[Entry], schema: pa.Schema) -> None:
-        # Who was interrupted may have begun this before, and not know of it.
+        # A caller that was interrupted may have started this before.
         if epoch != self._ended_epoch:
             is_there = self._bring_in(epoch, entries, schema)
             self._ended_epoch, self._is_there, self._is_in_doubt = epoch, is_there, False
@@ -162,9 +162,9 @@ class ColdWriter:
         return self._sink.last_committed_epoch == epoch != before
 
     def _begin(self, epoch: int) -> None:
-        """Begin an epoch that no try of ours has brought into the table.
+        """Begin an epoch that this writer has not committed.
 
-        If it is there it is another's: its changes are not those that are to be written.
+        If the table has it, another writer has committed it, with other changes.
         """
         is_new = self._sink.begin_epoch(epoch)
         is_same = self._sink.table_id == self._table_id
@@ -206,11 +206,11 @@ class ColdWriter:
 
 
 def claim_name(store: Store, writer_id: str, *, log_id: str | None) -> None:
-    """Let a name be that of one log; WriterCollisionError if it is that of another.
+    """Claim a writer id for one log; WriterCollisionError if another log has it.
 
-    Two logs under one name have epochs of the same numbers: each takes what the other has committed
-    for its own, and drops changes that nobody has. `log_id` is None where there is no log, which
-    may have no name of one either.
+    Two logs under one id have epochs of the same numbers: each takes what the other has committed
+    for its own, and drops changes that the table lacks. `log_id` is None where there is no log: the
+    id must be free then.
     """
     lease = WriterLease(store=store, writer_id=f"hot/{writer_id}", session=log_id or "")
     try:

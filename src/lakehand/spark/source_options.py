@@ -136,7 +136,7 @@ def _number(found: Mapping[str, str], name: str) -> int | None:
         raise ValidationError(message, field=name, value=text) from error
 
 
-#: As Spark itself does it: so much for a task, and so much for the opening of a file.
+#: As Spark does it: bytes for one task, and the cost of opening a file in bytes.
 _TASK_BYTES = 128 * 2**20
 _OPENING_BYTES = 4 * 2**20
 #: Rows that go to the JVM at once.
