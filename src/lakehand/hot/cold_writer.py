@@ -43,7 +43,7 @@ _NO_LIMIT = timedelta(days=3650)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flushed:
-    """What became of an epoch that is done with."""
+    """The result of an epoch that has ended."""
 
     #: Whether the table says so itself; else there was nothing in the epoch that it needs.
     is_in_table: bool
@@ -67,7 +67,7 @@ class ColdWriter:
         settings: Mapping[str, Any],
         before_commit: Callable[[], None],
     ) -> None:
-        """With a `key` rows take the place of those with the same one; else they are appended.
+        """With a `key` rows replace those with the same key; else they are appended.
 
         `table_id` tells the table from others that may come to be in its place. `before_commit`
         raises if nothing may be committed.
@@ -242,7 +242,7 @@ def collision(table: str, writer_id: str, epoch: int) -> WriterCollisionError:
 
 
 def _as_changes(entry: Entry) -> pa.Table:
-    """Return an entry as a sink takes it: rows as they are, deleted keys as such."""
+    """Return an entry as a sink takes it: rows unchanged, deleted keys with their operation."""
     if entry.kind is Kind.ROWS:
         return entry.rows
     word = pa.repeat(pa.scalar("D"), entry.rows.num_rows)

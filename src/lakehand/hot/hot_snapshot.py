@@ -28,7 +28,7 @@ __all__ = ["HotSnapshot", "check_key", "collapse", "key_table"]
 
 
 class HotSnapshot:
-    """A snapshot of a hot table. Writes and flushes do not change it."""
+    """A consistent view of a hot table; later writes and flushes do not change it."""
 
     def __init__(
         self, view: ColdView, entries: Sequence[Entry], *, key: tuple[str, ...], sequence: int

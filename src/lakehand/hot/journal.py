@@ -39,7 +39,7 @@ class _Ticket:
 
 
 class Journal:
-    """Puts changes in order, has them logged, and hands them on to be seen."""
+    """Numbers changes, writes them to the log, and makes them visible."""
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ _END_BYTES = 8
 class Kind(IntEnum):
     """What a record says."""
 
-    #: These rows are in the table; under a key they take the place of older ones.
+    #: These rows are in the table; with a key they replace older ones.
     ROWS = 1
     #: Rows with these keys are not in the table any more.
     DELETED_KEYS = 2
@@ -138,7 +138,7 @@ def _record_at(data: memoryview, position: int, path: str) -> Scanned | None:
     if zlib.crc32(content) != checksum:
         _require_zeros(data, position, start + length - _END_BYTES, path)
         return None
-    # A copy of its own: rows are kept as long as they are needed, the file as a whole is not.
+    # A copy: rows outlive the buffer of the whole file.
     kept = pa.py_buffer(bytes(content))
     return Scanned(sequence=sequence, kind=Kind(kind), content=kept, end=start + length)
 

@@ -64,7 +64,7 @@ def is_text(column: pa.Field) -> bool:
 
 
 def without_empty_texts(values: pa.Array) -> pa.Array:
-    """Return strings or bytes with null in the place of empty ones; the same array if none is."""
+    """Return strings or bytes with null instead of empty ones; the same array if none is empty."""
     is_set = pc.binary_length(values).cast(pa.bool_())
     if pc.all(is_set).as_py() is not False:
         return values
@@ -121,7 +121,7 @@ def _has_key_twice(values: pa.MapArray) -> bool:
         keys = pc.add(keys, pa.scalar(0.0, keys.type))  # Readers take -0.0 for 0.0.
     encoded = pc.dictionary_encode(keys)
     pairs = maps * len(encoded.dictionary) + encoded.indices.to_numpy()
-    # They are in order but for the keys of each map, which this kind of sort is quick at.
+    # They are sorted except within each map, which a stable sort makes use of.
     return bool((np.diff(np.sort(pairs, kind="stable")) == 0).any())
 
 

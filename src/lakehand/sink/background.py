@@ -43,7 +43,7 @@ class WriterThread:
         return self._thread.submit(work)
 
     def wait(self, work: Future[T], *, operation: str, epoch: int | None = None) -> T:
-        """Return what came of `work`; WriteTimeoutError if that is not known in time.
+        """Return the result of `work`; WriteTimeoutError if it does not end in time.
 
         The work goes on, and may be waited for again.
         """
@@ -95,7 +95,7 @@ class BackgroundMaintenance:
     """Checkpoints when they are due, compaction or clustering when files need it, and vacuum.
 
     The table is checked after `maintenance_commits` commits and every `maintenance_interval`.
-    Checkpoints have a thread of their own: they do not wait for a compaction. A failure fails no
+    Checkpoints run on a separate thread: they do not wait for a compaction. A failure fails no
     commit: it is logged and counted.
     """
 

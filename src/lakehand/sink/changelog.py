@@ -130,7 +130,7 @@ def collapse(
     columns = ", ".join(key.keys("k"))
     counted = f"SELECT {columns}, {NUMBER}, {LIVE} FROM collapsed WHERE {NUMBER} IS NOT NULL"
     found = session.sql(f"{counted} ORDER BY {NUMBER}").to_arrow_table()
-    # DuckDB returns strings and timestamps in types of its own.
+    # DuckDB returns other types of strings and timestamps than it was given.
     kinds = [pa.field(n, c.type) for n, c in zip(key.keys("k"), key.schema, strict=True)]
     return found.cast(pa.schema([*kinds, (NUMBER, pa.int64()), (LIVE, pa.bool_())]))
 
@@ -254,7 +254,7 @@ class ChangeRows:
         return self._target.head.schema
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows as the table wants them, with SIGN; of rows that go only keys need be there.
+        """Return rows as the table wants them, with SIGN; deletions need only have their keys.
 
         SchemaMismatchError if they do not fit, UnknownColumnError if they have no key.
         """
@@ -272,7 +272,7 @@ class ChangeRows:
     def compared(self, changes: pa.Table, *, whole: bool) -> pa.Table:
         """Return changes in types that can be compared: their key, or the `whole` rows.
 
-        `changes` are those of `fit`, and a number behind them; these two columns stay as they are.
+        `changes` are those of `fit`, and a number behind them; these two columns stay unchanged.
         """
         names = self._schema.names
         chosen = range(len(names)) if whole else [names.index(name) for name in self.key.names]

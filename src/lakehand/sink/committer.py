@@ -44,7 +44,7 @@ class SinkCommitter:
         clock: Clock | None = None,
         **settings: Unpack[WriteSettings],
     ) -> None:
-        """`pipeline` is a name of its own for each pipeline, the same one after every restart."""
+        """`pipeline` is a unique name of the pipeline, the same after every restart."""
         self._pipeline = require_writer_name(pipeline, field="pipeline")
         self._settings = Settings(settings)
         store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
@@ -140,7 +140,7 @@ class SinkCommitter:
             limit=RaceLimit.of(self._settings),
             clock=self._clock,
             # Not the version that the writers knew, which may be old: the files were just checked
-            # against the table as it is now, and an append conflicts with no older version.
+            # against the newest version, and an append conflicts with no older version.
             base_version=self._target.base_version,
             mark=Transaction(application=self._pipeline, version=epoch),
             parameters={"epoch": epoch, "writer": self._pipeline},

@@ -131,7 +131,7 @@ class RaceLimit:
 def commit_files(
     target: Target, pending: PendingCommit, *, limit: RaceLimit, clock: Clock
 ) -> Receipt | None:
-    """Commit files to `target` and return what was committed; a lost race is tried again.
+    """Commit files to `target` and return what was committed; a lost race is retried.
 
     None if there is nothing to change: no rows, and none to replace.
 

@@ -211,7 +211,7 @@ class SinkMetrics:
     leftovers_deleted: int = 0
     #: Background maintenance steps that failed; they fail no commit.
     upkeep_errors: int = 0
-    #: Epochs that were brought in by keys, and rows that went thereby and that nothing replaced.
+    #: Epochs that were upserted, and rows that they deleted without a replacement.
     merge_operations: int = 0
     changelog_deletes: int = 0
     #: Changes before those of one key became one, and what they became; time for it.

@@ -203,7 +203,7 @@ class Staging:
         return Evolution(head=self._target.head)
 
     def write_again(self) -> tuple[StagedFile, ...]:
-        """Write the rows of all files into new ones, for the table as it is now.
+        """Write the rows of all files into new ones, for the newest version of the table.
 
         Only for files that are proved to be in no version: they are deleted. If the rows do not fit
         any more, the error says how, and the files stay.
@@ -318,7 +318,7 @@ class FileStaging(Staging):
         return self._target.evolution(self._layout)
 
     def write_again(self) -> tuple[StagedFile, ...]:
-        """Write the rows of all files into new ones, for the table as it is now."""
+        """Write the rows of all files into new ones, for the newest version of the table."""
         if self._layout is None or self._staged is None:
             return ()
         again = FileStaging(self._target, self._spec, stem=f"{self._stem}-{uuid.uuid4().hex[:8]}")

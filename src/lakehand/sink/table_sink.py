@@ -58,13 +58,12 @@ class TableSink:
     ) -> None:
         """Check what is asked for; nothing is opened yet.
 
-        `writer_id` makes the sink exactly-once: a name of its own for each writer, the same one
-        after every restart. `schema` creates a missing table when the sink is opened; without it
+        `writer_id` makes the sink exactly-once: a unique name of the writer, the same after every
+        restart. `schema` creates a missing table when the sink is opened; without it
         the first rows do. `properties` are those of the new table. `where` says which part of the
         table an overwrite replaces. `pipeline` is the name of a SinkCommitter that commits for
         this sink, which then only writes: see `pre_commit`. `spark` is a session for maintenance,
-        which otherwise runs in processes of this machine. Further keywords are settings, by any of
-        their spellings.
+        which otherwise runs in processes of this machine. Other keyword arguments are settings.
         """
         self._settings = Settings(settings)
         self._options = SinkOptions.of(self._settings, where=where, pipeline=pipeline)
@@ -151,7 +150,7 @@ class TableSink:
         if self._is_closed or self._context is None:
             self._is_closed = True
             return
-        # The thread is waited for in any case: an error of time would only hide what came of it.
+        # The thread is always waited for: a timeout would only hide the result.
         self._context.writer_thread.lift_limit()
         try:
             self._opened.close()
@@ -200,7 +199,7 @@ class TableSink:
         self._opened.flush()
 
     def pre_commit(self) -> Descriptor | None:
-        """Stage all rows of the epoch, and return a descriptor of their files.
+        """Write all rows of the epoch, and return their files; readers do not see them yet.
 
         None if the epoch has no rows, or is skipped. With a `pipeline` send the descriptor, or its
         `to_json()`, to the committer, and call `commit_epoch` when that has committed it.
@@ -308,7 +307,7 @@ class AsyncTableSink:
         await self._call(self._sink.flush)
 
     async def pre_commit(self) -> Descriptor | None:
-        """Stage all rows of the epoch, and return a descriptor of their files."""
+        """Write all rows of the epoch, and return their files; readers do not see them yet."""
         return await self._call(self._sink.pre_commit)
 
     async def commit_epoch(self) -> Receipt | None:

@@ -232,7 +232,7 @@ class UpsertTransaction(WriteTransaction):
 
     upserting: Upserting
     staging: UpsertStaging
-    #: What came of the changes; None until this transaction has brought them in.
+    #: The result of the upsert; None until this transaction has run it.
     upserted: Upserted | None = field(default=None, init=False)
 
     @classmethod
@@ -296,7 +296,7 @@ class UpsertTransaction(WriteTransaction):
         return super()._commit(pending)
 
     def count(self, metrics: SinkMetrics) -> None:
-        """Add what became of the changes to the metrics of a sink."""
+        """Add the result of the upsert to the metrics of a sink."""
         done, collapsed = self.upserted, self.staging.gathered.collapsed
         if done is None:
             return

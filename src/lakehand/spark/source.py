@@ -94,7 +94,7 @@ class LakehandSource(DataSource):
     def with_storage_options(cls, options: Mapping[str, str]) -> type[Self]:
         """Return a source that has credentials and endpoints, which Spark then shows nowhere."""
 
-        # Made here, it is sent to other processes as it is, and not by its name.
+        # Defined here, so that it is pickled by value and not by name.
         class Source(cls):  # type: ignore[valid-type,misc]
             _storage_options: ClassVar[Mapping[str, str] | None] = dict(options)
 

@@ -139,7 +139,7 @@ def _number(found: Mapping[str, str], name: str) -> int | None:
 #: As Spark does it: bytes for one task, and the cost of opening a file in bytes.
 _TASK_BYTES = 128 * 2**20
 _OPENING_BYTES = 4 * 2**20
-#: Rows that go to the JVM at once.
+#: Rows of one batch to the JVM.
 _BATCH_ROWS = 64 * 1024
 
 
