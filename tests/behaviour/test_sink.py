@@ -43,7 +43,7 @@ def write_epoch(sink, number, ids):
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"delivery": "exactly-once"}, "needs a writer id"),
+        ({"delivery": "exactly-once"}, "requires writer_id"),
         ({"writer_id": " "}, "must not be empty"),
         ({"max.buffer.records": 0}, "at least 1"),
         ({"target.file.size": 0}, "at least 1"),
@@ -54,7 +54,7 @@ def write_epoch(sink, number, ids):
         ({"where": "part = 'p1'"}, "write_mode is append"),
         ({"write.mode": "upsert"}, "needs the columns"),
         ({"type.widening": "true"}, "schema_evolution, which allows any change, is off"),
-        ({"catalog.type": "glue"}, "not there yet"),
+        ({"catalog.type": "glue"}, "not supported yet"),
         ({"pipeline": "p"}, "append exactly once"),
         ({"writer.identity": "w"}, "no setting named"),
     ],

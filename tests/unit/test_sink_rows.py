@@ -138,7 +138,7 @@ def test_a_struct_with_a_member_twice_is_refused(values, table):
     conformer = Conformer(pa.schema(list(table.items())), table="memory://t")
     given = pa.record_batch({"c": values})
     assert conformer.diff(given.schema).kind is DiffKind.INCOMPATIBLE
-    with pytest.raises(SchemaMismatchError, match=r"c(\.element)?\.a' is there twice"):
+    with pytest.raises(SchemaMismatchError, match=r"c(\.element)?\.a' is duplicated"):
         conformer.conform(given)
 
 

@@ -201,7 +201,7 @@ class ColdWriter:
         try:
             self._sink.close()
         except LakehandError as error:
-            message = "The sink of a hot table was not closed in order: %s"
+            message = "The sink of a hot table could not be closed: %s"
             log_event(_logger, logging.WARNING, "hot_sink_close", message, error.message)
 
 
@@ -223,8 +223,8 @@ def claim_name(store: Store, writer_id: str, *, log_id: str | None) -> None:
             f"{writer_id!r} is the name of another hot table's log on {store.url}",
             table=store.url,
             writer_id=writer_id,
-            hint="nothing was changed; give each hot table a name of its own, or none; a new log"
-            " cannot go on under the name of one that was lost",
+            hint="nothing was changed; give each hot table a unique name, or none; a new log cannot"
+            " continue under the name of one that was lost",
         ) from error
 
 
@@ -232,12 +232,12 @@ def collision(table: str, writer_id: str, epoch: int) -> WriterCollisionError:
     """Return the error for an epoch that is in a table, and not by the hot table whose it is."""
     return WriterCollisionError(
         f"another process has committed to {table} under the writer id {writer_id!r}: epoch {epoch}"
-        " is there, and this hot table has not committed it",
+        " is in the table, and this hot table has not committed it",
         table=table,
         writer_id=writer_id,
         epoch=epoch,
         hint="nothing was dropped: all changes are in memory and in the log, and can be read; give"
-        " each hot table a name of its own, or none",
+        " each hot table a unique name, or none",
     )
 
 

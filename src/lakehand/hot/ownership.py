@@ -289,7 +289,7 @@ class Ownership:
         url = self.store.url
         raise HotTableTakenError(
             f"another hot table has taken {url} over: the changes of {self.owner.writer_id!r} that"
-            " are not in the table are older than what came after them",
+            " are not in the table are older than newer rows of the table",
             table=url,
             path=self.owner.log,
             host=self.owner.host,

@@ -309,7 +309,7 @@ def _damaged(segment: Segment, message: str) -> HotLogError:
 
 
 def _cut(segment: Segment, good: int, size: int) -> None:
-    message = "The log %s ended within a record, which nobody was told is kept: %d bytes cut off"
+    message = "The log %s ended within a record that was never acknowledged: %d bytes cut off"
     log_event(_logger, logging.WARNING, "hot_log_cut", message, segment.path, size - good)
     with translated("put", str(segment.path)), segment.path.open("r+b") as file:
         os.ftruncate(file.fileno(), good)

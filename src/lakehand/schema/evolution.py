@@ -110,7 +110,7 @@ class _Comparison:
         offered: dict[str, pa.Field] = {}
         for column in rows:
             if column.name.lower() in offered:
-                self._note(column.name, "incompatible", problem="is there twice")
+                self._note(column.name, "incompatible", problem="is duplicated")
             offered[column.name.lower()] = column
         known = {column.name.lower() for column in table}
         columns = []
@@ -139,7 +139,7 @@ class _Comparison:
             path = f"{prefix}{column.name}"
             self._note_repeated(column.type, path)
             if _holds_nulls_only(column.type):
-                problem = "is not in the table, and has no type of its own: it is all null"
+                problem = "is not in the table, and has no type: it is all null"
                 self._note(path, "incompatible", rows=column.type, problem=problem)
             else:
                 self._note(path, "new", rows=column.type)
@@ -188,7 +188,7 @@ class _Comparison:
     def _note_repeated_members(self, struct: pa.StructType, path: str) -> None:
         for name, count in Counter(member.name for member in struct).items():
             if count > 1:
-                self._note(f"{path}.{name}", "incompatible", problem="is there twice")
+                self._note(f"{path}.{name}", "incompatible", problem="is duplicated")
 
     def _merge_maps(self, rows: pa.MapType, table: pa.MapType, path: str) -> pa.DataType:
         key = self._merge_types(rows.key_type, table.key_type, f"{path}.key")

@@ -176,7 +176,7 @@ def require_same_table(pending: PendingCommit, head: TableHead) -> None:
             f"{head.table} was deleted and created anew since these rows were written for it",
             table=head.table,
             expected_version=pending.base_version,
-            hint="nothing was committed; give these rows up, and write them again for the new"
+            hint="nothing was committed; discard these rows, and write them again for the new"
             " table",
             retryable=False,
         )
@@ -280,6 +280,6 @@ def collision(target: Target, mark: Transaction | None) -> WriterCollisionError:
         writer_id=name,
         epoch=epoch,
         hint="nothing of this epoch was committed by this process; if the other one has the same"
-        " source, open the sink again, and it goes on after what is there; else give each writer a"
-        " name of its own",
+        " source, open the sink again, and it continues after the newest epoch in the table; else"
+        " give each writer a unique name",
     )

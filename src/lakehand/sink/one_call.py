@@ -126,7 +126,7 @@ def _mark(options: SinkOptions, epoch: int | None) -> Transaction | None:
     if epoch is None:
         return None
     if options.writer_id is None:
-        message = "an epoch is of a writer: give its writer_id, too"
+        message = "epoch requires writer_id"
         raise ValidationError(message, field="writer_id")
     return Transaction(application=options.writer_id, version=epoch)
 

@@ -74,9 +74,9 @@ class SinkOptions:
         delivery = settings.delivery or ("exactly-once" if writer_id else "at-least-once")
         if delivery == "exactly-once" and writer_id is None:
             raise ValidationError(
-                "exactly-once needs a writer id: without one nobody knows what was written before",
+                "exactly-once requires writer_id, under which the table records epochs",
                 field="writer_id",
-                hint="give each writer a name of its own, the same one after every restart",
+                hint="give each writer a unique name, the same after every restart",
             )
         key = _key(settings, pipeline)
         if where is not None and not overwrites:
@@ -149,7 +149,7 @@ def _check_evolution(settings: Settings, pipeline: str | None) -> None:
         hint = "append a row with the new columns first, or add them with another engine"
         raise _not_there("schema_evolution", "true for upserts", hint)
     if settings.schema_evolution and pipeline is not None:
-        hint = "add the columns with a sink of its own first; the committer takes them as they are"
+        hint = "add the columns with another sink first"
         raise _not_there("schema_evolution", "true in a pipeline", hint)
 
 
@@ -168,7 +168,7 @@ def _refuse_short_retention(settings: Settings) -> None:
 
 def _not_there(setting: str, value: str, instead: str) -> RefusedError:
     return RefusedError(
-        f"{setting} cannot be {value}: that is not there yet",
+        f"{setting} cannot be {value}: that is not supported yet",
         operation="append",
         feature=f"{setting}={value}",
         hint=instead,

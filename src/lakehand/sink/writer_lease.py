@@ -136,7 +136,7 @@ class WriterLease:
             f" under the writer id {self.writer_id!r}",
             table=self.store.url,
             writer_id=self.writer_id,
-            hint="nothing of this epoch was committed; give each writer an id of its own, and"
+            hint="nothing of this epoch was committed; give each writer a unique id, and"
             " let only one process at a time use it; a stream with a new checkpoint is a new"
             " writer",
         )

@@ -289,11 +289,10 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         writer_id = self._job.options.writer_id or query
         if writer_id is None:
             raise ValidationError(
-                "nobody knows which stream this is, so its batches cannot be told apart after a"
-                " restart",
+                "the stream has no id, so its batches cannot be recognised after a restart",
                 field="writer_id",
-                hint="give option('writer_id', ...): a name of its own for each stream, the same"
-                " one after every restart",
+                hint="give option('writer_id', ...): a unique name of the stream, the same"
+                " after every restart",
             )
         return writer_id
 

@@ -77,7 +77,7 @@ class SourceOptions:
             else:
                 settings[_setting(name, use)] = value
         if not found.get("path"):
-            message = "nobody said where the table is"
+            message = "the path of the table is missing"
             raise ValidationError(message, field="path", hint="give load, save or start its path")
         columns = found.get("columns")
         return cls(
