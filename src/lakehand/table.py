@@ -247,7 +247,7 @@ class Table:
         """
         from lakehand.engine.session import open_session
         from lakehand.formats.scan import plan_scan
-        from lakehand.sink.spark_source import frame_of
+        from lakehand.spark.source import frame_of
 
         scan = plan_scan(
             self._handle,
@@ -691,7 +691,7 @@ class Table:
         changes of one key are merged. Otherwise a repeated key raises DuplicateKeyError. Null keys
         are equal to each other. The other arguments are those of `append` and `delete`.
         """
-        from lakehand.sink.upsert import UpsertRequest, upsert_once
+        from lakehand.sink.one_call import UpsertRequest, upsert_once
 
         request = UpsertRequest(
             key=key, epoch=epoch, spark=self._spark, dry_run=dry_run, on_progress=on_progress
@@ -714,7 +714,7 @@ class Table:
 
         The arguments are those of `upsert`.
         """
-        from lakehand.sink.upsert import UpsertRequest, delete_keys_once
+        from lakehand.sink.one_call import UpsertRequest, delete_keys_once
 
         request = UpsertRequest(
             key=key, epoch=epoch, spark=self._spark, dry_run=dry_run, on_progress=on_progress

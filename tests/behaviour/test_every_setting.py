@@ -31,6 +31,7 @@ from lakehand.runs import Heartbeat
 from lakehand.runs.operation import Call
 from lakehand.settings import SETTINGS, Settings
 from lakehand.sink import TableSink
+from lakehand.sink.staging import write_spec
 from lakehand.storage import open_store
 from support.busy_tables import Busy
 from support.compactions import leave_dead_run, tasks_inline
@@ -245,8 +246,8 @@ def changes_put_together(scene, asked):
 
 def context_of_sink(scene, asked, **others):
     context = sunk(scene, asked, epochs=0, **others)[0]
-    options, spec = context.options, context.spec
-    return options, spec, type(context.upkeep).__name__
+    spec = write_spec(context.target.in_force(context.settings))
+    return context.options, spec, type(context.background).__name__
 
 
 def outcome(scene, asked, *, data=None, path=None, **others):

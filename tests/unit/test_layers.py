@@ -22,12 +22,14 @@ LAYERS = (
     ("_version", "model", "errors", "settings", "observe"),
     ("duckdb_pool",),
     ("expressions", "storage", "parquet", "prove"),
+    ("schema",),
     ("formats", "planning"),
     ("engine", "runs"),
     ("sorting",),
     ("rewrite", "rows", "retention", "assess"),
     ("maintenance",),
     ("sink", "hot"),
+    ("spark",),
     ("table", "testing"),
     ("service",),
     ("sql", "cli", "web"),
@@ -234,8 +236,8 @@ def test_imports_point_down_inside_an_adapter(adapter):
     assert [name for name in layer_of if name not in names] == []
 
 
-def test_only_the_engine_knows_spark():
-    others = [module for module in MODULES if _package(module) not in {"engine", "sink"}]
+def test_only_the_engine_and_the_data_source_know_spark():
+    others = [module for module in MODULES if _package(module) not in {"engine", "spark"}]
     spark = {"pyspark", "py4j"}
     assert _offences(lambda m: {n for n in _imports(m) if n.split(".")[0] in spark}, others) == {}
 

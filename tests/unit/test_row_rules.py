@@ -15,7 +15,7 @@ from lakehand.formats.delta.protocol.actions import Metadata
 from lakehand.formats.delta.protocol.schema import PrimitiveType, StructField, StructType, row_rules
 from lakehand.model.table_head import RowRules
 from lakehand.observe.clock import ManualClock
-from lakehand.sink.conform import Conformer
+from lakehand.schema.conform import Conformer
 
 SCHEMA = pa.schema(
     [

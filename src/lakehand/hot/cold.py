@@ -1,4 +1,4 @@
-"""The table that rows end up in, as of a version, with the last epoch that is in that version."""
+"""The table that changes are flushed to, as of a version, and its newest epoch."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ColdTable", "ColdView"]
 
-#: So many sets of columns keep their bounds at hand.
+#: How many sets of columns have their bounds cached.
 _BOUNDS_KEPT = 8
-#: So many files, too: to ask the format for one is to read the log.
+#: How many files are cached: the format reads the log for each.
 _FILES_KEPT = 20_000
-#: What a sink that upserts reads as its own words.
+#: Columns that a sink interprets when it upserts.
 _CHANGELOG_COLUMNS = ("_op", "__weight")
 
 
@@ -65,7 +65,7 @@ class ColdView:
     def read(
         self, *, columns: Sequence[str] | None, predicate: Predicate | None
     ) -> pa.RecordBatchReader:
-        """Stream rows from no more files than the predicate needs."""
+        """Stream rows from the files that may match the predicate."""
         snapshot, chosen = self.snapshot, np.arange(self.snapshot.file_count)
         if predicate is not None:
             snapshot = self._with_bounds(predicate)
@@ -87,7 +87,7 @@ class ColdView:
         return found
 
     def _data_files(self, snapshot: Snapshot, rows: npt.NDArray[np.int64]) -> list[DataFile]:
-        """Return what is read of files; what was asked for once is kept, within bounds."""
+        """Return files, which are cached up to a limit."""
         known = self._files
         paths: list[str] = snapshot.files["path"].take(pa.array(rows)).to_pylist()
         unknown = [row for row, path in zip(rows.tolist(), paths, strict=True) if path not in known]
@@ -100,7 +100,7 @@ class ColdView:
 
 
 class ColdTable:
-    """The table as it is found in storage; created if it is not there and a schema is given."""
+    """The table in storage; created if it does not exist and a schema is given."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class ColdTable:
     def fit(self, batch: pa.RecordBatch, *, is_whole: bool = False) -> pa.RecordBatch:
         """Return rows as the table wants them; SchemaMismatchError if it cannot be.
 
-        With `is_whole` no column may be left out: what is there under a key would lose its value.
+        With `is_whole` no column may be missing: the row that is replaced would lose its value.
         """
         if is_whole:
             self._require_all_columns(batch.schema)

@@ -262,6 +262,10 @@ class Transaction:
         require_writer_name(self.application)
         object.__setattr__(self, "version", require_epoch(self.version))
 
+    def is_in(self, transactions: Mapping[str, int]) -> bool:
+        """Say whether a table whose newest versions by application are these has the mark."""
+        return transactions.get(self.application, self.version - 1) >= self.version
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:

@@ -127,10 +127,7 @@ def _upserted(
 
 def _require_unmarked(table: SupportsRowChanges, mark: Mark | None) -> None:
     """Raise if the mark is in a version that the commit would not look at: one before its own."""
-    if mark is None:
-        return
-    known = table.transactions().get(mark.transaction.application, -1)
-    if known >= mark.transaction.version:
+    if mark is not None and mark.transaction.is_in(table.transactions()):
         raise AlreadyThere
 
 

@@ -192,7 +192,7 @@ class _RowCommit:
     def _earlier(self, marks: Mapping[str, int]) -> Receipt | None:
         """Return what says that this very mark is in the table already."""
         mark = self._change.transaction
-        if mark is None or marks.get(mark.application, -1) < mark.version:
+        if mark is None or not mark.is_in(marks):
             return None
         return Receipt(version=open_dataset(self._store).version, already_committed=True)
 

@@ -1,17 +1,16 @@
-"""A write that Spark carries out: its tasks write files, its driver makes one version of them."""
+"""A write on Spark: its tasks write files, its driver commits them in one version."""
 
 from __future__ import annotations
 
 import logging
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import (
     LakehandError,
     NotATableError,
     RefusedError,
-    StorageError,
     ValidationError,
 )
 from lakehand.formats.optional import checkpoint_if_due
@@ -19,12 +18,13 @@ from lakehand.maintenance.steps import maintain_after_write
 from lakehand.model.work import Transaction
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.logs import get_logger, log_event
-from lakehand.sink.committer import Descriptor, require_files, require_fit, rules_of
-from lakehand.sink.committing import Commission, RaceLimit, commit_files, find_commission
+from lakehand.sink.committing import RaceLimit
+from lakehand.sink.descriptor import Descriptor, require_files, require_fit
 from lakehand.sink.epochs import delete_unreported
-from lakehand.sink.options import SinkOptions, write_spec
-from lakehand.sink.staging import Staging
+from lakehand.sink.sink_options import SinkOptions
+from lakehand.sink.staging import DescribedFiles, FileStaging, write_spec
 from lakehand.sink.target import Target
+from lakehand.sink.transaction import WriteTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from lakehand.formats.worker import WriteSpec
     from lakehand.model.work import Receipt
     from lakehand.settings import Settings
-    from lakehand.sink.spark_options import SourceOptions
+    from lakehand.sink.staging import Staging
+    from lakehand.spark.source_options import SourceOptions
     from lakehand.storage import Store
 
 __all__ = ["TaskReport", "WriteJob", "mark_of"]
@@ -47,7 +48,7 @@ class TaskReport:
     """What a task says when it has written its rows, in the words of the coordinated commit."""
 
     descriptor: str
-    #: Names the try that the task was of. A job is made anew for the commit, with another token.
+    #: Token of the attempt that the task belongs to. The job of the commit has another one.
     token: str
     #: Whether another attempt of the task came before, and did not report.
     is_retry: bool
@@ -64,7 +65,7 @@ class WriteJob:
     spec: WriteSpec
     limit: RaceLimit
     settings: Settings
-    #: Names the files of this try and, in the table, its commit.
+    #: Identifies the files of this attempt and, in the table, its commit.
     token: str
 
     @classmethod
@@ -98,25 +99,13 @@ class WriteJob:
     # Where tasks run
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Descriptor:
-        """Write the rows of one task into files that nobody sees yet. What fails leaves none."""
+        """Write the rows of one task into staged files. A failure leaves none."""
         attempt = uuid.uuid4().hex[:12]
-        staging = Staging(self.target, self.spec, stem=f"{self.token}-{attempt}")
-        try:
+        staging = FileStaging(self.target, self.spec, stem=f"{self.token}-{attempt}")
+        with self._begin(staging, token=self.token) as transaction:
             for batch in batches:
-                staging.write(self.target.fit(batch))
-            files = staging.finish()
-        except BaseException:
-            staging.discard()
-            raise
-        head = self.target.head
-        return Descriptor(
-            writer=attempt,
-            epoch=0,
-            table_id=head.table_id,
-            rules=rules_of(head),
-            base_version=self.target.base_version,
-            files=files,
-        )
+                transaction.write(self.target.fit(batch))
+            return transaction.describe(writer=attempt, epoch=0)
 
     # Where the driver is
 
@@ -126,37 +115,35 @@ class WriteJob:
         token = reports[0].token if reports else self.token
         self.commit(descriptors, token=token, mark=mark)
         if any(report.is_retry for report in reports):
-            self._tidy_up(descriptors, token=token)
+            self._delete_unreported(descriptors, token=token)
 
     def give_up(self, reports: Sequence[TaskReport]) -> None:
-        """Delete what tasks have written. To be called only if no commit was tried."""
+        """Delete what tasks have written. Only for a job that has not tried to commit."""
         descriptors = [Descriptor.from_json(report.descriptor) for report in reports]
         self.discard(descriptors)
         if reports:
-            self._tidy_up(descriptors, token=reports[0].token)
+            self._delete_unreported(descriptors, token=reports[0].token)
 
     def commit(
         self, descriptors: Sequence[Descriptor], *, token: str, mark: Transaction | None
     ) -> Receipt | None:
-        """Make one version of all files; None if there is nothing to change, or `mark` is there.
+        """Make one version of all files; None if nothing changes, or the table has `mark`.
 
-        Files that turn out to be of no use are deleted, but where nobody knows what became of the
-        commit (CommitUnknownError).
+        Files that are not committed are deleted, unless the outcome is unknown
+        (CommitUnknownError).
         """
-        commission = self._commission(descriptors, token=token, mark=mark)
-        if self._is_in_table(commission):
+        transaction = self._begin_commit(descriptors, token=token, mark=mark)
+        if transaction.is_in_table:
+            if transaction.resolve() is None:
+                transaction.discard()
             return None
-        if not (commission.files or commission.overwrites):
+        if not (transaction.files or transaction.overwrites):
             return None
-        try:
+        with transaction:
             for descriptor in descriptors:
                 require_fit(self.target, descriptor)
-            require_files(self.target, commission.files)
-            receipt = commit_files(self.target, commission, limit=self.limit, clock=SystemClock())
-        except LakehandError:
-            if not commission.is_unknown:
-                self.discard(descriptors)
-            raise
+            require_files(self.target, transaction.files)
+            receipt = transaction.commit()
         if receipt is not None:
             handle, version = self.target.handle, receipt.version
             checkpoint_if_due(handle, version)
@@ -164,36 +151,41 @@ class WriteJob:
             maintain_after_write(handle, version=version, settings=self.settings, clock=clock)
         return receipt
 
-    def _commission(
+    def _begin_commit(
         self, descriptors: Sequence[Descriptor], *, token: str, mark: Transaction | None
-    ) -> Commission:
+    ) -> WriteTransaction:
         bases = [self.target.base_version, *(one.base_version for one in descriptors)]
         parameters = {"epoch": mark.version, "writer": mark.application} if mark else {}
-        return Commission(
+        return self._begin(
+            self._described(descriptors),
             token=token,
-            files=tuple(file for descriptor in descriptors for file in descriptor.files),
-            table_id=descriptors[0].table_id if descriptors else self.target.head.table_id,
             base_version=min(bases),
-            transaction=mark,
-            overwrites=self.options.overwrites,
-            where=self.options.where,
+            mark=mark,
             parameters={**parameters, "where": self.options.where},
         )
 
-    def _is_in_table(self, commission: Commission) -> bool:
-        """Say whether the batch was written before; its files of this try are deleted then."""
-        mark, found = commission.transaction, self.target.head.transactions
-        if mark is None or found.get(mark.application, -1) < mark.version:
-            return False
-        if find_commission(self.target, commission) is None:
-            self._delete([file.path for file in commission.files])
-        return True
+    def _begin(self, staging: Staging, *, token: str, **commit: Any) -> WriteTransaction:
+        return WriteTransaction(
+            target=self.target,
+            staging=staging,
+            token=token,
+            limit=self.limit,
+            clock=SystemClock(),
+            overwrites=self.options.overwrites,
+            where=self.options.where,
+            **commit,
+        )
 
-    def discard(self, descriptors: Iterable[Descriptor]) -> None:
+    def _described(self, descriptors: Sequence[Descriptor]) -> DescribedFiles:
+        files = tuple(file for descriptor in descriptors for file in descriptor.files)
+        table_id = descriptors[0].table_id if descriptors else self.target.head.table_id
+        return DescribedFiles(self.target, files, table_id=table_id)
+
+    def discard(self, descriptors: Sequence[Descriptor]) -> None:
         """Delete files that no commit was, or will be, tried with."""
-        self._delete([file.path for one in descriptors for file in one.files])
+        self._described(descriptors).discard()
 
-    def _tidy_up(self, descriptors: Sequence[Descriptor], *, token: str) -> None:
+    def _delete_unreported(self, descriptors: Sequence[Descriptor], *, token: str) -> None:
         reported = {file.path for one in descriptors for file in one.files}
         if not reported:
             return
@@ -201,20 +193,11 @@ class WriteJob:
         try:
             delete_unreported(self.target.handle, token=token, reported=reported, since=since)
         except LakehandError as error:
-            _tell_of_files_left(error)
-
-    def _delete(self, keys: list[str]) -> None:
-        try:
-            failures = self.target.store.delete(keys)
-            error = failures[0].error if failures else None
-        except StorageError as failure:
-            error = failure
-        if error is not None:
-            _tell_of_files_left(error)
+            _warn_of_files_left(error)
 
 
-def _tell_of_files_left(error: LakehandError) -> None:
-    message = "Files that are of no use are left to vacuum: %s"
+def _warn_of_files_left(error: LakehandError) -> None:
+    message = "Staged files that are not needed are left to vacuum: %s"
     log_event(_logger, logging.WARNING, "staged_files_left", message, error.message)
 
 

@@ -1,4 +1,4 @@
-"""What a sink was asked for, checked as a whole, and what its parts share."""
+"""Options of a sink, its metrics, and what its parts share."""
 
 from __future__ import annotations
 
@@ -8,30 +8,27 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import RefusedError, ValidationError
-from lakehand.formats.worker import WriteSpec
 from lakehand.model.work import require_writer_name
-from lakehand.observe.steps import Step, reached
-from lakehand.sink.committing import Commission, RaceLimit, commit_files
-from lakehand.sink.staging import Staging
-from lakehand.sink.upsert_epochs import UpsertStaging, commit_changes
+from lakehand.sink.transaction import WriteTransaction
+from lakehand.sink.upserting import UpsertStaging, UpsertTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from lakehand.model.work import Receipt, StagedFile
+    from lakehand.model.work import Receipt, Transaction
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
-    from lakehand.sink.background import Background, Upkeep
+    from lakehand.sink.background import BackgroundMaintenance, WriterThread
     from lakehand.sink.staging import Buffer
     from lakehand.sink.target import Target
-    from lakehand.sink.upsert import Upserts
+    from lakehand.sink.upserting import Upserts
 
-__all__ = ["SinkContext", "SinkMetrics", "SinkOptions", "write_spec"]
+__all__ = ["SinkContext", "SinkMetrics", "SinkOptions"]
 
 
-#: So many times what is gathered before it is written may wait.
+#: How many full buffers may wait to be written.
 _PATIENCE = 4
 _RETENTION_FLOOR = timedelta(hours=168)
 
@@ -40,13 +37,13 @@ _RETENTION_FLOOR = timedelta(hours=168)
 class SinkOptions:
     """The settings of one sink."""
 
-    #: By this name a table knows what it has of this writer; None: it does not.
+    #: Name under which the table records epochs of this writer; None: it does not.
     writer_id: str | None
     #: Name under which another process commits what this one writes; None: it commits itself.
     pipeline: str | None
     #: Whether epochs are committed once however often they are written; else rows at least once.
     exactly_once: bool
-    #: Whether an epoch takes the place of what is there.
+    #: Whether an epoch replaces the rows of the table.
     overwrites: bool
     #: Columns by which changes are brought in; none: rows are appended, or overwrite.
     key: tuple[str, ...]
@@ -77,9 +74,9 @@ class SinkOptions:
         delivery = settings.delivery or ("exactly-once" if writer_id else "at-least-once")
         if delivery == "exactly-once" and writer_id is None:
             raise ValidationError(
-                "exactly-once needs a writer id: without one nobody knows what was written before",
+                "exactly-once requires writer_id, under which the table records epochs",
                 field="writer_id",
-                hint="give each writer a name of its own, the same one after every restart",
+                hint="give each writer a unique name, the same after every restart",
             )
         key = _key(settings, pipeline)
         if where is not None and not overwrites:
@@ -113,19 +110,6 @@ class SinkOptions:
     @property
     def max_waiting_bytes(self) -> int:
         return _PATIENCE * self.max_buffer_bytes
-
-
-def write_spec(settings: Settings) -> WriteSpec:
-    """Return how files are written."""
-    return WriteSpec(
-        target_file_bytes=settings.target_file_bytes,
-        codec=settings.codec,
-        row_group_rows=settings.row_group_rows,
-        group_memory_bytes=settings.write_memory_bytes,
-        threads=settings.write_threads,
-        bloom_columns=settings.bloom_columns,
-        bloom_fpp=settings.bloom_fpp,
-    )
 
 
 def _writer_id(settings: Settings) -> str | None:
@@ -165,7 +149,7 @@ def _check_evolution(settings: Settings, pipeline: str | None) -> None:
         hint = "append a row with the new columns first, or add them with another engine"
         raise _not_there("schema_evolution", "true for upserts", hint)
     if settings.schema_evolution and pipeline is not None:
-        hint = "add the columns with a sink of its own first; the committer takes them as they are"
+        hint = "add the columns with another sink first"
         raise _not_there("schema_evolution", "true in a pipeline", hint)
 
 
@@ -184,7 +168,7 @@ def _refuse_short_retention(settings: Settings) -> None:
 
 def _not_there(setting: str, value: str, instead: str) -> RefusedError:
     return RefusedError(
-        f"{setting} cannot be {value}: that is not there yet",
+        f"{setting} cannot be {value}: that is not supported yet",
         operation="append",
         feature=f"{setting}={value}",
         hint=instead,
@@ -225,9 +209,9 @@ class SinkMetrics:
     files_vacuumed: int = 0
     #: Files that sinks before this one left when they died, and that this one deleted.
     leftovers_deleted: int = 0
-    #: Pieces of upkeep that failed; no commit failed for them.
+    #: Background maintenance steps that failed; they fail no commit.
     upkeep_errors: int = 0
-    #: Epochs that were brought in by keys, and rows that went thereby and that nothing replaced.
+    #: Epochs that were upserted, and rows that they deleted without a replacement.
     merge_operations: int = 0
     changelog_deletes: int = 0
     #: Changes before those of one key became one, and what they became; time for it.
@@ -246,21 +230,15 @@ class SinkContext:
     target: Target
     options: SinkOptions
     settings: Settings
-    background: Background
+    writer_thread: WriterThread
     buffer: Buffer
-    upkeep: Upkeep
+    background: BackgroundMaintenance
     clock: Clock
-    limit: RaceLimit
     metrics: SinkMetrics
     #: How changes are brought in by their keys; None: rows are appended, or overwrite.
     upserts: Upserts | None = None
     #: Tells this sink from every other one, also under the same writer id.
     session: str = field(default_factory=lambda: uuid.uuid4().hex)
-
-    @property
-    def spec(self) -> WriteSpec:
-        """How files are written, as the table and its format want it by now."""
-        return write_spec(self.target.in_force(self.settings))
 
     def put(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Take in rows that fit the table, all or none; BackpressureError if too many wait."""
@@ -268,54 +246,56 @@ class SinkContext:
         self.buffer.put(batches, wait_seconds=wait)
 
     def is_flush_due(self) -> bool:
-        """Whether so many rows wait that they should be written."""
+        """Whether enough rows wait to be written."""
         rows, size = self.buffer.rows, self.buffer.bytes
         return rows >= self.options.max_buffer_records or size >= self.options.max_buffer_bytes
 
-    def new_staging(self, label: str) -> Staging:
-        """Return files to write rows into; no other ones are ever named so."""
+    def begin(
+        self,
+        label: str,
+        *,
+        mark: Transaction | None = None,
+        doubtful: Sequence[WriteTransaction] = (),
+    ) -> WriteTransaction:
+        """Begin a write; no other files, and no other commit, have its name."""
+        token = f"lakehand-{self.session}-{label}-{uuid.uuid4().hex[:12]}"
+        parameters = {"epoch": mark.version, "writer": mark.application} if mark else {}
         if self.upserts is not None:
-            return UpsertStaging(self.target, self.spec, self.upserts.gather())
-        stem = f"lakehand-{self.session}-{label}-{uuid.uuid4().hex[:12]}"
-        return Staging(self.target, self.spec, stem=stem)
-
-    def new_commission(
-        self, label: str, files: tuple[StagedFile, ...], staging: Staging
-    ) -> Commission:
-        return Commission(
-            token=f"lakehand-{self.session}-{label}-{uuid.uuid4().hex[:12]}",
-            files=files,
-            staging=staging,
-            table_id=staging.table_id,
-            base_version=self.target.base_version,
+            return UpsertTransaction.begin_upsert(
+                self.upserts.upserting,
+                UpsertStaging(self.target, self.upserts.gather()),
+                token=token,
+                mark=mark,
+                parameters=parameters,
+                doubtful=doubtful,
+            )
+        return WriteTransaction.begin(
+            self.target,
+            self.settings,
+            token=token,
+            clock=self.clock,
+            mark=mark,
             overwrites=self.options.overwrites,
             where=self.options.where,
+            parameters=parameters,
+            doubtful=doubtful,
         )
 
-    def commit(self, commission: Commission) -> Receipt | None:
+    def commit(self, transaction: WriteTransaction) -> Receipt | None:
         """Commit, and count what was committed; None if there was nothing to change."""
         started = self.clock.monotonic()
-        receipt = self._commit(commission)
+        receipt = transaction.commit()
+        transaction.count(self.metrics)
         if receipt is None:
             return None
-        reached(Step.SINK_COMMITTED)
-        self.upkeep.on_commit(receipt.version)
-        self._count(commission, receipt, (self.clock.monotonic() - started) * 1000)
+        self.background.on_commit(receipt.version)
+        self._count(receipt, (self.clock.monotonic() - started) * 1000)
         return receipt
 
-    def _commit(self, commission: Commission) -> Receipt | None:
-        staging = commission.staging
-        if self.upserts is not None and isinstance(staging, UpsertStaging):
-            return commit_changes(self.upserts.upserting, commission, staging, self.metrics)
-        return commit_files(self.target, commission, limit=self.limit, clock=self.clock)
-
-    def _count(self, commission: Commission, receipt: Receipt, commit_ms: float) -> None:
+    def _count(self, receipt: Receipt, commit_ms: float) -> None:
         metrics = self.metrics
         metrics.commits += 1
         metrics.retries += receipt.attempts - 1
-        metrics.rows_committed += sum(file.rows for file in commission.files)
-        metrics.bytes_written += sum(file.bytes for file in commission.files)
-        metrics.files_written += len(commission.files)
         metrics.commit_ms = commit_ms
         metrics.slowest_commit_ms = max(commit_ms, metrics.slowest_commit_ms)
         metrics.last_version = receipt.version

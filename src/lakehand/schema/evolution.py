@@ -10,97 +10,12 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lakehand.schema.column_types import is_list, is_lossless, widened_type
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable
 
-__all__ = [
-    "ColumnDiff",
-    "DiffKind",
-    "SchemaDiff",
-    "diff_schemas",
-    "is_list",
-    "is_lossless",
-    "widened_type",
-]
-
-
-_MICROSECONDS = ("s", "ms", "us", "ns")
-_WIDEST_DECIMAL = 38
-_INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
-
-
-def is_list(type_: pa.DataType) -> bool:
-    forms = (pat.is_list, pat.is_large_list, pat.is_fixed_size_list, pat.is_list_view)
-    return any(form(type_) for form in (*forms, pat.is_large_list_view))
-
-
-def is_lossless(have: pa.DataType, want: pa.DataType) -> bool:
-    """Say whether every value of `have` is one of `want`, or a cast tells which are not."""
-    return any(is_kind(want) and allows(have, want) for is_kind, allows in _WIDENINGS.items())
-
-
-def widened_type(rows: pa.DataType, table: pa.DataType) -> pa.DataType | None:
-    """Return the least type to which a table's type may be widened so that it holds the rows'.
-
-    None if there is none: integers become wider integers, floats doubles, decimals get more digits.
-    """
-    if pat.is_signed_integer(table):
-        wider = (type_ for type_ in _INTEGERS if type_.bit_width > table.bit_width)
-        return next((type_ for type_ in wider if _integer_widens(rows, type_)), None)
-    if table == pa.float32() and rows == pa.float64():
-        return rows
-    if pat.is_decimal(table) and pat.is_decimal(rows):
-        scale = max(rows.scale, table.scale)
-        whole = max(rows.precision - rows.scale, table.precision - table.scale)
-        return pa.decimal128(whole + scale, scale) if whole + scale <= _WIDEST_DECIMAL else None
-    return None
-
-
-def _integer_widens(have: pa.DataType, want: pa.DataType) -> bool:
-    if pat.is_signed_integer(have):
-        return bool(have.bit_width <= want.bit_width)
-    return bool(pat.is_unsigned_integer(have) and have.bit_width < want.bit_width)
-
-
-def _float_widens(have: pa.DataType, want: pa.DataType) -> bool:
-    return bool(pat.is_floating(have) and have.bit_width <= want.bit_width)
-
-
-def _decimal_widens(have: pa.DataType, want: pa.DataType) -> bool:
-    if not pat.is_decimal(have):
-        return False
-    whole = have.precision - have.scale
-    return bool(have.scale <= want.scale and whole <= want.precision - want.scale)
-
-
-def _text_widens(have: pa.DataType, _want: pa.DataType) -> bool:
-    return bool(pat.is_large_string(have) or pat.is_string_view(have))
-
-
-def _binary_widens(have: pa.DataType, _want: pa.DataType) -> bool:
-    forms = (pat.is_large_binary, pat.is_binary_view, pat.is_fixed_size_binary)
-    return any(form(have) for form in forms)
-
-
-def _timestamp_widens(have: pa.DataType, want: pa.DataType) -> bool:
-    # A moment stays a moment, and the time on a wall one: a cast would make up a zone.
-    same_kind = pat.is_timestamp(have) and (have.tz is None) == (want.tz is None)
-    return bool(same_kind and have.unit in _MICROSECONDS)
-
-
-def _date_widens(have: pa.DataType, _want: pa.DataType) -> bool:
-    return bool(pat.is_date64(have))
-
-
-_WIDENINGS: Mapping[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.DataType], bool]] = {
-    pat.is_signed_integer: _integer_widens,
-    pat.is_floating: _float_widens,
-    pat.is_decimal: _decimal_widens,
-    pat.is_string: _text_widens,
-    pat.is_binary: _binary_widens,
-    pat.is_timestamp: _timestamp_widens,
-    pat.is_date32: _date_widens,
-}
+__all__ = ["ColumnDiff", "DiffKind", "SchemaDiff", "diff_schemas"]
 
 
 class DiffKind(StrEnum):
@@ -156,7 +71,7 @@ class SchemaDiff:
         return DiffKind.IDENTICAL
 
     def render(self) -> str:
-        """Return the difference as a text, one line a column.
+        """Return the difference as a string, one line per column.
 
         >>> rows, table = pa.schema([("a", pa.int64())]), pa.schema([("a", pa.int32())])
         >>> print(diff_schemas(rows, table).render())
@@ -195,7 +110,7 @@ class _Comparison:
         offered: dict[str, pa.Field] = {}
         for column in rows:
             if column.name.lower() in offered:
-                self._note(column.name, "incompatible", problem="is there twice")
+                self._note(column.name, "incompatible", problem="is duplicated")
             offered[column.name.lower()] = column
         known = {column.name.lower() for column in table}
         columns = []
@@ -224,7 +139,7 @@ class _Comparison:
             path = f"{prefix}{column.name}"
             self._note_repeated(column.type, path)
             if _holds_nulls_only(column.type):
-                problem = "is not in the table, and has no type of its own: it is all null"
+                problem = "is not in the table, and has no type: it is all null"
                 self._note(path, "incompatible", rows=column.type, problem=problem)
             else:
                 self._note(path, "new", rows=column.type)
@@ -257,7 +172,7 @@ class _Comparison:
         return pa.struct([*members, *self._new_columns(offered.values(), f"{path}.")])
 
     def _note_repeated(self, type_: pa.DataType, path: str) -> None:
-        """Note members of structs that are there twice, at any depth: one would be lost."""
+        """Note duplicate members of structs, at any depth: one would be lost."""
         if isinstance(type_, pa.DictionaryType):
             self._note_repeated(type_.value_type, path)
         elif pat.is_struct(type_):
@@ -273,7 +188,7 @@ class _Comparison:
     def _note_repeated_members(self, struct: pa.StructType, path: str) -> None:
         for name, count in Counter(member.name for member in struct).items():
             if count > 1:
-                self._note(f"{path}.{name}", "incompatible", problem="is there twice")
+                self._note(f"{path}.{name}", "incompatible", problem="is duplicated")
 
     def _merge_maps(self, rows: pa.MapType, table: pa.MapType, path: str) -> pa.DataType:
         key = self._merge_types(rows.key_type, table.key_type, f"{path}.key")
@@ -309,7 +224,7 @@ class _Comparison:
 
 
 def _holds_nulls_only(type_: pa.DataType) -> bool:
-    """Say whether a type has a part of which nobody knows what it is to hold."""
+    """Say whether a type has a part whose type is unknown, because it is all null."""
     if isinstance(type_, pa.DictionaryType):
         return _holds_nulls_only(type_.value_type)
     if pat.is_struct(type_):

@@ -11,8 +11,8 @@ from lakehand.model.reports import Report
 
 if TYPE_CHECKING:
     from lakehand.hot.flusher import Flusher
+    from lakehand.hot.hot_table import HotTable
     from lakehand.hot.opening import Opened
-    from lakehand.hot.table import HotTable
     from lakehand.model.reports import Outcome
     from lakehand.model.snapshot import Snapshot
 
@@ -31,7 +31,7 @@ class FlushReport(Report):
     table: str
     #: Newest version of the cold table that is known.
     version: int
-    #: Commits that were made: one an epoch.
+    #: Commits that were made: one per epoch.
     epochs: int = 0
     #: Changed rows and deleted keys that were flushed, older versions of the same keys included.
     changes: int = 0
@@ -58,11 +58,11 @@ class StorageStats:
     table: str
     #: Newest change that can be seen.
     sequence: int
-    #: Changed rows in memory, each as often as it was changed and not put together.
+    #: Changed rows in memory; older versions count until they are merged.
     hot_rows: int
     #: Memory of these.
     hot_bytes: int
-    #: Changes that are held one by one.
+    #: Changes in memory that were not merged yet.
     delta_entries: int
     #: Changed rows among `hot_rows` that are being flushed.
     frozen_rows: int
@@ -82,7 +82,7 @@ class StorageStats:
     flush_failures: int
     #: What the last flush failed for; None if it succeeded.
     last_error: str | None
-    #: Memory that all tables under the same bound take together, and took at most.
+    #: Memory that all tables under the same limit use together, and its peak.
     shared_bytes: int
     shared_peak_bytes: int
     #: How often a writer had to wait for memory.
@@ -100,7 +100,7 @@ def storage_stats(table: HotTable, parts: Opened, flusher: Flusher) -> StorageSt
         sequence=layers.sequence,
         hot_rows=table.hot_rows,
         hot_bytes=table.hot_bytes,
-        delta_entries=table.delta_count,
+        delta_entries=table.unmerged_changes,
         frozen_rows=sum(memtable.rows for memtable in layers.frozen),
         oldest_seconds=table.oldest_seconds,
         log_bytes=parts.log.bytes if parts.log is not None else 0,

@@ -11,14 +11,14 @@ from lakehand.errors import ValidationError
 
 __all__ = ["as_reader", "batches_of", "without_views"]
 
-#: Pieces in which large tables are written: what is done to one takes so much memory again.
+#: Rows of one batch of large tables: a batch is copied while it is made to fit.
 _PIECE_ROWS = 256 * 1024
 
 
 def batches_of(data: Any) -> list[pa.RecordBatch]:
     """Return rows that are in memory as batches.
 
-    ValidationError for a stream of rows: nobody knows how many there are.
+    ValidationError for a stream of rows, whose size is unknown.
     """
     if isinstance(data, pa.RecordBatchReader):
         raise ValidationError(
@@ -68,6 +68,6 @@ def _without_view(kind: pa.DataType) -> pa.DataType:
 
 
 def _is_pandas(data: Any) -> bool:
-    """Say so without importing pandas, which nobody may have loaded."""
+    """Say whether it is a pandas frame, without importing pandas."""
     kind = type(data)
     return kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "pandas"

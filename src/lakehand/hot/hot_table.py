@@ -9,22 +9,23 @@ with HotTable("s3://lake/orders", log="/var/lib/orders", key=["id"]) as orders:
 from __future__ import annotations
 
 import threading
+import warnings
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
 from lakehand.errors import BackpressureError, HotTierError, ValidationError, WriteTimeoutError
-from lakehand.hot.directory import log_directory
 from lakehand.hot.flusher import Flusher
+from lakehand.hot.hot_reports import FlushReport, storage_stats
+from lakehand.hot.hot_snapshot import key_table
 from lakehand.hot.opening import HotOptions, Opened, open_parts
-from lakehand.hot.reports import FlushReport, storage_stats
+from lakehand.hot.ownership import log_directory
 from lakehand.hot.segments import Kind, encode
-from lakehand.hot.snapshot import key_table
 from lakehand.observe import reported
 from lakehand.observe.steps import Step, reached
+from lakehand.schema.arrow_input import batches_of
 from lakehand.settings import Settings
-from lakehand.sink.rows import batches_of
 from lakehand.storage import Store, open_store
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Unpack
 
+    from lakehand.hot.hot_reports import StorageStats
+    from lakehand.hot.hot_snapshot import HotSnapshot
     from lakehand.hot.layers import Memtable
-    from lakehand.hot.reports import StorageStats
-    from lakehand.hot.snapshot import HotSnapshot
     from lakehand.model.reports import OperationReport
     from lakehand.settings.setting_types import CompactSettings, CreateSettings
 
@@ -66,8 +67,8 @@ class HotTable:
         rows are only appended. `schema` creates a missing table, with `properties`. `writer_id` is
         the name that the log has in the table; without one it makes up its own. Of hot tables with
         a key one at a time has a table: `takeover` takes it from one that is lost, with all that
-        it has not flushed. `flusher` is shared by the tables of a `HotTier`. Further keywords are
-        settings, by any of their spellings.
+        it has not flushed. `flusher` is shared by the tables of a `HotTier`. Other keyword
+        arguments are settings.
         """
         self._settings = Settings(settings)
         store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
@@ -108,7 +109,7 @@ class HotTable:
     # Life
 
     def open(self) -> Self:
-        """Find or create the cold table, and take up what the log holds.
+        """Find or create the cold table, and replay the log.
 
         HotTableTakenError if there is a key, and another hot table may have changes for the table.
         """
@@ -126,7 +127,7 @@ class HotTable:
     def close(self, *, flush: bool = True) -> None:
         """End the hot table; with `flush`, after all changes are in the cold table.
 
-        Without it they stay in the log, and are taken up when the table is opened again. Where
+        Without it they stay in the log, and are replayed when the table is opened again. Where
         nothing is logged they are lost. A flush is waited for, however long it takes. What it
         raises is raised, when all is closed.
         """
@@ -169,8 +170,8 @@ class HotTable:
     def append(self, data: Any) -> int:
         """Add rows, and return the number of the change, when it is durable and visible.
 
-        Where the table has a key, they take the place of rows with the same keys; of several rows
-        with one key in `data` the last one counts. All of `data` is taken, or nothing.
+        If the table has a key, they replace rows with the same keys; of several rows with one key
+        in `data` the last one counts. The call is atomic.
 
         SchemaMismatchError if rows do not fit the table, BackpressureError if there is no memory
         for them in time.
@@ -182,7 +183,7 @@ class HotTable:
         return self._take(Kind.ROWS, pa.Table.from_batches(batches))
 
     def upsert(self, data: Any) -> int:
-        """Put rows in the place of those with the same keys, or add them: see `append`."""
+        """Replace rows with the same keys, or add new ones: see `append`."""
         self._require_key("upsert")
         return self.append(data)
 
@@ -221,7 +222,7 @@ class HotTable:
             budget.take(content.size, wait_seconds=self._wait_seconds)
         except BackpressureError as error:
             raise error from self.last_error
-        # Who is interrupted may leave the change to another thread: the journal gives memory back.
+        # If this is interrupted, another thread may take the change: the journal frees its memory.
         sequence = parts.journal.commit(kind, content)
         self._flusher.note_change()
         return sequence
@@ -229,7 +230,7 @@ class HotTable:
     # Reading
 
     def snapshot(self) -> HotSnapshot:
-        """Return what the table holds now. It can be read as often as one likes."""
+        """Return the current state of the table. It can be read any number of times."""
         self._refresh_if_old()
         return self._parts.layers.snapshot()
 
@@ -255,7 +256,7 @@ class HotTable:
     # Flushing
 
     def flush(self) -> FlushReport:
-        """Bring all changes into the cold table: write, commit, and only then forget them.
+        """Flush all changes to the cold table: write, commit, and only then drop them.
 
         A flush that fails has lost nothing, and can be made again. WriteTimeoutError: it is not
         done within `write_timeout`, and goes on; the next call waits for it.
@@ -295,7 +296,7 @@ class HotTable:
             )
 
     def _flush_epoch(self, memtable: Memtable, *, waits: bool) -> FlushReport:
-        """Bring the changes of one memtable into the cold table, and forget them."""
+        """Flush the changes of one memtable to the cold table, and drop them."""
         parts, changes = self._parts, memtable.rows
         entries = parts.layers.merge(memtable) if self._key else memtable.entries
         entries, schema = parts.cold.fit_again(entries)
@@ -318,16 +319,22 @@ class HotTable:
             bytes_freed=freed,
         )
 
-    def flush_delta(self) -> int:
-        """Put the changes in memory together, by their newest versions; the cold table is not met.
+    def merge_changes(self) -> int:
+        """Merge the changes in memory: of each key the newest stays. The cold table is not read.
 
-        Returns how many changes that were held one by one there were.
+        Returns how many unmerged changes there were.
         """
         parts = self._parts
-        count = self.delta_count
+        count = self.unmerged_changes
         for memtable in parts.layers.memtables:
             parts.layers.merge(memtable)
         return count
+
+    def flush_delta(self) -> int:
+        """Merge the changes in memory; use `merge_changes`, this name is deprecated."""
+        message = "HotTable.flush_delta is now HotTable.merge_changes"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return self.merge_changes()
 
     def compact(self, **settings: Unpack[CompactSettings]) -> OperationReport:
         """Rewrite small files of the cold table into larger ones: see `Table.compact`.
@@ -363,9 +370,16 @@ class HotTable:
         return sum(memtable.bytes for memtable in self._memtables)
 
     @property
+    def unmerged_changes(self) -> int:
+        """Changes in memory that were not merged yet."""
+        return sum(memtable.unmerged_changes for memtable in self._memtables)
+
+    @property
     def delta_count(self) -> int:
-        """Changes that are held one by one."""
-        return sum(memtable.delta_count for memtable in self._memtables)
+        """Unmerged changes; use `unmerged_changes`, this name is deprecated."""
+        message = "HotTable.delta_count is now HotTable.unmerged_changes"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return self.unmerged_changes
 
     @property
     def _is_logged(self) -> bool:

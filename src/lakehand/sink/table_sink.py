@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lakehand.errors import NotATableError, SinkStateError
 from lakehand.observe.clock import SystemClock
+from lakehand.schema.arrow_input import batches_of
 from lakehand.settings import Settings
 from lakehand.sink.at_least_once import AtLeastOnce
-from lakehand.sink.background import Background, Upkeep
+from lakehand.sink.background import BackgroundMaintenance, WriterThread
 from lakehand.sink.changelog import ChangeRows, row_schema
-from lakehand.sink.committing import RaceLimit
 from lakehand.sink.exactly_once import ExactlyOnce
-from lakehand.sink.options import SinkContext, SinkMetrics, SinkOptions
-from lakehand.sink.rows import batches_of
+from lakehand.sink.sink_options import SinkContext, SinkMetrics, SinkOptions
 from lakehand.sink.staging import Buffer
 from lakehand.sink.target import Target
-from lakehand.sink.upsert import Upserting, Upserts
+from lakehand.sink.upserting import Upserting, Upserts
 from lakehand.storage import Store, open_store
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from lakehand.model.work import Receipt
     from lakehand.settings.setting_types import WriteSettings
-    from lakehand.sink.committer import Descriptor
+    from lakehand.sink.descriptor import Descriptor
     from lakehand.sink.epochs import EpochState
 
 __all__ = ["AsyncTableSink", "TableSink"]
@@ -59,13 +58,12 @@ class TableSink:
     ) -> None:
         """Check what is asked for; nothing is opened yet.
 
-        `writer_id` makes the sink exactly-once: a name of its own for each writer, the same one
-        after every restart. `schema` creates a missing table when the sink is opened; without it
+        `writer_id` makes the sink exactly-once: a unique name of the writer, the same after every
+        restart. `schema` creates a missing table when the sink is opened; without it
         the first rows do. `properties` are those of the new table. `where` says which part of the
         table an overwrite replaces. `pipeline` is the name of a SinkCommitter that commits for
         this sink, which then only writes: see `pre_commit`. `spark` is a session for maintenance,
-        which otherwise runs in processes of this machine. Further keywords are settings, by any of
-        their spellings.
+        which otherwise runs in processes of this machine. Other keyword arguments are settings.
         """
         self._settings = Settings(settings)
         self._options = SinkOptions.of(self._settings, where=where, pipeline=pipeline)
@@ -100,7 +98,7 @@ class TableSink:
         kind = ExactlyOnce if self._options.exactly_once else AtLeastOnce
         self._delivery = kind(self._context)
         if self._options.pipeline is None:
-            self._context.upkeep.start()
+            self._context.background.start()
         return self
 
     def _create_or_wait(self, target: Target) -> None:
@@ -118,10 +116,10 @@ class TableSink:
         return SinkContext(
             target=target,
             metrics=metrics,
-            upkeep=Upkeep(target, metrics, self._settings, spark=self._spark),
+            background=BackgroundMaintenance(target, metrics, self._settings, spark=self._spark),
             options=options,
             settings=self._settings,
-            background=Background(
+            writer_thread=WriterThread(
                 timeout_seconds=options.timeout_seconds,
                 table=self._store.url,
                 writer_id=options.writer_id,
@@ -130,14 +128,13 @@ class TableSink:
                 max_rows=options.max_waiting_records, max_bytes=options.max_waiting_bytes
             ),
             clock=SystemClock(),
-            limit=RaceLimit.of(self._settings),
             upserts=self._upserts(target),
         )
 
     def _upserts(self, target: Target) -> Upserts | None:
         if not self._options.key:
             return None
-        # Without a session of the caller's, tasks that are not small run in processes, as upkeep.
+        # Without a session of the caller's, tasks that are not small run in local processes.
         settings = self._settings.with_call({} if self._spark else {"engine": "local"})
         upserting = Upserting(
             target=target, settings=settings, clock=SystemClock(), spark=self._spark
@@ -153,15 +150,15 @@ class TableSink:
         if self._is_closed or self._context is None:
             self._is_closed = True
             return
-        # The thread is waited for in any case: an error of time would only hide what came of it.
-        self._context.background.lift_limit()
+        # The thread is always waited for: a timeout would only hide the result.
+        self._context.writer_thread.lift_limit()
         try:
             self._opened.close()
         finally:
             self._is_closed = True
-            self._context.background.close()
+            self._context.writer_thread.close()
             seconds = None if timeout is None else timeout.total_seconds()
-            self._context.upkeep.close(timeout_seconds=seconds)
+            self._context.background.close(timeout_seconds=seconds)
 
     def __enter__(self) -> Self:
         return self.open()
@@ -193,8 +190,8 @@ class TableSink:
         context = self._opened_context
         if not context.target.is_known:
             schema = row_schema(batch.schema) if context.upserts else batch.schema
-            work = context.background.start(lambda: context.target.create(schema))
-            context.background.wait(work, operation="creation of the table")
+            work = context.writer_thread.start(lambda: context.target.create(schema))
+            context.writer_thread.wait(work, operation="creation of the table")
         return context.upserts.rows.fit(batch) if context.upserts else context.target.fit(batch)
 
     def flush(self) -> None:
@@ -202,7 +199,7 @@ class TableSink:
         self._opened.flush()
 
     def pre_commit(self) -> Descriptor | None:
-        """Write all rows of the epoch, and say into which files; nobody sees them yet.
+        """Write all rows of the epoch, and return their files; readers do not see them yet.
 
         None if the epoch has no rows, or is skipped. With a `pipeline` send the descriptor, or its
         `to_json()`, to the committer, and call `commit_epoch` when that has committed it.
@@ -218,7 +215,7 @@ class TableSink:
         return self._opened.commit()
 
     def rollback_epoch(self) -> None:
-        """Give the current epoch up; nothing of it is in the table."""
+        """Roll the current epoch back: its rows are dropped, and its files deleted."""
         self._opened.rollback()
 
     # Facts
@@ -240,7 +237,7 @@ class TableSink:
 
     @property
     def table_id(self) -> str | None:
-        """What tells the table from one that was created later at the same place."""
+        """Id of the table. One that is created later at the same place has another."""
         return self._opened_context.target.head.table_id
 
     @property
@@ -281,7 +278,7 @@ class AsyncTableSink:
     """Writes Arrow rows into a table, epoch by epoch, from an event loop.
 
     Takes what TableSink takes. Calls are made one after the other, in the order they were awaited;
-    one that is cancelled while it waits goes on behind the scenes, so await the next one anyway.
+    one that is cancelled while it waits still runs to its end, so await the next one anyway.
     """
 
     def __init__(self, uri: Any, **options: Any) -> None:
@@ -310,7 +307,7 @@ class AsyncTableSink:
         await self._call(self._sink.flush)
 
     async def pre_commit(self) -> Descriptor | None:
-        """Write all rows of the epoch, and say into which files; nobody sees them yet."""
+        """Write all rows of the epoch, and return their files; readers do not see them yet."""
         return await self._call(self._sink.pre_commit)
 
     async def commit_epoch(self) -> Receipt | None:
@@ -318,7 +315,7 @@ class AsyncTableSink:
         return await self._call(self._sink.commit_epoch)
 
     async def rollback_epoch(self) -> None:
-        """Give the current epoch up; nothing of it is in the table."""
+        """Roll the current epoch back: its rows are dropped, and its files deleted."""
         await self._call(self._sink.rollback_epoch)
 
     async def close(self) -> None:

@@ -23,8 +23,8 @@ from lakehand.observe.logs import get_logger, log_event
 from lakehand.settings import Settings
 from lakehand.sink.background import timed_out
 from lakehand.sink.epochs import EpochState
-from lakehand.sink.sink import TableSink
-from lakehand.sink.writer_lease import Fence
+from lakehand.sink.table_sink import TableSink
+from lakehand.sink.writer_lease import WriterLease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 __all__ = ["ColdWriter", "Flushed", "claim_name", "collision"]
 
 _logger = get_logger(__name__)
-#: Of the sink: an epoch is written as a whole, however long that takes. Who waits has a limit.
+#: Of the sink: an epoch is written as a whole, however long that takes. Callers time out.
 _NO_LIMIT = timedelta(days=3650)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flushed:
-    """What became of an epoch that is done with."""
+    """The result of an epoch that has ended."""
 
     #: Whether the table says so itself; else there was nothing in the epoch that it needs.
     is_in_table: bool
@@ -67,7 +67,7 @@ class ColdWriter:
         settings: Mapping[str, Any],
         before_commit: Callable[[], None],
     ) -> None:
-        """With a `key` rows take the place of those with the same one; else they are appended.
+        """With a `key` rows replace those with the same key; else they are appended.
 
         `table_id` tells the table from others that may come to be in its place. `before_commit`
         raises if nothing may be committed.
@@ -133,7 +133,7 @@ class ColdWriter:
             work.result()  # it ended just now, or it is the work that raised this
 
     def _end_epoch(self, epoch: int, entries: Sequence[Entry], schema: pa.Schema) -> None:
-        # Who was interrupted may have begun this before, and not know of it.
+        # A caller that was interrupted may have started this before.
         if epoch != self._ended_epoch:
             is_there = self._bring_in(epoch, entries, schema)
             self._ended_epoch, self._is_there, self._is_in_doubt = epoch, is_there, False
@@ -162,9 +162,9 @@ class ColdWriter:
         return self._sink.last_committed_epoch == epoch != before
 
     def _begin(self, epoch: int) -> None:
-        """Begin an epoch that no try of ours has brought into the table.
+        """Begin an epoch that this writer has not committed.
 
-        If it is there it is another's: its changes are not those that are to be written.
+        If the table has it, another writer has committed it, with other changes.
         """
         is_new = self._sink.begin_epoch(epoch)
         is_same = self._sink.table_id == self._table_id
@@ -201,30 +201,30 @@ class ColdWriter:
         try:
             self._sink.close()
         except LakehandError as error:
-            message = "The sink of a hot table was not closed in order: %s"
+            message = "The sink of a hot table could not be closed: %s"
             log_event(_logger, logging.WARNING, "hot_sink_close", message, error.message)
 
 
 def claim_name(store: Store, writer_id: str, *, log_id: str | None) -> None:
-    """Let a name be that of one log; WriterCollisionError if it is that of another.
+    """Claim a writer id for one log; WriterCollisionError if another log has it.
 
-    Two logs under one name have epochs of the same numbers: each takes what the other has committed
-    for its own, and drops changes that nobody has. `log_id` is None where there is no log, which
-    may have no name of one either.
+    Two logs under one id have epochs of the same numbers: each takes what the other has committed
+    for its own, and drops changes that the table lacks. `log_id` is None where there is no log: the
+    id must be free then.
     """
-    fence = Fence(store=store, writer_id=f"hot/{writer_id}", session=log_id or "")
+    lease = WriterLease(store=store, writer_id=f"hot/{writer_id}", session=log_id or "")
     try:
         if log_id is None:
-            fence.check()
+            lease.check()
         else:
-            fence.claim()
+            lease.claim()
     except WriterCollisionError as error:
         raise WriterCollisionError(
             f"{writer_id!r} is the name of another hot table's log on {store.url}",
             table=store.url,
             writer_id=writer_id,
-            hint="nothing was changed; give each hot table a name of its own, or none; a new log"
-            " cannot go on under the name of one that was lost",
+            hint="nothing was changed; give each hot table a unique name, or none; a new log cannot"
+            " continue under the name of one that was lost",
         ) from error
 
 
@@ -232,17 +232,17 @@ def collision(table: str, writer_id: str, epoch: int) -> WriterCollisionError:
     """Return the error for an epoch that is in a table, and not by the hot table whose it is."""
     return WriterCollisionError(
         f"another process has committed to {table} under the writer id {writer_id!r}: epoch {epoch}"
-        " is there, and this hot table has not committed it",
+        " is in the table, and this hot table has not committed it",
         table=table,
         writer_id=writer_id,
         epoch=epoch,
         hint="nothing was dropped: all changes are in memory and in the log, and can be read; give"
-        " each hot table a name of its own, or none",
+        " each hot table a unique name, or none",
     )
 
 
 def _as_changes(entry: Entry) -> pa.Table:
-    """Return an entry as a sink takes it: rows as they are, deleted keys as such."""
+    """Return an entry as a sink takes it: rows unchanged, deleted keys with their operation."""
     if entry.kind is Kind.ROWS:
         return entry.rows
     word = pa.repeat(pa.scalar("D"), entry.rows.num_rows)

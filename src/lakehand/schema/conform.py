@@ -5,129 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lakehand.errors import ConstraintError, SchemaMismatchError
 from lakehand.expressions.constraints import RowChecker
-from lakehand.expressions.duckdb_session import select
 from lakehand.model.table_head import RowRules
-from lakehand.sink.evolution import SchemaDiff, diff_schemas
+from lakehand.schema.column_types import (
+    forbidden_null,
+    holds_maps,
+    is_text,
+    may_forbid_nulls,
+    repeated_key,
+    without_empty_texts,
+)
+from lakehand.schema.evolution import SchemaDiff, diff_schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterator
+    from collections.abc import Collection, Hashable
 
     from lakehand.model.table_head import TableHead
 
-__all__ = [
-    "Conformer",
-    "forbidden_null",
-    "holds_maps",
-    "inner_values",
-    "is_text",
-    "may_forbid_nulls",
-    "members_of",
-    "present_maps",
-    "repeated_key",
-    "without_empty_texts",
-]
-
-
-def members_of(type_: pa.DataType) -> list[pa.Field]:
-    """Return what a type is made of; of a map its values."""
-    if pat.is_struct(type_):
-        return list(type_)
-    if pat.is_list(type_):
-        return [type_.value_field]
-    if pat.is_map(type_):
-        return [type_.item_field]
-    return []
-
-
-def inner_values(values: pa.Array) -> Iterator[pa.Array]:
-    """Yield the values of each member, as many as there are."""
-    if pat.is_struct(values.type):
-        yield from values.flatten()
-    elif pat.is_list(values.type):
-        yield values.flatten()
-    elif pat.is_map(values.type):
-        present, start, end = present_maps(values)
-        yield present.items.slice(start, end - start)
-
-
-def present_maps(values: pa.MapArray) -> tuple[pa.MapArray, int, int]:
-    """Return the maps that are not null, and between which places their entries lie."""
-    present = values.drop_null() if values.null_count else values
-    return present, present.offsets[0].as_py(), present.offsets[-1].as_py()
-
-
-def is_text(column: pa.Field) -> bool:
-    """Say whether values of a column may be of length 0."""
-    return bool(pat.is_string(column.type) or pat.is_binary(column.type))
-
-
-def without_empty_texts(values: pa.Array) -> pa.Array:
-    """Return texts or bytes with null in the place of empty ones; the same array if none is."""
-    is_set = pc.binary_length(values).cast(pa.bool_())
-    if pc.all(is_set).as_py() is not False:
-        return values
-    return pc.if_else(is_set, values, pa.nulls(len(values), values.type))
-
-
-def may_forbid_nulls(column: pa.Field) -> bool:
-    """Say whether a column, or anything inside it, must not be null."""
-    return not column.nullable or any(map(may_forbid_nulls, members_of(column.type)))
-
-
-def forbidden_null(values: pa.Array, column: pa.Field) -> str | None:
-    """Return the path of a null that `column` forbids; None if there is none."""
-    if not column.nullable and values.null_count:
-        return str(column.name)
-    for member, inner in zip(members_of(column.type), inner_values(values), strict=True):
-        if may_forbid_nulls(member):
-            is_element = member.nullable and not pat.is_struct(column.type)
-            path = forbidden_null(inner.drop_null() if is_element else inner, member)
-            if path is not None:
-                return f"{column.name}.{path}"
-    return None
-
-
-def holds_maps(type_: pa.DataType) -> bool:
-    """Say whether a type is a map, or has one inside."""
-    return bool(pat.is_map(type_) or any(holds_maps(member.type) for member in members_of(type_)))
-
-
-def repeated_key(values: pa.Array, column: pa.Field) -> str | None:
-    """Return the path of a map that has a key twice; None if there is none."""
-    if pat.is_map(values.type) and _has_key_twice(values):
-        return str(column.name)
-    for member, inner in zip(members_of(values.type), inner_values(values), strict=True):
-        if holds_maps(member.type):
-            path = repeated_key(inner, member)
-            if path is not None:
-                return f"{column.name}.{path}"
-    return None
-
-
-def _has_key_twice(values: pa.MapArray) -> bool:
-    present, start, end = present_maps(values)
-    sizes = np.diff(present.offsets.to_numpy())
-    if not (sizes > 1).any():
-        return False
-    maps = np.repeat(np.arange(len(sizes)), sizes)
-    keys = present.keys.slice(start, end - start)
-    if pat.is_nested(keys.type):
-        entries = pa.table({"map": maps, "key": keys})
-        distinct = select("SELECT count(*) FROM (SELECT DISTINCT * FROM given)", given=entries)
-        return bool(distinct.column(0)[0].as_py() < end - start)
-    if pat.is_floating(keys.type):
-        keys = pc.add(keys, pa.scalar(0.0, keys.type))  # Readers take -0.0 for 0.0.
-    encoded = pc.dictionary_encode(keys)
-    pairs = maps * len(encoded.dictionary) + encoded.indices.to_numpy()
-    # They are in order but for the keys of each map, which this kind of sort is quick at.
-    return bool((np.diff(np.sort(pairs, kind="stable")) == 0).any())
+__all__ = ["Conformer"]
 
 
 _EVOLUTION_HINT = (
@@ -149,11 +48,11 @@ class _Fitting:
 
 
 class Conformer:
-    """Makes batches fit one table. What it was told of a schema once, it does not ask again.
+    """Makes batches fit one table. What it computes for a schema is cached.
 
-    Whoever writes rows into a table passes them through here: `conform` for rows as users bring
+    All rows that are written into a table pass through here: `conform` for rows as users bring
     them, `check` for rows that have the table's columns and types already, as those of an upsert
-    that were put together from old rows and new ones. Both raise before anything is written.
+    that were merged from old rows and new ones. Both raise before anything is written.
     """
 
     def __init__(
@@ -245,7 +144,7 @@ class Conformer:
         self._fitting(schema)
 
     def _check_values(self, batch: pa.RecordBatch) -> None:
-        """Refuse what is no sound Arrow: above all texts that are no UTF-8."""
+        """Refuse invalid Arrow data, such as strings that are not UTF-8."""
         try:
             batch.validate(full=True)
         except pa.ArrowInvalid as error:
@@ -303,7 +202,7 @@ class Conformer:
         return batch
 
     def _require_text(self, values: pa.Array, column: pa.Field) -> None:
-        """Refuse bytes that are no text: logs of tables keep values of partitions as such."""
+        """Refuse bytes that are not UTF-8: logs keep partition values as strings."""
         if pat.is_binary(values.type):
             try:
                 values.cast(pa.string())

@@ -1,8 +1,8 @@
 """The write-ahead log of one hot table: a directory that one process at a time has open.
 
-All changes of an epoch lie in segments of that epoch, and the first segment of the next epoch is
-there before anything of this one is committed. So the epoch that the table names as its last says
-all about what is in the table: segments up to it are waste, those above it are not there yet.
+All changes of an epoch are in segments of that epoch, and the first segment of the next epoch is
+created before this one is committed. So the newest epoch in the table decides: changes in segments
+up to it are in the table, those above it are not.
 """
 
 from __future__ import annotations
@@ -130,9 +130,9 @@ class WriteAheadLog:
     def write(self, records: Sequence[tuple[Kind, int, pa.Buffer]]) -> None:
         """Add records; when this returns they are kept, whatever happens to the process.
 
-        What `syncs` keeps them over a loss of power, too. HotLogError: nobody knows, and this log
-        takes no more. Whatever else it raises: all of them were taken if `sequence` is theirs, and
-        none otherwise.
+        If the log `syncs`, they survive a loss of power. HotLogError: it is unknown whether they
+        are kept, and this log takes no more. After any other error all of them were taken if
+        `sequence` is theirs, and none otherwise.
         """
         self._require_sound()
         pieces = [piece for record in records for piece in framed(*record)]
@@ -302,7 +302,7 @@ def _taken_up(segment: Segment) -> _Tail:
 def _size(segment: Segment) -> int:
     try:
         return segment.path.stat().st_size
-    except FileNotFoundError:  # dropped meanwhile
+    except FileNotFoundError:  # dropped by another thread
         return 0
 
 

@@ -77,7 +77,7 @@ class SourceOptions:
             else:
                 settings[_setting(name, use)] = value
         if not found.get("path"):
-            message = "nobody said where the table is"
+            message = "the path of the table is missing"
             raise ValidationError(message, field="path", hint="give load, save or start its path")
         columns = found.get("columns")
         return cls(
@@ -136,10 +136,10 @@ def _number(found: Mapping[str, str], name: str) -> int | None:
         raise ValidationError(message, field=name, value=text) from error
 
 
-#: As Spark itself does it: so much for a task, and so much for the opening of a file.
+#: As Spark does it: bytes for one task, and the cost of opening a file in bytes.
 _TASK_BYTES = 128 * 2**20
 _OPENING_BYTES = 4 * 2**20
-#: Rows that go to the JVM at once.
+#: Rows of one batch to the JVM.
 _BATCH_ROWS = 64 * 1024
 
 
