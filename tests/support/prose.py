@@ -64,7 +64,7 @@ _ENTRIES = {
     VAGUE: (
         (r"\bwhat (?:goes|comes|went|came)\b", "what goes", "what is deleted, what is added"),
         (
-            r"\b(?:rows?|files?) that (?:go|goes|went|comes?|came)\b(?! from\b)",
+            r"\b(?:rows?|files?) that (?:go|goes|went|comes?|came)\b(?! (?:from|closest)\b)",
             "rows that go",
             "deleted rows, added rows",
         ),
