@@ -24,7 +24,7 @@ __all__ = ["HotSnapshot", "key_table"]
 
 
 class HotSnapshot:
-    """A moment of a hot table. It stays as it is, whatever is written or flushed meanwhile."""
+    """A consistent view of a hot table; later writes and flushes do not change it."""
 
     def __init__(
         self, view: ColdView, entries: Sequence[Entry], *, key: tuple[str, ...], sequence: int

@@ -65,8 +65,8 @@ class HotTable:
         rows are only appended. `schema` creates a missing table, with `properties`. `writer_id` is
         the name that the log has in the table; without one it makes up its own. Of hot tables with
         a key one at a time has a table: `takeover` takes it from one that is lost, with all that
-        it has not flushed. `flusher` is shared by the tables of a `HotTier`. Further keywords are
-        settings, by any of their spellings.
+        it has not flushed. `flusher` is shared by the tables of a `HotTier`. Other keyword
+        arguments are settings.
         """
         self._settings = Settings(settings)
         store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
@@ -168,8 +168,8 @@ class HotTable:
     def append(self, data: Any) -> int:
         """Add rows, and return the number of the change, when it is durable and visible.
 
-        Where the table has a key, they take the place of rows with the same keys; of several rows
-        with one key in `data` the last one counts. All of `data` is taken, or nothing.
+        If the table has a key, they replace rows with the same keys; of several rows with one key
+        in `data` the last one counts. The call is atomic.
 
         SchemaMismatchError if rows do not fit the table, BackpressureError if there is no memory
         for them in time.
@@ -181,7 +181,7 @@ class HotTable:
         return self._take(Kind.ROWS, pa.Table.from_batches(batches))
 
     def upsert(self, data: Any) -> int:
-        """Put rows in the place of those with the same keys, or add them: see `append`."""
+        """Replace rows with the same keys, or add new ones: see `append`."""
         self._require_key("upsert")
         return self.append(data)
 

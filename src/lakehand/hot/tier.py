@@ -29,14 +29,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class HotTier:
-    """Hot tables by name. The log of each is a directory of its own below that of the tier."""
+    """Hot tables by name. The log of each is a directory below that of the tier."""
 
     def __init__(
         self, directory: str | Path | None = None, **settings: Unpack[CreateSettings]
     ) -> None:
         """`directory` is on a local disk; it is needed unless `hot_durability` is none.
 
-        Further keywords are settings, of the tier and of its tables.
+        Other keyword arguments are settings, of the tier and of its tables.
         """
         self._directory = log_directory(directory, field="directory")
         self._given = settings
@@ -45,7 +45,7 @@ class HotTier:
         self._lock = threading.Lock()
 
     def open(self, name: str, uri: str | Path | Store, **options: Any) -> HotTable:
-        """Open a hot table under a name of its own; `options` are those of `HotTable`."""
+        """Open a hot table under a unique name; `options` are those of `HotTable`."""
         if not _NAME.fullmatch(name):
             message = f"{name!r} cannot be the name of a directory"
             raise ValidationError(message, field="name", value=name)

@@ -202,7 +202,7 @@ class TableSink:
         self._opened.flush()
 
     def pre_commit(self) -> Descriptor | None:
-        """Write all rows of the epoch, and say into which files; nobody sees them yet.
+        """Write all rows of the epoch, and return their files; readers do not see them yet.
 
         None if the epoch has no rows, or is skipped. With a `pipeline` send the descriptor, or its
         `to_json()`, to the committer, and call `commit_epoch` when that has committed it.
@@ -310,7 +310,7 @@ class AsyncTableSink:
         await self._call(self._sink.flush)
 
     async def pre_commit(self) -> Descriptor | None:
-        """Write all rows of the epoch, and say into which files; nobody sees them yet."""
+        """Write all rows of the epoch, and return their files; readers do not see them yet."""
         return await self._call(self._sink.pre_commit)
 
     async def commit_epoch(self) -> Receipt | None:
