@@ -427,9 +427,8 @@ def _methods(kind: type) -> Iterator[tuple[str, Any]]:
 def decisions_page() -> Iterator[str]:
     yield "# Decisions"
     yield (
-        "One page per decision: the date, the choice, the reasons with their measurements, and the "
-        "rejected alternatives. A decision that turns out to be wrong is superseded by a new page; "
-        "the old one stays."
+        "One page per decision: what was decided, the reason, the measurement, and what was "
+        "refused. A decision that turns out wrong gets a new page that says so; the old one stays."
     )
     yield "\n".join(_decisions())
 
