@@ -85,7 +85,11 @@ _ENTRIES = {
         (r"\bmeanwhile\b", "meanwhile", "during the run; concurrently"),
         (r"\bwhoever\b", "whoever commits second", "the writer, the caller"),
         (r"\b(?:no|some)body\b", "nobody knows", "no writer, another writer; it is unknown"),
-        (r"\bso many\b", "so many commits", "this many, that many; the number"),
+        (
+            r"\bso many\b(?!(?: \w+){1,4} that\b)",
+            "so many commits",
+            "this many, that many; the number",
+        ),
         (r"\ball the same\b", "works all the same", "anyway, still"),
         (r"\bours\b", "a commit of ours", "lakehand's; this writer's"),
     ),

@@ -107,6 +107,7 @@ def test_a_phrase_is_found_with_its_line_across_a_line_break_and_not_in_code():
     [
         "the error text, in order to retry in order of size, once a day",
         "rows that come from a stream; is there a row that a file holds?",
+        "files with so many deleted rows that they are rewritten",
         "as it is written in the log, and as they are read; a file of a table",
     ],
 )
