@@ -360,7 +360,7 @@ def test_a_lost_vector_is_repaired_with_the_rows_or_without_the_file(path):
     both = open_table(path).repair(restore_deleted_rows=True, accept_data_loss=True, dry_run=True)
     [repair] = both.repairs
     assert repair.name == "restore_deleted_rows"
-    assert repair.loses == "the deletion of rows: 6, as far as the table says, are visible again"
+    assert repair.loses == "the deletion of rows: 6, as far as recorded, become visible again"
 
 
 def test_a_file_that_was_replaced_shows_until_somebody_agrees_to_it(path, capsys):
@@ -462,7 +462,7 @@ def test_a_table_that_has_lost_all_its_files_is_not_emptied(path):
     before = fingerprint(path)
     done = open_table(path).repair(accept_data_loss=True)
     assert (len(done.refused), fingerprint(path)) == (5, before)
-    assert "wrong place" in done.refused[0].reason
+    assert "wrong location" in done.refused[0].reason
 
 
 def test_what_leaves_the_log_is_set_aside_byte_for_byte(path):

@@ -243,7 +243,7 @@ def test_compaction_takes_the_part_of_a_table_that_a_condition_describes(kit, pa
 
 def test_a_condition_that_divides_a_file_is_refused(kit, path):
     before = kit.files(path)
-    with pytest.raises(PredicateError, match="both sides"):
+    with pytest.raises(PredicateError, match="both matching"):
         open_here(path).compact(where="id < 5")
     assert kit.files(path) == before
 

@@ -494,9 +494,9 @@ def test_what_cannot_be(tmp_path):
 )
 def test_a_log_is_on_a_local_disk(tmp_path, monkeypatch, url):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValidationError, match="is not on this machine"):
+    with pytest.raises(ValidationError, match="is not a local path"):
         HotTable(tmp_path / "table", log=url, schema=SCHEMA)
-    with pytest.raises(ValidationError, match="is not on this machine"):
+    with pytest.raises(ValidationError, match="is not a local path"):
         HotTier(url)
     with pytest.raises(ValidationError, match="scratch_directory"):
         lakehand.open_table(tmp_path, scratch_directory=url)

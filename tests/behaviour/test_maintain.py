@@ -79,7 +79,7 @@ def test_what_is_due_is_done_and_a_second_call_does_nothing(kit, path):
     assert (report.outcome, report.errors) == ("committed", ())
     done = step(report, "compact")
     assert (done.outcome, done.is_due) == ("committed", True)
-    assert done.reason == f"{FILES} files that are small"
+    assert done.reason == f"{FILES} small files"
     assert done.report.proof.rows == FILES * ROWS
     assert (kit.rows(path), len(kit.files(path))) == (rows, 1)
 
@@ -106,7 +106,7 @@ def test_partitions_that_are_written_to_are_left_and_that_is_said(kit, path):
 
     left = step(report, "compact")
     assert (left.outcome, len(kit.files(path))) == ("nothing_to_do", FILES)
-    assert left.left == (f"{FILES} files: in partitions written to a moment ago",)
+    assert left.left == (f"{FILES} files: in partitions with recent writes",)
 
 
 def test_what_a_format_lacks_is_left_out_with_its_reason(path):
@@ -203,7 +203,7 @@ def test_a_table_in_order_is_kept_in_order(kit, path):
     report = open_here(path, **EAGER).maintain()
 
     done = step(report, "cluster")
-    assert (done.outcome, done.reason) == ("committed", "4 files never put in order")
+    assert (done.outcome, done.reason) == ("committed", "4 files not clustered yet")
     assert (done.report.columns, done.report.curve) == (("id",), "linear")
     assert kit.ids(path) == [*ALL, *range(1000, 1000 + 4 * ROWS)]
     assert open_here(path, **EAGER).maintain().outcome == "nothing_to_do"

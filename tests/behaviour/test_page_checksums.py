@@ -73,7 +73,7 @@ def test_a_flipped_bit_in_any_page_is_found_while_it_is_copied(
     _write(tmp_path, checksums=True)
     _flip(tmp_path / "in.parquet", _chunk_ends(tmp_path)[number][1] - 1)
 
-    with pytest.raises(CorruptFileError, match=r"in.parquet is damaged before byte \d+: a page"):
+    with pytest.raises(CorruptFileError, match=r"in.parquet is corrupt before byte \d+: a page"):
         _copy(tmp_path)
 
     assert not (tmp_path / "out.parquet").exists()
@@ -86,7 +86,7 @@ def test_a_page_header_that_lies_about_its_size_is_found(tmp_path):
     before_size = encode({field: header[field] for field in (1, 2)})
     _flip(tmp_path / "in.parquet", start + len(before_size))
 
-    with pytest.raises(CorruptFileError, match="is damaged"):
+    with pytest.raises(CorruptFileError, match="is corrupt"):
         _copy(tmp_path)
 
 

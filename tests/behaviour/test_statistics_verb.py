@@ -236,7 +236,7 @@ def test_a_predicate_chooses_whole_files(path):
 
 
 def test_a_predicate_that_metadata_cannot_decide_is_refused(path):
-    with pytest.raises(PredicateError, match="cannot be decided"):
+    with pytest.raises(PredicateError, match="cannot be evaluated"):
         refresh(path, where="id > 3")
 
 

@@ -141,7 +141,7 @@ def test_a_misspelt_variable_is_reported_once_with_the_nearest(monkeypatch, capl
     Settings()
     Settings()
     [message] = [record.getMessage() for record in caplog.records]
-    assert "LAKEHAND_TARGET_FILE_SIZES sets nothing" in message
+    assert "LAKEHAND_TARGET_FILE_SIZES is ignored" in message
     assert message.endswith("did you mean LAKEHAND_TARGET_FILE_BYTES?")
 
 

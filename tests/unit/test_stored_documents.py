@@ -157,7 +157,7 @@ def test_a_plan_with_members_that_are_not_known_is_read():
     ],
 )
 def test_a_plan_of_another_shape_is_refused(odd):
-    with pytest.raises(ValidationError, match="no plan"):
+    with pytest.raises(ValidationError, match="not a plan"):
         Plan.from_text(json.dumps(PLAN.to_json() | odd))
 
 
@@ -165,7 +165,7 @@ def test_a_plan_of_another_shape_is_refused(odd):
 def test_a_plan_whose_groups_contradict_themselves_is_refused(odd):
     value = PLAN.to_json()
     value["groups"][0].update(odd)
-    with pytest.raises(ValidationError, match="no plan"):
+    with pytest.raises(ValidationError, match="not a plan"):
         Plan.from_text(json.dumps(value))
 
 

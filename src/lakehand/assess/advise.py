@@ -1,8 +1,8 @@
-"""By which columns a table is best put in order: proposals that were tried on a sample of its rows.
+"""Recommends clustering columns, measured on a sample of rows.
 
-Candidates are single columns, then pairs, then what the best of them can be extended by. Each one
-orders the sample, the sample is cut into as many files as the table would have, and the questions
-are put to these files. So a proposal comes with a number that was measured, and not with a guess.
+Candidates are single columns, then pairs, then extensions of the best ones. Each one sorts the
+sample, the sample is divided into as many files as the table would have, and the queries are
+evaluated on these files. So a proposal has a measured number, not a guess.
 """
 
 from __future__ import annotations
@@ -37,36 +37,36 @@ Verdict = Literal["cluster", "already_good", "too_small", "nothing_to_order"]
 
 _SEED = 5
 _SAMPLED_ROWS = 64 * 1024
-#: Rows of files that are read for the sample, and how many files at most.
+#: Maximum number of rows, and of files, that are read for the sample.
 _READ_ROWS, _READ_FILES = 8 * 2**20, 256
-#: With fewer rows a file of the sample looks narrower than a real one.
+#: With fewer rows a file of the sample has smaller value ranges than a real one.
 _ROWS_PER_FILE = 32
 _MOST_FILES = 1024
-#: Without queries: columns that are sampled, as many as tables keep statistics of, and those of
-#: them that are asked for, because they have most different values.
+#: Without queries: number of columns that are sampled, as many as tables have statistics of, and of
+#: those that are used, because they have most distinct values.
 _MOST_LOOKED_AT, _MOST_ASKED = 32, 8
-#: Columns that are tried, those asked for most first.
+#: Number of columns that are tried, the most frequently queried first.
 _MOST_COLUMNS = 6
 _MOST_TOGETHER = 4
-#: Sets of columns that are extended by one more, and for which other curves are tried.
+#: Number of column sets that are extended by one more, and for which other curves are tried.
 _BEST = 3
 _SHOWN = 8
-#: Below this a rewrite is not worth its cost; between two sets of columns the smaller one wins.
+#: A smaller improvement is not worth a rewrite; of two sets of columns, the smaller one wins.
 _WORTH = 0.05
 _TIE = 0.005
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """One way to put the table in order."""
+    """One way to cluster the table."""
 
-    #: The columns, as `cluster --by` takes them.
+    #: The columns, for `cluster --by`.
     columns: tuple[str, ...]
-    #: The curve, as `cluster --curve` takes it.
+    #: The curve, for `cluster --curve`.
     curve: Curve
-    #: Share of the files that the questions would skip, measured on the sample.
+    #: Fraction of the files that the queries would skip, measured on the sample.
     skip_rate: float
-    #: How much more than the files skip as they are now.
+    #: Improvement over the current files.
     improvement: float
 
 
@@ -76,41 +76,41 @@ class AskedColumn:
 
     #: Name of the column.
     column: str
-    #: Share of the queries that ask for it; null without queries.
+    #: Fraction of the queries that filter by it; null without queries.
     asked: float | None
-    #: Different values in the sample.
+    #: Distinct values in the sample.
     distinct_values: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:
-    """By which columns to put a table in order. Fields have the names of the JSON document."""
+    """Recommended clustering of a table. Fields have the names of the JSON document."""
 
     #: URL of the table, without credentials.
     table: str
-    #: The version that was looked at.
+    #: The version that was examined.
     version: int
     #: `cluster`, or why not: `already_good`, `too_small`, `nothing_to_order`.
     verdict: Verdict
-    #: The verdict in words.
+    #: The verdict as text.
     message: str
-    #: Share of the files that the questions skip now.
+    #: Fraction of the files that the queries skip now.
     skip_rate: float
-    #: Ways to put the table in order, the best first.
+    #: Proposed clusterings, the best first.
     proposals: tuple[Proposal, ...] = ()
     #: Columns that were tried.
     columns: tuple[AskedColumn, ...] = ()
-    #: Where the questions come from: `queries`, or `fixed` without a file of them.
+    #: Source of the queries: `queries`, or `fixed` without a file of queries.
     questions: Literal["queries", "fixed"] = "fixed"
-    #: How many questions were asked.
+    #: Number of queries evaluated.
     question_count: int = 0
     #: Statements in the file of queries.
     statement_count: int = 0
-    #: How many of them were of no use, by reason.
+    #: Number of statements that were not used, by reason.
     unused_statements: dict[str, int]
-    #: Rows that were tried.
+    #: Rows in the sample.
     sampled_rows: int = 0
-    #: Files that they were cut into.
+    #: Files that the sample was divided into.
     sampled_files: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Advice:
 
 
 def advise(table: FormatTable, *, settings: Settings, queries: str | None = None) -> Advice:
-    """Try orders on a sample of the newest version; `queries` is SQL as `read_queries` takes it."""
+    """Try clusterings on a sample of the latest version; `queries` is SQL for `read_queries`."""
     require_capability(table, "statistics")
     newest = table.snapshot()
     name = newest.table.rstrip("/").rpartition("/")[2]
@@ -133,7 +133,7 @@ def advise(table: FormatTable, *, settings: Settings, queries: str | None = None
 
 
 def _relevant(schema: pa.Schema, workload: Workload | None) -> list[str]:
-    """Return the columns to look at: those of the queries, or the first ones of the table."""
+    """Return the columns to examine: those of the queries, or the first ones of the table."""
     known = orderable_columns(schema)
     if workload is None:
         return list(known)[:_MOST_LOOKED_AT]
@@ -153,7 +153,7 @@ def _sample(table: FormatTable, snapshot: Snapshot, columns: Sequence[str]) -> S
 
 
 def _chosen_files(files: pa.Table) -> list[int]:
-    """Choose files by lot, as many as have rows enough."""
+    """Choose files at random, until they have enough rows."""
     by_lot = np.random.default_rng(_SEED).permutation(files.num_rows)[:_READ_FILES]
     rows = np.from_dlpack(files["rows"].fill_null(0).combine_chunks())[by_lot]
     before = np.cumsum(rows) - rows
@@ -162,7 +162,7 @@ def _chosen_files(files: pa.Table) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _Trial:
-    """What is asked of which columns, on how many files."""
+    """Queries, columns and number of files of the trials."""
 
     sample: Sample
     questions: Questions
@@ -220,7 +220,7 @@ def _advice(snapshot: Snapshot, trial: _Trial, workload: Workload | None) -> Adv
     verdict, message = _verdict(trial, proposals, now)
     blind = _files_without_bounds(snapshot, [each.column for each in trial.columns])
     if blind and proposals:
-        message += f"; {format_count(blind, 'file')} without statistics: compute them first"
+        message += f"; {format_count(blind, 'file')} without statistics: run `statistics` first"
     return Advice(
         table=snapshot.table,
         version=snapshot.version,
@@ -239,7 +239,7 @@ def _advice(snapshot: Snapshot, trial: _Trial, workload: Workload | None) -> Adv
 
 
 def _files_without_bounds(snapshot: Snapshot, columns: Sequence[str]) -> int:
-    """Count files that do not say where they lie in some column, so that no question skips them."""
+    """Count files without bounds in some column, which no query can skip."""
     unknown = np.zeros(snapshot.file_count, np.bool_)
     for column in columns:
         bounds = value_bounds(snapshot.files, column)
@@ -249,7 +249,7 @@ def _files_without_bounds(snapshot: Snapshot, columns: Sequence[str]) -> int:
 
 
 def _tried(trial: _Trial) -> dict[Order, float]:
-    """Try single columns, pairs, what the best can be extended by, and other curves for those."""
+    """Try single columns, pairs, extensions of the best ones, and other curves for those."""
     names = [each.column for each in trial.columns]
     rates = trial.rates([_order([name], "linear") for name in names])
     rates |= trial.rates([_order(pair, "hilbert") for pair in combinations(names, 2)])
@@ -277,7 +277,7 @@ def _order(columns: Sequence[str], curve: Curve) -> Order:
 
 
 def _ranked(rates: dict[Order, float]) -> list[tuple[Order, float]]:
-    """Sort by rate; where it is about the same, fewer columns come first."""
+    """Sort by skip rate; if it is about the same, fewer columns come first."""
     return sorted(
         rates.items(), key=lambda item: (-round(item[1] / _TIE), len(item[0].terms), -item[1])
     )
@@ -287,15 +287,15 @@ def _verdict(trial: _Trial, proposals: Sequence[Proposal], now: float) -> tuple[
     if trial.file_count <= 1:
         return "too_small", "the table fits into one file: there is nothing to skip"
     if not proposals:
-        return "nothing_to_order", "no column that is asked for has an order and different values"
+        return "nothing_to_order", "no queried column can be sorted and has distinct values"
     best = proposals[0]
     if best.improvement < _WORTH:
         return "already_good", (
-            f"questions skip {now:.0%} of the files now, and at best {best.skip_rate:.0%}: not"
+            f"queries skip {now:.0%} of the files now, and {best.skip_rate:.0%} at best: not"
             " worth a rewrite"
         )
     named = ", ".join(best.columns)
     return "cluster", (
-        f"by {named} ({best.curve}): questions would skip {best.skip_rate:.0%} of the files, and"
-        f" {now:.0%} now"
+        f"by {named} ({best.curve}): queries would skip {best.skip_rate:.0%} of the files, now"
+        f" {now:.0%}"
     )

@@ -1,4 +1,4 @@
-"""Health for monitoring: numbers against thresholds, and an answer even where no table answers."""
+"""Health checks for monitoring: thresholds, and a report even if the table cannot be read."""
 
 from __future__ import annotations
 
@@ -28,53 +28,53 @@ if TYPE_CHECKING:
 
 __all__ = ["UNREADABLE", "Check", "HealthReport", "check_health", "report_unreadable"]
 
-#: Errors that say something about the table, and nothing about the call.
+#: Errors that concern the table, and not the call.
 UNREADABLE = (StorageError, TableError)
-#: Files that storage is asked for; one request each.
+#: Number of files checked in storage, with one request each.
 _SAMPLED_FILES = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One number and its threshold."""
+    """One measured value and its threshold."""
 
-    #: What was measured: the name of the threshold's setting, without `max_`; or
-    #: `damaged_files`, of which there may be none.
+    #: What was measured: the name of the threshold's setting, without `max_`; or `damaged_files`,
+    #: with the limit 0.
     code: str
-    #: What it is.
+    #: The measured value.
     value: float
-    #: What it may be at most.
+    #: The maximum allowed value.
     limit: float
-    #: Whether it is no more than that.
+    #: Whether the value is within the limit.
     passed: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HealthReport:
-    """How healthy a table is. Fields have the names of the JSON document."""
+    """Health of a table. Fields have the names of the JSON document."""
 
     #: URL of the table, without credentials.
     table: str
     #: Whether the table can be read and every check has passed.
     healthy: bool
-    #: The newest version; null if it cannot be read. Likewise the next.
+    #: The latest version; null if it cannot be read. Likewise the next.
     version: int | None = None
-    #: Files that the version is made of.
+    #: Files of the version.
     file_count: int | None = None
-    #: Files of them that storage was asked for: whether they are there, with their size, footer,
-    #: row count and deletion vector. At most 64, others in each version.
+    #: Files checked in storage: existence, size, footer, row count and deletion vector. At most 64,
+    #: different ones for each version.
     files_checked: int | None = None
-    #: Files among those that are missing or damaged.
+    #: Of these, files that are missing or damaged.
     files_damaged: int | None = None
-    #: From the call until the newest version was read, or could not be.
+    #: Time until the latest version was read, or failed to be.
     latency_ms: float
     #: From 0 to 100; 0 if the table cannot be read.
     score: int
-    #: What keeps the score from being 100, worst first.
+    #: What lowers the score, worst first.
     reasons: tuple[Reason, ...]
-    #: Every threshold that was looked at.
+    #: All checked thresholds.
     checks: tuple[Check, ...] = ()
-    #: Why the table cannot be read; null if it can be.
+    #: Why the table cannot be read; null if it can.
     error: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -85,10 +85,10 @@ class HealthReport:
 def check_health(
     table: FormatTable, *, settings: Settings, orphans: bool = False, clock: Clock | None = None
 ) -> HealthReport:
-    """Read the newest version and hold it against the thresholds of `settings`.
+    """Read the latest version and compare it with the thresholds of `settings`.
 
-    `orphans` lists the whole root of the table for files that no version needs. A table that
-    cannot be read is an answer, and no error.
+    `orphans` lists storage for files that no version references. An unreadable table is reported,
+    not raised.
     """
     clock = clock or SystemClock()
     started = clock.monotonic()
@@ -125,7 +125,7 @@ def check_health(
 def report_unreadable(
     url: str, error: LakehandError, *, started: float, clock: Clock
 ) -> HealthReport:
-    """Say that the table at `url` cannot be read."""
+    """Return the report of a table at `url` that cannot be read."""
     return HealthReport(
         table=url,
         healthy=False,
@@ -137,13 +137,13 @@ def report_unreadable(
 
 
 def sampled_rows(file_count: int, version: int) -> range:
-    """Return which files of a version are checked: evenly spread, and others in the next one."""
+    """Return which files of a version are checked: evenly spread, others for each version."""
     step = max(1, -(-file_count // _SAMPLED_FILES))
     return range(version % step, file_count, step)
 
 
 def _damage(table: FormatTable, snapshot: Snapshot) -> dict[str, Any]:
-    """Look at some files as storage has them, and return what is wrong with each of them."""
+    """Check some files in storage, and return the problem of each damaged one."""
     rows = sampled_rows(snapshot.file_count, snapshot.version)
     if not rows:
         return {}
@@ -153,7 +153,7 @@ def _damage(table: FormatTable, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _uncovered_age(table: FormatTable, measures: Measures, clock: Clock) -> timedelta | None:
-    # Below the interval no checkpoint is due, and the age of commits says nothing.
+    # Below the interval no checkpoint is due, whatever the age of commits.
     if not measures.is_checkpoint_due:
         return None
     uncovered = table.history(limit=measures.commits_since_checkpoint)
@@ -161,7 +161,7 @@ def _uncovered_age(table: FormatTable, measures: Measures, clock: Clock) -> time
 
 
 def _orphan_bytes(table: FormatTable, settings: Settings, clock: Clock) -> int:
-    # Without grace a dry run counts what was set aside already, too.
+    # Without a grace period, a dry run includes quarantined files.
     at_once = settings.with_call({"grace": "0"})
     report = vacuum(table, settings=at_once, dry_run=True, clock=clock)
     return report.bytes_freed + report.bytes_quarantined
@@ -178,7 +178,7 @@ def _overlap_depth(table: FormatTable, snapshot: Snapshot) -> float | None:
 def _checks(measures: Measures, settings: Settings) -> Iterator[Check]:
     damaged = len(measures.damage)
     yield Check(code="damaged_files", value=damaged, limit=0, passed=not damaged)
-    # Fewer files than this are left alone by compaction, too.
+    # Compaction ignores fewer files than this.
     saves_enough = measures.excess_file_count >= settings.min_files
     small = measures.excess_file_ratio if saves_enough else 0.0
     yield _check("small_file_ratio", small, settings)

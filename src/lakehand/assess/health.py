@@ -1,19 +1,18 @@
-"""How healthy a table is: 100 points, minus what each finding costs, and never below 0.
+"""The health score: 100 points, minus the penalty of each problem, and never below 0.
 
-| finding | costs at most | full cost is reached when |
+| problem | maximum penalty | reached when |
 |---|---|---|
-| damaged files | 100 | one of the files that are checked is missing or damaged |
-| small files | 50 | compaction would save every file |
+| damaged files | 100 | one of the checked files is missing or damaged |
+| small files | 50 | compaction would remove every file |
 | deleted rows | 20 | a quarter of the rows in the files is deleted |
-| checkpoint overdue | 20 | ten intervals of commits have to be replayed |
+| checkpoint overdue | 20 | ten checkpoint intervals of commits have to be replayed |
 | checkpoint old | 10 | one is overdue, and the oldest commit to replay is 30 days old |
-| orphans | 10 | files that no version needs take as much space as those of the newest |
-| no row counts | 10 | no file says how many rows it has |
-| overlap | 20 | 16 files lie over one another on average, in columns it is clustered by |
+| orphans | 10 | unreferenced files take as much space as the latest version |
+| no row counts | 10 | no file has a recorded row count |
+| overlap | 20 | average overlap depth of 16 in the clustering columns |
 
-Each cost grows in proportion. A finding that costs less than a point is not reported. Files, the
-age of a checkpoint and the overlap are looked at by `health` only, orphans only by
-`health --orphans`.
+Each penalty grows in proportion. A penalty below one point is not reported. Files, the age of a
+checkpoint and the overlap are checked by `health` only, orphans only by `health --orphans`.
 """
 
 from __future__ import annotations
@@ -45,29 +44,29 @@ _OVERLAP_WORST = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reason:
-    """One finding: a stable code, what it costs, and a sentence."""
+    """One problem: a stable code, its penalty, and a message."""
 
-    #: Stable name of the finding.
+    #: Stable name of the problem.
     code: str
-    #: What the finding costs.
+    #: Penalty in points.
     points: int
-    #: The finding in words.
+    #: The problem as text.
     message: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Health:
-    """A score from 0 to 100, and what keeps it from being 100, worst first."""
+    """A score from 0 to 100, and what lowers it, worst first."""
 
     #: From 0 to 100.
     score: int
-    #: What keeps the score from being 100, worst first.
+    #: What lowers the score, worst first.
     reasons: tuple[Reason, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measures:
-    """The numbers that health is computed from."""
+    """The numbers from which health is computed."""
 
     file_count: int
     small_file_count: int
@@ -79,40 +78,39 @@ class Measures:
     checkpoint_interval: int
     small_file_bytes: int
     total_bytes: int
-    #: Age of the oldest commit that no checkpoint covers; None: there is none, or nobody looked.
+    #: Age of the oldest commit after the last checkpoint; None: there is none, or not checked.
     uncovered_age: timedelta | None = None
-    #: Size of files that no version needs; None: nobody looked.
+    #: Size of unreferenced files; None: not checked.
     orphan_bytes: int | None = None
-    #: How many files lie over one another on average in the columns that the table says its rows
-    #: are ordered by; None: it says nothing, or nobody looked.
+    #: Average overlap depth in the table's clustering columns; None: it has none, or not checked.
     overlap_depth: float | None = None
-    #: Files that storage was asked for, and what is wrong with each that is damaged.
+    #: Files checked in storage, and the problem of each damaged one.
     files_checked: int = 0
     damage: tuple[str, ...] = ()
 
     @property
     def excess_file_ratio(self) -> float:
-        """Part of the files that compaction would save."""
+        """Fraction of the files that compaction would remove."""
         return self.excess_file_count / max(self.file_count, 1)
 
     @property
     def deleted_row_ratio(self) -> float:
-        """Part of the rows in the files that is deleted."""
+        """Fraction of deleted rows in the files."""
         return min(1.0, self.deleted_rows / max(self.physical_rows, 1))
 
     @property
     def is_checkpoint_due(self) -> bool:
-        """Whether so many commits have to be replayed that a checkpoint pays."""
+        """Whether a checkpoint is due."""
         return self.commits_since_checkpoint >= self.checkpoint_interval
 
     @property
     def overdue_age(self) -> timedelta:
-        """How long a checkpoint has been wanting; 0 as long as none is due."""
+        """How long a checkpoint has been overdue; 0 if none is due."""
         return (self.is_checkpoint_due and self.uncovered_age) or timedelta(0)
 
 
 def assess_health(measures: Measures) -> Health:
-    """Apply every rule and take what it costs off the full score."""
+    """Apply every rule and subtract its penalty from the full score."""
     found = [reason for rule in RULES if (reason := rule(measures)) and reason.points >= 1]
     found.sort(key=lambda reason: -reason.points)
     return Health(
@@ -186,8 +184,8 @@ def _orphans(measures: Measures) -> Reason | None:
         code="orphans",
         points=round(_ORPHANS_COST * min(1, part)),
         message=(
-            f"{format_bytes(measures.orphan_bytes)} in files that no version needs, beside "
-            f"{format_bytes(measures.total_bytes)} in the newest"
+            f"{format_bytes(measures.orphan_bytes)} in unreferenced files, compared with "
+            f"{format_bytes(measures.total_bytes)} in the latest version"
         ),
     )
 
@@ -201,7 +199,7 @@ def _no_row_counts(measures: Measures) -> Reason | None:
         points=round(_NO_ROW_COUNTS_COST * part),
         message=(
             f"{format_count(measures.files_without_rows, 'file')} of {measures.file_count:,} "
-            "without statistics: queries cannot skip what they do not know"
+            "without statistics, so queries cannot skip them"
         ),
     )
 
@@ -209,14 +207,14 @@ def _no_row_counts(measures: Measures) -> Reason | None:
 def _overlap(measures: Measures) -> Reason | None:
     if measures.overlap_depth is None or measures.overlap_depth <= 1:
         return None
-    # A file alone is one deep, and that is as good as it gets.
+    # The depth of a file without overlap is 1.
     part = (measures.overlap_depth - 1) / (_OVERLAP_WORST - 1)
     return Reason(
         code="overlap",
         points=round(_OVERLAP_COST * min(1, part)),
         message=(
-            f"{measures.overlap_depth:,.1f} files lie over one another on average in the columns"
-            " that the table is clustered by"
+            f"average overlap depth of {measures.overlap_depth:,.1f} files in the clustering"
+            " columns"
         ),
     )
 

@@ -1,4 +1,4 @@
-"""The state of a table, in numbers: computed from its snapshot alone, vectorised."""
+"""Key figures of a table, computed from its snapshot alone, vectorized."""
 
 from __future__ import annotations
 
@@ -38,42 +38,44 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnLayout:
-    """How well one column keeps the files apart."""
+    """Clustering of the files by one column."""
 
     #: Name of the column.
     column: str
-    #: Files that hold the middle of a file's range in this column, itself included, on average.
+    #: Average number of files that contain the middle of a file's range in this column, including
+    #: itself.
     overlap_depth: float
-    #: The same for the file that lies deepest.
+    #: The maximum over all files.
     max_overlap_depth: int
-    #: Share of the files that questions on this column alone skip; null if there are no bounds.
+    #: Fraction of the files that queries on this column alone skip; null if there are no bounds.
     skip_rate: float | None
-    #: Files that do not say between which values they lie: no question skips them.
+    #: Files without bounds of the column: no query skips them.
     files_without_bounds: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """How well some columns, each and together, keep the files of a table apart."""
+    """Clustering of a table's files by columns, separately and together."""
 
-    #: The columns that were asked for.
+    #: The requested columns.
     columns: tuple[str, ...]
-    #: Files that hold the middle of a file's ranges in all columns, itself included, on average.
+    #: Average number of files that contain the middle of a file's ranges in all columns, including
+    #: itself.
     overlap_depth: float
-    #: The same for the file that lies deepest.
+    #: The maximum over all files.
     max_overlap_depth: int
-    #: Share of the files that min/max statistics skip, averaged over all questions.
+    #: Fraction of the files that min/max statistics skip, averaged over all probe queries.
     skip_rate: float
-    #: Share of the bytes that they skip.
+    #: Fraction of the bytes that they skip.
     skip_rate_bytes: float
-    #: How many questions were asked.
+    #: Number of probe queries.
     probe_count: int
-    #: Each column by itself.
+    #: Each column separately.
     by_column: tuple[ColumnLayout, ...]
 
 
 def measure_layout(snapshot: Snapshot, columns: Sequence[str]) -> Layout:
-    """Measure how files are kept apart by `columns`, of which `snapshot` has the bounds."""
+    """Measure how well files are clustered by `columns`, whose bounds `snapshot` has."""
     _check_ordered(snapshot, columns)
     files = snapshot.files
     extents = extents_of(files, columns)
@@ -120,74 +122,74 @@ def _check_ordered(snapshot: Snapshot, columns: Sequence[str]) -> None:
     for column in columns:
         if column.lower() not in known:
             raise ValidationError(
-                f"values of {column!r} have no order; those that have: {', '.join(ordered)}",
+                f"cannot sort by {column!r}; sortable columns: {', '.join(ordered)}",
                 field=column,
             )
 
 
-#: Edges of the histogram as parts of the target size; one half is where files count as small.
+#: Edges of the histogram as fractions of the target size; files below one half count as small.
 _EDGES = (0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 1, 2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SizeRange:
-    """Files whose size lies in one range."""
+    """Files with sizes in one range."""
 
     #: Smallest size in the range.
     from_bytes: int
-    #: First size above the range; null: no upper end.
+    #: First size above the range; null: no upper limit.
     to_bytes: int | None
     #: Files in the range.
     file_count: int
-    #: Size of these files together.
+    #: Total size of these files.
     total_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inspection:
-    """A table at one version, in numbers. Fields have the names of the JSON document."""
+    """Key figures of a table at one version. Fields have the names of the JSON document."""
 
     #: URL of the table, without credentials.
     table: str
     #: Name of the table's format.
     format: str
-    #: The version that was looked at.
+    #: The inspected version.
     version: int
     #: When the version was committed.
     at: datetime
-    #: Files that the version is made of.
+    #: Files of the version.
     file_count: int
-    #: Size of these files together.
+    #: Total size of these files.
     total_bytes: int
     #: `total_bytes / file_count`, rounded down.
     average_file_bytes: int
-    #: Visible rows; null if some file does not say how many it has.
+    #: Visible rows; null if the row count of a file is not recorded.
     row_count: int | None
-    #: Rows that are still in the files and no longer visible.
+    #: Deleted rows that are still in the files.
     deleted_row_count: int
     #: Files below `small_file_bytes`.
     small_file_count: int
-    #: Below this size a file is small: a part of the target, see `small_file_ratio`.
+    #: A file below this size is small: a fraction of the target, see `small_file_ratio`.
     small_file_bytes: int
-    #: Size that rewritten files aim for.
+    #: Target size of rewritten files.
     target_file_bytes: int
-    #: Files that compaction would save: small ones beyond those that their rows need.
+    #: Files that compaction would remove: small files beyond those that their rows need.
     excess_file_count: int
-    #: Files of which so many rows are deleted that a rewrite pays.
+    #: Files with so many deleted rows that they are rewritten.
     files_with_deleted_rows: int
-    #: Partitions that hold files; a table without partition columns is one partition.
+    #: Partitions with files; a table without partition columns is one partition.
     partition_count: int
-    #: Columns by whose values the files are kept apart.
+    #: Partition columns.
     partition_columns: tuple[str, ...]
-    #: Newest checkpoint; null if the table has none at or before this version.
+    #: Latest checkpoint; null if the table has none at or before this version.
     checkpoint_version: int | None
-    #: Commits that have to be replayed on top of the checkpoint.
+    #: Commits to replay after the checkpoint.
     commits_since_checkpoint: int
-    #: Sizes of files as a histogram.
+    #: Histogram of file sizes.
     sizes: tuple[SizeRange, ...]
-    #: How healthy the table is, and why.
+    #: Health score, and its reasons.
     health: Health
-    #: How well the columns of `--by` keep the files apart; null if none was named.
+    #: Clustering by the columns of `--by`; null if none was given.
     layout: Layout | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -200,9 +202,9 @@ class Inspection:
 def inspect_snapshot(
     snapshot: Snapshot, *, format_name: str, settings: Settings, by: Sequence[str] = ()
 ) -> Inspection:
-    """Count what is in `snapshot` and say what is wrong with it.
+    """Compute the key figures and the health of `snapshot`.
 
-    `by` names columns whose layout is measured; the snapshot has their bounds.
+    `by` names columns whose clustering is measured; the snapshot has their bounds.
     """
     files, measures = snapshot.files, measure(snapshot, settings=settings)
     target_bytes: int = settings.target_file_bytes
@@ -233,12 +235,12 @@ def inspect_snapshot(
 
 
 def _layout(snapshot: Snapshot, by: Sequence[str]) -> Layout:
-    # Only who asks for it waits for all that planning needs.
+    # A slow import, needed only for this.
     return measure_layout(snapshot, by)
 
 
 def measure(snapshot: Snapshot, *, settings: Settings) -> Measures:
-    """Return the numbers that the health of `snapshot` is computed from."""
+    """Return the numbers from which the health of `snapshot` is computed."""
     files, sizes = snapshot.files, _sizes(snapshot.files)
     target_bytes: int = settings.target_file_bytes
     small_bytes = int(target_bytes * settings.small_file_ratio)
@@ -277,7 +279,7 @@ def _visible_rows(measures: Measures) -> int | None:
 
 
 def _commits_since_checkpoint(snapshot: Snapshot) -> int:
-    # Versions start at 0: without a checkpoint, all of them have to be read.
+    # Versions start at 0: without a checkpoint, all of them are replayed.
     covered = -1 if snapshot.checkpoint_version is None else snapshot.checkpoint_version
     return snapshot.version - covered
 
@@ -290,10 +292,10 @@ def _rewritable_for_deletes(files: pa.Table, ratio: float) -> int:
 
 
 def _partition_numbers(partition: pa.ChunkedArray) -> np.ndarray:
-    """Give each partition a number from 0 on and return the number of each file's partition."""
+    """Return the number of each file's partition, from 0."""
     if partition.type.num_fields == 0:
         return np.zeros(len(partition), dtype=np.int64)
-    # Flattening applies the validity of the struct itself to its members.
+    # Flattening applies the validity of the struct itself to its fields.
     columns = pa.table({"partition": partition}).flatten().columns
     numbers = _value_numbers(columns[0])
     for column in columns[1:]:
@@ -304,7 +306,7 @@ def _partition_numbers(partition: pa.ChunkedArray) -> np.ndarray:
 
 
 def _value_numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """Give each value, null included, a number from 0 on."""
+    """Return a number from 0 for each value, including null."""
     codes = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
     return _as_numpy(codes.indices).astype(np.int64)
 

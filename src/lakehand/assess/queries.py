@@ -1,4 +1,4 @@
-"""What queries ask of a table: conditions on its columns, with weights."""
+"""Predicates of a query workload on a table's columns, with weights."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Query:
-    """What one query asks of the table; each of both may be missing."""
+    """What one query asks of the table; either may be missing."""
 
-    #: Conditions on columns of the table, in SQL.
+    #: Predicates on columns of the table, in SQL.
     predicate: str | None
     #: Columns that are compared with columns of other tables.
     joined: tuple[str, ...] = ()
@@ -50,17 +50,17 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
-    """The queries of a file that ask something of a table, and how often each of them does."""
+    """The queries of a file that concern a table, and how often each of them occurs."""
 
     queries: dict[Query, int]
     #: Statements in the file.
     statement_count: int
-    #: How many statements were of no use, by reason.
+    #: Number of statements that were not used, by reason.
     unused: dict[str, int] = field(default_factory=dict)
 
 
 def read_queries(text: str, *, table_name: str, schema: pa.Schema) -> Workload:
-    """Read statements, in Spark's SQL, that are ended by semicolons or stand on a line each."""
+    """Parse statements in Spark SQL, separated by semicolons or one per line."""
     queries: Counter[Query] = Counter()
     unused: Counter[str] = Counter()
     statements = [part for part in _split(text) if part.strip()]
@@ -91,7 +91,7 @@ def _split(text: str) -> list[str]:
 
 
 def _lines(text: str) -> list[str]:
-    """Take every line as a statement, unless the lines are one statement together."""
+    """Treat every line as a statement, unless the lines are one statement together."""
     lines = [line for line in text.splitlines() if _says_something(line)]
     return lines if all(_parsed(line) is not None for line in lines) else [text]
 
@@ -108,7 +108,7 @@ def _parsed(statement: str) -> exp.Expr | None:
 
 
 def _read(statement: str, table_name: str, schema: pa.Schema) -> list[Query] | str:
-    """Return what a statement asks, or why that is nothing."""
+    """Return the query of a statement, or why it has none."""
     tree = _parsed(statement)
     if tree is None:
         return "not understood"
@@ -128,12 +128,12 @@ class _Block:
     conditions: list[exp.Expr]
 
     def own_names(self, table_name: str, tree: exp.Expr) -> set[str]:
-        """Return by which names the block calls the table that is asked about."""
+        """Return the names by which the block refers to the table."""
         defined = {cte.alias_or_name.lower() for cte in tree.find_all(exp.CTE)}
         stored = [table for table in self.tables if table.name.lower() not in defined]
         own = [table for table in stored if _is_named(table, table_name)]
         if not own and len({table.name.lower() for table in tree.find_all(exp.Table)}) == 1:
-            own = stored  # The only table there is, under whatever name a catalogue gave it.
+            own = stored  # The only table, under any catalog name.
         return {table.alias_or_name.lower() for table in own}
 
 
@@ -147,7 +147,7 @@ def _blocks(tree: exp.Expr) -> Iterator[_Block]:
         joins = select.args.get("joins") or []
         source = select.args.get("from_")
         sources = [*([source.this] if source else []), *(join.this for join in joins)]
-        # Rows that fail the condition of an outer join stay.
+        # Rows that fail the condition of an outer join are kept.
         inner = [join.args.get("on") for join in joins if not join.side]
         yield _block(sources, [select.args.get("where"), *inner])
     for change in tree.find_all(exp.Delete, exp.Update):
@@ -197,7 +197,7 @@ def _is_own(column: exp.Column, own: set[str], known: set[str], *, single: bool)
 
 
 def _own_path(column: exp.Column, own: set[str]) -> exp.Expr:
-    """Return the column without the name of its table."""
+    """Return the column without its table name."""
     parts = list(column.parts)
     if len(parts) > 1 and parts[0].name.lower() in own:
         parts = parts[1:]
@@ -206,7 +206,7 @@ def _own_path(column: exp.Column, own: set[str]) -> exp.Expr:
 
 
 def _understood(condition: exp.Expr, own: set[str], schema: pa.Schema) -> list[str]:
-    """Return the condition alone, if statistics may decide it: some functions they cannot."""
+    """Return the condition alone, if statistics can decide it: not possible for some functions."""
     alone = condition.transform(
         lambda node: _own_path(node, own) if isinstance(node, exp.Column) else node
     )
@@ -221,14 +221,14 @@ def _predicate(text: str, schema: pa.Schema) -> Predicate | None:
         return None
 
 
-#: Of more different queries the rarest are left out.
+#: Of more distinct queries, the rarest are left out.
 _MOST_QUERIES = 100
-#: Values that stand for those which the other side of a join holds, as parts of all rows.
+#: Values that represent those on the other side of a join, as fractions of all rows.
 _JOINED_PARTS = (0.15, 0.5, 0.85)
 
 
 def asked_columns(workload: Workload, schema: pa.Schema) -> list[str]:
-    """Return the columns that queries ask for or join by, those of frequent queries first."""
+    """Return the columns that queries filter or join by, those of frequent queries first."""
     found = []
     for query in list(workload.queries)[:_MOST_QUERIES]:
         if query.predicate:
@@ -239,19 +239,19 @@ def asked_columns(workload: Workload, schema: pa.Schema) -> list[str]:
 
 
 class Questions(Protocol):
-    """What files are asked."""
+    """The queries that layouts are evaluated with."""
 
     @property
     def count(self) -> int: ...
 
     def skip_rates(self, layouts: Sequence[pa.Table]) -> list[float]:
-        """Return the share of files that is skipped, for each of several layouts."""
+        """Return the fraction of files that is skipped, for each of several layouts."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class FixedQuestions:
-    """The same questions to every table, drawn from the values of its columns."""
+    """The same probe queries for every table, drawn from the values of its columns."""
 
     probes: ProbeSet
 
@@ -270,7 +270,7 @@ class FixedQuestions:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class AskedQueries:
-    """The conditions of queries, each as often as it is asked."""
+    """The predicates of queries, weighted by their frequency."""
 
     predicates: tuple[Predicate, ...]
     weights: tuple[float, ...]
@@ -279,7 +279,7 @@ class AskedQueries:
     def of(
         cls, workload: Workload, schema: pa.Schema, values: Mapping[str, pa.Array]
     ) -> AskedQueries:
-        """Take the queries of `workload`; `values` are those of columns that it joins by."""
+        """Return the queries of `workload`; `values` are those of columns that it joins by."""
         frequent = list(workload.queries.items())[:_MOST_QUERIES]
         asked = [
             (parse_predicate(text, schema), count / len(texts))
@@ -298,7 +298,7 @@ class AskedQueries:
 
     @property
     def columns(self) -> dict[str, float]:
-        """How often each column is asked for: those of a query share its weight."""
+        """The weight of each column: those of a query share its weight."""
         found: dict[str, float] = {}
         for predicate, weight in zip(self.predicates, self.weights, strict=True):
             for path in predicate.references:
@@ -307,7 +307,7 @@ class AskedQueries:
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     def skip_rates(self, layouts: Sequence[pa.Table]) -> list[float]:
-        # All layouts at once: asking costs more than answering.
+        # All layouts at once: compiling a predicate costs more than evaluating it.
         everything = pa.concat_tables(layouts)
         ends = np.cumsum([files.num_rows for files in layouts])
         rates = np.zeros(len(layouts))
@@ -320,7 +320,7 @@ class AskedQueries:
 
 
 def _texts(query: Query, values: Mapping[str, pa.Array]) -> Iterator[str]:
-    """Yield the conditions of a query; a join asks for the values of the other side in turn."""
+    """Yield the predicates of a query; a join has one for each of several values."""
     own = [query.predicate] if query.predicate else []
     joined = [column for column in query.joined if column in values]
     if not joined:

@@ -1,4 +1,4 @@
-"""Findings of verify, repaired; never by dropping data unless told to."""
+"""Repairs findings of verify; never drops data without consent."""
 
 from __future__ import annotations
 
@@ -51,33 +51,33 @@ class Remedy:
     """One way to repair files."""
 
     repair: FileRepair
-    #: What the caller must agree to; None: nothing is lost by it.
+    #: The consent it needs; None: nothing is lost.
     consent: ConsentName | None = None
-    #: What a consent means, for a person who has to decide.
+    #: The consequence of the consent, for a person who has to decide.
     effect: str = ""
 
 
 _DROP = Remedy(
     repair="drop_files",
     consent="accept_data_loss",
-    effect="takes the file out of the table, and gives its rows up",
+    effect="removes the file from the table, with the loss of its rows",
 )
 _RESTORE = Remedy(
     repair="restore_deleted_rows",
     consent="restore_deleted_rows",
-    effect="keeps the file and drops its deletion vector: deleted rows are visible again",
+    effect="keeps the file and removes its deletion vector: deleted rows become visible again",
 )
 _ACCEPT = Remedy(
     repair="accept_changed_files",
     consent="accept_changed_files",
-    effect="takes the file as it is now and computes its statistics again: if it was replaced, the"
-    " rows that it held before are lost",
+    effect="accepts the current file and recomputes its statistics: if it was replaced, the rows of"
+    " the original are lost",
 )
 _COUNT = Remedy(repair="correct_deletion_count")
 _RECOMPUTE = Remedy(repair="recompute_statistics")
 _UNLIST = Remedy(repair="remove_duplicate_entries")
 
-#: By the name of a finding; the first one that the caller agrees to is taken.
+#: By the name of a finding; the first one with consent is used.
 REMEDIES: Mapping[str, tuple[Remedy, ...]] = {
     "missing_file": (_DROP,),
     "unreadable_footer": (_DROP,),
@@ -91,28 +91,28 @@ REMEDIES: Mapping[str, tuple[Remedy, ...]] = {
     "unreadable_statistics": (_RECOMPUTE,),
     "duplicate_entry": (_UNLIST,),
 }
-_ONLY_A_BACKUP = "the file is not the one that was committed; only a backup has that one"
-#: Findings that nobody can repair from what the table has.
+_ONLY_A_BACKUP = "the file is not the committed one; restore that from a backup"
+#: Findings that cannot be repaired with the data of the table.
 UNREPAIRABLE: Mapping[str, str] = {
-    "unreachable_file": "storage does not say whether the file exists",
-    "duplicate_file": "nothing says which of the entries is right; restore a version from before",
-    "wrong_file_checksum": "restore the file from a backup; if the file is right and its checksum"
+    "unreachable_file": "storage did not answer whether the file exists",
+    "duplicate_file": "it is unknown which of the entries is correct; restore an earlier version",
+    "wrong_file_checksum": "restore the file from a backup; if the file is correct and its checksum"
     " is not, delete the checksum file",
-    LOST_PIN: "who made the pin must say what to keep instead",
+    LOST_PIN: "the owner of the pin must decide what to keep instead",
 }
 
 
 def chosen_remedy(name: str, consent: Consent, offered: Collection[FileRepair]) -> Remedy | None:
-    """Return what is done about a finding; None: nothing without another consent.
+    """Return the repair of a finding; None: it needs another consent.
 
-    `offered` are the repairs that the format of the table knows.
+    `offered` are the repairs that the format of the table supports.
     """
     allowed = (remedy for remedy in _offered(name, offered) if consent.allows(remedy.consent))
     return next(allowed, None)
 
 
 def why_refused(name: str, offered: Collection[FileRepair]) -> tuple[str, tuple[ConsentName, ...]]:
-    """Return why nothing is done about a finding, and which consents would change that."""
+    """Return why a finding is not repaired, and which consents would change that."""
     remedies = _offered(name, offered)
     ways = {r.consent: f"{option_of(r.consent)} {r.effect}" for r in remedies if r.consent}
     if not ways:
@@ -125,38 +125,38 @@ def _offered(name: str, offered: Collection[FileRepair]) -> list[Remedy]:
 
 
 _ALL_LOST = (
-    "all files of the table are lost, so this is more likely the wrong place, or a wrong key, than"
-    " damage; bring them back, or create the table anew"
+    "all files of the table are missing, which is more likely a wrong location or wrong credentials"
+    " than damage; restore them, or recreate the table"
 )
-_UNREADABLE = "the newest version cannot be read, so nothing can be committed"
-_BLOCKED = "something else is wrong with the file that must be repaired first"
-#: What each repair does, with the number of files, and what is lost by it.
-_WORDS: Mapping[FileRepair, tuple[str, str | None]] = {
-    "drop_files": ("take {} out of the table", "{rows:,} rows, as far as the table says"),
+_UNREADABLE = "the latest version cannot be read, so nothing can be committed"
+_BLOCKED = "another problem of the file must be repaired first"
+#: Description of each repair, with the number of files, and what is lost.
+_DESCRIPTIONS: Mapping[FileRepair, tuple[str, str | None]] = {
+    "drop_files": ("remove {} from the table", "{rows:,} rows, as far as recorded"),
     "restore_deleted_rows": (
-        "drop the deletion vectors of {}",
-        "the deletion of rows: {deleted:,}, as far as the table says, are visible again",
+        "remove the deletion vectors of {}",
+        "the deletion of rows: {deleted:,}, as far as recorded, become visible again",
     ),
     "accept_changed_files": (
-        "take {} as they are now: size and statistics are computed again",
-        "rows that the files held when they were committed, if they were replaced since",
+        "accept the current {}: size and statistics are recomputed",
+        "rows of the committed files, if they were replaced since",
     ),
     "correct_deletion_count": (
-        "state as many deleted rows as the deletion vectors of {} hold",
+        "correct the number of deleted rows of {} to that of their deletion vectors",
         None,
     ),
-    "recompute_statistics": ("compute the statistics of {} again", None),
-    "remove_duplicate_entries": ("remove the entries of {} under other paths", None),
+    "recompute_statistics": ("recompute the statistics of {}", None),
+    "remove_duplicate_entries": ("remove the entries of {} with other paths", None),
 }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepairRequest:
-    """How far a repair may go."""
+    """Options of a repair."""
 
-    #: What the caller agrees to.
+    #: What the caller accepts.
     consent: Consent = field(default_factory=Consent)
-    #: Whether the rows of every file are decoded to find what is wrong.
+    #: Whether the rows of every file are decoded to find problems.
     deep: bool = False
 
 
@@ -170,7 +170,7 @@ def repair(
     on_progress: OnProgress | None = None,
     clock: Clock | None = None,
 ) -> RepairReport:
-    """Find what is wrong with a table, set right what can be, and look again."""
+    """Verify a table, repair what can be repaired, and verify again."""
     clock = clock or SystemClock()
     request = request or RepairRequest()
     started = clock.monotonic()
@@ -212,13 +212,13 @@ def _outcome(before: Structure, repairs: Sequence[Repair], *, dry_run: bool) -> 
 
 
 class _FileRepairs:
-    """Repairs what is wrong with files, in commits of the table."""
+    """Repairs files, by commits to the table."""
 
     def __init__(self, table: FormatTable, structure: Structure, consent: Consent) -> None:
         self._table = table
         self._structure = structure
         self._consent = consent
-        #: The newest version, as far as this repair knows.
+        #: The latest version, as far as this repair knows.
         self._version = structure.log.readable_version
         self.repairs: list[Repair] = []
         self.refused: list[Refusal] = []
@@ -234,7 +234,7 @@ class _FileRepairs:
             self._try(findings, repair, dry_run=dry_run)
 
     def _chosen(self, found: Sequence[Finding]) -> dict[FileRepair, list[Finding]]:
-        """Return what is done about which findings; the rest is refused."""
+        """Return the repairs and their findings; the others are refused."""
         by_path: dict[str | None, list[Finding]] = {}
         for finding in found:
             by_path.setdefault(finding.path, []).append(finding)
@@ -248,7 +248,7 @@ class _FileRepairs:
         return chosen
 
     def _of_one_file(self, findings: Sequence[Finding]) -> list[tuple[Finding, FileRepair]]:
-        """Choose for one file: it is dropped, or everything that is wrong with it is repaired."""
+        """Choose for one file: it is dropped, or all its problems are repaired."""
         offered = self._table.file_repairs
         remedies = [
             (finding, chosen_remedy(finding.name, self._consent, offered)) for finding in findings
@@ -264,7 +264,7 @@ class _FileRepairs:
         return [(finding, remedy.repair) for finding, remedy in remedies if remedy is not None]
 
     def _refuse(self, findings: Sequence[Finding], reason: str | None = None) -> None:
-        """Say what is not done about `findings`; without a reason: for want of a consent."""
+        """Record `findings` as not repaired; without a reason: because of a missing consent."""
         for finding in findings:
             why, consent = why_refused(finding.name, self._table.file_repairs)
             if reason is not None:
@@ -274,7 +274,7 @@ class _FileRepairs:
             )
 
     def _try(self, findings: Sequence[Finding], repair: FileRepair, *, dry_run: bool) -> None:
-        """Do something about `findings`; the table's own refusal is an answer."""
+        """Try a repair of `findings`; a refusal by the table is recorded."""
         try:
             self._repair(findings, repair, dry_run=dry_run)
         except (RefusedError, CorruptFileError) as error:
@@ -293,14 +293,14 @@ class _FileRepairs:
             self.dropped += [
                 DroppedFile(path=f.path, name=names[f.path], rows=_rows(f)) for f in files
             ]
-        self.repairs.append(_in_words(repair, files))
+        self.repairs.append(_describe_repair(repair, files))
 
     def _snapshot(self, *, dry_run: bool) -> Snapshot:
-        """Return the version that was looked at; to be changed it must still be the newest."""
+        """Return the verified version; it must still be the latest to be changed."""
         snapshot = self._table.snapshot(version=self._version if dry_run else None)
         if snapshot.version != self._version:
             raise CommitConflictError(
-                f"version {snapshot.version} of {snapshot.table} was committed meanwhile",
+                f"version {snapshot.version} of {snapshot.table} was committed during the repair",
                 table=snapshot.table,
                 actual_version=snapshot.version,
                 hint="stop other writers, then repair again",
@@ -308,8 +308,8 @@ class _FileRepairs:
         return snapshot
 
 
-def _in_words(repair: FileRepair, files: Sequence[DataFile]) -> Repair:
-    message, loses = _WORDS[repair]
+def _describe_repair(repair: FileRepair, files: Sequence[DataFile]) -> Repair:
+    message, loses = _DESCRIPTIONS[repair]
     rows = sum(_rows(file) or 0 for file in files)
     deleted = sum(file.deleted_rows for file in files)
     return Repair(
@@ -321,7 +321,7 @@ def _in_words(repair: FileRepair, files: Sequence[DataFile]) -> Repair:
 
 
 def _rows_of(snapshot: Snapshot, paths: Iterable[str]) -> list[int]:
-    """Return the rows of the table of files that are about `paths`."""
+    """Return the rows of the table of files with these `paths`."""
     chosen = pc.is_in(snapshot.files["path"], pa.array(sorted(paths), pa.string()))
     rows: list[int] = np.flatnonzero(chosen.to_numpy(zero_copy_only=False)).tolist()
     return rows

@@ -1,4 +1,4 @@
-"""Whether a table is undamaged: its log, its pins and every file."""
+"""Checks the log, the pins and every file of a table."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ __all__ = [
 
 
 LOST_PIN = "lost_pin"
-MEANING = "a pin keeps a version that cannot be read, so vacuum refuses to work"
+MEANING = "a pin protects a version that cannot be read, so vacuum fails"
 HINT = (
-    "bring the version back from a backup; else drop the pin with `lakehand pin TABLE NAME"
-    " --remove` before other commits take its number, and pin a version that is there"
+    "restore the version from a backup; otherwise remove the pin with `lakehand pin TABLE NAME"
+    " --remove` before another commit gets its number, and pin an existing version"
 )
 
 
 def find_lost_pins(table: FormatTable, *, now: datetime) -> Iterator[Finding]:
-    """Yield the pins in force whose versions cannot be read, and one for pins that cannot be."""
+    """Yield the active pins whose versions cannot be read, and one finding for unreadable pins."""
     try:
         pins = [pin for pin in list_pins(table.store) if pin.is_in_force(now)]
     except ValidationError as error:
@@ -69,25 +69,25 @@ def _lost(table: FormatTable, pin: Pin, version: int) -> Iterator[Finding]:
     try:
         table.snapshot(version=version)
     except (CorruptLogError, VersionNotFoundError) as error:
-        message = f"pin {pin.name!r} keeps version {version}: {error.message}"
+        message = f"pin {pin.name!r} protects version {version}: {error.message}"
         yield Finding(name=LOST_PIN, version=version, expected=pin.name, message=message, hint=HINT)
 
 
-#: Up to so many files are looked at here; starting tasks would take longer.
+#: Up to this many files are checked in this process; starting tasks would take longer.
 _FILES_HERE = 5_000
 _FILES_A_TASK = 1_000
-#: What is read of a file without its rows.
+#: Bytes read of a file without its rows.
 _BYTES_READ_A_FILE = 64 * 2**10
-#: Files whose entries are in memory as values at a time, while rows are decoded.
+#: Maximum number of file entries in memory while rows are decoded.
 _FILES_A_ROUND = 10_000
 _COLUMNS = ("path", "bytes", "rows", "deleted_rows", "native")
-#: Columns whose bounds are compared with footers; more would only show the same again.
+#: Number of columns whose bounds are compared with footers; more would show the same.
 _COMPARED_COLUMNS = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Structure:
-    """What was looked at, and what is wrong with it."""
+    """What was checked, and its findings."""
 
     log: LogCheck
     files: int
@@ -96,7 +96,7 @@ class Structure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileTask:
-    """A function from entries of files to what is wrong with the files. Picklable."""
+    """A function from file entries to findings. Picklable."""
 
     worker: FormatWorker
 
@@ -107,7 +107,7 @@ class FileTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowTask:
-    """A function from files to what is wrong with their rows. Picklable."""
+    """A function from files to findings in their rows. Picklable."""
 
     worker: FormatWorker
 
@@ -124,7 +124,7 @@ def check_structure(
     spark: Any = None,
     on_progress: OnProgress | None = None,
 ) -> Structure:
-    """Check the history, and the files of the newest version that can be read; `deep`: rows too."""
+    """Check the log, and the files of the latest readable version; `deep`: also their rows."""
     log = table.check_log()
     if log.readable_version is None:
         return Structure(log=log, files=0, findings=log.findings)
@@ -140,7 +140,7 @@ def check_structure(
 
 
 def _snapshot(table: FormatTable, version: int) -> Snapshot:
-    """Return a version with the bounds of a few columns, which footers are compared with."""
+    """Return a version with the bounds of a few columns, to compare with footers."""
     plain = table.snapshot(version=version)
     names = [field.name for field in plain.schema if _has_sure_bounds(field.type)]
     names = [name for name in names if name not in plain.partition_columns][:_COMPARED_COLUMNS]
@@ -154,9 +154,9 @@ def _has_sure_bounds(kind: pa.DataType) -> bool:
 def _still_there(
     table: FormatTable, snapshot: Snapshot, found: Sequence[Finding]
 ) -> Sequence[Finding]:
-    """Return what is wrong with files that the table still has as they were looked at.
+    """Return the findings of files that are still in the table unchanged.
 
-    Others may have rewritten and vacuumed a file since the table was opened.
+    Other writers may have rewritten and vacuumed a file since the table was opened.
     """
     if not found:
         return ()
@@ -169,20 +169,20 @@ def _still_there(
 
 
 def _entries(snapshot: Snapshot, paths: pa.Array) -> dict[str | None, Any]:
-    """Return what the table has of some files, their deletion vectors included."""
+    """Return the table's entries of some files, including their deletion vectors."""
     chosen = snapshot.files.filter(pc.is_in(snapshot.files["path"], paths))
     return {file["path"]: file for file in chosen.select(_COLUMNS).to_pylist()}
 
 
 def _pins_lost_for_good(table: FormatTable) -> list[Finding]:
-    """Return what is wrong with pins after a second look: they come and go with versions."""
+    """Return the findings of pins after a second check: they change with versions."""
     now = SystemClock().now()
     first = [*find_lost_pins(table, now=now)]
     return [pin for pin in find_lost_pins(table, now=now) if pin in first] if first else []
 
 
 class _FileCheck:
-    """Looks at the files of one snapshot."""
+    """Checks the files of one snapshot."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class _FileCheck:
         self._done = 0
 
     def files(self) -> list[Finding]:
-        """Look at every file as storage has it."""
+        """Check every file in storage."""
         names = self._snapshot.files.column_names
         files = self._snapshot.files.select([*_COLUMNS, *({"bounds"} & set(names))])
         if files.num_rows > _FILES_HERE:
@@ -230,7 +230,7 @@ class _FileCheck:
         damaged = pc.is_in(self._snapshot.files["path"], pa.array(sorted(skip), pa.string()))
         chosen = np.flatnonzero(~damaged.to_numpy(zero_copy_only=False))
         found: list[Finding] = []
-        # Not those of all files: a size that is wrong must not decide where the others are read.
+        # Not of damaged files: a wrong size must not decide where the others are read.
         read_bytes = pc.sum(self._snapshot.files["bytes"].take(pa.array(chosen))).as_py() or 0
         with self._runner(read_bytes) as runner:
             for start in range(0, len(chosen), _FILES_A_ROUND):
@@ -260,7 +260,7 @@ class _FileCheck:
 
 
 def _gathered(outcomes: Sequence[TaskOutcome]) -> list[Finding]:
-    """Return what tasks found; an error says nothing about the files, and is raised."""
+    """Return the findings of tasks; an error that does not concern files is raised."""
     found: list[Finding] = []
     for outcome in outcomes:
         if outcome.failure is not None:

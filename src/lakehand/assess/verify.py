@@ -1,4 +1,4 @@
-"""Whether the rows of a table are what its log and its proofs say."""
+"""Compares the rows of a table with its log and its proofs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ __all__ = ["DigestTask", "VerifyRequest", "check_positions_again", "verify"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Hidden:
-    """Positions of each file that are hidden, or why they cannot be read."""
+    """Deleted positions of each file, or why they cannot be read."""
 
     positions: Sequence[Positions] = ()
     failure: LakehandError | None = None
@@ -69,9 +69,9 @@ def check_positions_again(
     limits: TaskLimits,
     digest: Callable[[Sequence[DataFile]], tuple[Digest | None, LakehandError | None]],
 ) -> ProofCheck:
-    """Hold vectors against the record, and new files, which `digest` reads, against theirs.
+    """Compare deletion vectors with the proof, and new files, read by `digest`, with theirs.
 
-    Files that stay are not read: no byte of them was changed by the commit.
+    Files that stay are not read: the commit did not change them.
     """
     before = {file.path: file for file in commit.inputs}
     staying = [file for file in commit.outputs if file.path in before]
@@ -108,34 +108,34 @@ def _verdicts(
     new: _Hidden,
     came: Digest | None,
 ) -> Iterator[tuple[Agreement, str | None, str]]:
-    """Yield what holds, the most telling first."""
+    """Yield the verdicts that apply, the most specific first."""
     if new.failure is not None and new.is_gone:
         yield "cannot_compare", "outputs_gone", new.failure.message
     if new.failure is not None:
         yield "differs", "unreadable_output", new.failure.message
     added = _added(proof, came)
     if added is False:
-        yield "differs", "record", "the proof is of other rows than the new files hold"
+        yield "differs", "record", "the new files do not have the rows of the proof"
     if old.failure is not None:
         reason = "inputs_gone" if old.is_gone else "unreadable_input"
         yield "cannot_compare", reason, old.failure.message
     went, back = _differences(paths, old.positions, new.positions)
     if back:
-        yield "differs", "positions", f"rows of {back[0]} that were hidden are shown again"
+        yield "differs", "positions", f"deleted rows of {back[0]} are visible again"
     if positions_digest(went) != proof["positions_digest"]:
-        yield "differs", "positions", "other rows are hidden than the proof is of"
+        yield "differs", "positions", "the deleted rows are not those of the proof"
     if added is None:
-        message = "the commit keeps no digest of the new rows that can be compared"
+        message = "the commit has no comparable digest of the new rows"
         yield "cannot_compare", "not_recorded", message
     rows = sum(len(positions) for _, positions in went)
-    kept = f" and {proof['added_rows']:,} new rows are there" if proof.get("added_rows") else ""
-    yield "equal", None, f"{rows:,} rows are hidden as they were to be{kept}"
+    kept = f" and {proof['added_rows']:,} new rows exist" if proof.get("added_rows") else ""
+    yield "equal", None, f"{rows:,} rows are deleted as recorded{kept}"
 
 
 def _differences(
     paths: Sequence[str], old: Sequence[Positions], new: Sequence[Positions]
 ) -> tuple[list[tuple[str, Positions]], list[str]]:
-    """Return the rows of each file that went, and files of which rows came back."""
+    """Return the deleted rows of each file, and files in which deleted rows are visible again."""
     went, back = [], []
     for path, before, after in zip(paths, old, new, strict=True):
         went.append((path, np.setdiff1d(after, before, assume_unique=True)))
@@ -145,7 +145,7 @@ def _differences(
 
 
 def _added(proof: Mapping[str, Any], came: Digest | None) -> bool | None:
-    """Say whether the new rows are those of the proof; None where nobody can."""
+    """Return whether the new rows are those of the proof; None if not known."""
     if not proof.get("added_rows") and came is None:
         return True
     if came is None or came.rows != proof.get("added_rows"):
@@ -156,15 +156,15 @@ def _added(proof: Mapping[str, Any], came: Digest | None) -> bool | None:
     return digest_text(came) == proof["added_digest"] if came.engine in engines else None
 
 
-#: Commits that are looked at for a proof before all of them are.
+#: Number of latest commits that are searched for a proof before all of them are.
 _NEWEST_COMMITS = 100
-#: The file is there, and its bytes are no rows of the table.
+#: The file exists, but its bytes are not rows of the table.
 _UNREADABLE = (CorruptFileError, SchemaMismatchError)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyRequest:
-    """What is checked beside the structure of the table: by default the newest proof."""
+    """Which proofs are checked besides the structure of the table: by default the latest."""
 
     #: The proof of this version's commit.
     version: int | None = None
@@ -185,7 +185,7 @@ def verify(
     on_progress: OnProgress | None = None,
     clock: Clock | None = None,
 ) -> Verification:
-    """Check that the table is whole, then again the proofs that `request` asks for."""
+    """Check the structure of the table, then the proofs that `request` selects."""
     clock = clock or SystemClock()
     started = clock.monotonic()
     request = request or VerifyRequest()
@@ -234,12 +234,12 @@ def _check_proofs(
 
 
 def _proved_versions(table: FormatTable, *, every: bool) -> list[int]:
-    """Return the versions with a proof, newest first; only the newest one unless asked for all."""
+    """Return the versions with a proof, newest first; only the latest unless all are requested."""
     for limit in (None,) if every else (_NEWEST_COMMITS, None):
         try:
             proved = [entry.version for entry in table.history(limit=limit) if entry.proof]
         except CorruptLogError:
-            # A commit that no reader needs any more, as a checkpoint stands in for it: a finding.
+            # A commit that no reader needs, because of a later checkpoint: a finding.
             return []
         if proved:
             return proved if every else proved[:1]
@@ -257,9 +257,9 @@ def _check(table: FormatTable, version: int, reading: _Reading) -> ProofCheck:
     commit = table.proved_commit(version)
     blank = ProofCheck(version=version, outcome="cannot_compare", message="", proof=commit.proof)
     if commit.proof is None:
-        return replace(blank, reason="no_proof", message="the commit carries no proof")
+        return replace(blank, reason="no_proof", message="the commit has no proof")
     if not is_readable(commit.proof):
-        return replace(blank, reason="unreadable_proof", message="the proof makes no sense")
+        return replace(blank, reason="unreadable_proof", message="the proof is invalid")
     try:
         read_value(Proof, commit.proof)
     except DocumentError as error:
@@ -339,7 +339,7 @@ class _Reading:
         return side.digest, side.failure
 
     def both_sides(self, commit: ProvedCommit, worker: FormatWorker) -> tuple[_Side, _Side]:
-        """Return the rows that a commit replaced, and those that took their place."""
+        """Return the rows that a commit replaced, and those that replaced them."""
         inputs, outputs = list(portions(commit.inputs)), list(portions(commit.outputs))
         outcomes = self._run(inputs + outputs, worker)
         before, after = outcomes[: len(inputs)], outcomes[len(inputs) :]
@@ -359,7 +359,7 @@ class _Reading:
 
 
 def _side(outcomes: Sequence[TaskOutcome], files: int) -> _Side:
-    """Add up what tasks saw; an error that says nothing about the files is raised."""
+    """Sum the results of tasks; an error that does not concern files is raised."""
     failures = [error_from_json(o.failure) for o in outcomes if o.failure is not None]
     for error in failures:
         if not isinstance(error, (ObjectNotFoundError, *_UNREADABLE)):
@@ -367,15 +367,16 @@ def _side(outcomes: Sequence[TaskOutcome], files: int) -> _Side:
     if failures:
         return _Side(files=files, failure=failures[0])
     digests = [Digest.from_json(o.result) for o in outcomes if o.result is not None]
-    # A commit may leave no file behind, if all rows were deleted.
+    # A commit may leave no file, if all rows were deleted.
     nothing = Digest(rows=0, lanes=(0, 0), algorithm=ALGORITHM, engine=ENGINE)
     return _Side(files=files, digest=total_digest(digests) or nothing)
 
 
 def _with_gone(side: _Side, table: FormatTable, files: Sequence[DataFile]) -> _Side:
-    """Tell what is gone from what cannot be trusted: vacuum takes what says which rows are deleted.
+    """Distinguish missing from corrupt files: vacuum also deletes deletion vectors.
 
-    Whoever reads the newest version may not go on without either, so reading makes one error of it.
+    A reader of the latest version cannot continue in either case, so reading raises one error for
+    both.
     """
     error = side.failure
     path = getattr(error, "path", None)
@@ -386,7 +387,7 @@ def _with_gone(side: _Side, table: FormatTable, files: Sequence[DataFile]) -> _S
 
 
 def _judge(blank: ProofCheck, inputs: _Side, outputs: _Side) -> ProofCheck:
-    """Say whether rows are equal; `differs` only where what was read shows it."""
+    """Return whether rows are equal; `differs` only if the data that was read shows it."""
     check = replace(
         blank,
         inputs=inputs.seen,
@@ -400,34 +401,36 @@ def _judge(blank: ProofCheck, inputs: _Side, outputs: _Side) -> ProofCheck:
 def _verify_verdicts(
     check: ProofCheck, inputs: _Side, outputs: _Side
 ) -> Iterator[tuple[Agreement, str | None, str]]:
-    """Yield what holds, the most telling first."""
+    """Yield the verdicts that apply, the most specific first."""
     if isinstance(outputs.failure, _UNREADABLE):
         yield "differs", "unreadable_output", outputs.failure.message
     if outputs.failure is not None:
         yield "cannot_compare", "outputs_gone", outputs.failure.message
     expected = _expected(check.proof or {}, inputs.digest)
     if expected is not None and expected != outputs.digest:
-        yield "differs", "rows", f"{_words(check.inputs)} became {_words(check.outputs)}"
+        yield "differs", "rows", f"{_describe(check.inputs)} became {_describe(check.outputs)}"
     if check.matches_record is False:
-        yield "differs", "record", f"the proof is of other rows than {_words(check.outputs)}"
+        yield "differs", "record", f"the proof does not match the {_describe(check.outputs)}"
     if isinstance(inputs.failure, _UNREADABLE):
         yield "cannot_compare", "unreadable_input", inputs.failure.message
     if inputs.failure is not None:
         yield "cannot_compare", "inputs_gone", inputs.failure.message
     if expected is None and not check.matches_record:
-        yield "cannot_compare", "not_recorded", "the commit keeps no digest that says which rows"
+        yield "cannot_compare", "not_recorded", "the commit has no digest of the rows"
     record = (
-        "" if check.matches_record else "; the digest in the commit is of another engine or kind"
+        ""
+        if check.matches_record
+        else "; the digest in the commit is from another engine, or of another kind"
     )
-    yield "equal", None, f"{_words(check.outputs)}, as before{record}"
+    yield "equal", None, f"{_describe(check.outputs)}, as before{record}"
 
 
-def _words(seen: RowsSeen | None) -> str:
+def _describe(seen: RowsSeen | None) -> str:
     return "nothing" if seen is None else f"{seen.rows:,} rows with the digest {seen.digest}"
 
 
 def _expected(proof: Mapping[str, Any], before: Digest | None) -> Digest | None:
-    """Return the rows that were to be left of those before; None where nobody can say."""
+    """Return the rows that were expected to remain of those before; None if not known."""
     gone, came = proof.get("removed_rows"), proof.get("added_rows")
     if before is None or not (gone or came):
         return before
@@ -440,9 +443,9 @@ def _expected(proof: Mapping[str, Any], before: Digest | None) -> Digest | None:
 
 
 def _matches_record(proof: Mapping[str, Any], found: Digest | None) -> bool | None:
-    """Compare with the digest in the commit; None where it is none of rows, or of another engine.
+    """Compare with the digest in the commit; None if it has none of rows, or from another engine.
 
-    A row count compares whatever the engine, but equal counts show nothing.
+    Row counts are comparable with any engine, but equal counts prove nothing.
     """
     if found is None:
         return None

@@ -41,11 +41,11 @@ def checkpoint_screen(report: CheckpointReport) -> Iterable[RenderableType]:
     if report.outcome == "nothing_to_do":
         yield Text(f"nothing to do: version {report.version:,} has a complete checkpoint")
         return
-    yield Text(checkpoint_words(report))
+    yield Text(describe_checkpoint(report))
 
 
-def checkpoint_words(report: CheckpointReport) -> str:
-    """Describe a checkpoint that was written."""
+def describe_checkpoint(report: CheckpointReport) -> str:
+    """Describe the checkpoint that was written."""
     files = format_count(len(report.files), "file")
     entries = "entry" if report.action_count == 1 else "entries"
     return (

@@ -21,7 +21,7 @@ from lakehand.cli.options import (
 )
 from lakehand.cli.output import print_report
 from lakehand.cli.progress import progress_bar
-from lakehand.cli.screen import figures_grid, left_rows, time_words
+from lakehand.cli.screen import figures_grid, format_time, left_rows
 from lakehand.errors import EXIT_FAILED
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     "--sort-by",
     metavar="COLUMNS",
     default="",
-    help="Sort the rows of every group, for example by: a DESC, b.",
+    help="Sort the rows of every group, for example: a DESC, b.",
 )
 @click.option(
     "--recompute-statistics",
@@ -75,10 +75,10 @@ def compact(
     return EXIT_FAILED if report.errors else 0
 
 
-_METHOD_WORDS = {"copy": "copied byte for byte", "recode": "rewritten", "sort": "sorted"}
+_METHOD_NAMES = {"copy": "copied byte for byte", "recode": "rewritten", "sort": "sorted"}
 
 
-_PROOF_WORDS = {
+_PROOF_DESCRIPTIONS = {
     "digest": "proved equal, read back from storage",
     "ranges": "proved equal by checksums of every byte range, read back from storage",
     "positions": "proved by the positions that deletion vectors hide, read back from storage",
@@ -91,14 +91,14 @@ def operation_screen(
     report: OperationReport, *, effect: Iterable[tuple[str, str]] = ()
 ) -> Iterable[RenderableType]:
     """Show what an operation did, and the proof that it changed no row."""
-    yield Text(f"{report.operation}: {_outcome_words(report)}", style="bold")
+    yield Text(f"{report.operation}: {_describe_outcome(report)}", style="bold")
     left = left_rows(report.files_left, report.remaining)
     yield figures_grid([*_figures(report), *left, *effect])
     for error in report.errors:
         yield Text(f"  failed: {error['message']}", style="red")
 
 
-def _outcome_words(report: OperationReport) -> str:
+def _describe_outcome(report: OperationReport) -> str:
     groups = format_count(report.groups.planned, "group")
     rivals = ", ".join(report.left_to_runs)
     return {
@@ -116,7 +116,7 @@ def _figures(report: OperationReport) -> Iterable[tuple[str, str]]:
         yield from _evidence(report)
         yield "took", _pace(report)
     if report.left_to_runs and report.outcome != "nothing_to_do":
-        yield "left to", f"run {', '.join(report.left_to_runs)}, which is at work"
+        yield "left to", f"run {', '.join(report.left_to_runs)}, which is running"
     if report.indices_updated:
         yield "indices", f"{', '.join(report.indices_updated)} brought up to date"
 
@@ -147,7 +147,7 @@ def _saving(report: OperationReport) -> str:
 
 
 def _groups(report: OperationReport) -> Iterable[str]:
-    for method, words in _METHOD_WORDS.items():
+    for method, words in _METHOD_NAMES.items():
         count = getattr(report.methods, method)
         if count:
             yield f"{count:,} {words}"
@@ -159,11 +159,11 @@ def _groups(report: OperationReport) -> Iterable[str]:
 
 def _evidence(report: OperationReport) -> Iterable[tuple[str, str]]:
     if report.proof is not None:
-        words = _PROOF_WORDS[report.proof.kind]
+        words = _PROOF_DESCRIPTIONS[report.proof.kind]
         yield "rows", f"{report.proof.rows:,} {words}"
 
 
 def _pace(report: OperationReport) -> str:
-    time = time_words(report.duration_ms, report.ran_on)
+    time = format_time(report.duration_ms, report.ran_on)
     speed = f"{format_bytes(report.bytes_per_second)}/s, {report.rows_per_second:,.0f} rows/s"
     return f"{time}; {speed}"

@@ -1,4 +1,4 @@
-"""Lists of files: those of a snapshot, and those that no version needs.
+"""Lists of files: those of a snapshot, and unreferenced ones.
 
 They are made in batches, so that a million files take little memory.
 """
@@ -24,17 +24,17 @@ _HEADINGS = f"{'size':>10}  {'rows':>12}  {'deleted':>9}  {'modified':<19}"
 
 
 def file_records(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
-    """Return one plain value per file, smallest first."""
+    """Return one JSON value per file, smallest first."""
     return _records(snapshot.files.select(_COLUMNS))
 
 
 def planned_file_records(planned: Planned) -> Iterator[dict[str, Any]]:
-    """Return one plain value per file with its reason in the plan, smallest first."""
+    """Return one JSON value per file with its reason in the plan, smallest first."""
     return _records(_with_reasons(planned))
 
 
 def file_lines(snapshot: Snapshot) -> Iterator[str]:
-    """Return one line per file, smallest first; the path comes last and is never cut."""
+    """Return one line per file, smallest first; the path comes last and is never truncated."""
     yield ""
     yield f"{_HEADINGS}  path"
     for record in file_records(snapshot):
@@ -50,14 +50,14 @@ def planned_file_lines(planned: Planned) -> Iterator[str]:
 
 
 def orphan_records(orphans: pa.Table) -> Iterator[dict[str, Any]]:
-    """Return one plain value per file that no version needs, by path."""
+    """Return one JSON value per unreferenced file, by path."""
     for batch in orphans.to_batches(max_chunksize=_BATCH_ROWS):
         for record in batch.to_pylist():
             yield {**record, "modified_at": record["modified_at"].isoformat()}
 
 
 def orphan_lines(orphans: pa.Table) -> Iterator[str]:
-    """Return one line per file that no version needs, by path."""
+    """Return one line per unreferenced file, by path."""
     yield ""
     yield f"{'size':>10}  {'age':>10}  {'vacuum':<9}  orphan"
     for record in orphan_records(orphans):

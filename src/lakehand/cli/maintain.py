@@ -1,4 +1,4 @@
-"""`lakehand maintain`: whatever maintenance is due, in one call."""
+"""`lakehand maintain`: run all maintenance that is due."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from rich.table import Table as Grid
 from rich.text import Text
 
-from lakehand.cli.checkpoint import checkpoint_words
+from lakehand.cli.checkpoint import describe_checkpoint
 from lakehand.cli.options import (
     engine_options,
     open_for_command,
@@ -19,7 +19,7 @@ from lakehand.cli.options import (
 )
 from lakehand.cli.output import print_report
 from lakehand.cli.progress import progress_bar
-from lakehand.cli.vacuum import vacuum_words
+from lakehand.cli.vacuum import describe_vacuum
 from lakehand.errors import EXIT_FAILED, error_from_json
 from lakehand.model.maintenance import LogCleanupReport
 from lakehand.model.quantities import format_bytes, format_count, format_duration
@@ -61,11 +61,11 @@ def maintain(
     as_json: bool,  # noqa: FBT001
     **options: Any,
 ) -> int:
-    """Run whatever maintenance is due on TABLE, in one call: for schedules.
+    """Run all maintenance that is due on TABLE, in one call: for schedules.
 
     Compacts it, or clusters it if it is clustered; vacuums it; writes a checkpoint; cleans its log.
-    Partitions that are being written to are skipped. A step that fails does not stop the others;
-    the exit code is that of the failed step.
+    Partitions with recent writes are skipped. A step that fails does not stop the others; the exit
+    code is that of the failed step.
     """
     opened = open_for_command(table, storage_options)
     with progress_bar() as on_progress:
@@ -75,17 +75,17 @@ def maintain(
 
 
 def _exit_code(report: MaintenanceReport) -> int:
-    """Return the code of the failed steps, if they agree, and 1 if they do not."""
+    """Return the exit code of the failed steps, if they agree, and 1 if they do not."""
     if not report.errors:
         return 0
     failed = [step.error for step in report.steps if step.error is not None]
     codes = {error_from_json(error).exit_code for error in failed}
-    # Errors within a step that was taken have no code of their own.
+    # Errors within a step that ran have no code of their own.
     is_more = len(report.errors) > len(failed)
     return codes.pop() if len(codes) == 1 and not is_more else EXIT_FAILED
 
 
-#: What is said of each outcome, and in which colour.
+#: Text and colour of each outcome.
 _OUTCOMES: Mapping[str, tuple[str, str]] = {
     "committed": ("done", "green"),
     "nothing_to_do": ("nothing to do", "dim"),
@@ -113,14 +113,14 @@ def maintenance_screen(report: MaintenanceReport) -> Iterable[RenderableType]:
 
 def _headline(report: MaintenanceReport) -> str:
     failed = sum(1 for step in report.steps if step.outcome == "failed")
-    parts = [_outcome_words(report)]
+    parts = [_describe_outcome(report)]
     if failed:
         parts.append(f"{format_count(failed, 'step')} failed")
     parts.append(f"took {format_duration(timedelta(milliseconds=report.duration_ms))}")
     return ", ".join(parts)
 
 
-def _outcome_words(report: MaintenanceReport) -> str:
+def _describe_outcome(report: MaintenanceReport) -> str:
     if report.dry_run:
         due = sum(1 for step in report.steps if step.is_due)
         steps = format_count(due, "step") if due else "nothing"
@@ -148,11 +148,11 @@ def _did(step: MaintenanceStep) -> str:
         return ""
     match step.report:
         case OperationReport():
-            return _rewrite_words(step.report)
+            return _describe_rewrite(step.report)
         case VacuumReport():
-            return vacuum_words(step.report)
+            return describe_vacuum(step.report)
         case CheckpointReport():
-            return checkpoint_words(step.report)
+            return describe_checkpoint(step.report)
         case LogCleanupReport():
             verb = "would be deleted" if step.report.dry_run else "deleted"
             size = format_bytes(step.report.bytes_freed)
@@ -160,7 +160,7 @@ def _did(step: MaintenanceStep) -> str:
     return ""
 
 
-def _rewrite_words(report: OperationReport) -> str:
+def _describe_rewrite(report: OperationReport) -> str:
     if report.outcome == "dry_run":
         forecast = report.forecast
         cost = format_duration(timedelta(seconds=forecast.task_seconds))

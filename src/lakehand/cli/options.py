@@ -52,7 +52,7 @@ update_indices_option = click.option(
 
 
 def setting_option(flag: str, setting: str, **attributes: Any) -> Callable[[FC], FC]:
-    """Make an option of a setting: parsed, checked and explained by the table of settings."""
+    """Create an option for a setting, with its parser, checks and help."""
     entry = find_setting(setting)
     attributes = {"help": entry.help, "callback": _reader(entry, flag), **attributes}
     return click.option(flag, entry.name, **attributes)
@@ -72,7 +72,7 @@ def _read_storage_options(
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not (key and separator):
-            # The text itself may be a secret, so it is not repeated.
+            # The value may be a secret, so it is not shown.
             raise click.BadParameter("write it as KEY=VALUE")
         options[key] = value
     return options
@@ -90,11 +90,12 @@ storage_option = click.option(
 
 
 def _choose_logging(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    """Apply the option; after the command's name it wins over before it."""
+    """Apply the option; after the command's name it takes precedence over before it."""
     chosen = context.meta.setdefault(_LOGGING, {})
     if value is not None:
         chosen[parameter.name] = value
-    # With the environment given, unknown variables are reported later, when there is a log.
+    # With an explicit environment, unknown variables are reported later, when logging is
+    # configured.
     settings = Settings(chosen, environment=os.environ)
     configure_logging(level=settings.log_level, form=settings.log_format)
 
@@ -119,7 +120,7 @@ def logging_options(command: FC) -> FC:
 
 
 def table_options(command: FC) -> FC:
-    """Add what every command on a table takes."""
+    """Add the options of every command on a table."""
     return table_argument(storage_option(json_option(logging_options(command))))
 
 
@@ -131,7 +132,7 @@ def engine_options(command: FC) -> FC:
     return engine(master(remote(command)))
 
 
-#: Settings that a plan depends on, as flags of `plan`, `compact` and `cluster`.
+#: Settings of a plan, as options of `plan`, `compact` and `cluster`.
 _PLANNING_SETTINGS = (
     ("--target-file-size", "target_file_bytes", "SIZE"),
     ("--min-files", "min_files", "N"),
@@ -152,7 +153,7 @@ def planning_options(command: FC) -> FC:
     automatic = click.option(
         "--automatic",
         is_flag=True,
-        help="For schedules: require more small files; skip partitions that are being written to.",
+        help="For schedules: require more small files; skip partitions with recent writes.",
     )
     return where_files_option(automatic(command))
 
@@ -179,7 +180,7 @@ def clustering_options(command: FC) -> FC:
         show_default=True,
         help="Space-filling curve; linear sorts by the first column, then the next.",
     )
-    full = click.option("--full", is_flag=True, help="Rewrite all files, clustered ones included.")
+    full = click.option("--full", is_flag=True, help="Rewrite all files, including clustered ones.")
     return by(curve(full(command)))
 
 
@@ -193,7 +194,7 @@ stored_plan_option = click.option(
 
 
 def read_plan(file: Path | None) -> Plan | None:
-    """Read the plan that `--plan` names."""
+    """Read the plan of `--plan`."""
     from lakehand.planning.plan import Plan
 
     return None if file is None else Plan.from_text(file.read_bytes())
@@ -203,7 +204,7 @@ prove_option = setting_option("--prove", "prove", metavar="[digest|independent|c
 
 
 def open_for_command(table: str, storage_options: Mapping[str, str], **settings: Any) -> Table:
-    """Open the table that the command line names."""
+    """Open the table of the command line."""
     # `lakehand --help` needs neither Arrow nor DuckDB.
     from lakehand.engine.import_guard import leave_pandas_out
     from lakehand.table import open_table

@@ -83,7 +83,7 @@ def _store_plan(plan: Plan, file: Path) -> None:
         raise click.FileError(str(file), hint=error.strerror) from error
 
 
-#: Groups that are shown one by one: a screen is for reading.
+#: Number of groups that are shown one by one.
 _SHOWN_GROUPS = 10
 
 

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, for people only."""
+"""A progress bar on stderr, for terminals only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress_bar() -> Iterator[OnProgress | None]:
-    """Yield a callback that moves a bar; None where stderr is no terminal."""
+    """Yield a callback that updates a bar; None if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -31,7 +31,7 @@ def progress_bar() -> Iterator[OnProgress | None]:
 
 
 def make_bars(console: Console) -> Bars:
-    """Return bars that show what is done, how much of it, and the time that is left."""
+    """Return bars that show the phase, its progress, and the remaining time."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
@@ -53,11 +53,11 @@ class Phases:
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
-        # An engine may take a while before the first task is done.
+        # An engine may take a while to finish the first task.
         bars.add_task("starting", total=None, amount="")
 
     def show(self, event: Progress) -> None:
-        """Move the bar of the event's phase: by bytes where they are known, for groups differ."""
+        """Update the bar of the event's phase, by bytes if known: groups differ in size."""
         if event.phase not in self._tasks:
             self._hide_endless()
             self._tasks[event.phase] = self._bars.add_task(event.phase, total=None, amount="")
@@ -66,18 +66,18 @@ class Phases:
             self._tasks[event.phase],
             completed=event.done_bytes if by_bytes else event.done,
             total=event.total_bytes if by_bytes else event.total,
-            amount=amount_words(event),
+            amount=describe_amount(event),
         )
 
     def _hide_endless(self) -> None:
-        """Take away bars of phases that never said how long they take, and are over now."""
+        """Remove finished bars of phases without a known total."""
         for task in self._bars.tasks:
             if task.total is None:
                 self._bars.update(task.id, visible=False)
 
 
-def amount_words(event: Progress) -> str:
-    """Say how much is done, as `3/8 groups, 12 MiB of 40 MiB`."""
+def describe_amount(event: Progress) -> str:
+    """Return the progress as text: `3/8 groups, 12 MiB of 40 MiB`."""
     if event.total is None:
         return f"{event.done:,} {event.unit}".rstrip() if event.done else ""
     count = f"{event.done:,}/{event.total:,} {event.unit}".rstrip()

@@ -44,8 +44,8 @@ def purge(
 ) -> int:
     """Remove deleted rows and dropped columns from the files of TABLE, vacuum, clean its log.
 
-    Reports every place that still holds them, and until when: versions within the retention keep
-    their files. Run it again at those times. Exit code 1 if something failed.
+    Reports every location that still holds the data, and until when: versions within the retention
+    keep their files. Run it again at those times. Exit code 1 if something failed.
     """
     opened = open_for_command(table, storage_options)
     with progress_bar() as on_progress:
@@ -55,7 +55,7 @@ def purge(
 
 
 def purge_screen(report: PurgeReport) -> Iterable[RenderableType]:
-    """Show what was done, then every place that still holds what was deleted."""
+    """Show what was done, then every location that still holds deleted data."""
     would = "would be " if report.dry_run else ""
     yield Text(
         f"purge: {format_count(report.files_rewritten, 'file')} {would}rewritten, "

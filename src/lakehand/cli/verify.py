@@ -1,4 +1,4 @@
-"""`lakehand verify`: is a table undamaged, and did rewrites keep every row."""
+"""`lakehand verify`: check a table for damage, and rewrites for lost rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.command()
 @table_options
 @version_option
-@click.option("--all", "every", is_flag=True, help="Check every commit that carries a proof.")
+@click.option("--all", "every", is_flag=True, help="Check every commit with a proof.")
 @click.option("--no-proofs", is_flag=True, help="Check the table for damage only.")
 @click.option("--deep", is_flag=True, help="Also decode the rows of every file.")
 @engine_options
@@ -45,7 +45,7 @@ def verify(
     any more.
     """
     if sum((options["every"], options["version"] is not None, no_proofs)) > 1:
-        raise click.UsageError("--all, --version and --no-proofs exclude each other")
+        raise click.UsageError("--all, --version and --no-proofs are mutually exclusive")
     opened = open_for_command(table, storage_options)
     with progress_bar() as on_progress:
         report = opened.verify(proofs=not no_proofs, on_progress=on_progress, **options)
@@ -56,7 +56,7 @@ def verify(
     return EXIT_FAILED if is_asked and report.proof_outcome == "cannot_compare" else 0
 
 
-_AGREEMENT_WORDS = {
+_AGREEMENT_NAMES = {
     "equal": "rows are equal",
     "differs": "ROWS DIFFER",
     "cannot_compare": "cannot be compared",
@@ -65,7 +65,7 @@ _AGREEMENT_WORDS = {
 
 def verification_screen(report: Verification) -> Iterable[RenderableType]:
     """Show every finding, and the result of every proof that was checked."""
-    yield Text(f"{report.operation}: {_soundness_words(report)}", style="bold")
+    yield Text(f"{report.operation}: {_describe_soundness(report)}", style="bold")
     yield figures_grid(_structure_figures(report))
     yield from findings_list(report.findings)
     for check in report.proofs:
@@ -73,11 +73,11 @@ def verification_screen(report: Verification) -> Iterable[RenderableType]:
     yield Text(f"  took {format_duration(timedelta(milliseconds=report.duration_ms))}")
 
 
-def _soundness_words(report: Verification) -> str:
+def _describe_soundness(report: Verification) -> str:
     if report.outcome == "sound":
         return "the table is sound"
     count = len(report.findings)
-    return format_count(count, "finding") if count else _AGREEMENT_WORDS[report.proof_outcome]
+    return format_count(count, "finding") if count else _AGREEMENT_NAMES[report.proof_outcome]
 
 
 def _structure_figures(report: Verification) -> Iterator[tuple[str, str]]:
@@ -107,7 +107,7 @@ def findings_list(findings: Sequence[Finding]) -> Iterator[RenderableType]:
 
 
 def _check_figures(check: ProofCheck) -> Iterator[tuple[str, str]]:
-    yield f"version {check.version:,}", f"{_AGREEMENT_WORDS[check.outcome]}: {check.message}"
+    yield f"version {check.version:,}", f"{_AGREEMENT_NAMES[check.outcome]}: {check.message}"
     if check.inputs is not None and check.outputs is not None:
         inputs, outputs = (
             format_count(side.files, "file") for side in (check.inputs, check.outputs)

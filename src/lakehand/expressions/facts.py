@@ -1,4 +1,4 @@
-"""What is known of the columns of a predicate in each file, as columns of one table."""
+"""Known facts about a predicate's columns in each file, as columns of one table."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ __all__ = [
     "gather_facts",
 ]
 
-#: Stands for a bound in a conversion.
+#: Placeholder of a bound in a conversion.
 VALUE = "a_bound"
-#: Bounds of timestamps are cut to milliseconds in logs, so the true maximum may be that much later.
+#: Timestamp bounds are truncated to milliseconds in logs, so the true maximum may be this much
+#: later.
 _TIMESTAMP_SLACK_MICROSECONDS = 1000
 _LATEST_MICROSECONDS = 2**63 - 1 - _TIMESTAMP_SLACK_MICROSECONDS
 
 
 class Family(Enum):
-    """Types whose values compare in one order, whatever their exact types."""
+    """Types whose values are compared in one order, whatever their exact types."""
 
     BOOLEAN = auto()
     NUMBER = auto()
-    #: Numbers with NaN, which is above all others and which bounds leave out.
+    #: Numbers with NaN, which is above all others and not included in bounds.
     FLOAT = auto()
     TEXT = auto()
     TIME = auto()
@@ -46,7 +47,7 @@ class Family(Enum):
 class Knowledge(Enum):
     """How much is known of a column."""
 
-    #: The one value that all rows of a file share.
+    #: The single value that all rows of a file share.
     VALUE = auto()
     BOUNDS = auto()
     NOTHING = auto()
@@ -59,7 +60,7 @@ class Column:
     name: str
     knowledge: Knowledge
     family: Family | None = None
-    #: What becomes of `VALUE` before it is compared.
+    #: Conversion of `VALUE` before it is compared.
     conversion: str = VALUE
 
     @property
@@ -72,12 +73,12 @@ class Column:
 
     @property
     def low(self) -> str:
-        """The column of the table that holds the least values."""
+        """The column of the table with the minimum values."""
         return f"{self.name}_min"
 
     @property
     def high(self) -> str:
-        """The column of the table that holds the greatest values."""
+        """The column of the table with the maximum values."""
         return f"{self.name}_max"
 
     @property
@@ -91,18 +92,18 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """One row a file. `columns` tells which facts there are of each reference."""
+    """One row per file. `columns` has the known facts of each reference."""
 
     table: pa.Table
     columns: dict[str, Column]
 
 
 def gather_facts(predicate: Predicate, files: pa.Table) -> Facts:
-    """Pick from a table with `rows`, `partition` and `bounds` what the predicate can use.
+    """Select what the predicate needs from a table with `rows`, `partition` and `bounds`.
 
-    The columns are those of `Snapshot.files`; each of the two structs may be missing.
+    The columns are those of `Snapshot.files`; both structs are optional.
     """
-    from lakehand.expressions.names import reference_name  # SQL takes long to import
+    from lakehand.expressions.names import reference_name  # a slow import
 
     table: dict[str, pa.ChunkedArray] = {"rows": files["rows"]}
     columns: dict[str, Column] = {}
@@ -144,7 +145,7 @@ def _bound_columns(column: Column, bounds: pa.ChunkedArray) -> dict[str, pa.Chun
 
 
 def comparable_bounds(bounds: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return the ends between which all values lie; null where an end is not known."""
+    """Return the minimum and maximum of all values; null if not known."""
     low, high = pc.struct_field(bounds, "min"), pc.struct_field(bounds, "max")
     if pa.types.is_floating(low.type):
         low, high = _without_nan(low), _without_nan(high)
@@ -166,7 +167,7 @@ def _with_slack(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def family_of(type_: pa.DataType) -> Family | None:
-    """Return how values of a type compare; None if bounds of them are of no use."""
+    """Return how values of a type compare; None if their bounds cannot be used."""
     types = pa.types
     tests = {
         Family.BOOLEAN: types.is_boolean(type_),

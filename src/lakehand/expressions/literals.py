@@ -1,4 +1,4 @@
-"""Values as SQL spells them, alike in Spark and in DuckDB."""
+"""SQL literals that are valid in both Spark and DuckDB."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SPELLINGS: Mapping[type, Callable[[Any], str]] = {
 
 
 def literal(value: Any) -> str:
-    """Return how a predicate names `value`.
+    """Return `value` as an SQL literal.
 
     >>> literal("it's"), literal(dt.date(2026, 1, 2)), literal(None)
     ("'it''s'", "DATE '2026-01-02'", 'NULL')

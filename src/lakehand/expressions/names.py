@@ -1,4 +1,4 @@
-"""The dialect of expressions, and which columns of a table they name."""
+"""The SQL dialect of expressions, and the resolution of column names."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from lakehand.model.snapshot import COLLATED
 
 __all__ = ["Resolver", "SparkDialect", "is_name", "reference_name"]
 
-_QUOTES_HINT = "text stands in single quotes, as in region = 'eu'"
+_QUOTES_HINT = "strings are quoted by single quotes, as in region = 'eu'"
 
 
 class SparkDialect(Spark):
-    """Spark's SQL, with '' inside a string as one quote, as in Spark 4 and in the standard."""
+    """Spark SQL, with '' inside a string as one quote, as in Spark 4 and standard SQL."""
 
     class Tokenizer(Spark.Tokenizer):
-        """Knows two ways to put a quote into a string."""
+        """Accepts both ways to quote a quote in a string."""
 
-        STRING_ESCAPES = ["\\", "'"]  # noqa: RUF012  the base class asks for a list
+        STRING_ESCAPES = ["\\", "'"]  # noqa: RUF012  the base class requires a list
 
 
 def reference_name(index: int) -> str:
-    """Return the column of the computation that stands for a reference."""
+    """Return the column name of a reference in the evaluation."""
     return f"v{index}"
 
 
 class Resolver:
-    """Replaces names by references and remembers what each stands for."""
+    """Replaces names by references and records what each represents."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -55,10 +55,10 @@ class Resolver:
             path, found = (*path, member.name), member
         if COLLATED in (found.metadata or {}):
             raise PredicateError(
-                f"column {'.'.join(parts)} cannot be used in a condition: a collation says which of"
-                " its texts are equal",
+                f"column {'.'.join(parts)} cannot be used in a condition, because it has a"
+                " collation",
                 field=".".join(parts),
-                hint="ask an engine that knows the collation",
+                hint="use an engine that supports the collation",
             )
         return path, found.type
 
@@ -81,6 +81,6 @@ def _field_named(name: str, struct: pa.DataType) -> pa.Field | None:
     exact = [field for field in same if field.name == name]
     if len(same) > 1 and not exact:
         names = ", ".join(field.name for field in same)
-        message = f"{name!r} may be any of these columns: {names}"
-        raise PredicateError(message, field=name, hint="spell it as the table does")
+        message = f"{name!r} is ambiguous: it may be {names}"
+        raise PredicateError(message, field=name, hint="use the exact name of the column")
     return next(iter(exact or same), None)

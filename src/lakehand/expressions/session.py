@@ -1,4 +1,4 @@
-"""The DuckDB session in which predicates are computed, and keys are compared."""
+"""The DuckDB session that evaluates predicates and compares keys."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def compute(expressions: str, values: pa.Table) -> pa.Table:
         return select(f"SELECT {expressions} FROM given", given=values)
     except duckdb.Error as error:
         reason = str(error).partition("\n")[0]
-        raise PredicateError(f"the predicate cannot be computed: {reason}") from error
+        raise PredicateError(f"the predicate cannot be evaluated: {reason}") from error
 
 
 def select(query: str, **tables: pa.Table) -> pa.Table:
-    """Return what a query finds in `tables`, which it knows by their names."""
+    """Return the result of a query over `tables`, by their names."""
     session = _session()
     for name, values in tables.items():
         session.register(name, unsliced(values))
     try:
         return session.sql(query).to_arrow_table()
     except duckdb.Error:
-        _forget_session()  # Some errors leave a session that answers nothing any more.
+        _forget_session()  # After some errors a session cannot be used any more.
         raise
     finally:
         if session is getattr(_local, "session", None):
@@ -48,14 +48,14 @@ def _forget_session() -> None:
 
 
 def _session() -> duckdb.DuckDBPyConnection:
-    """Return this thread's session. It sees no files, no network and no other session's tables."""
+    """Return this thread's session, without access to files, the network or other sessions."""
     session: duckdb.DuckDBPyConnection | None = getattr(_local, "session", None)
     if session is None:
         session = duckdb.connect(
             ":memory:", config={"enable_external_access": "false", "threads": "1"}
         )
         session.execute("SET TimeZone = 'UTC'")
-        # It turns `n + 1 > 0` into `n > -1`, and a sum that is too large is no error any more.
+        # It rewrites `n + 1 > 0` to `n > -1`, which hides an overflow error.
         session.execute("SET disabled_optimizers = 'expression_rewriter'")
         session.execute("SET lock_configuration = true")
         _local.session = session

@@ -1,8 +1,8 @@
-"""Values of SQL expressions with the types that Spark gives them, spelled for DuckDB.
+"""Typed SQL expressions with Spark's types, translated to DuckDB SQL.
 
-Spark (in ANSI mode, its default) and DuckDB agree on what most operators do once both sides have
-the same type, and differ in how they get there. So every conversion is spelled out here by Spark's
-rules, and what the two do differently is Unsupported.
+Spark (in ANSI mode, its default) and DuckDB agree on most operators if both operands have the same
+type, and differ in implicit casts. So every cast is made explicit here by Spark's rules, and what
+the two do differently is Unsupported.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _NAMES = {
     WALL_TIME: "TIMESTAMP",
     pa.binary(): "BLOB",
 }
-#: Digits that the integers of each width may have.
+#: Maximum digits of integers of each width.
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 _WIDEST_DECIMAL = 38
 _DATE_TEXT = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TIME_TEXT = re.compile(
     r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?"
 )
-#: Whole numbers only: what else a text may stand for depends on where it is compared.
+#: Integers only: the meaning of other strings depends on the context.
 _NUMBER_TEXT = re.compile(r"-?\d{1,18}")
 _TEXTS = {
     DATE: _DATE_TEXT,
@@ -72,22 +72,22 @@ _TEXTS = {
 }
 
 
-class Unsupported(Exception):  # noqa: N818  never leaves the package
-    """Part of an expression that is not computed, because it might not be as Spark computes it."""
+class Unsupported(Exception):  # noqa: N818  internal to the package
+    """Part of an expression that is not supported, because its result might differ from Spark's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A part of an expression: how DuckDB computes it, and what type Spark says it has."""
+    """A part of an expression: its DuckDB SQL, and its Spark type."""
 
     sql: str
     type: pa.DataType
-    #: What was written, where it is a number or a text that was.
+    #: The source of a numeric or string literal.
     literal: str | None = None
 
 
 def decimal_type(text: str) -> pa.DataType:
-    """Return the type of a number that is written with digits and a point.
+    """Return the type of a decimal literal.
 
     >>> decimal_type("12.50")
     Decimal128Type(decimal128(4, 2))
@@ -101,7 +101,7 @@ def decimal_type(text: str) -> pa.DataType:
 
 
 def quoted(text: str) -> str:
-    """Return a text as SQL spells it."""
+    """Return a string as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -114,12 +114,12 @@ def is_number(type_: pa.DataType) -> bool:
 
 
 def decimal_of(type_: pa.DataType) -> pa.DataType:
-    """Return the decimal that holds every value of a decimal or an integer type."""
+    """Return the decimal type that represents every value of a decimal or an integer type."""
     return type_ if pat.is_decimal(type_) else pa.decimal128(_DIGITS[type_.bit_width], 0)
 
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    """Return the type in which Spark compares or mixes two types."""
+    """Return the type to which Spark casts both operands."""
     if left == right or pat.is_null(right):
         return left
     if pat.is_null(left):
@@ -128,7 +128,7 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
         return _common_number(left, right)
     if {left, right} in ({DATE, TIMESTAMP}, {DATE, WALL_TIME}):
         return left if right == DATE else right
-    raise Unsupported(f"{left} beside {right}")
+    raise Unsupported(f"{left} with {right}")
 
 
 def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
@@ -140,7 +140,7 @@ def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     scale = max(one.scale, other.scale)
     whole = max(one.precision - one.scale, other.precision - other.scale)
     if whole + scale > _WIDEST_DECIMAL:
-        raise Unsupported(f"{left} beside {right}")
+        raise Unsupported(f"{left} with {right}")
     return pa.decimal128(whole + scale, scale)
 
 
@@ -158,7 +158,7 @@ def _is_bare_text(value: Typed) -> bool:
 
 
 def cast(value: Typed, wanted: pa.DataType) -> Typed:
-    """Return a value in another type, if that cannot come out in two ways."""
+    """Cast a value to another type, if the result is the same in both engines."""
     if value.type == wanted:
         return value
     name = sql_type(wanted)
@@ -166,7 +166,7 @@ def cast(value: Typed, wanted: pa.DataType) -> Typed:
         what = f"a value of type {value.type}" if value.literal is None else repr(value.literal)
         raise Unsupported(f"{what} where one of type {wanted} is expected")
     if value.literal is not None and value.type != TEXT and pat.is_floating(wanted):
-        # By its text: a decimal would be rounded once more on its way.
+        # From its source: a decimal would be rounded twice.
         return Typed(f"CAST({quoted(value.literal)} AS {name})", wanted, value.literal)
     literal = value.literal if is_number(value.type) and is_number(wanted) else None
     return Typed(f"CAST({value.sql} AS {name})", wanted, literal)
@@ -188,7 +188,7 @@ def _is_sure_cast(have: pa.DataType, want: pa.DataType) -> bool:
     if pat.is_null(have):
         return want in _NAMES or bool(pat.is_decimal(want))
     if is_integer(have):
-        # What is too large for the type is an error, in both.
+        # An overflow is an error in both.
         return is_number(want) or want == TEXT
     if pat.is_decimal(have):
         return bool(pat.is_decimal(want)) and _holds(want, have)
@@ -209,14 +209,14 @@ def _holds(want: pa.DataType, have: pa.DataType) -> bool:
 
 
 def as_text(value: Typed) -> Typed:
-    """Return a value that must be a text."""
+    """Return a value that must be a string."""
     if value.type != TEXT and not pat.is_null(value.type):
-        raise Unsupported(f"{value.type} where a text is expected")
+        raise Unsupported(f"{value.type} where a string is expected")
     return cast(value, TEXT)
 
 
 def sql_type(type_: pa.DataType) -> str:
-    """Return what DuckDB calls a type."""
+    """Return DuckDB's name of a type."""
     if pat.is_decimal(type_):
         return f"DECIMAL({type_.precision},{type_.scale})"
     if type_ not in _NAMES:

@@ -12,7 +12,7 @@ from lakehand.model.maintenance import MaintenanceReport, MaintenanceStep
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.logs import get_logger
-from lakehand.planning.policy import CHOSEN_WORDS, LEFT_WORDS, Reason
+from lakehand.planning.policy import LEFT_DESCRIPTIONS, Reason, describe_chosen
 from lakehand.retention.log_maintenance import checkpoint, clean_logs
 
 if TYPE_CHECKING:
@@ -42,10 +42,7 @@ _IN_SHAPE = (Reason.LARGE_ENOUGH, Reason.IN_ORDER, Reason.ADOPTED)
 
 
 def rewrite_reason(report: OperationReport) -> str:
-    parts = [
-        f"{format_count(count, 'file')} {CHOSEN_WORDS.get(reason, reason)}"
-        for reason, count in report.files_chosen.items()
-    ]
+    parts = [describe_chosen(reason, count) for reason, count in report.files_chosen.items()]
     if report.indices_updated:
         parts.append(f"indices that did not know all rows: {', '.join(report.indices_updated)}")
     if report.left_to_runs and not parts:
@@ -58,7 +55,7 @@ def left_by_rewrite(report: OperationReport, note: str | None) -> Iterator[str]:
         yield note
     for reason, count in report.files_left.items():
         if reason not in _IN_SHAPE:
-            yield f"{format_count(count, 'file')}: {LEFT_WORDS.get(reason, reason)}"
+            yield f"{format_count(count, 'file')}: {LEFT_DESCRIPTIONS.get(reason, reason)}"
     if report.groups.dropped:
         yield f"{format_count(report.groups.dropped, 'group')} lost to concurrent writers"
 

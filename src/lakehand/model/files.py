@@ -1,4 +1,4 @@
-"""What is known of the files of a table, as Arrow columns."""
+"""Arrow schemas of file metadata."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 __all__ = ["FILE_COLUMNS"]
 
 
-#: Columns that the `files` table of every snapshot has. `partition` and `native` are structs whose
-#: members depend on the table and on its format; `bounds` is there only if it
-#: was asked for.
+#: Columns of the `files` table of every snapshot. `partition` and `native` are structs whose
+#: members depend on the table and its format; `bounds` is present only if requested.
 FILE_COLUMNS: Mapping[str, pa.DataType] = {
     "path": pa.string(),
     "bytes": pa.int64(),
@@ -28,18 +27,18 @@ SURVEY_SCHEMA = pa.schema(
     [
         ("path", pa.string()),
         ("rows", pa.int64()),
-        # One entry a row group.
+        # One entry per row group.
         ("row_group_bytes", pa.list_(pa.int64())),
         ("row_group_rows", pa.list_(pa.int64())),
-        # Files of one class may share a file byte for byte; null if the file must not be copied.
+        # Files of one class may be concatenated byte for byte; null if the file must not be copied.
         ("copy_class", pa.string()),
         # Why the file must not be copied.
         ("refusal", pa.string()),
-        # Whether rows that are written anew could be row groups of one file with those of this one.
+        # Whether re-encoded rows may share an output file with copied row groups of this file.
         ("joins_recoded", pa.bool_()),
-        # By which calendar readers take dates of the file; null if nobody has looked.
+        # Calendar in which readers interpret the file's dates; null if not checked.
         ("calendar", pa.string()),
-        # Whether dates may be so old that this makes a difference.
+        # Whether dates may be so old that the calendar makes a difference.
         ("may_be_ancient", pa.bool_()),
     ]
 )

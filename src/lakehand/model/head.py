@@ -1,4 +1,4 @@
-"""What a writer must know of a table: all of its newest version but the files."""
+"""What a writer needs to know of a table: its latest version without the files."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ __all__ = ["Evolution", "RowRules", "TableHead"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowRules:
-    """What a table asks of the rows that come into it, in SQL as Spark reads it."""
+    """Rules for new rows, as Spark SQL expressions."""
 
-    #: Conditions that must be true for every row, by their names.
+    #: Conditions that must be true for every row, by constraint name.
     constraints: Mapping[str, str] = field(default_factory=dict)
-    #: Columns whose values follow from others, by their names.
+    #: Expressions of generated columns, by column name.
     generated: Mapping[str, str] = field(default_factory=dict)
-    #: Values of columns that rows leave out, by their names.
+    #: Default values of columns that rows leave out, by column name.
     defaults: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableHead:
-    """The newest version of a table, without its files."""
+    """The latest version of a table, without its files."""
 
     #: URL of the table.
     table: str
     version: int
-    #: Logical columns, partition columns included, in the table's order.
+    #: Logical columns, including partition columns, in table order.
     schema: pa.Schema
     partition_columns: tuple[str, ...]
-    #: What the table asks of new rows beyond their types.
+    #: Constraints, generated columns and defaults for new rows.
     row_rules: RowRules = field(default_factory=RowRules)
-    #: Properties of the table, as written.
+    #: Table properties, as written.
     properties: Mapping[str, str]
-    #: What tells this table from one that was created later at the same place.
+    #: Distinguishes this table from one that was created later at the same location.
     table_id: str | None
-    #: Fingerprint of what the format asks of new files beside properties: see `Snapshot.rules`.
+    #: Fingerprint of the format's other requirements for new files: see `Snapshot.rules`.
     rules: str
-    #: Newest version of every application that writes exactly once.
+    #: Latest transaction version of every exactly-once writer.
     transactions: Mapping[str, int]
-    #: What only the table's format understands.
+    #: State that only the table's format interprets.
     native: Any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evolution:
-    """A table as it will be once a commit has changed its columns."""
+    """The head of a table after a schema change."""
 
     head: TableHead
-    #: What the commit must say for it, in words of the format; empty: the table is so already.
+    #: Actions of the format that the commit must contain; empty if the table needs no change.
     native: tuple[Mapping[str, Any], ...] = ()

@@ -1,4 +1,4 @@
-"""Typed events, logs and progress."""
+"""Logs and progress."""
 
 from __future__ import annotations
 

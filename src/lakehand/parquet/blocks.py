@@ -1,4 +1,4 @@
-"""Bytes of files in bounded memory: blocks of ranges, one behind the other."""
+"""Reads byte ranges of files in blocks of bounded memory."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Ranges", "read_blocks", "read_places"]
 
-#: What a processor's cache holds from the reading of a block to its writing.
+#: Fits into the processor's cache from reading a block to writing it.
 _LOCAL_BLOCK_BYTES = 512 * 1024
-#: Requests cost more than bytes where they go over a network; this many are in flight.
+#: Over a network a request costs more than its bytes; this many are in flight.
 _REMOTE_BLOCK_BYTES = 4 * 2**20
 _REMOTE_WINDOW = 4
-#: Places with less than this between them are read together.
+#: Ranges with a smaller gap between them are read together.
 _GAP_BYTES = 64 * 1024
 
 
 class Ranges(Protocol):
-    """What holds the bytes of files: a store, or memory."""
+    """A source of byte ranges: a store, or memory."""
 
     def get_range(self, key: str, *, start: int, length: int) -> bytes: ...
 
@@ -34,10 +34,10 @@ class Ranges(Protocol):
 def read_blocks(
     store: Ranges, key: str, ranges: Iterable[tuple[int, int]]
 ) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of `ranges` (start and length) in order; no block reaches into two of them.
+    """Yield the bytes of `ranges` (start and length) in order; no block spans two of them.
 
-    A block is gone when the next is asked for. CorruptFileError if the file ends before a range
-    does.
+    A block is valid until the next one is requested. Raises CorruptFileError if the file ends
+    before a range does.
     """
     path = store.local_path(key) if isinstance(store, Store) else None
     if path is not None:
@@ -68,9 +68,9 @@ def _read(store: Ranges, key: str, place: tuple[int, int]) -> bytes:
 
 def _cut_off(key: str) -> CorruptFileError:
     return CorruptFileError(
-        f"{key} ends in the middle of a chunk",
+        f"{key} ends within a column chunk",
         path=key,
-        hint="it was cut off since its footer was read; restore it from a copy",
+        hint="it was truncated after its footer was read; restore it from a backup",
     )
 
 
@@ -83,7 +83,7 @@ def _cut(ranges: Iterable[tuple[int, int]], block_bytes: int) -> Iterator[tuple[
 def read_places(
     store: Ranges, key: str, places: Iterable[tuple[int, int]]
 ) -> dict[tuple[int, int], bytes]:
-    """Return the bytes of many small places (start and length), read by few requests."""
+    """Return the bytes of many small ranges (start and length), read with few requests."""
     found: dict[tuple[int, int], bytes] = {}
     for first, end, inside in _joined(sorted(set(places))):
         data = store.get_range(key, start=first, length=end - first)

@@ -1,8 +1,8 @@
-"""What the footer of a file says of the values of a leaf, as far as it can be trusted.
+"""Bounds of a leaf column from the footer, as far as they are reliable.
 
-A bound that is missing costs a reader time; a wrong one costs it rows. So there is none where
-writers are known to disagree: INT96, unsigned numbers, decimals in bytes, orders other than that of
-the type, values that a writer shortened.
+A missing bound costs a reader time; a wrong one costs rows. So there is none where writers are
+known to disagree: INT96, unsigned integers, decimals in bytes, orders other than the type's,
+truncated values.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _REPEATED = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bounds:
-    """Bounds of a leaf in some row groups, as stored: numbers, or the bytes of a text.
+    """Bounds of a leaf over some row groups, as stored: numbers, or the bytes of a string.
 
-    None where the footer does not say, and for values that are all null.
+    None if the footer has none, and if all values are null.
     """
 
     minimum: Any = None
     maximum: Any = None
-    #: Rows without a value.
+    #: Number of nulls.
     nulls: int | None = None
 
 
 def leaf_bounds(footer: Footer, index: int, leaf: Leaf, row_groups: Sequence[int]) -> Bounds:
-    """Return what the footer says of leaf number `index` in the given row groups together."""
+    """Return the footer's bounds of leaf number `index` over the given row groups."""
     if any(repetition == _REPEATED for repetition, _ in leaf.shape):
         return Bounds()
     groups = footer.row_groups
@@ -90,12 +90,12 @@ def _outermost(
 def _value(statistics: Struct, leaf: Leaf, bound: int, exact: int) -> Any:
     data = field(statistics, bound)
     if leaf.physical_type == BYTE_ARRAY:
-        # A shortened text still is a bound.
+        # A truncated string is still a bound.
         return data
     form = _FORMS[leaf.physical_type]
     is_sound = data is not None and len(data) == struct.calcsize(form)
     if not is_sound or field(statistics, exact, default=True) is False:
         return None
     value = struct.unpack(form, data)[0]
-    # A NaN among bounds says that its writer did not know how to order them.
+    # A NaN bound shows that the writer did not know how to order them.
     return value if value == value else None  # noqa: PLR0124

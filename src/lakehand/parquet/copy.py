@@ -1,4 +1,4 @@
-"""Row groups moved byte for byte from several files into one."""
+"""Copies row groups byte for byte from several files into one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["VENDOR_FIELD", "Relocation", "Slice", "Tail", "divide"]
 
 
-#: A field that vendors may fill with a copy of the whole footer, offsets included.
+#: A field that vendors may fill with a copy of the whole footer, including offsets.
 VENDOR_FIELD = 32767
 _UNORDERED_TYPES = (BYTE_ARRAY, FIXED_BYTES, INT96)
 _BLOOM_HEADER_BYTES = 64
@@ -48,15 +48,15 @@ _BLOOM_HEADER_BYTES = 64
 
 @dataclass(kw_only=True, slots=True)
 class Tail:
-    """What goes behind the data: indexes, and the chunk or column each belongs to."""
+    """What follows the data: indexes, and the chunk or column each belongs to."""
 
-    #: Filters may be large, so they stay where they are until they are written.
+    #: Bloom filters may be large, so they are read when they are written.
     blooms: list[tuple[Struct, Source, int, int]] = dataclass_field(default_factory=list)
     column_indexes: list[tuple[Struct, bytes]] = dataclass_field(default_factory=list)
     offset_indexes: list[tuple[Struct, bytes]] = dataclass_field(default_factory=list)
 
     def write(self, write: Callable[[bytes | memoryview], object], tell: Callable[[], int]) -> None:
-        """Write filters, column indexes and offset indexes: contiguous, next to the footer."""
+        """Write Bloom filters, column indexes and offset indexes: contiguous, before the footer."""
         for column, source, offset, length in self.blooms:
             column[ColumnField.BLOOM] = (I64, tell())
             column[ColumnField.BLOOM_BYTES] = (I32, length)
@@ -73,7 +73,7 @@ class Tail:
 
 
 class Relocation:
-    """Moves the chunks of one source; its indexes are read by few requests."""
+    """Relocates the chunks of one source; its indexes are read with few requests."""
 
     def __init__(self, source: Source, tail: Tail) -> None:
         self._source = source
@@ -84,7 +84,7 @@ class Relocation:
         )
 
     def move(self, chunk: Struct, delta: int) -> Struct:
-        """Return `chunk` as it is `delta` bytes further on; what belongs to it goes to the tail."""
+        """Return `chunk` relocated by `delta` bytes; its indexes are added to the tail."""
         column = dict(field(chunk, ChunkField.METADATA))
         column.pop(VENDOR_FIELD, None)
         column[ColumnField.DATA_PAGE] = (I64, field(column, ColumnField.DATA_PAGE) + delta)
@@ -101,8 +101,8 @@ class Relocation:
             self._collect_indexes(chunk, moved, delta)
         except (ThriftError, LookupError, TypeError) as error:
             key = self._source.key
-            message = f"an index of {key} is broken: {error}"
-            hint = "restore the file from a copy, or the table to a version that does not need it"
+            message = f"an index of {key} is corrupt: {error}"
+            hint = "restore the file from a backup, or the table to a version without it"
             raise CorruptFileError(message, path=key, hint=hint) from error
         return moved
 
@@ -113,7 +113,7 @@ class Relocation:
             self._tail.blooms.append((column, self._source, offset, length))
 
     def _bloom_bytes(self, offset: int) -> int:
-        """Return the length of a filter that the footer does not give: header and bits."""
+        """Return the length of a Bloom filter without a length in the footer: header and bitset."""
         source = self._source
         head_bytes = min(_BLOOM_HEADER_BYTES, source.footer.file_bytes - offset)
         header, end = decode(source.store.get_range(source.key, start=offset, length=head_bytes))
@@ -133,8 +133,8 @@ def _index_places(row_group: Struct) -> Iterator[tuple[int, int]]:
 
 
 def _places(chunk: Struct) -> Iterator[tuple[int, int]]:
-    """Yield where the offset index of a chunk lies, and then its column index."""
-    # A column index without its offset index helps nobody.
+    """Yield the byte ranges of the offset index and of the column index of a chunk."""
+    # A column index without an offset index is useless.
     if ChunkField.OFFSET_INDEX in chunk:
         yield field(chunk, ChunkField.OFFSET_INDEX), field(chunk, ChunkField.OFFSET_INDEX_BYTES)
         if ChunkField.COLUMN_INDEX in chunk:
@@ -142,7 +142,7 @@ def _places(chunk: Struct) -> Iterator[tuple[int, int]]:
 
 
 def _drop_old_bounds(column: Struct) -> None:
-    """Drop deprecated bounds that say nothing new, or that readers trust by the writer's name."""
+    """Drop deprecated bounds that are redundant, or that readers trust by the writer's name."""
     if ColumnField.STATISTICS not in column:
         return
     kind, statistics = column[ColumnField.STATISTICS]
@@ -155,13 +155,13 @@ def _drop_old_bounds(column: Struct) -> None:
         )
 
 
-#: A cut is moved to the border of a file if that changes an output by at most this part.
+#: A boundary is moved to the end of a file if that changes an output by at most this fraction.
 _BORDER_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slice:
-    """Row groups of one file that follow each other."""
+    """Consecutive row groups of one file."""
 
     file: int
     first: int
@@ -169,10 +169,10 @@ class Slice:
 
 
 def divide(files: Sequence[Sequence[int]], *, target_bytes: int) -> list[list[Slice]]:
-    """Return the slices of each output: even in size, near the target, none without row groups.
+    """Return the slices of each output: even sizes near the target, each with row groups.
 
-    `files` holds the bytes of every row group of each file. A cut falls on the border of a file
-    where one is near, because more is known of whole files; else on that of a row group.
+    `files` has the size of every row group of each file. A boundary is at the end of a file if one
+    is near, because statistics of whole files are known; else at the end of a row group.
 
     >>> [len(slices) for slices in divide([[4, 4], [4, 4, 4, 4]], target_bytes=12)]
     [2, 1]
@@ -188,7 +188,7 @@ def divide(files: Sequence[Sequence[int]], *, target_bytes: int) -> list[list[Sl
 
 
 def _cut(ends: Sequence[int], starts_file: Sequence[bool], ideal: float, even: float) -> int:
-    """Return the number of the row group before which to cut."""
+    """Return the index of the row group before which to split."""
 
     def distance(number: int) -> float:
         return abs(ends[number] - ideal)
@@ -210,12 +210,12 @@ def _slices(owners: Sequence[tuple[int, int]]) -> list[Slice]:
     return found
 
 
-#: Indexes are small and many; they are written in pieces of this size.
+#: Indexes are small and many; they are written in blocks of this size.
 _TAIL_PIECE_BYTES = 512 * 1024
 
 
 class Sink(Protocol):
-    """Where the new file goes."""
+    """The output file."""
 
     def write(self, data: bytes | memoryview, /) -> object: ...
 
@@ -229,26 +229,27 @@ class Source:
     store: Ranges
     key: str
     footer: Footer
-    #: Numbers of the row groups that are copied.
+    #: Indexes of the row groups to copy.
     chosen: tuple[int, ...]
-    #: Whether checksums are compared and taken; not where rows that were just encoded are proved.
+    #: Whether checksums are compared and computed; not for rows that were just encoded and are
+    #: proved.
     is_checked: bool = False
 
     @classmethod
     def of(cls, store: Ranges, key: str, footer: Footer) -> Self:
-        """Return a source of all row groups that hold rows: readers stumble over others."""
+        """Return a source with all nonempty row groups: some readers fail on empty ones."""
         groups = enumerate(footer.row_groups)
         chosen = tuple(number for number, group in groups if field(group, RowGroupField.ROWS))
         return cls(store=store, key=key, footer=footer, chosen=chosen)
 
     @classmethod
     def stored(cls, store: Store, key: str, footer: Footer | None = None) -> Self:
-        """Return a file of `store` as a source; its footer is read unless it is given."""
+        """Return a file of `store` as a source; its footer is read unless given."""
         source = cls.of(store, key, footer or read_footer(store, key))
         return replace(source, is_checked=True)
 
     def part(self, first: int, end: int) -> Self:
-        """Return a source of some of these row groups."""
+        """Return a source with some of these row groups."""
         return replace(self, chosen=self.chosen[first:end])
 
     @property
@@ -261,13 +262,13 @@ class Source:
         return sum(field(group, RowGroupField.ROWS) for group in self.row_groups)
 
     def read(self, ranges: Iterable[tuple[int, int]]) -> Iterator[bytes | memoryview]:
-        """Yield the bytes of `ranges` in blocks, each gone when the next is asked for."""
+        """Yield the bytes of `ranges` in blocks, each valid until the next one is requested."""
         return read_blocks(self.store, self.key, ranges)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CopiedRange:
-    """A run of bytes at its new place, with a checksum taken before they were written."""
+    """A byte range of the new file, with a checksum computed before it was written."""
 
     start: int
     length: int
@@ -276,18 +277,18 @@ class CopiedRange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copied:
-    """What a copy wrote."""
+    """The result of a copy."""
 
     rows: int
     row_groups: int
-    #: All pages of the new file, with checksums of their source.
+    #: All pages of the new file, with the checksums of their source.
     ranges: tuple[CopiedRange, ...]
     #: Indexes and footer, from the last page to the end of the file.
     tail: CopiedRange
 
 
 class Assembly:
-    """A file in the making: row groups go behind each other, and the tail behind the last."""
+    """A file being written: row groups are appended, and the tail after the last one."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -298,7 +299,7 @@ class Assembly:
         sink.write(MAGIC)
 
     def add(self, source: Source) -> None:
-        """Append the row groups of `source`, whose schema must be that of all others."""
+        """Append the row groups of `source`, which must have the same schema as the others."""
         self._first = self._first or source.footer
         relocation, runs = Relocation(source, self._tail), _runs(source)
         self._ranges += _copy_runs(source, runs, self._sink)
@@ -312,7 +313,7 @@ class Assembly:
 
     def finish(self, *, created_by: str, key_values: Mapping[str, str]) -> Copied:
         """Write indexes and footer; at least one source must have been added."""
-        assert self._first is not None  # noqa: S101  promised above
+        assert self._first is not None  # noqa: S101  see above
         tail = _TailSink(self._sink)
         self._tail.write(tail.write, tail.tell)
         tail.write(
@@ -329,10 +330,10 @@ class Assembly:
 def copy_row_groups(
     sources: Sequence[Source], sink: Sink, *, created_by: str, key_values: Mapping[str, str]
 ) -> Copied:
-    """Write one Parquet file that holds the row groups of `sources`, in order.
+    """Write one Parquet file with the row groups of `sources`, in order.
 
-    The sources must have been found copyable with each other; this only moves bytes.
-    CorruptFileError if a page does not have the checksum that its header gives.
+    The sources must be copyable with each other; this only moves bytes. Raises CorruptFileError if
+    a page does not have the checksum in its header.
     """
     assembly = Assembly(sink)
     for source in sources:
@@ -342,7 +343,7 @@ def copy_row_groups(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Chunks that lie one behind the other."""
+    """Consecutive chunks."""
 
     start: int
     chunks: list[Struct]
@@ -392,7 +393,7 @@ def _moved_row_group(row_group: Struct, moved: Iterator[Struct]) -> Struct:
 
 
 class _TailSink:
-    """Puts small pieces together, and sums up what goes through it."""
+    """Buffers small writes, and computes their checksum."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -409,7 +410,7 @@ class _TailSink:
         return self._sink.tell() + len(self._pending)
 
     def range(self) -> CopiedRange:
-        """Return all that was written; nothing is left to be sent then."""
+        """Flush, and return the range of all that was written."""
         self._send()
         length = self._sink.tell() - self._start
         return CopiedRange(start=self._start, length=length, crc=self._crc)

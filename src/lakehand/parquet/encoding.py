@@ -1,7 +1,7 @@
-"""Rows encoded into row groups in memory, ready to be appended to a file.
+"""Encodes rows into row groups in memory, ready to be appended to a file.
 
-Each row group is a small Parquet file of its own until then. So several can be encoded at once, and
-each can be told which of its columns have use for a dictionary.
+Each row group is a small Parquet file until then. So several can be encoded in parallel, and each
+can have its own choice of dictionary columns.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ __all__ = ["EncodedGroup", "ParquetLayout", "RowGroupEncoder"]
 
 _MAX_PAGE_ROWS = 20_000
 _PAGE_BYTES = 2**20
-#: Rows are handed to the encoder in pieces of at most so many bytes of one column.
+#: Rows are passed to the encoder in slices of at most this many bytes of one column.
 _MIN_PIECE_ROWS = 64
-#: From here on memory is kept for the next row group rather than given back after each.
+#: From this size on, memory is kept for the next row group rather than freed after each.
 _ROOMY_BYTES = 64 * 2**20
-#: What a footer may take beside rows.
+#: Maximum size of a footer besides rows.
 _SPARE_BYTES = 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParquetLayout:
-    """How the bytes are laid out."""
+    """How files are written."""
 
     target_file_bytes: int
     codec: str = "zstd"
-    #: None: the codec's own default.
+    #: None: the codec's default.
     codec_level: int | None = None
     row_group_rows: int = 512 * 1024
     row_group_bytes: int = 64 * 2**20
-    #: Memory that the rows of one row group may take before they are encoded.
+    #: Maximum memory for the rows of one row group before they are encoded.
     group_memory_bytes: int = 256 * 2**20
-    #: Row groups that are encoded at once.
+    #: Row groups that are encoded in parallel.
     threads: int = 1
     data_page_version: str = "1.0"
-    #: In which order rows come, by the paths that leaves have in the file; row groups say so.
+    #: Sort order of the rows, by the paths of leaves in the file; recorded in row groups.
     sorted_by: tuple[Term, ...] = ()
-    #: Columns that get Bloom filters, and how often those may say perhaps for no.
+    #: Columns with Bloom filters, and their false-positive rate.
     bloom_columns: tuple[str, ...] = ()
     bloom_fpp: float = 0.01
     #: Written into every footer.
     key_values: Mapping[str, str] = dataclass_field(default_factory=dict)
-    #: What is known in advance: they make the size of the first file exact.
+    #: Known in advance: makes the size of the first file exact.
     expected_rows: int | None = None
     expected_bytes_per_row: float | None = None
 
@@ -71,7 +71,7 @@ class EncodedGroup:
 
     content: pa.Buffer
     metadata: pq.FileMetaData
-    #: Memory that holds the content, and takes that of another row group when this one is written.
+    #: Memory of the content, reused for another row group after this one is written.
     room: pa.Buffer | None = None
 
     @property
@@ -80,12 +80,12 @@ class EncodedGroup:
 
     @property
     def data_bytes(self) -> int:
-        """Bytes that the row group takes in a file, without indexes and footer."""
+        """Bytes of the row group in a file, without indexes and footer."""
         group = self.metadata.row_group(0)
         return sum(group.column(i).total_compressed_size for i in range(group.num_columns))
 
     def source(self) -> Source:
-        """Return what an assembly appends."""
+        """Return the source that an assembly appends."""
         return Source.of(_Memory(self.content), "", self.footer())
 
     def footer(self) -> Footer:
@@ -96,7 +96,7 @@ class EncodedGroup:
 
 
 class _Memory:
-    """Bytes of one object. Ranges are copies: what keeps one must not keep all of them."""
+    """Bytes of one object. Ranges are copies: a reference to one must not keep all of them."""
 
     def __init__(self, content: pa.Buffer) -> None:
         self._view = memoryview(content).cast("B")
@@ -106,43 +106,43 @@ class _Memory:
 
 
 class RowGroupEncoder:
-    """Encodes rows as Spark and Delta readers expect them."""
+    """Encodes rows in the form that Spark and Delta readers expect."""
 
     def __init__(self, schema: pa.Schema, layout: ParquetLayout) -> None:
         self._layout = layout
         self._sorting = _sorting_columns(schema, layout.sorted_by)
-        #: Leaves that get dictionaries, as Arrow wants to be told.
+        #: Leaves with dictionaries, in the form of Arrow's option.
         self._dictionaries: bool | list[str] = True
         self._rooms: deque[pa.Buffer] = deque()
 
     def learn(self, rows: pa.Table) -> None:
-        """Let row groups do without dictionaries that would only cost room and time."""
+        """Disable dictionaries that would only cost space and time."""
         useless = without_use_for_dictionaries(rows, self._layout.codec)
         if useless:
             self._dictionaries = [path for path in _stored_paths(rows) if path not in useless]
 
     def encode(self, rows: pa.Table) -> EncodedGroup:
-        """Return all of `rows` as one row group; `reuse` it as soon as it is written."""
-        # Bloom filters are written last, so they have to stay where they are until then.
+        """Return all of `rows` as one row group; `reuse` it after it is written."""
+        # Bloom filters are written last, so the memory cannot be reused before.
         encoded = None if self._layout.bloom_columns else self._encode_in_room(rows)
         if encoded is None:
             sink = pa.BufferOutputStream()
             metadata = self._write(rows, sink)
             encoded = EncodedGroup(content=sink.getvalue(), metadata=metadata)
         if self._layout.group_memory_bytes < _ROOMY_BYTES:
-            # Else Arrow keeps what this thread has freed, and so more than it uses.
+            # Otherwise Arrow caches what this thread has freed.
             pa.default_memory_pool().release_unused()
         return encoded
 
     def reuse(self, group: EncodedGroup) -> None:
-        """Take back the memory of a row group that nobody will look at any more."""
+        """Reuse the memory of a row group that is no longer needed."""
         if group.room is not None:
             self._rooms.append(group.room)
 
     def _encode_in_room(self, rows: pa.Table) -> EncodedGroup | None:
-        """Encode into memory that is there already; None if it was too small after all.
+        """Encode into existing memory; None if it is too small.
 
-        Memory that grows is moved several times, and cleared by the system for each row group.
+        A growing buffer is moved several times, and cleared by the system for each row group.
         """
         likely = min(rows.get_total_buffer_size(), 2 * self._layout.row_group_bytes)
         room = self._rooms.popleft() if self._rooms else pa.allocate_buffer(0)
@@ -152,7 +152,7 @@ class RowGroupEncoder:
         try:
             metadata = self._write(rows, sink)
         except (OSError, RuntimeError):
-            # The second is what a writer that found no room says when it is closed.
+            # The second error is raised by a writer without space when it is closed.
             return None
         return EncodedGroup(content=room.slice(0, sink.tell()), metadata=metadata, room=room)
 
@@ -168,13 +168,14 @@ class RowGroupEncoder:
             compression_level=layout.codec_level,
             use_dictionary=self._dictionaries,
             dictionary_pagesize_limit=DICTIONARY_BYTES,
-            # INT32, INT64 or fixed bytes by precision: what Spark writes and copies can meet.
+            # INT32, INT64 or fixed bytes by precision, as Spark writes it, so that files can be
+            # copied together.
             store_decimal_as_integer=True,
             use_compliant_nested_type=True,
             write_statistics=True,
             write_page_index=True,
             write_page_checksum=True,
-            # Arrow's own schema would pin one reader's view of the types.
+            # Arrow's schema would fix one reader's view of the types.
             store_schema=False,
             write_batch_size=_piece_rows(rows),
             sorting_columns=self._sorting,
@@ -188,7 +189,7 @@ class RowGroupEncoder:
 
 
 def _sorting_columns(schema: pa.Schema, terms: Sequence[Term]) -> list[pq.SortingColumn] | None:
-    """Return which leaves row groups are sorted by, by their numbers in the file."""
+    """Return the sort columns of row groups, by leaf index."""
     numbers = {path: number for number, path in enumerate(_leaf_paths(schema))}
     found = [term for term in terms if term.path in numbers]
     columns = [
@@ -213,7 +214,7 @@ def _leaf_paths(
 
 
 def _stored_paths(rows: pa.Table) -> list[str]:
-    """Return the leaves as a file names them."""
+    """Return the leaf paths as in a file."""
     sink = pa.BufferOutputStream()
     pq.write_table(rows.slice(0, 0), sink, use_compliant_nested_type=True)
     schema = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
@@ -221,7 +222,7 @@ def _stored_paths(rows: pa.Table) -> list[str]:
 
 
 def _bloom_filters(rows: pa.Table, layout: ParquetLayout) -> dict[str, Any] | None:
-    """Return how large filters must be: as many distinct values as there are here fit each."""
+    """Return the sizes of Bloom filters: the distinct values here must fit into each."""
     names = [name for name in layout.bloom_columns if name in rows.column_names]
     return {
         name: {"ndv": max(1, pc.count_distinct(rows[name]).as_py()), "fpp": layout.bloom_fpp}
@@ -230,8 +231,8 @@ def _bloom_filters(rows: pa.Table, layout: ParquetLayout) -> dict[str, Any] | No
 
 
 def _piece_rows(rows: pa.Table) -> int:
-    """Return rows that are encoded at a time: many cost less, but a page must not grow large."""
-    # Numbers are narrow, and to look at every one costs as much as encoding some columns does.
+    """Return the number of rows encoded at a time: many cost less, but pages must stay small."""
+    # Numbers are narrow, and measuring each column costs as much as encoding some.
     wide = [column for column in rows.columns if not _is_narrow(column.type)]
     widest = max((column.nbytes for column in wide), default=0) / max(1, rows.num_rows)
     return int(max(_MIN_PIECE_ROWS, min(_MAX_PAGE_ROWS, _PAGE_BYTES / max(1.0, widest))))

@@ -1,4 +1,4 @@
-"""What a rewriting task must know of its inputs' footers, read by Arrow: a thousand in a second."""
+"""The facts of footers that rewriting tasks need, read by Arrow: a thousand per second."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ _CHANGED = (
     "the file was changed since it was committed: restore it from a backup;"
     " `lakehand verify` lists all such files"
 )
-#: As Parquet numbers them.
+#: In the order of their Parquet numbers.
 _CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
-# Codecs that new files keep; an uncompressed file is no wish for more of them.
+# Codecs that new files keep; an uncompressed input does not ask for uncompressed output.
 _KEPT_CODECS = {"SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd"}
 _KEPT_CODECS |= {"LZ4": "lz4", "LZ4_RAW": "lz4"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileFacts:
-    """A footer in a few words."""
+    """A summary of a footer."""
 
     rows: int
-    #: Compressed bytes by codec, as Parquet names it.
+    #: Compressed bytes by codec, with Parquet's names.
     codec_bytes: Mapping[str, int]
     has_int96: bool
     key_values: Mapping[str, str | None]
@@ -66,9 +66,9 @@ def read_facts(store: Store, key: str, *, codecs: FirstCodecs | None = None) -> 
 
 
 def read_facts_and_size(store: Store, key: str) -> tuple[FileFacts | CorruptFileError, int]:
-    """Read the footer of one file, or why it cannot be trusted, and the size of the file.
+    """Read and fully check the footer of one file, or return its error, and the size of the file.
 
-    All of it is looked at, which `read_facts` has no time for.
+    `read_facts` is faster and checks less.
     """
     tail, size, footer_bytes = _footer_tail(store, key)
     try:
@@ -82,9 +82,9 @@ def read_facts_and_size(store: Store, key: str) -> tuple[FileFacts | CorruptFile
 def read_metadata_and_size(
     store: Store, key: str
 ) -> tuple[pq.FileMetaData | CorruptFileError, int]:
-    """Read the footer of one file as Arrow has it, or why it cannot be trusted, and the size.
+    """Read the footer of one file as Arrow metadata, or return its error, and the size.
 
-    Arrow may be asked about single columns of what is returned: all of the footer was looked at.
+    The whole footer was checked, so that Arrow's accessors for single columns are safe.
     """
     tail, size, footer_bytes = _footer_tail(store, key)
     try:
@@ -120,7 +120,7 @@ def _metadata(ending: bytes, key: str) -> pq.FileMetaData:
     import pyarrow.parquet as pq
 
     try:
-        # Arrow wants a file: magic and footer alone are one, as far as its metadata goes.
+        # Arrow needs a file: magic bytes and footer alone are sufficient for its metadata.
         return pq.read_metadata(pa.BufferReader(MAGIC + ending))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(key, error) from error
@@ -128,9 +128,9 @@ def _metadata(ending: bytes, key: str) -> pq.FileMetaData:
 
 def _unreadable(key: str, error: Exception) -> CorruptFileError:
     return CorruptFileError(
-        f"{key} has no footer that can be read: {error}",
+        f"{key} has no readable footer: {error}",
         path=key,
-        hint="compare its size with the log, and restore it from a copy",
+        hint="compare its size with the log, and restore it from a backup",
     )
 
 
@@ -142,18 +142,18 @@ def read_many_facts(files: Iterable[tuple[Store, str]]) -> list[FileFacts]:
 
 
 def check_size(path: str, *, found: int, expected: int | None) -> None:
-    """Refuse a file of another size than the table says; it says nothing by 0 or None."""
+    """Reject a file whose size differs from the table's; 0 and None are not checked."""
     if expected and found != expected:
         raise CorruptFileError(
-            f"{path} has {found} bytes, and the table says {expected}", path=path, hint=_CHANGED
+            f"{path} has {found} bytes, but the table records {expected}", path=path, hint=_CHANGED
         )
 
 
 def check_row_count(path: str, *, found: int, expected: int | None) -> None:
-    """Refuse a file of another number of rows than the table says."""
+    """Reject a file whose row count differs from the table's."""
     if expected is not None and found != expected:
         raise CorruptFileError(
-            f"{path} holds {found} rows, and the table says {expected}", path=path, hint=_CHANGED
+            f"{path} has {found} rows, but the table records {expected}", path=path, hint=_CHANGED
         )
 
 
@@ -169,14 +169,14 @@ def dominant_codec(facts: Iterable[FileFacts]) -> str | None:
 def _facts(metadata: pq.FileMetaData, codec: int | None) -> FileFacts:
     """Return facts; ValueError if they contradict each other.
 
-    Arrow is asked nothing about single columns here: what it cannot make sense of there ends the
-    process. One column stands for all, because writers use one codec for a file.
+    No accessor of single columns is used here: invalid values would crash the process. One column
+    represents all, because writers use one codec for a file.
     """
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     if sum(group.num_rows for group in groups) != metadata.num_rows:
-        raise ValueError("its row groups do not have as many rows as it says")
+        raise ValueError("the row counts of its row groups do not add up to its row count")
     if codec is not None and codec not in range(len(_CODECS)):
-        raise ValueError(f"it names a codec {codec}, which Parquet does not have")
+        raise ValueError(f"it has the unknown codec {codec}")
     plain_bytes = sum(group.total_byte_size for group in groups)
     columns = (metadata.schema.column(i) for i in range(metadata.num_columns))
     return FileFacts(

@@ -1,4 +1,4 @@
-"""Row groups of Parquet files, read from any store as Arrow batches."""
+"""Reads row groups of Parquet files from any store as Arrow batches."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenFile", "RowGroup", "open_file"]
 
-#: Files up to this size come whole in one request, which costs less than a second one.
+#: Files up to this size are read whole with one request, which is cheaper than a second one.
 WHOLE_FILE_BYTES = 2**20
-#: Larger row groups are read piece by piece while they are decoded.
+#: Larger row groups are read range by range while they are decoded.
 _FETCHED_GROUP_BYTES = 256 * 2**20
 _STREAM_BUFFER_BYTES = 4 * 2**20
 _BATCH_BYTES = 16 * 2**20
@@ -43,9 +43,9 @@ _MIN_BATCH_ROWS, _MAX_BATCH_ROWS = 1024, 128 * 1024
 
 
 class LazyFooter:
-    """A footer that is taken apart where somebody needs to know about single columns.
+    """A footer that is parsed when single columns are needed.
 
-    Arrow is not asked: what it cannot make sense of there ends the process.
+    Arrow's accessors are not used: invalid values would crash the process.
     """
 
     def __init__(self, data: bytes, *, path: str, file_bytes: int) -> None:
@@ -53,7 +53,7 @@ class LazyFooter:
 
     @cached_property
     def checked(self) -> Footer:
-        """The footer; CorruptFileError if no writer writes such."""
+        """The footer; CorruptFileError if it is invalid."""
         return parse_footer(self._data, path=self._path, file_bytes=self._file_bytes)
 
 
@@ -61,15 +61,15 @@ class LazyFooter:
 class OpenFile:
     """A file whose footer was read, and whose columns were not."""
 
-    #: Path as the table names it, for messages.
+    #: Path in the table, for messages.
     path: str
     store: Store
     key: str
     size_bytes: int
     metadata: pq.FileMetaData
-    #: The same, decoded and checked when it is first asked for.
+    #: The same, decoded and checked on first use.
     footer: LazyFooter
-    #: Columns as Arrow reads them, all of them.
+    #: All columns, as Arrow reads them.
     schema: pa.Schema
     #: The whole content, if it is small.
     content: bytes | None
@@ -80,7 +80,7 @@ class OpenFile:
 
     @property
     def is_one_piece(self) -> bool:
-        """Whether all rows are in memory already, in one row group: there is nothing to skip."""
+        """Whether all rows are in memory, in one row group: there is nothing to skip."""
         return self.content is not None and self.metadata.num_row_groups <= 1
 
     def group_starts(self) -> list[int]:
@@ -92,7 +92,7 @@ class OpenFile:
         return starts
 
     def fetch(self, group: int, leaves: Sequence[int]) -> RowGroup:
-        """Bring what the columns `leaves` of a row group need into memory, if that is bounded."""
+        """Fetch the byte ranges of the columns `leaves` of a row group, unless too large."""
         if self.content is not None:
             source: Any = pa.BufferReader(self.content)
         elif (path := self.store.local_path(self.key)) is not None:
@@ -123,7 +123,7 @@ class RowGroup:
         return int(self.file.metadata.row_group(self.index).num_rows)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Decode the row group in its order, a bounded number of bytes at a time."""
+        """Decode the row group in order, in batches of bounded size."""
         if not self.leaves:
             yield from _batches_without_columns(self.rows)
             return
@@ -163,17 +163,17 @@ class RowGroup:
 
 
 def open_file(store: Store, path: str, *, bytes_hint: int = 0) -> OpenFile:
-    """Read the footer of the file that a table names by `path`.
+    """Read the footer of the file at `path` of a table.
 
-    `bytes_hint` is its size as the table knows it: a small file then comes whole.
+    `bytes_hint` is its size in the table: a small file is then read whole.
     """
     owner, key = store.resolve(path)
     wanted = bytes_hint if bytes_hint <= WHOLE_FILE_BYTES else 0
     try:
         tail, size = _footer_tail(owner, key, max(wanted, TAIL_BYTES))
     except ObjectNotFoundError as error:
-        message = f"the data file {path} is missing, although the table's log names it"
-        hint = "restore the file, or the table to a version that does not need it"
+        message = f"the data file {path} is missing, but the table references it"
+        hint = "restore the file, or the table to a version without it"
         raise ObjectNotFoundError(message, path=path, operation="read", hint=hint) from error
     try:
         file = _parquet_file(pa.BufferReader(tail))
@@ -196,7 +196,7 @@ def open_file(store: Store, path: str, *, bytes_hint: int = 0) -> OpenFile:
 def _require_all_rows(metadata: pq.FileMetaData) -> None:
     rows = sum(metadata.row_group(index).num_rows for index in range(metadata.num_row_groups))
     if rows != metadata.num_rows:
-        raise ValueError(f"its row groups have {rows:,} rows where it says {metadata.num_rows:,}")
+        raise ValueError(f"its row groups have {rows:,} rows, its footer {metadata.num_rows:,}")
 
 
 def _footer_tail(store: Store, key: str, length: int) -> tuple[bytes, int]:
@@ -213,7 +213,7 @@ def _parquet_file(source: Any, **options: Any) -> pq.ParquetFile:
     return pq.ParquetFile(
         source,
         pre_buffer=False,
-        # The default reads times outside 1677..2262 as other times.
+        # The default wraps times outside 1677..2262 around.
         coerce_int96_timestamp_unit="us",
         page_checksum_verification=True,
         arrow_extensions_enabled=False,
@@ -226,7 +226,7 @@ def _plain_bytes(chunk: Struct) -> int:
 
 
 class _FetchedRanges:
-    """A read-only file of which some ranges are in memory; the rest is read when asked for."""
+    """A read-only file of which some ranges are in memory; the others are read on demand."""
 
     closed = False
 
@@ -292,5 +292,5 @@ def _unreadable(path: str, error: Exception) -> CorruptFileError:
     return CorruptFileError(
         f"the data file {path} cannot be read: {str(error).partition(chr(10))[0]}",
         path=path,
-        hint="restore the file from a copy, or the table to a version that does not need it",
+        hint="restore the file from a backup, or the table to a version without it",
     )

@@ -1,4 +1,4 @@
-"""Streams batches into Parquet files of a wanted size, as Spark and Delta readers expect them."""
+"""Streams batches into Parquet files of a target size, as Spark and Delta readers expect."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 __all__ = ["ParquetLayout", "RollingWriter", "WrittenFile"]
 
-#: A file may pass its target by this part, rather than leave a crumb behind.
+#: A file may exceed its target by this fraction, rather than leave a very small file.
 _OVERSHOOT = 0.10
-#: A file this close to its target is done.
+#: A file this close to its target is full.
 _FULL = 0.92
-#: Row groups a file of the target size has at least, so that its size can be steered.
+#: Minimum number of row groups in a file of the target size, so that its size can be controlled.
 _MIN_GROUPS_A_FILE = 4
-#: Arrow memory of rows in relation to their bytes in the file: more is not believed in advance.
+#: Maximum assumed ratio of Arrow memory of rows to their bytes in the file.
 _MAX_EXPANSION = 8
-#: A row group of so few bytes in memory is encoded by who brings it, if no other is being encoded.
+#: A smaller row group is encoded by the calling thread, if no other is being encoded.
 _SMALL_BYTES = 2**20
-#: Two row groups whose bytes a row differ by less tell the size of those that are still encoded.
+#: If the bytes per row of two row groups differ by less, they predict those still being encoded.
 _STEADY = 0.05
-#: A batch that takes so much more memory than those before is part of a larger one, or has others.
+#: A batch with this much more memory per row is a slice of a larger one, or has other rows.
 _LIKELY = 1.2
 
 
@@ -48,18 +48,18 @@ class WrittenFile:
     key: str
     bytes: int
     rows: int
-    #: What Arrow's encoder says of each row group; positions are not those in the file.
+    #: Arrow's metadata of each row group; offsets are not those in the file.
     row_groups: tuple[pq.RowGroupMetaData, ...]
     #: Indexes and footer.
     tail: CopiedRange
 
 
 class RollingWriter:
-    """Writes batches of one schema into files, the next one begun when one is full.
+    """Writes batches of one schema into files, starting the next one when one is full.
 
-    Batches are gathered into row groups of a healthy size, and several of them are encoded at once
-    if the layout says so. No file is made for no rows. Leaving the block by an exception makes the
-    files that were open vanish; files before them stay.
+    Batches are collected into row groups of a reasonable size, several of which are encoded in
+    parallel if the layout allows. Without rows no file is created. If the block ends with an
+    exception, open files are discarded; completed files stay.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class RollingWriter:
         form: Callable[[pa.Table], pa.Table] = lambda rows: rows,
         watch: Callable[[int, pa.Table], None] = lambda _index, _rows: None,
     ) -> None:
-        """`name` gives the key of the n-th file; `watch` sees what goes into which file.
+        """`name` returns the key of the n-th file; `watch` observes what goes into which file.
 
-        `form` brings rows into `schema`: for a whole row group at once it costs next to nothing.
+        `form` converts rows to `schema`: for a whole row group at once its cost is negligible.
         """
         self._store = store
         self._schema = schema
@@ -93,7 +93,7 @@ class RollingWriter:
         self._encoding: deque[tuple[_OpenFile, Future[EncodedGroup]]] = deque()
         self._opened = 0
         self._open: _OpenFile | None = None
-        #: Files that get no further row group, but wait for some that are being encoded.
+        #: Files that get no further row groups, but wait for some that are being encoded.
         self._ending: deque[_OpenFile] = deque()
         self._files: list[WrittenFile] = []
 
@@ -114,7 +114,7 @@ class RollingWriter:
                 self._open.abort()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take the rows of `batch`; they reach storage with their row group."""
+        """Add the rows of `batch`; they are written with their row group."""
         if not batch.num_rows:
             return
         self._gathered.append(batch)
@@ -125,7 +125,7 @@ class RollingWriter:
                 self._write_group(rows)
 
     def close(self) -> tuple[WrittenFile, ...]:
-        """Write what is left and return the files."""
+        """Write the remaining rows and return the files."""
         self.flush()
         self._end_file()
         return tuple(self._files)
@@ -136,7 +136,7 @@ class RollingWriter:
         return self._gathered_bytes
 
     def flush(self) -> None:
-        """Write the rows gathered so far, be their row group full or not, and free their memory."""
+        """Write the rows collected so far, as a row group that may not be full."""
         while self._gathered_rows:
             if not self._settle_first():
                 self._write_group(min(self._gathered_rows, self._next_group_rows()))
@@ -152,14 +152,14 @@ class RollingWriter:
         return max(1, int(rows))
 
     def _per_row(self) -> float:
-        """Return bytes a row in the file; until one is, rather too many than too few."""
+        """Return bytes per row in the file; before the first row group, an upper estimate."""
         if self._bytes_per_row is not None:
             return self._bytes_per_row
         memory = self._memory_per_row()
         return max(self._layout.expected_bytes_per_row or memory, memory / _MAX_EXPANSION)
 
     def _rest_fits(self, per_row: float) -> bool:
-        """Say whether all rows to come may go into the open file."""
+        """Return whether all remaining rows may fit into the open file."""
         expected = self._layout.expected_rows
         if expected is None or expected < self._rows + self._gathered_rows:
             return False
@@ -170,7 +170,7 @@ class RollingWriter:
         return max(1.0, self._gathered_bytes / max(1, self._gathered_rows))
 
     def _position(self) -> float:
-        """Return the bytes of the open file, those of row groups in the works estimated."""
+        """Return the bytes of the open file, including estimates of row groups being encoded."""
         if self._open is None:
             return 0
         return self._open.bytes + self._open.rows_in_works * self._per_row()
@@ -191,7 +191,7 @@ class RollingWriter:
             self._end_file()
 
     def _encode(self, group: pa.Table) -> None:
-        """Have the row group encoded, now or by a thread while more rows are gathered."""
+        """Encode the row group, now or in a thread while more rows are collected."""
         assert self._open is not None  # noqa: S101  opened by the caller
         self._open.rows_in_works += group.num_rows
         if self._rows == group.num_rows:
@@ -203,20 +203,20 @@ class RollingWriter:
     def _start_encoding(self, group: pa.Table) -> Future[EncodedGroup]:
         if self._encoding or group.nbytes > _SMALL_BYTES:
             return self._pool.submit(self._encoder.encode, group)
-        # Done sooner than a thread is started for it.
+        # Faster than starting a thread.
         done: Future[EncodedGroup] = Future()
         done.set_result(self._encoder.encode(group))
         return done
 
     def _must_wait(self) -> bool:
-        """Say whether nothing can be done before the row groups in the works are encoded."""
+        """Return whether to wait for the row groups being encoded."""
         return self._layout.threads == 1 or (self._is_near_end() and not self._is_steady)
 
     def _is_near_end(self) -> bool:
         return self._position() > self._layout.target_file_bytes / 2
 
     def _settle_first(self) -> bool:
-        """Wait for the first row group if its size, which tells that of others, matters by now."""
+        """Wait for the first row group if its size, which predicts others, is needed now."""
         if self._bytes_per_row is not None or not self._encoding:
             return False
         if self._layout.expected_bytes_per_row and not self._is_near_end():
@@ -226,7 +226,7 @@ class RollingWriter:
         return True
 
     def _append(self, *, all_but: int) -> None:
-        """Append row groups to their files, in order, until no more than some are in the works."""
+        """Append row groups to their files, in order, until at most this many are being encoded."""
         while len(self._encoding) > all_but:
             file, future = self._encoding[0]
             group = future.result()
@@ -250,16 +250,16 @@ class RollingWriter:
             self._ending.popleft()
 
     def _bytes_of(self, batch: pa.RecordBatch) -> int:
-        """Return the memory of the rows of `batch`, not of the larger one that it may be part of.
+        """Return the memory of the rows of `batch`, not of the larger batch it may be a slice of.
 
-        To look at every value of it costs as much as encoding some columns does.
+        Examining every value costs as much as encoding some columns.
         """
         size: int = batch.get_total_buffer_size()
         expected = self._memory_per_row() * batch.num_rows
         return size if self._gathered and size < _LIKELY * expected else batch.nbytes
 
     def _take(self, rows: int) -> pa.Table:
-        """Take the next rows, in the form that the file has."""
+        """Remove the next rows, in the form of the file."""
         self._gathered_bytes -= self._gathered_bytes * rows // self._gathered_rows
         self._gathered_rows -= rows
         taken: list[pa.RecordBatch] = []
@@ -273,7 +273,7 @@ class RollingWriter:
         alike = groupby(taken, key=lambda batch: batch.schema)
         runs = [self._form(pa.Table.from_batches(list(batches))) for _, batches in alike]
         if len(runs) > 1 or self._layout.bloom_columns:
-            # Some have dictionaries of texts, others the texts; filters are made of texts alone.
+            # Some have dictionaries, others plain strings; Bloom filters are made of plain strings.
             runs = [without_dictionaries(run) for run in runs]
         return with_one_dictionary(pa.concat_tables(runs))
 
@@ -289,7 +289,7 @@ class _OpenFile:
         self._groups: list[pq.RowGroupMetaData] = []
         self._created_by = ""
         self.rows = 0
-        #: Rows that are on their way into this file.
+        #: Rows that are being encoded for this file.
         self.rows_in_works = 0
 
     @property

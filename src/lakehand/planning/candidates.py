@@ -1,4 +1,4 @@
-"""Which files are worth rewriting, by what the table and the footers say of them."""
+"""Selects files worth rewriting, by table metadata and footers."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
 __all__ = ["Candidates", "Files", "find_candidates", "read_files"]
 
-#: A file is in bad shape when more than this part of its rows lies in crumbs ...
+#: A file has a bad layout if more than this fraction of its rows is in tiny row groups ...
 _CRUMB_ROW_RATIO = 0.1
-#: ... and when there are enough of them for a rewrite to make a difference.
+#: ... and if there are enough of them for a rewrite to make a difference.
 _MIN_CRUMBS = 4
-#: Of a file that nobody looked at, at least one part in this many is taken for rows.
+#: Of a file whose footer was not read, at least this fraction is assumed to be rows.
 _MIN_DATA_PART = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Files:
-    """The columns that decide, as NumPy arrays: one entry a file."""
+    """The deciding columns as NumPy arrays: one entry per file."""
 
     bytes: Integers
-    #: What a copy would leave of the file: its row groups, without the share of deleted rows.
+    #: Size of a copy: the row groups, without the share of deleted rows.
     live_bytes: Integers
-    #: What a rewrite is expected to leave of it.
+    #: Expected size after a rewrite.
     expected_bytes: Integers
-    #: Part of the rows that is deleted; 0 where the number of rows is not known.
+    #: Fraction of deleted rows; 0 if the number of rows is not known.
     deleted_share: np.typing.NDArray[np.float64]
     has_deleted_rows: Flags
-    #: Physical rows; -1 where they are not known.
+    #: Physical rows; -1 if not known.
     rows: Integers
-    #: Files of equal numbers may become one file.
+    #: Files with equal numbers may be combined.
     partition: Integers
     survey: Surveyed
 
@@ -60,21 +60,21 @@ class Candidates:
     reasons: ReasonCodes
     #: Rewritten even if alone.
     must: Flags
-    #: To be packed: `must`, and the small files of partitions that have enough of them.
+    #: To be packed: `must`, and the small files of partitions with enough of them.
     chosen: Flags
 
 
 def read_files(
     files: pa.Table, partition_keys: pa.Array, policy: CompactionPolicy, survey: pa.Table | None
 ) -> Files:
-    """Read what decides from the table of files and, where there is one, from the survey."""
+    """Read the deciding columns from the table of files and from the survey, if there is one."""
     surveyed = align_survey(survey, files["path"])
     sizes = files["bytes"].to_numpy()
     deleted = pc.fill_null(files["deleted_rows"], 0).to_numpy()
     stated = pc.fill_null(files["rows"], -1).to_numpy()
     rows = np.where((stated < 0) & surveyed.is_surveyed, surveyed.rows, stated)
     share = np.divide(deleted, rows, out=np.zeros(len(rows)), where=rows > 0).clip(0.0, 1.0)
-    # Footers are written anew, and small.
+    # Footers are rewritten, and small.
     data_bytes = np.where(surveyed.is_surveyed, surveyed.data_bytes, _guess_data(sizes, surveyed))
     live_bytes = np.where(rows == 0, 0, np.ceil(data_bytes * (1 - share))).astype(np.int64)
     return Files(
@@ -90,9 +90,9 @@ def read_files(
 
 
 def _guess_data(sizes: Integers, surveyed: Surveyed) -> Integers:
-    """Guess how many bytes of each file are rows: all but what the files that were looked at have.
+    """Estimate how many bytes of each file are rows, by the files whose footers were read.
 
-    Files of a few kilobytes are half footer, and there may be too many of them to look at all.
+    A file of a few kilobytes is half footer, and there may be too many to read all footers.
     """
     known = np.flatnonzero(surveyed.is_surveyed & (surveyed.row_group_counts == 1))
     if not len(known):
@@ -108,9 +108,9 @@ def _numbered(keys: pa.Array) -> Integers:
 
 
 def _by_calendar(partition: Integers, surveyed: Surveyed) -> Integers:
-    """Keep files of different calendars apart in every partition with dates that tell them apart.
+    """Separate files of different calendars in every partition with dates that differ by it.
 
-    A file has one calendar for all of its rows, so rows of two cannot go into one.
+    A file has one calendar for all of its rows, so rows of two cannot be combined.
     """
     if not surveyed.may_be_ancient.any():
         return partition
@@ -124,9 +124,9 @@ def _by_calendar(partition: Integers, surveyed: Surveyed) -> Integers:
 def find_candidates(
     files: Files, policy: CompactionPolicy, *, exclusions: Mapping[Reason, Flags]
 ) -> Candidates:
-    """Judge every file; of two reasons the one that needs no other files is named.
+    """Assign a reason to every file; of two reasons, the one that needs no other files wins.
 
-    `exclusions` holds a mask for each reason not to touch a file, whatever its state.
+    `exclusions` has a mask for each reason not to rewrite a file, whatever its state.
     """
     excluded = np.zeros(len(files), np.bool_)
     for mask in exclusions.values():
@@ -162,7 +162,7 @@ def _has_crumbs(survey: Surveyed, policy: CompactionPolicy) -> Flags:
 
 
 def _in_partitions_with(minimum: int, light: Flags, partition: Integers) -> Flags:
-    """Say of each file whether its partition holds at least `minimum` light files."""
+    """Return for each file whether its partition has at least `minimum` small files."""
     if not len(partition):
         return np.zeros(0, np.bool_)
     enough: Flags = np.bincount(partition[light], minlength=int(partition.max()) + 1) >= minimum

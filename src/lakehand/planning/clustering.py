@@ -1,10 +1,9 @@
-"""Which files to put in order, and which to leave as they are.
+"""Selects the files to cluster.
 
-Files that were put in order together are a unit: they hardly lie over one another. New files lie
-over everything, so they become a unit of their own first, which costs no more than their own bytes.
-Units that lie over one another are merged when that at least doubles what is written anyway. So
-there are never more than a few of them, a row is rewritten a few times in its life and not with
-every run, and a second run finds nothing to do.
+Files that were clustered together are a unit: they hardly overlap. New files overlap everything, so
+they are clustered into a unit of their own first, which costs only their own bytes. Overlapping
+units are merged if that at least doubles what is written anyway. So there are never more than a few
+units, a row is rewritten a few times and not with every run, and a second run finds nothing to do.
 """
 
 from __future__ import annotations
@@ -36,23 +35,23 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusteringWish", "plan_clustering"]
 
-#: A query may find one file of an old unit and one of a new one in its way, and no more.
+#: A query may read one file of an old unit and one of a new one, and no more.
 _HEALTHY_DEPTH = 2
-#: From here on units are merged though nothing new has come.
+#: From this depth on, units are merged even without new files.
 _TOO_DEEP = 8
-#: New files of a partition that are held against the others one by one.
+#: New files of a partition that are compared with the others one by one.
 _MOST_BOXES = 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusteringWish:
-    """What is asked for."""
+    """The requested clustering."""
 
-    #: Columns to be near in.
+    #: Clustering columns.
     columns: tuple[str, ...]
-    #: All files, whatever they are like.
+    #: All files, whatever their state.
     full: bool = False
-    #: New files that are not worth a run if they are fewer, and small.
+    #: Fewer new files are not worth a run if they are small.
     min_new_files: int = 1
 
 
@@ -65,11 +64,11 @@ def plan_clustering(
     marks: pa.Table,
     exclusions: Mapping[Reason, Flags] | None = None,
 ) -> Planning:
-    """Plan which files of `snapshot` are put in order: in each partition all of them together.
+    """Plan which files of `snapshot` are clustered: in each partition all of them together.
 
-    `marks` says of each file with which it was put in order before (`unit`) and whether that is the
-    order asked for (`is_asked`). `snapshot` has the bounds of the columns. `exclusions` has a mask
-    for each reason to leave files alone.
+    `marks` has for each file the `unit` it was clustered with, and whether that has the requested
+    order (`is_asked`). `snapshot` has the bounds of the columns. `exclusions` has a mask for each
+    reason to skip files.
     """
     files = read_files(snapshot.files, partition_keys, policy, None)
     units = _units(marks)
@@ -89,9 +88,9 @@ def plan_clustering(
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _Units:
-    """With which files each one was put in order."""
+    """The files with which each file was clustered."""
 
-    #: -1 for a file that never was.
+    #: -1 for a file that was never clustered.
     number: Integers
     is_asked: Flags
 
@@ -117,7 +116,7 @@ def _judge(
     policy: CompactionPolicy,
     wish: ClusteringWish,
 ) -> ReasonCodes:
-    """Return the reason of each file, whether it is to be rewritten or not."""
+    """Return the reason of each file, for rewriting it or not."""
     small = files.bytes < policy.small_file_bytes
     asked = units.is_asked
     new = units.is_new & ~_is_too_little(files, units.is_new & small, units.is_new, wish)
@@ -140,9 +139,9 @@ def _judge(
 
 
 def _unit_means(files: Files, units: _Units) -> NDArray[np.float64]:
-    """Return for each file how large those are on average that were put in order with it.
+    """Return for each file the average size of the files in its unit.
 
-    They are cut where the curve turns, so a single one may be small, and would be again.
+    File boundaries follow the curve, so a single file may be small, and would be small again.
     """
     numbers = units.number + 1
     sizes = np.bincount(numbers, weights=files.bytes) / np.maximum(np.bincount(numbers), 1)
@@ -151,7 +150,7 @@ def _unit_means(files: Files, units: _Units) -> NDArray[np.float64]:
 
 
 def _is_too_little(files: Files, small: Flags, new: Flags, wish: ClusteringWish) -> Flags:
-    """Say of each file whether its partition has few new files, all of them small."""
+    """Return for each file whether its partition has few new files, all of them small."""
     counts = _counted(files.partition, new)
     is_small = counts == _counted(files.partition, small)
     too_little: Flags = (is_small & (counts < wish.min_new_files))[files.partition]
@@ -163,7 +162,7 @@ def _counted(partition: Integers, chosen: Flags) -> Integers:
 
 
 def _merged(files: Files, units: _Units, extents: Sequence[Extent], starting: Flags) -> Flags:
-    """Choose files of units that are worth merging with what is rewritten anyway."""
+    """Select files of units that are worth merging with what is rewritten anyway."""
     merged = np.zeros(len(files), np.bool_)
     old = units.is_asked & ~starting
     partitions = int(files.partition.max(initial=0)) + 1
@@ -177,14 +176,14 @@ def _merged(files: Files, units: _Units, extents: Sequence[Extent], starting: Fl
     idle = old & (rewritten == 0)[files.partition]
     for members in _by_partition(files.partition, np.flatnonzero(_too_deep(files, extents, idle))):
         pieces = _by_unit(files, units, members)
-        # Merging the others must help: all that is left then is one unit over the heaviest.
+        # Merging the others must help: what remains is one unit that overlaps the largest.
         if len(pieces) > _HEALTHY_DEPTH:
             _merge(merged, pieces, written=sum(size for size, _ in pieces[:-1]))
     return merged
 
 
 def _merge(merged: Flags, pieces: Sequence[tuple[int, Integers]], *, written: int) -> None:
-    """Mark the files of units, the lightest first, as long as each is no more than the others."""
+    """Mark the files of units, the smallest first, while each is no larger than the others."""
     for size, piece in pieces:
         if size > written:
             break
@@ -193,10 +192,10 @@ def _merge(merged: Flags, pieces: Sequence[tuple[int, Integers]], *, written: in
 
 
 def _lie_over(extents: Sequence[Extent], files: Integers, others: Integers) -> Flags:
-    """Say of each of `files` whether it shares values in all columns with one of `others`."""
+    """Return for each of `files` whether it overlaps one of `others` in all columns."""
     boxes = [(each.low[others], each.high[others]) for each in extents]
     if len(others) > _MOST_BOXES:
-        # One that holds them all: a little too much, and seldom more than they are.
+        # One bounding box around all: slightly too large, seldom by much.
         boxes = [(low.min(keepdims=True), high.max(keepdims=True)) for low, high in boxes]
     found = np.zeros(len(files), np.bool_)
     for number in range(len(boxes[0][0])):
@@ -208,7 +207,7 @@ def _lie_over(extents: Sequence[Extent], files: Integers, others: Integers) -> F
 
 
 def _too_deep(files: Files, extents: Sequence[Extent], chosen: Flags) -> Flags:
-    """Say which of the chosen files lie where many do; files of other partitions do not count."""
+    """Return which of the chosen files are too deep; files of other partitions do not count."""
     if not chosen.any():
         return chosen
     rank_count = int(files.partition.max()) + 1
@@ -219,14 +218,14 @@ def _too_deep(files: Files, extents: Sequence[Extent], chosen: Flags) -> Flags:
 
 
 def _by_partition(partition: Integers, positions: Integers) -> Iterator[Integers]:
-    """Yield those of `positions` that are of one partition, for each that has some."""
+    """Yield the `positions` of each partition."""
     positions = positions[np.argsort(partition[positions], kind="stable")]
     cuts = np.flatnonzero(np.diff(partition[positions])) + 1
     return (members for members in np.split(positions, cuts) if len(members))
 
 
 def _by_unit(files: Files, units: _Units, members: Integers) -> list[tuple[int, Integers]]:
-    """Return the bytes and the files of each unit among `members`, the lightest first."""
+    """Return the bytes and the files of each unit among `members`, the smallest first."""
     found, numbers = np.unique(units.number[members], return_inverse=True)
     sizes = sum_by_owner(files.bytes[members], numbers, len(found))
     order = np.argsort(sizes, kind="stable").tolist()
@@ -234,10 +233,10 @@ def _by_unit(files: Files, units: _Units, members: Integers) -> list[tuple[int, 
 
 
 def _cut(files: Files, reasons: ReasonCodes, policy: CompactionPolicy) -> CutGroups:
-    """Put all chosen files of a partition together, as far as a run may take them.
+    """Combine all chosen files of a partition, within the limits of a run.
 
-    Files that are merged only because they overlap stay out of a group that is cut: parts of them
-    would overlap as before, and be rewritten by every run.
+    Files that are merged only because they overlap are not added to a group that is split: parts of
+    it would overlap as before, and be rewritten by every run.
     """
 
     def are(*wanted: Reason) -> Flags:

@@ -1,4 +1,4 @@
-"""Where the values of a column lie, as a thousand steps from the least to the greatest."""
+"""Quantiles of a column: a thousand steps from its minimum to its maximum."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 __all__ = ["STEPS", "quantiles_of_bounds", "quantiles_of_values"]
 
-#: Steps between the least and the greatest value.
+#: Steps between the minimum and the maximum.
 STEPS = 1000
-#: Places that stand for all rows.
+#: Number of positions that represent all rows.
 _PLACES = 64 * 1024
-#: Multiples of it, without their whole parts, fill the way from 0 to 1 evenly at any number.
+#: The fractional parts of its multiples fill the interval from 0 to 1 evenly at any number.
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
-#: Bytes of texts that are told apart, as far as their numbers stay exact.
+#: Bytes of strings that are distinguished, as long as their numbers are exact.
 _MOST_TEXT_BYTES = 16
 _EXACT_BITS = 52
-#: More than a decimal has, before and behind its point, also where a double is a little larger.
+#: More digits than a decimal has, also if a double is slightly larger.
 _DECIMAL_DIGITS = 80
 
 
@@ -41,9 +41,9 @@ def quantiles_of_values(values: pa.Array) -> pa.Array:
 
 
 def quantiles_of_bounds(bounds: ValueBounds, rows: NDArray[np.int64]) -> pa.Array:
-    """Return the quantiles as far as bounds tell: the rows of a file spread evenly between its own.
+    """Estimate the quantiles from bounds: the rows of a file spread evenly between its own.
 
-    Empty where nothing is known.
+    Empty if nothing is known.
     """
     known = np.flatnonzero(_both_known(bounds) & (rows > 0))
     if not len(known):
@@ -87,7 +87,7 @@ def _scale_of(low: pa.Array, high: pa.Array) -> _NumberScale | _TextScale:
 
 
 class _NumberScale:
-    """Values that are numbers, or count something: days, microseconds, false and true."""
+    """Values that are numbers, or stored as numbers: dates, timestamps, booleans."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self._type = type_
@@ -102,7 +102,7 @@ class _NumberScale:
         target = self._stored.to_pandas_dtype()
         if pa.types.is_integer(self._stored):
             limits = np.iinfo(target)
-            # The largest long is no double; the next one below is.
+            # The largest 64-bit integer is not a double; the next lower one is.
             numbers = np.clip(np.floor(numbers), limits.min, np.nextafter(float(limits.max), 0))
         stored = pa.array(numbers.astype(target))
         is_boolean = pa.types.is_boolean(self._type)
@@ -124,9 +124,9 @@ class _DecimalScale(_NumberScale):
 
 
 class _TextScale:
-    """Texts as numbers: the bytes behind those that all begin with, as digits.
+    """Strings as numbers: the bytes after their common prefix, as digits.
 
-    There are as many digits as different bytes, so what lies between two texts looks like them.
+    There are as many digits as different bytes, so that interpolated strings look like the others.
     """
 
     def __init__(self, low: pa.Array, high: pa.Array) -> None:
@@ -150,7 +150,7 @@ class _TextScale:
         return texts.take(pc.sort_indices(texts))
 
     def _tails(self, values: pa.Array) -> NDArray[np.uint8]:
-        """Return the bytes behind the common ones, one row a value, zeros behind its end."""
+        """Return the bytes after the common prefix, one row per value, padded with zeros."""
         content = pa.concat_arrays([_as_bytes(values)])
         ends = np.frombuffer(content.buffers()[1], np.int64, len(content) + 1)
         data = np.frombuffer(content.buffers()[2] or b"\0", np.uint8)
@@ -164,7 +164,7 @@ class _TextScale:
             number, digit = divmod(number, self._base)
             digits.append(int(self._alphabet[min(digit, len(self._alphabet) - 1)]))
         tail = bytes(reversed(digits)).rstrip(b"\0")
-        # A zero stands for the end of a text.
+        # A zero marks the end of a string.
         is_text = _is_text(self._type)
         return _valid_text(self._prefix + tail.split(b"\0")[0]) if is_text else self._prefix + tail
 
@@ -191,7 +191,7 @@ def _as_bytes(values: pa.Array) -> pa.Array:
 
 
 def _stored_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type of the number that a value is stored as."""
+    """Return the integer type that a value is stored as."""
     if pa.types.is_boolean(type_):
         return pa.uint8()
     if pa.types.is_temporal(type_):

@@ -1,6 +1,6 @@
-"""What footers say of files, in the order of the table of files.
+"""Facts from footers, in the order of the table of files.
 
-A survey (`model.survey`) has one row a file, in any order.
+A survey (`model.survey`) has one row per file, in any order.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ __all__ = ["RowGroups", "Surveyed", "align_survey", "medians_by_owner", "sum_by_
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class RowGroups:
-    """All row groups of the surveyed files, one after the other."""
+    """All row groups of the surveyed files, concatenated."""
 
-    #: Position of the file in the table of files.
+    #: Index of the file in the table of files.
     owner: Integers
     bytes: Integers
     rows: Integers
@@ -41,22 +41,22 @@ class RowGroups:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Surveyed:
-    """One entry a file of the table."""
+    """One entry per file of the table."""
 
     is_surveyed: Flags
-    #: Rows by the footer; 0 where it was not read.
+    #: Rows in the footer; 0 if it was not read.
     rows: Integers
-    #: Bytes of the row groups together, without index and footer.
+    #: Bytes of all row groups, without indexes and footer.
     data_bytes: Integers
-    #: Row groups in the file; at least one, and one where the footer was not read.
+    #: Row groups of the file; at least one, and one if the footer was not read.
     row_group_counts: Integers
     #: Number of the copy class; -1 for files that must not be copied or were not surveyed.
     copy_class: Integers
-    #: Why a file must not be copied; null where it may, or where nothing is known.
+    #: Why a file must not be copied; null if it may, or if not known.
     refusal: pa.Array
-    #: Whether rows that are written anew could be row groups of one file with those of this one.
+    #: Whether re-encoded rows may share an output file with copied row groups of this file.
     joins_recoded: Flags
-    #: Number of the calendar that dates of the file are in; -1 where it was not surveyed.
+    #: Number of the calendar of the file's dates; -1 if not surveyed.
     calendar: Integers
     #: Whether dates may be so old that the calendar makes a difference.
     may_be_ancient: Flags
@@ -64,7 +64,7 @@ class Surveyed:
 
 
 def align_survey(survey: pa.Table | None, paths: pa.ChunkedArray) -> Surveyed:
-    """Bring the rows of `survey` into the order of `paths`; unknown paths are passed over."""
+    """Reorder the rows of `survey` to the order of `paths`; unknown paths are ignored."""
     table = (SURVEY_SCHEMA.empty_table() if survey is None else survey).combine_chunks()
     found = pc.index_in(paths, table["path"])
     found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
@@ -87,14 +87,14 @@ def align_survey(survey: pa.Table | None, paths: pa.ChunkedArray) -> Surveyed:
 
 
 def sum_by_owner(values: Integers, owner: Integers, count: int) -> Integers:
-    """Add up `values` for each of `count` owners, exactly."""
+    """Sum `values` for each of `count` owners, exactly."""
     sums = np.zeros(count, np.int64)
     np.add.at(sums, owner, values)
     return sums
 
 
 def medians_by_owner(values: Integers, owner: Integers, count: int) -> Integers:
-    """Return the lower median of the values of each owner; 0 where it has none."""
+    """Return the lower median of the values of each owner; 0 if it has none."""
     order = np.lexsort((values, owner))
     counts = np.bincount(owner, minlength=count)
     middle = np.cumsum(counts) - counts + np.maximum(counts - 1, 0) // 2

@@ -1,8 +1,8 @@
-"""A fingerprint of a set of rows that does not depend on their order.
+"""An order-independent fingerprint of a set of rows.
 
-It is the number of rows and the sums of two hashes of each row. The sums are never XORs: those
-would not see a pair of equal rows replaced by another pair. Strength: about 2^-64 for an accident;
-none against somebody who computes collisions.
+It consists of the number of rows and the sums of two hashes of each row. Sums, not XORs: XOR would
+not detect that a pair of equal rows was replaced by another pair. Collision probability: about
+2^-64 by accident; no protection against deliberate collisions.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Digester", "SplitDigester", "digest"]
 
-#: Rows that are hashed in one query; smaller batches wait for others.
+#: Rows hashed per query; smaller batches are collected.
 _ROWS_A_QUERY = 128 * 1024
 _LANE_MODULUS = 2**64
 
 
 class Digester:
-    """Takes batches of one schema as they pass by and sums up their rows."""
+    """Computes the digest of batches of one schema as they stream through."""
 
     def __init__(self, schema: pa.Schema, *, threads: int = 1) -> None:
         check_engine()
         self._schema = schema
         self._query = digest_query("SELECT * FROM batch", schema)
         self._threads = threads
-        #: None until rows have to be hashed here: most come with their hashes.
+        #: None until rows must be hashed here: most come with their hashes.
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
@@ -53,14 +53,14 @@ class Digester:
             self._connection.close()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Count the rows of `batch`; its schema must be the digester's, names aside."""
+        """Add the rows of `batch`; its schema must be the digester's, except for names."""
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
         if self._waiting_rows >= _ROWS_A_QUERY:
             self._hash_waiting()
 
     def add_all(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Count the rows of all `batches` as they come, in one query that holds none of them."""
+        """Add the rows of all `batches` while they stream through one query."""
         failures: list[BaseException] = []
         given = _kept(batches, failures)
         first = next(given, None)
@@ -68,19 +68,19 @@ class Digester:
             return
         reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], given))
         try:
-            # Batches come one after the other: more threads would only wait for each other.
+            # Batches arrive sequentially: more threads would only wait for each other.
             with connect(threads=1) as connection:
                 self._hash(connection, reader)
         except duckdb.Error:
             if not failures:
                 raise
-        # DuckDB tells in words of its own what was raised while batches came.
+        # DuckDB replaces an exception raised while it pulls batches by its own.
         if failures:
             raise failures[0]
 
     def add_hashed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Count rows that come with their hashes (`query_with_lanes`); return them without."""
-        # By position: a table may have columns of any name.
+        """Add rows that come with hashes (`query_with_lanes`); return them without hashes."""
+        # By position: a table may have columns with any name.
         width = batch.num_columns - len(LANES)
         lanes = (batch.column(width + lane).to_numpy() for lane in range(len(LANES)))
         first, second = (int(np.sum(lane, dtype=np.uint64)) for lane in lanes)
@@ -88,7 +88,7 @@ class Digester:
         return batch.select(list(range(width)))
 
     def add_sums(self, rows: int, first: int, second: int) -> None:
-        """Count rows that were hashed and summed up elsewhere (`digest_query`)."""
+        """Add sums that were computed elsewhere (`digest_query`)."""
         self._rows += rows
         self._lanes = _add(self._lanes, first, second)
 
@@ -120,7 +120,7 @@ class Digester:
 def _kept(
     batches: Iterable[pa.RecordBatch], failures: list[BaseException]
 ) -> Iterator[pa.RecordBatch]:
-    """Pass batches on as DuckDB takes them, all of one schema, and keep what they raise."""
+    """Yield batches for DuckDB, checked to have one schema, and keep the exception they raise."""
     schema: pa.Schema | None = None
     is_taken = False
     try:
@@ -138,18 +138,18 @@ def _kept(
 
 
 def _require_equal(schema: pa.Schema, expected: pa.Schema) -> None:
-    # Nobody else looks: memory would be read as what it is not.
+    # DuckDB does not check it, and would interpret memory with the wrong type.
     if schema != expected:
-        raise TypeError(f"rows have the columns {schema} after {expected}")
+        raise TypeError(f"the schema of rows changed from {expected} to {schema}")
 
 
 class SplitDigester(Digester):
-    """Takes the rows of one file in their order, and counts some of them once more."""
+    """Digests the rows of one file in order, and some of them a second time."""
 
     def __init__(self, schema: pa.Schema, *, chosen: npt.NDArray[np.int64]) -> None:
-        """`chosen` are the rows to be counted twice, ascending: the first that comes is row 0."""
+        """`chosen` are the positions of the rows to digest twice, ascending; the first row is 0."""
         super().__init__(schema)
-        #: Those that are chosen.
+        #: The chosen rows.
         self.part = Digester(schema)
         self._chosen = chosen
         self._seen = 0

@@ -1,4 +1,4 @@
-"""Evidence that row groups moved byte for byte arrived as they left."""
+"""Proofs that row groups were copied byte for byte."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ ENGINE = "crc32"
 
 
 def prove_copied(store: Store, key: str, copied: Copied, *, expected_rows: int) -> Proof:
-    """Read a copied file back and return the evidence that it holds the source's bytes.
+    """Read a copied file back and return the proof that it holds the bytes of its sources.
 
-    Every range has the checksum that was taken at its source, indexes and footer are those that
-    were made for it, the footer counts `expected_rows`, and the page locations tile their chunks.
-    ProofError if any of it is not so.
+    Every range has the checksum computed at its source, indexes and footer are those made for the
+    file, the footer has `expected_rows`, and page locations cover their column chunks without gaps.
+    Raises ProofError otherwise.
     """
     try:
         return _prove(store, key, copied, expected_rows)
@@ -41,7 +41,7 @@ def prove_copied(store: Store, key: str, copied: Copied, *, expected_rows: int) 
 def _prove(store: Store, key: str, copied: Copied, expected_rows: int) -> Proof:
     footer = read_footer(store, key)
     if footer.rows != expected_rows:
-        _fail(key, f"its footer counts {footer.rows} rows, and {expected_rows} were to be copied")
+        _fail(key, f"its footer has {footer.rows} rows, but {expected_rows} were copied")
     _check_bytes(store, key, (*copied.ranges, copied.tail))
     _check_chunks(key, footer, copied)
     _check_page_locations(store, key, footer)
@@ -59,7 +59,7 @@ def _prove(store: Store, key: str, copied: Copied, expected_rows: int) -> Proof:
 
 
 def _check_bytes(store: Store, key: str, pieces: Sequence[CopiedRange]) -> None:
-    """Compare what storage holds with checksums that were taken before it was written."""
+    """Compare the stored bytes with checksums that were computed before they were written."""
     places = [(piece.start, piece.length) for piece in pieces]
     blocks = read_blocks(store, key, places)
     for piece in pieces:
@@ -69,11 +69,11 @@ def _check_bytes(store: Store, key: str, pieces: Sequence[CopiedRange]) -> None:
             crc = crc32(block, crc)
             left -= len(block)
         if crc != piece.crc:
-            _fail(key, f"the bytes from {piece.start} on differ from their source")
+            _fail(key, f"the bytes at offset {piece.start} differ from their source")
 
 
 def _check_chunks(key: str, footer: Footer, copied: Copied) -> None:
-    """Check that the chunks of the footer are the ranges that were copied, and nothing else."""
+    """Check that the column chunks of the footer are exactly the copied ranges."""
     spans = [chunk_range(chunk) for group in footer.row_groups for chunk in chunks(group)]
     at = iter(sorted(spans))
     for piece in sorted(copied.ranges, key=lambda piece: piece.start):
@@ -81,10 +81,10 @@ def _check_chunks(key: str, footer: Footer, copied: Copied) -> None:
         while position < piece.start + piece.length:
             start, length = next(at, (-1, 0))
             if start != position:
-                _fail(key, f"no column chunk begins at {position}, where one was copied to")
+                _fail(key, f"no column chunk starts at offset {position}, where one was copied")
             position += length
     if next(at, None) is not None:
-        _fail(key, "its footer names a column chunk that was not copied")
+        _fail(key, "its footer has a column chunk that was not copied")
 
 
 def _check_page_locations(store: Store, key: str, footer: Footer) -> None:
@@ -108,7 +108,7 @@ def _check_tiling(key: str, chunk: Struct, offset_index: bytes) -> None:
     position = field(field(chunk, ChunkField.METADATA), ColumnField.DATA_PAGE)
     for offset, size in page_places(offset_index):
         if offset != position:
-            _fail(key, f"its page index places a page at {offset}, not at {position}")
+            _fail(key, f"its page index has a page at offset {offset}, expected {position}")
         position += size
     if position != start + length:
         _fail(key, f"its page index ends at {position}, its chunk at {start + length}")
@@ -116,7 +116,7 @@ def _check_tiling(key: str, chunk: Struct, offset_index: bytes) -> None:
 
 def _fail(key: str, difference: str) -> NoReturn:
     raise ProofError(
-        f"{key} was not copied faithfully: {difference}; nothing was changed",
-        hint="a defect of lakehand or of the storage: please report it, and verify the table",
+        f"{key} was not copied correctly: {difference}; nothing was changed",
+        hint="this is a bug in lakehand or a storage error: report it, and verify the table",
         path=key,
     )

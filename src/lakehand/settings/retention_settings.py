@@ -1,4 +1,4 @@
-"""What vacuum keeps, and from where on a table is unhealthy."""
+"""Settings of vacuum, and the thresholds of health checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits, stores, tasks and logs: what all verbs share."""
+"""Settings that all operations share: commits, storage, tasks and logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows divided by ranges of their sort keys, so that each range can be sorted on its own."""
+"""Partitions rows by ranges of their sort keys, so that each range is sorted separately."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ __all__ = [
 ]
 
 
-#: From here on what Arrow keeps for later is a small part of what a task has.
+#: From this size on, memory that Arrow caches is a small part of a task's memory.
 _ROOMY_BYTES = 2**30
-#: Where rows are taken by one thread and freed by another, its default keeps as much as it uses,
-#: and on Linux it takes huge pages, each of which the system clears as a whole.
+#: If one thread allocates rows and another frees them, Arrow's default allocator caches as much as
+#: it uses, and on Linux it uses huge pages, which the system clears as a whole.
 _FRUGAL_BACKEND = "jemalloc"
 
 
 @contextmanager
 def frugal_arrow() -> Iterator[None]:
-    """Let Arrow give memory back that it does not use, for as long as the block runs."""
+    """Let Arrow return unused memory to the system while the block runs."""
     if _FRUGAL_BACKEND not in pa.supported_memory_backends():
         yield
         return
@@ -69,15 +69,15 @@ def frugal_arrow() -> Iterator[None]:
 
 
 def give_back(limits: TaskLimits) -> None:
-    """Return what this thread has freed to the system, where a task has little memory."""
+    """Return the freed memory of this thread to the system, if a task has little memory."""
     if limits.memory_bytes < _ROOMY_BYTES:
         pa.default_memory_pool().release_unused()
 
 
 def known_schema(schema: pa.Schema) -> pa.Schema | None:
-    """Return `schema` if rows of it can be read by whoever knows it; None if they need more.
+    """Return `schema` if rows of it can be read without a schema message; else None.
 
-    A message with rows has neither their schema nor the values that numbers stand for.
+    A record batch message contains neither the schema nor the dictionaries.
     """
     return None if any(_has_dictionary(kind) for kind in schema.types) else schema
 
@@ -85,7 +85,7 @@ def known_schema(schema: pa.Schema) -> pa.Schema | None:
 def pack_rows(
     rows: pa.RecordBatch, known: pa.Schema | None = None, *, compression: str | None = None
 ) -> pa.Buffer:
-    """Return rows as Arrow writes them, with their schema unless it is the one that is known."""
+    """Serialize rows as Arrow IPC, with their schema unless it is the known one."""
     if compression is None and known is not None and rows.schema.equals(known):
         return rows.serialize()
     sink = pa.BufferOutputStream()
@@ -96,7 +96,7 @@ def pack_rows(
 
 
 def unpack_rows(content: pa.Buffer, known: pa.Schema | None = None) -> pa.RecordBatch:
-    """Return the rows that were packed under the same known schema."""
+    """Deserialize rows that were packed with the same known schema."""
     message = pa.ipc.read_message(content)
     if message.type == "record batch":
         return pa.ipc.read_record_batch(message, known)
@@ -109,23 +109,23 @@ def _has_dictionary(kind: pa.DataType) -> bool:
     return pat.is_dictionary(kind) or any(_has_dictionary(part) for part in parts)
 
 
-#: The last column of divided rows.
+#: The last column of partitioned rows.
 _KEY = "__lakehand_sort_key"
-#: The part of a task's disk for ranges that wait to be sorted.
+#: The fraction of a task's disk for ranges that wait to be sorted.
 _DISK_SHARE = 2
-#: The part of a task's memory for them, less what cannot be counted, however little there is.
+#: The fraction of a task's memory for them, minus memory that cannot be measured.
 _WAITING_SHARE, _UNCOUNTED_BYTES = 16, 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class KeyRanges:
-    """Where ranges of keys begin; the first one at nothing."""
+    """Start keys of ranges; the first range has no lower bound."""
 
     starts: Keys
 
     @classmethod
     def of_sample(cls, keys: Keys, *, count: int) -> Self:
-        """Return up to `count` ranges of equally many rows; a frequent key gets one of its own."""
+        """Return up to `count` ranges with equally many rows; a frequent key gets its own range."""
         places = np.arange(1, count) * len(keys) // max(count, 1)
         quantiles = np.sort(keys)[places] if len(keys) else np.zeros(0, np.uint64)
         frequent = quantiles[1:][quantiles[1:] == quantiles[:-1]]
@@ -134,46 +134,46 @@ class KeyRanges:
 
     @classmethod
     def at(cls, keys: Keys) -> Self:
-        """Return ranges that begin at these keys."""
+        """Return ranges that start at these keys."""
         return cls(starts=np.unique(keys))
 
     def __len__(self) -> int:
         return len(self.starts) + 1
 
     def divided(self, coarser: KeyRanges) -> Self:
-        """Return these ranges, cut where `coarser` ones begin as well."""
+        """Return these ranges, split at the start keys of `coarser` ranges as well."""
         return replace(self, starts=np.union1d(self.starts, coarser.starts))
 
     def joined(self, most: int) -> Self:
-        """Return ranges of as many neighbours each as it takes that there are no more than that."""
+        """Merge neighbouring ranges until there are at most this many."""
         together = -(-len(self) // most)
         return replace(self, starts=self.starts[together - 1 :: together])
 
     def owners(self, coarser: KeyRanges) -> np.ndarray:
-        """Return for each range which of `coarser` ones it is part of."""
+        """Return the index of the `coarser` range that contains each range."""
         return np.concatenate([[0], coarser.number(self.starts)])
 
     def number(self, keys: Keys) -> np.ndarray:
         """Return the range of each key."""
         found = search_numbers(self.starts, keys, side="right")
-        # Short numbers are sorted in a fraction of the time, but must tell all ranges apart.
+        # Narrow integers are sorted in a fraction of the time, but must distinguish all ranges.
         return found.astype(np.min_scalar_type(len(self.starts)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Arranged:
-    """Rows by the ranges of their keys, which are the last column."""
+    """Rows grouped by the range of their key, which is the last column."""
 
     rows: pa.RecordBatch
-    #: Where each range begins in `rows`, and one entry more for the end.
+    #: Start of each range in `rows`, and the end.
     bounds: list[int]
 
     def pieces(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows of each range that has some."""
+        """Yield the rows of each nonempty range."""
         return self._slices(self.bounds)
 
     def parts(self, owners: np.ndarray) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows of each part that has some; `owners` says of which part a range is."""
+        """Yield the rows of each nonempty part; `owners` has the part of each range."""
         firsts = np.searchsorted(owners, np.arange(owners[-1] + 1)).tolist()
         return self._slices([*(self.bounds[first] for first in firsts), self.bounds[-1]])
 
@@ -184,7 +184,7 @@ class Arranged:
 
 
 def arrange(rows: pa.Table, *, sort_keys: SortKeys, ranges: KeyRanges) -> Arranged:
-    """Put rows of the same range together."""
+    """Group rows by range."""
     keys = sort_keys.keys(rows)
     numbers = ranges.number(keys)
     by_range = np.argsort(numbers, kind="stable")
@@ -195,7 +195,7 @@ def arrange(rows: pa.Table, *, sort_keys: SortKeys, ranges: KeyRanges) -> Arrang
 
 
 def arranged_before(rows: pa.RecordBatch, *, ranges: KeyRanges) -> Arranged:
-    """Find the ranges again in rows that were put together by them."""
+    """Find the ranges in rows that are already grouped."""
     numbers = ranges.number(_keys(rows))
     return Arranged(rows=rows, bounds=_bounds(numbers, len(ranges)))
 
@@ -217,7 +217,7 @@ def _sort_range(
     schema: pa.Schema,
     limits: TaskLimits,
 ) -> tuple[int, list[pa.RecordBatch]]:
-    """Return the rows of one range in their order, without their keys."""
+    """Return the rows of one range sorted, without their keys."""
     number, pieces = waiting
     give_back(limits)
     rows = _joined(pieces)
@@ -231,15 +231,15 @@ def _sort_range(
 
 
 def _widened(columns: Iterable[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """Return columns as `schema` has them, but for texts that have numbers."""
+    """Return columns with the types of `schema`, except dictionary-encoded strings."""
     kinds = zip(columns, schema.types, strict=True)
     return _as_batch([widened(column, kind) for column, kind in kinds], schema)
 
 
 def _joined(pieces: list[pa.RecordBatch]) -> pa.Table:
-    """Return all rows, with numbers as wide as the widest of a column.
+    """Concatenate rows, with integers as wide as the widest of a column.
 
-    Texts are plain wherever some are and others have numbers.
+    Strings are decoded if only some batches have dictionaries.
     """
     if all(piece.schema.equals(pieces[0].schema) for piece in pieces):
         return pa.Table.from_batches(pieces)
@@ -261,7 +261,7 @@ def _take(column: pa.ChunkedArray, places: pa.Array) -> pa.Array:
 
 
 def _as_batch(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """Return columns under the names of `schema`, whatever their types are."""
+    """Return columns with the names of `schema`, whatever their types are."""
     named = zip(schema, columns, strict=True)
     fields = [field.with_type(column.type) for field, column in named]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
@@ -274,9 +274,9 @@ def sorted_rows(
     schema: pa.Schema,
     limits: TaskLimits,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Stream the rows of all ranges, which come with their pieces, with the number of their file.
+    """Stream the sorted rows of all ranges, with the number of their file.
 
-    `schema` is theirs before they were divided. The next ranges are sorted meanwhile.
+    `schema` is the one before partitioning. The next ranges are sorted in parallel.
     """
     sort = partial(_sort_range, sort_keys=division.sort_keys, schema=schema, limits=limits)
     file_of = division.ranges.owners(division.files).tolist()
@@ -289,20 +289,20 @@ def _waiting_bytes(limits: TaskLimits) -> int:
 
 
 class RangeSpool:
-    """Keeps the pieces of all ranges until they are sorted, some in memory and some on disk."""
+    """Holds the pieces of all ranges until they are sorted, in memory and on disk."""
 
     def __init__(self, ranges: int, *, limits: TaskLimits) -> None:
         self._kept: list[list[pa.RecordBatch]] = [[] for _ in range(ranges)]
-        #: Where pieces begin on disk, each with its size behind it: there may be very many.
+        #: Offset and size of each piece on disk: there may be very many.
         self._spilled = [array("Q") for _ in range(ranges)]
         self._memory_left = _waiting_bytes(limits)
         self._known: pa.Schema | None = None
         descriptor, path = mkstemp(prefix="lakehand-sort-", dir=limits.scratch_directory)
         os.close(descriptor)
         self._file = SpoolFile(Path(path), most_bytes=limits.scratch_bytes // _DISK_SHARE)
-        # Reads into Arrow's memory, which is given back, and not into Python's, which is kept.
+        # Reads into Arrow's memory, which is returned to the system, unlike Python's.
         self._reader = pa.OSFile(path)
-        # Without a name it goes with this process, whichever way that ends.
+        # An unlinked file is deleted when this process ends, for any reason.
         Path(path).unlink()
 
     def __enter__(self) -> Self:
@@ -314,9 +314,10 @@ class RangeSpool:
         self._file.close()
 
     def add(self, number: int, piece: pa.RecordBatch) -> None:
-        """Keep some rows of a range."""
+        """Add some rows of a range."""
         self._memory_left -= piece.nbytes
-        # A small piece would keep the memory of all that it was divided from: no more after this.
+        # A small piece would keep the memory of the batch it was sliced from: the last one in
+        # memory.
         if self._memory_left >= 0:
             self._kept[number].append(piece)
             return
@@ -326,11 +327,11 @@ class RangeSpool:
         self._spilled[number].extend((self._file.append(content), content.size))
 
     def take(self) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
-        """Yield each range that has some with its pieces, and forget them."""
+        """Yield each nonempty range with its pieces, and drop them."""
         self._file.flush()
         for number, spilled in enumerate(self._spilled):
             pieces, self._kept[number] = self._kept[number], []
-            # Nothing is kept after the first piece that was not: these came later.
+            # After the first spilled piece none is kept in memory, so these came later.
             pieces += map(self._loaded, spilled[::2], spilled[1::2])
             if pieces:
                 yield number, pieces

@@ -1,4 +1,4 @@
-"""One small object-store class over obstore, and what keeps it honest."""
+"""An object store interface over obstore, the local disk and memory."""
 
 from __future__ import annotations
 

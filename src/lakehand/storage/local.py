@@ -1,4 +1,4 @@
-"""Objects as files of the local disk: durable, and a key is the file's name, byte for byte."""
+"""Objects as local files: durable, with the key as the path, byte for byte."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 __all__ = ["LocalBackend"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Large enough that a request to another process is worth it, small enough for all to have work.
+#: Large enough to outweigh a request to another process, small enough to keep all of them busy.
 _DIRECTORIES_AT_ONCE = 64
-#: More than cores: where directories are not in memory, most of the time is waiting for the disk.
+#: More than cores: if directories are not cached, most of the time is spent waiting for the disk.
 _SCANS_AT_ONCE = 4
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 def _below(after: str | None, prefix: str) -> str:
-    """Return what of a key lies below a directory; nothing if it does not."""
+    """Return the part of a key below a directory; "" if it is not below it."""
     directory = f"{prefix.rstrip('/')}/" if prefix else ""
     return after[len(directory) :] if after is not None and after.startswith(directory) else ""
 
@@ -84,7 +84,7 @@ class _LocalWriter(ObjectWriter):
 
 
 class LocalBackend:
-    """A directory of the local disk."""
+    """A directory on the local disk."""
 
     parallel_requests = 1
 
@@ -92,11 +92,11 @@ class LocalBackend:
         self.root = os.path.realpath(root)
 
     def with_retry(self, policy: RetryPolicy) -> Self:  # noqa: ARG002
-        """Return itself: nothing is repeated here."""
+        """Return itself: local operations are not retried."""
         return self
 
     def _path(self, key: str) -> str:
-        """Return the file of `key`; a symbolic link on the way must not lead out of the root."""
+        """Return the path of `key`; a symbolic link on it must not lead out of the root."""
         path = self.root
         for segment in key.split("/") if key else ():
             path = os.path.join(path, segment)
@@ -146,12 +146,12 @@ class LocalBackend:
 
     def walk(self, prefix: str, after: str | None) -> Iterator[ObjectInfo]:
         for key, entry in self._walk(prefix, after):
-            # A file that vanishes while the listing runs is not there.
+            # A file that is deleted during the listing does not exist.
             with suppress(FileNotFoundError):
                 yield _info(key, entry.stat())
 
     def _walk(self, prefix: str, after: str | None) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Yield files in the order of their keys, one directory in memory at a time."""
+        """Yield files ordered by key, with one directory in memory at a time."""
         floor = _below(after, prefix)
         for order, entry in sorted(self._entries(prefix, floor), key=lambda pair: pair[0]):
             key = join_key(prefix, order)
@@ -162,10 +162,10 @@ class LocalBackend:
                 yield key, entry
 
     def _entries(self, prefix: str, floor: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Yield files under their names, directories under their names and a slash.
+        """Yield file names, and directory names with a trailing slash.
 
-        Names that sort before `floor` are passed over first: a log has many, and only new ones
-        are asked for with every commit.
+        Names that sort before `floor` are skipped first: a log has many, and each commit lists only
+        the new ones.
         """
         path = self._path(prefix)
         with translated("list", path):
@@ -214,7 +214,7 @@ class LocalBackend:
             sync_directory(file.directory)
         except OSError as error:
             raise StoreUnreachableError(
-                f"{path} was written, but it is not known whether it is durable",
+                f"{path} was written, but may not be durable",
                 path=path,
                 operation="put-if-absent",
             ) from error
@@ -275,17 +275,17 @@ def _read_at(descriptor: int, start: int, length: int) -> bytes:
 
 
 def _link(file: TemporaryFile) -> None:
-    """Give the file its target's name, too, unless that is taken."""
+    """Hard-link the file to its target's name, unless that exists."""
     try:
         os.link(file.path, file.target)
     except FileExistsError:
         if os.path.lexists(file.target) and not os.path.isfile(file.target):
-            # No reader would ever find an object there: to try again would never end.
+            # No reader could find an object there: a retry would never end.
             raise StorageError(
-                f"{file.target} is taken by something that is no file",
+                f"{file.target} exists and is not a file",
                 path=file.target,
                 operation="put-if-absent",
-                hint="nothing was written; remove the directory or the link of that name",
+                hint="nothing was written; remove the directory or link with that name",
             ) from None
         raise ObjectExistsError(
             f"{file.target} exists", path=file.target, operation="put-if-absent"

@@ -1,4 +1,4 @@
-"""How to connect: options of the caller, what the URL says, the usual environment variables."""
+"""Connection options: from the caller, the URL and the environment variables."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _CLIENT_OPTIONS = frozenset({
 _BOOLEAN_CLIENT_OPTIONS = frozenset({
     "allow_http", "allow_invalid_certificates", "http1_only", "http2_only",
 })  # fmt: skip
-# A dead endpoint is noticed while connecting, a stalled one while reading; a large transfer that
-# makes progress may take its time.
+# Connecting detects a dead endpoint, the read timeout a stalled one; a large transfer that makes
+# progress may take longer.
 _TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "20s", "timeout": "10min"}
 
 _PREFIXES = {"s3": ("aws_",), "r2": ("aws_", "r2_"), "az": ("azure_storage_", "azure_")}
 _PREFIXES |= {"abfss": _PREFIXES["az"], "gs": ("google_",)}
-# Spellings that other tools use for the same option.
+# Names that other tools use for the same option.
 _ALIASES = {
     "endpoint_url": "endpoint",
     "endpoint_url_s3": "endpoint",
@@ -59,14 +59,14 @@ _ENVIRONMENT = {
     "gs": ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_BEARER_TOKEN"),
 }  # fmt: skip
 _ENVIRONMENT["abfss"] = _ENVIRONMENT["az"]
-#: Certificates, and JSON: line breaks belong to them.
+#: Certificates and JSON, which contain line breaks.
 _MANY_LINES = frozenset({"proxy_ca_certificate", "root_certificate", "service_account_key"})
 _R2_HOST = re.compile(r"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)?")
 _S3_CREDENTIALS = ("access_key_id", "secret_access_key", "session_token")
 
 
 class Options(dict[str, str]):
-    """Options by name. They may hold secrets, so only the names are ever shown."""
+    """Options by name. They may contain secrets, so only the names are ever shown."""
 
     def __repr__(self) -> str:
         return f"Options({', '.join(sorted(self))})"
@@ -74,15 +74,15 @@ class Options(dict[str, str]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Connection:
-    """Everything needed to connect, secrets included: it may be pickled, never printed."""
+    """All connection options, including secrets: it may be pickled, never printed."""
 
-    #: What the kind of store calls its options.
+    #: Options, with the names of obstore for the kind of store.
     config: Options = field(default_factory=Options)
     #: Options of the HTTP client.
     client: Mapping[str, str | bool] = field(default_factory=dict, repr=False)
 
     def as_options(self) -> Options:
-        """Return options that make the same connection wherever they are used."""
+        """Return options that create the same connection in any process."""
         return Options(self.config | {name: str(value) for name, value in self.client.items()})
 
     @property
@@ -98,13 +98,14 @@ def connect_options(
 ) -> Connection:
     """Merge options (first), the URL and the environment (last) into one connection.
 
-    The environment is read here and now, so that a pickled store carries its credentials to
-    processes that do not share it.
+    The environment is read now, so that a pickled store carries its credentials to processes with
+    another environment.
     """
     given = _without_empty(_normalised(location.scheme, options or {}))
     surroundings = _from_environment(location.scheme, environment)
     if any(name in given for name in _S3_CREDENTIALS):
-        # Half of one pair of keys and half of another would only fail later, and puzzlingly.
+        # An access key from one source and a secret key from another would fail later with an
+        # unclear error.
         surroundings = {k: v for k, v in surroundings.items() if k not in _S3_CREDENTIALS}
     merged = {**surroundings, **location.options, **given}
     if location.scheme == "r2":
@@ -129,25 +130,25 @@ def _normalised(scheme: str, options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _printable(name: str, value: str) -> str:
-    """Return a value without the newline that files of secrets end with.
+    """Return a value without the trailing newline of secret files.
 
-    The client cannot send other control characters, and ends the process's work by a panic.
+    The HTTP client cannot send other control characters, and would panic.
     """
     value = value.strip()
     if name not in _MANY_LINES and not value.isprintable():
         raise ValidationError(
-            f"the option {name} holds a control character",
+            f"the option {name} contains a control character",
             field=name,
-            hint="give it without line breaks and other characters that are not printed",
+            hint="remove line breaks and other control characters",
         )
     return value
 
 
 def _without_empty(given: dict[str, str]) -> dict[str, str]:
-    """Refuse options that say nothing, but for a token: many sets of keys have none."""
+    """Reject empty options, except the session token, which many sets of keys do not have."""
     for name, value in given.items():
         if not value and name != "session_token":
-            hint = "leave it out, or give it a value"
+            hint = "remove it, or set a value"
             raise ValidationError(f"the option {name} is empty", field=name, hint=hint)
     return {name: value for name, value in given.items() if value}
 
@@ -170,7 +171,7 @@ def _with_r2_endpoint(merged: dict[str, str]) -> dict[str, str]:
         return merged
     if not account:
         raise ValidationError(
-            "the R2 account is not known",
+            "the R2 account is missing",
             field="account_id",
             hint="give the option account_id (or set R2_ACCOUNT_ID), or write"
             " r2://<account>.r2.cloudflarestorage.com/<bucket>/<path>",
@@ -187,7 +188,7 @@ def _is_true(value: str) -> bool:
 
 
 def _url_parts(url: str) -> SplitResult | None:
-    """Return the parts of a URL; None if it has a port out of range, or is none."""
+    """Return the parts of a URL; None if it is not a URL, or its port is out of range."""
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -202,10 +203,10 @@ def _check_endpoint(endpoint: str | None, *, allow_http: bool) -> None:
     parts = _url_parts(endpoint)
     if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValidationError(
-            "the endpoint is no URL such as https://host:port", field="endpoint", value=None
+            "the endpoint is not a URL such as https://host:port", field="endpoint", value=None
         )
     if parts.username or parts.password:
-        raise ValidationError("the endpoint holds credentials", field="endpoint", value=None)
+        raise ValidationError("the endpoint contains credentials", field="endpoint", value=None)
     if parts.scheme == "http" and not allow_http:
         raise ValidationError(
             f"the endpoint {endpoint} is not encrypted",

@@ -1,7 +1,7 @@
-"""What an object store's client says, as lakehand's errors.
+"""Translates errors of the object store client into lakehand's.
 
-The client's own messages are dropped, also from the chain of causes: they repeat signed requests,
-which hold session tokens.
+The client's messages are dropped, also from the chain of causes: they contain signed requests with
+session tokens.
 """
 
 from __future__ import annotations
@@ -39,36 +39,36 @@ _LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REDIRECTS = frozenset({301, 302, 307, 308})
 _DENIED_CODES = frozenset({"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "AccessDenied"})
 _FULL_CODES = frozenset({"QuotaExceeded", "StorageFull", "XMinioStorageFull"})
-# Azure's words for: the key is taken.
+# Azure's codes for an existing key.
 _TAKEN_CODES = frozenset({"BlobAlreadyExists", "PathAlreadyExists"})
-# Amazon's words for: another request for this key is under way, and yours was turned down.
+# Amazon's codes for a request rejected because of a concurrent one for the same key.
 _CONFLICT_CODES = frozenset({"ConditionalRequestConflict", "OperationAborted"})
-# Asked by obstore on machines in the cloud when it has no other credentials.
-_CREDENTIAL_PLACES = ("/latest/api/token", "/latest/meta-data/", "//169.254.", "//metadata.")
+# Requested by obstore on cloud machines if it has no other credentials.
+_CREDENTIAL_ENDPOINTS = ("/latest/api/token", "/latest/meta-data/", "//169.254.", "//metadata.")
 _NO_ANSWER = {
     "ConnectionRefused": "the connection was refused",
-    "ConnectionReset": "the connection broke",
-    "dns error": "the host name is not known",
-    "kind: Connect": "no connection could be made",
-    "TimedOut": "no answer in time",
-    "kind: Timeout": "no answer in time",
-    "kind: Interrupted": "the connection broke",
+    "ConnectionReset": "the connection was lost",
+    "dns error": "the host name cannot be resolved",
+    "kind: Connect": "the connection failed",
+    "TimedOut": "the request timed out",
+    "kind: Timeout": "the request timed out",
+    "kind: Interrupted": "the connection was lost",
     "error sending request": "the request could not be sent",
-    "error decoding response body": "the answer broke off",
+    "error decoding response body": "the response was cut off",
 }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """What is worth knowing of a failed request, and safe to show."""
+    """The facts of a failed request that are safe to show."""
 
     operation: str
     kind: type[Exception]
     status: int | None
     code: str | None
-    #: Why there was no answer at all; None if there was one.
+    #: Why there was no answer; None if there was one.
     silence: str | None
-    #: The request was one for credentials, not for objects.
+    #: Whether the request was for credentials, not for objects.
     wanted_credentials: bool
     is_redirect: bool
 
@@ -84,7 +84,7 @@ class Failure:
             status=int(status[1]) if status else None,
             code=code[1] if code else None,
             silence=None if status else silence,
-            wanted_credentials=any(place in text for place in _CREDENTIAL_PLACES),
+            wanted_credentials=any(endpoint in text for endpoint in _CREDENTIAL_ENDPOINTS),
             is_redirect="received redirect" in text.lower(),
         )
 
@@ -92,17 +92,17 @@ class Failure:
     def reason(self) -> str:
         if self.wanted_credentials:
             return "no credentials were found"
-        told = [str(part) for part in (self.status, self.code) if part]
-        return self.silence or " ".join(told) or "the store's client gave up"
+        answer = [str(part) for part in (self.status, self.code) if part]
+        return self.silence or " ".join(answer) or "the client failed"
 
     @property
     def lies_outside(self) -> bool:
-        """The range asked for begins after the end of the object."""
+        """Whether the requested range starts after the end of the object."""
         return self.status == _RANGE_NOT_SATISFIABLE
 
     @property
     def is_about_the_range(self) -> bool:
-        """The store has no such range, or takes none of this form."""
+        """Whether the store rejected the range, or its form."""
         return self.lies_outside or (self.status is None and self.silence is None)
 
     @property
@@ -130,12 +130,12 @@ class _Rule:
     hint: str | None = None
 
 
-# The first that applies decides.
+# The first rule that applies decides.
 _RULES = (
     _Rule(
         lambda failure: failure.wanted_credentials,
         AccessDeniedError,
-        "give the credentials as options or environment variables",
+        "pass the credentials as options or environment variables",
     ),
     _Rule(
         lambda failure: failure.code == "NoSuchBucket",
@@ -146,7 +146,7 @@ _RULES = (
     _Rule(
         lambda failure: failure.is_a(ValueError),
         UnsafePathError,
-        "keys of object stores hold no control characters",
+        "keys of object stores must not contain control characters",
     ),
     _Rule(lambda failure: failure.is_taken, ObjectExistsError),
     _Rule(
@@ -158,7 +158,7 @@ _RULES = (
     _Rule(
         lambda failure: failure.is_denied,
         AccessDeniedError,
-        "check the credentials and what they allow",
+        "check the credentials and their permissions",
     ),
     _Rule(
         lambda failure: (
@@ -167,12 +167,12 @@ _RULES = (
             or failure.code in _CONFLICT_CODES
         ),
         StoreUnreachableError,
-        "check the endpoint and the network, or try again later",
+        "check the endpoint and the network, or retry later",
     ),
     _Rule(
         lambda failure: failure.is_redirect or failure.status in _REDIRECTS,
         StorageError,
-        "the bucket may lie in another region; set the option region",
+        "the bucket may be in another region; set the option region",
     ),
     _Rule(lambda _: True, StorageError),
 )
@@ -180,7 +180,7 @@ _RULES = (
 
 @contextmanager
 def translated(operation: str, path: str) -> Iterator[None]:
-    """Raise what obstore raises inside the block as one of lakehand's errors."""
+    """Raise obstore's errors inside the block as lakehand's."""
     try:
         yield
     except (obstore_errors.BaseError, OSError, NotImplementedError, ValueError) as error:
@@ -189,15 +189,15 @@ def translated(operation: str, path: str) -> Iterator[None]:
         if not is_panic(error):
             raise
         raise StorageError(
-            f"{operation} failed on {path}: the store's client broke down",
+            f"{operation} failed on {path}: the client panicked",
             path=path,
             operation=operation,
-            hint="check the options for values that no request can hold, such as line breaks",
+            hint="check the options for invalid values, such as line breaks",
         ) from None
 
 
 def is_panic(error: BaseException) -> bool:
-    """Say whether a library in Rust broke down, which Python sees as no ordinary exception."""
+    """Return whether a Rust library panicked, which is not an Exception in Python."""
     return type(error).__name__ == "PanicException"
 
 

@@ -1,4 +1,4 @@
-"""Backends around another one: they count requests, or make chosen ones fail."""
+"""Backends that wrap another one, to count requests or to inject faults."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ T = TypeVar("T")
 
 
 class WrappingBackend:
-    """Passes everything on. Subclasses override `request` and, for listings, `objects`."""
+    """Forwards everything. Subclasses override `request` and, for listings, `objects`."""
 
     def __init__(self, inner: Backend) -> None:
         self.inner = inner
         self.parallel_requests = inner.parallel_requests
 
     def with_retry(self, policy: RetryPolicy) -> Self:  # noqa: ARG002
-        """Return itself: nothing is repeated here."""
+        """Return itself: a wrapper does not retry."""
         return self
 
     def request(
@@ -57,7 +57,7 @@ class WrappingBackend:
         return found
 
     def local_path(self, key: str) -> None:
-        """Return None: whoever opened the file would go round this wrapper."""
+        """Return None: direct access to the file would bypass this wrapper."""
 
     def get(self, key: str) -> bytes:
         return self.request("get", key, lambda: self.inner.get(key))
@@ -138,7 +138,7 @@ class _WrappingWriter(ObjectWriter):
 
 class _CountingBackend(WrappingBackend):
     def __init__(self, store: Store) -> None:
-        super().__init__(store._backend)  # noqa: SLF001  a wrapper of the same package
+        super().__init__(store._backend)  # noqa: SLF001  same package
         self.reset()
 
     def reset(self) -> None:
@@ -174,9 +174,9 @@ def _payload_bytes(answer: object) -> int:
 
 
 class CountingStore(Store):
-    """The same objects as `store`, with every request and byte counted.
+    """The objects of `store`, with every request and byte counted.
 
-    `local_path` gives None, so that readers of local files go through the store as well.
+    `local_path` returns None, so that local files are read through the store as well.
     """
 
     _backend: _CountingBackend
@@ -192,7 +192,7 @@ class CountingStore(Store):
 
     @property
     def requests(self) -> Counter[str]:
-        """How often each operation was asked for."""
+        """Number of requests by operation."""
         return Counter(self._backend.requests)
 
     @property
@@ -211,15 +211,15 @@ class CountingStore(Store):
 
 
 class FaultKind(StrEnum):
-    """A way to fail."""
+    """A kind of fault."""
 
     #: The request never reaches the store.
     FAIL_BEFORE = "fail before"
-    #: The store did what was asked, then says that it failed.
+    #: The store did what was requested, then reports a failure.
     FAIL_AFTER = "fail after"
-    #: The store did what was asked; its answer never arrives.
+    #: The store did what was requested; its answer never arrives.
     LOST_ANSWER = "lost answer"
-    #: A listing breaks off after `objects`.
+    #: A listing fails after `objects`.
     PARTIAL_LIST = "partial list"
     #: A listing ends after `objects` as if there were no more.
     SHORT_LIST = "short list"
@@ -237,22 +237,22 @@ class Fault:
     kind: FaultKind
     #: Name of the Store method, or `close_writer`; `*` matches all.
     operation: str = "*"
-    #: Keys, as a shell pattern.
+    #: Pattern of keys, as in a shell.
     key: str = "*"
-    #: Matching requests that pass before the first fault.
+    #: Matching requests before the first fault.
     skip: int = 0
-    #: Faults before everything works again; None: for ever.
+    #: Number of faults; None: unlimited.
     times: int | None = 1
-    #: What is raised instead of the usual error.
+    #: Raised instead of the default error.
     error: Exception | None = None
     delay: timedelta = timedelta(0)
     objects: int = 0
-    #: Requests hit so far.
+    #: Faults so far.
     hits: int = field(default=0, init=False)
     _seen: int = field(default=0, init=False)
 
     def strikes(self, operation: str, key: str) -> bool:
-        """Say whether this request is hit, and count it."""
+        """Return whether this request fails, and count it."""
         if self.operation not in {"*", operation} or not fnmatchcase(key, self.key):
             return False
         self._seen += 1
@@ -270,7 +270,7 @@ class Fault:
 
 class _FaultBackend(WrappingBackend):
     def __init__(self, store: Store, faults: list[Fault], clock: Clock) -> None:
-        super().__init__(store._backend)  # noqa: SLF001  a wrapper of the same package
+        super().__init__(store._backend)  # noqa: SLF001  same package
         self._faults = faults
         self._clock = clock
         self._lock = threading.Lock()
@@ -318,9 +318,9 @@ class _FaultBackend(WrappingBackend):
 
 
 class FaultStore(Store):
-    """The same objects as `store`, with faults. What is injected is what the caller sees.
+    """The objects of `store`, with injected faults, which the caller sees.
 
-    So nothing is tried again, unless a `retry` policy is given.
+    So nothing is retried, unless a `retry` policy is given.
     """
 
     def __init__(
