@@ -16,8 +16,13 @@ import click
 
 import lakehand
 from lakehand import errors
-from lakehand.assess import advise, checkup, health, structure
-from lakehand.assess import inspect as inspection
+from lakehand.assess import (
+    clustering_advice,
+    health_check,
+    health_score,
+    inspection,
+    structure_check,
+)
 from lakehand.cli.main import COMMANDS, cli
 from lakehand.formats.delta.protocol.features import BINDINGS, FEATURES
 from lakehand.formats.delta.repair.findings import FINDINGS
@@ -193,27 +198,27 @@ def json_page() -> Iterator[str]:
     yield "## `verify`, `repair`: names of findings"
     yield table(("name", "meaning", "what to do"), _finding_rows())
     yield "## How the health score is computed"
-    yield inspect.cleandoc(health.__doc__ or "").split("\n\n", 1)[1]
+    yield inspect.cleandoc(health_score.__doc__ or "").split("\n\n", 1)[1]
 
 
 def _finding_rows() -> Iterator[tuple[str, ...]]:
     for kind in FINDINGS.values():
         yield code(kind.name), kind.meaning, kind.hint
-    yield code(structure.LOST_PIN), structure.MEANING, structure.HINT
+    yield code(structure_check.LOST_PIN), structure_check.MEANING, structure_check.HINT
 
 
 DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`inspect`", inspection, "Inspection"),
     ("`inspect`: each of `sizes[]`", inspection, "SizeRange"),
-    ("`inspect`: `health`", health, "Health"),
-    ("`inspect`: each of `health.reasons[]`", health, "Reason"),
+    ("`inspect`: `health`", health_score, "Health"),
+    ("`inspect`: each of `health.reasons[]`", health_score, "Reason"),
     ("`inspect`: `layout`", inspection, "Layout"),
     ("`inspect`: each of `layout.by_column[]`", inspection, "ColumnLayout"),
-    ("`advise`", advise, "Advice"),
-    ("`advise`: each of `proposals[]`", advise, "Proposal"),
-    ("`advise`: each of `columns[]`", advise, "AskedColumn"),
-    ("`health`", checkup, "HealthReport"),
-    ("`health`: each of `checks[]`", checkup, "Check"),
+    ("`advise`", clustering_advice, "Advice"),
+    ("`advise`: each of `proposals[]`", clustering_advice, "Proposal"),
+    ("`advise`: each of `columns[]`", clustering_advice, "AskedColumn"),
+    ("`health`", health_check, "HealthReport"),
+    ("`health`: each of `checks[]`", health_check, "Check"),
     ("`plan`", planning, "Plan"),
     ("`plan`: each of `groups[]`", planning, "PlannedGroup"),
     ("`plan`: `layout`", planning, "LayoutForecast"),

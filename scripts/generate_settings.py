@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lakehand.settings import Setting
 
-TARGET = Path(__file__).resolve().parents[1] / "src" / "lakehand" / "settings" / "typed.py"
+TARGET = Path(__file__).resolve().parents[1] / "src" / "lakehand" / "settings" / "setting_types.py"
 
 #: By the function that parses a setting: the type of its value, and what a caller may pass.
 TYPES = {

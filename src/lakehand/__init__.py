@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any  # noqa: E402
 from lakehand._version import __version__  # noqa: E402, F401
 
 if TYPE_CHECKING:
-    from lakehand.assess.inspect import Inspection
+    from lakehand.assess.inspection import Inspection
     from lakehand.errors import (
         CommitConflictError,
         CommitUnknownError,
@@ -87,7 +87,7 @@ __all__ = [
 
 _HOMES = {
     "HotTable": "hot",
-    "Inspection": "assess.inspect",
+    "Inspection": "assess.inspection",
     "Plan": "planning.plan",
     "Progress": "observe.progress",
     "SETTINGS": "settings",

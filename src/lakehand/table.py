@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakehand.assess.inspect import Inspection, inspect_snapshot
+from lakehand.assess.inspection import Inspection, inspect_snapshot
 from lakehand.errors import ValidationError
 from lakehand.formats.base import for_call
 from lakehand.formats.registry import detect_format, load_format
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakehand.assess.advise import Advice
-    from lakehand.assess.checkup import HealthReport
+    from lakehand.assess.clustering_advice import Advice
+    from lakehand.assess.health_check import HealthReport
     from lakehand.formats.base import FormatTable
     from lakehand.model.maintenance import (
         LogCleanupReport,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from lakehand.retention.vacuum import Mode
     from lakehand.rewrite.prepare import Planned, Request, RewriteOperation
     from lakehand.rows.key_equality import Keep
-    from lakehand.settings.typed import (
+    from lakehand.settings.setting_types import (
         CheckupSettings,
         CompactSettings,
         CreateSettings,
@@ -136,7 +136,7 @@ def check_health(
 
     The arguments are those of `open_table` and `Table.health`.
     """
-    from lakehand.assess.checkup import UNREADABLE, report_unreadable
+    from lakehand.assess.health_check import UNREADABLE, report_unreadable
 
     clock = SystemClock()
     started = clock.monotonic()
@@ -294,7 +294,7 @@ class Table:
         `orphans` also lists storage for files that no version references. Other keyword arguments
         are settings for this call.
         """
-        from lakehand.assess.checkup import check_health
+        from lakehand.assess.health_check import check_health
 
         handle, chosen = for_call(self._handle, self._settings, settings)
         return check_health(handle, settings=chosen, orphans=orphans)
@@ -307,7 +307,7 @@ class Table:
         predicates on all columns is measured. Writes nothing. Other keyword arguments are settings
         for this call.
         """
-        from lakehand.assess.advise import advise
+        from lakehand.assess.clustering_advice import advise
 
         handle, chosen = for_call(self._handle, self._settings, settings)
         return advise(handle, settings=chosen, queries=queries)
@@ -790,7 +790,7 @@ class Table:
         another commit, `every` all of them, `proofs=False` none. Other keyword arguments are
         settings for this call.
         """
-        from lakehand.assess.verify import VerifyRequest, verify
+        from lakehand.assess.table_verification import VerifyRequest, verify
 
         handle, chosen = for_call(self._handle, self._settings, settings)
         return verify(
@@ -814,7 +814,7 @@ class Table:
     ) -> RepairReport:
         """Fix what `verify` finds, as far as no data is lost, and verify again.
 
-        Stop other writers first. Checkpoints and the `_last_checkpoint` file are rewritten; invalid
+        Stop other writers first. Checkpoints and the pointer to the last one are rewritten; invalid
         log files are backed up and moved out of the log. Everything else needs an option:
         `accept_data_loss` removes missing files from the table and returns to the latest readable
         version; `accept_changed_files` accepts files and log entries that do not match their
@@ -823,7 +823,7 @@ class Table:
         and which option it needs. `deep` decodes the rows of every file, as in `verify`. Other
         keyword arguments are settings for this call.
         """
-        from lakehand.assess.repair import RepairRequest, repair
+        from lakehand.assess.table_repair import RepairRequest, repair
         from lakehand.model.verification import Consent
 
         consent = Consent(

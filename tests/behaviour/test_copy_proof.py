@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.errors import ProofError
-from lakehand.parquet import copy as parquet_copy
-from lakehand.parquet.copy import Source, copy_row_groups
-from lakehand.prove.ranges import prove_copied
+from lakehand.parquet import row_group_copy as parquet_copy
+from lakehand.parquet.row_group_copy import Source, copy_row_groups
+from lakehand.prove.copied_ranges import prove_copied
 from lakehand.storage import open_store
 
 ROWS = 4_000

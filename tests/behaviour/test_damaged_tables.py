@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehand import open_table
-from lakehand.assess import structure
+from lakehand.assess import structure_check
 from lakehand.cli.main import run
 from lakehand.errors import RefusedError
 from lakehand.formats.delta.repair.findings import FINDINGS
@@ -277,7 +277,7 @@ IDS = [case.break_table.__name__ for case in CASES]
 
 @pytest.fixture(autouse=True)
 def tasks_inline(monkeypatch):
-    run_tasks_here(monkeypatch, structure)
+    run_tasks_here(monkeypatch, structure_check)
 
 
 @pytest.fixture(scope="module")
@@ -392,14 +392,14 @@ def test_several_things_are_repaired_one_after_the_other(path):
 
 def test_a_file_that_must_not_be_looked_at_is_named():
     store = new_log([protocol(), metadata(), add("..%2Foutside")])
-    found = structure.check_structure(DeltaTable(store), settings={}).findings
+    found = structure_check.check_structure(DeltaTable(store), settings={}).findings
     assert names(found) == {"unreachable_file"}
 
 
 def test_many_files_are_looked_at_in_tasks_of_their_own(path, monkeypatch):
     monkeypatch.undo()
-    monkeypatch.setattr(structure, "_FILES_HERE", 0)
-    monkeypatch.setattr(structure, "_FILES_A_TASK", 2)
+    monkeypatch.setattr(structure_check, "_FILES_HERE", 0)
+    monkeypatch.setattr(structure_check, "_FILES_A_TASK", 2)
     damage.lose_file(path)
     damage.narrow_bounds(path)
     seen = []

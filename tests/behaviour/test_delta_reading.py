@@ -337,8 +337,8 @@ def test_rows_are_identified_by_position_and_by_what_the_file_says(store):
 
 
 def test_positions_run_on_over_the_batches_of_a_row_group(store, monkeypatch):
-    monkeypatch.setattr("lakehand.parquet.reading._MIN_BATCH_ROWS", 64)
-    monkeypatch.setattr("lakehand.parquet.reading._MAX_BATCH_ROWS", 64)
+    monkeypatch.setattr("lakehand.parquet.row_group_reader._MIN_BATCH_ROWS", 64)
+    monkeypatch.setattr("lakehand.parquet.row_group_reader._MAX_BATCH_ROWS", 64)
     deleted = [5, 63, 64, 200, 999]
     descriptor = write_deletion_vectors(store, [BitMap64(deleted)])[0]
     add = {"baseRowId": 0, "defaultRowCommitVersion": 1, "deletionVector": descriptor.to_json()}

@@ -8,7 +8,7 @@ import pytest
 import lakehand
 from lakehand.errors import ConstraintError, ValidationError
 from lakehand.hot import HotTable
-from lakehand.model.head import RowRules
+from lakehand.model.table_head import RowRules
 from lakehand.sink import TableSink
 from lakehand.sink.conform import Conformer
 

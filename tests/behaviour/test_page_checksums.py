@@ -8,10 +8,10 @@ import pytest
 
 from lakehand.errors import CorruptFileError, ProofError
 from lakehand.parquet import blocks
-from lakehand.parquet.copy import Source, copy_row_groups
 from lakehand.parquet.footer import chunk_range, chunks, read_footer
+from lakehand.parquet.row_group_copy import Source, copy_row_groups
 from lakehand.parquet.thrift import decode, encode
-from lakehand.prove.ranges import prove_copied
+from lakehand.prove.copied_ranges import prove_copied
 from lakehand.storage import open_store
 
 ROWS = 3_000

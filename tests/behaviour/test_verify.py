@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand import create_table, open_table
-from lakehand.assess import verify
+from lakehand.assess import table_verification
 from lakehand.cli.main import run
 from lakehand.errors import AccessDeniedError, VersionNotFoundError
 from lakehand.formats.delta.table import DeltaFormat
@@ -29,7 +29,7 @@ from support.tasks_here import run_tasks_here
 @pytest.fixture(autouse=True)
 def inline(monkeypatch):
     """Run tasks in this process; that they run elsewhere is shown once, below."""
-    run_tasks_here(monkeypatch, verify, rewrite_run, statistics)
+    run_tasks_here(monkeypatch, table_verification, rewrite_run, statistics)
 
 
 @pytest.fixture(scope="module")

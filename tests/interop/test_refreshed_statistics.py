@@ -7,7 +7,7 @@ import pytest
 from deltalake import write_deltalake
 
 from lakehand import open_table
-from lakehand.assess import verify
+from lakehand.assess import table_verification
 from lakehand.rewrite import run as rewrite_run
 from lakehand.rewrite import statistics
 from support.featured_tables import FEATURED_TABLES
@@ -23,7 +23,7 @@ FEATURES = ("deletion vectors", "column mapping by id", TRACKED, "type widening"
 
 @pytest.fixture(autouse=True)
 def tasks_here(monkeypatch):
-    run_tasks_here(monkeypatch, statistics, rewrite_run, verify)
+    run_tasks_here(monkeypatch, statistics, rewrite_run, table_verification)
 
 
 @pytest.fixture(params=FEATURES, ids=lambda name: name.replace(" ", "-"))

@@ -15,7 +15,7 @@ from deltalake import DeltaTable as DeltaRsTable
 from deltalake import write_deltalake
 
 import lakehand
-from lakehand.assess import structure, verify
+from lakehand.assess import structure_check, table_verification
 from lakehand.formats.registry import load_format
 from lakehand.observe.clock import ManualClock
 from lakehand.retention.vacuum import vacuum
@@ -125,7 +125,9 @@ def tasks_inline() -> Iterator[None]:
 @contextmanager
 def checks_inline() -> Iterator[None]:
     """Let the tasks of checks run in this process."""
-    known = {module: module.open_runner for module in (verify, structure, statistics)}
+    known = {
+        module: module.open_runner for module in (table_verification, structure_check, statistics)
+    }
     for module in known:
         module.open_runner = lambda _settings, **_: compactions.InlineRunner()
     try:

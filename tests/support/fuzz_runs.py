@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lakehand
-from lakehand.assess import structure, verify
+from lakehand.assess import structure_check, table_verification
 from lakehand.errors import LakehandError
 from lakehand.planning.plan import Plan
 from lakehand.retention import vacuum_tasks
@@ -163,7 +163,14 @@ def _words(mutation: Mutation) -> str:
 
 
 def _have_tasks_run_here() -> None:
-    for module in (rewrite_run, vacuum_tasks, operation, verify, structure, statistics):
+    for module in (
+        rewrite_run,
+        vacuum_tasks,
+        operation,
+        table_verification,
+        structure_check,
+        statistics,
+    ):
         module.open_runner = lambda _settings, **_: TasksHere()
 
 

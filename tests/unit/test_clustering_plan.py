@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakehand.planning.clustering import ClusteringWish, plan_clustering
+from lakehand.planning.clustering_plan import ClusteringWish, plan_clustering
 from lakehand.planning.policy import CompactionPolicy, Reason
 from support.snapshots import make_snapshot
 

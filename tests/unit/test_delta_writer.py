@@ -19,7 +19,7 @@ from lakehand.formats.delta.write.writer import write_files
 from lakehand.formats.worker import WriteSpec
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.work import DataFile
-from lakehand.parquet.facts import read_facts
+from lakehand.parquet.footer_facts import read_facts
 from lakehand.storage import open_store
 
 SPEC = WriteSpec(target_file_bytes=2**20)

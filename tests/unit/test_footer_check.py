@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.errors import CorruptFileError, RefusedError
-from lakehand.parquet.facts import read_facts, read_facts_and_size
 from lakehand.parquet.footer import (
     ChunkField,
     ColumnField,
@@ -20,6 +19,7 @@ from lakehand.parquet.footer import (
     split_footer,
 )
 from lakehand.parquet.footer_check import FooterError, check_footer
+from lakehand.parquet.footer_facts import read_facts, read_facts_and_size
 from lakehand.parquet.thrift import BINARY, I32, I64, LIST, ThriftError, decode
 from lakehand.storage.memory import MemoryStore
 from support.flipped_bits import flips

@@ -33,7 +33,7 @@ ROOMS = [module for module in MODULES if not module.relative_to(ROOT).parts[0].s
 
 #: The facade: its documentation is what an editor shows, and one class is easier to find than nine.
 #: The generated module has one entry per setting.
-LONG = ("table.py", "settings/typed.py")
+LONG = ("table.py", "settings/setting_types.py")
 #: Words that only the adapter of the format knows.
 DELTA_WORDS = re.compile(
     r"_delta_log|commitInfo|dataChange|deletionVector|partitionValues|numRecords|baseRowId"

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from lakehand.cli.progress import progress_bar
+from lakehand.cli.progress_bar import progress_bar
 from lakehand.observe import Event, Progress, configure_logging, get_logger, log_event
 from lakehand.observe.clock import ManualClock, SystemClock
 from lakehand.observe.logs import JsonFormatter

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from lakehand.errors import UnknownColumnError, ValidationError
 from lakehand.model.order import Order, Term, order_of, parse_order, parse_terms
+from lakehand.sorting.key_ranges import KeyRanges
 from lakehand.sorting.ordering import resolve_order
-from lakehand.sorting.ranges import KeyRanges
 from lakehand.sorting.sort_keys import SortKeys, _value_places, ascending_places, comparable_column
 
 SCHEMA = pa.schema(

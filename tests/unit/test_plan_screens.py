@@ -10,7 +10,7 @@ from rich.console import Console
 
 from lakehand.cli.compact import operation_screen
 from lakehand.cli.plan import plan_screen
-from lakehand.cli.progress import Phases, describe_amount, make_bars
+from lakehand.cli.progress_bar import Phases, describe_amount, make_bars
 from lakehand.model.work import DataFile, Group, GroupResult, Proof, Receipt, StagedFile
 from lakehand.observe import Progress
 from lakehand.observe.clock import ManualClock

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakehand.errors import BackpressureError, ConstraintError, SchemaMismatchError, ValidationError
-from lakehand.model.head import RowRules
+from lakehand.model.table_head import RowRules
 from lakehand.sink.conform import Conformer
 from lakehand.sink.evolution import DiffKind
 from lakehand.sink.rows import as_reader, batches_of

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from lakehand.formats.worker import TaskLimits
 from lakehand.rewrite.sort import gathered
-from lakehand.sorting.ranges import RangeSpool, frugal_arrow
+from lakehand.sorting.key_ranges import RangeSpool, frugal_arrow
 
 KIB = 2**10
 LONG = pa.record_batch({"id": range(64), "text": ["x" * KIB] * 64})

@@ -4,9 +4,9 @@ import pytest
 
 from lakehand.errors import StorageError, ValidationError
 from lakehand.storage import parse_location
-from lakehand.storage.options import Connection, Options, connect_options
+from lakehand.storage.connection_options import Connection, Options, connect_options
+from lakehand.storage.error_translation import translated
 from lakehand.storage.remote import is_trusted
-from lakehand.storage.translate import translated
 
 S3 = parse_location("s3://lake/events")
 R2 = parse_location("r2://lake/events")

@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from lakehand.cli.options import open_for_command, setting_option, table_options
 from lakehand.cli.output import print_report
+from lakehand.cli.shared_options import open_for_command, setting_option, table_options
 from lakehand.model.quantities import format_count
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lakehand.assess.advise import Advice, Proposal
+    from lakehand.assess.clustering_advice import Advice, Proposal
 
 
 @click.command()

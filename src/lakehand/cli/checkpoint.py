@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 from rich.text import Text
 
-from lakehand.cli.options import open_for_command, table_options, version_option
 from lakehand.cli.output import print_report
+from lakehand.cli.shared_options import open_for_command, table_options, version_option
 from lakehand.model.quantities import format_bytes, format_count
 
 if TYPE_CHECKING:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakehand.cli.compact import operation_screen
-from lakehand.cli.options import (
+from lakehand.cli.output import print_report
+from lakehand.cli.progress_bar import progress_bar
+from lakehand.cli.screen import effect_rows
+from lakehand.cli.shared_options import (
     clustering_options,
     dry_run_option,
     engine_options,
@@ -18,9 +21,6 @@ from lakehand.cli.options import (
     stored_plan_option,
     table_options,
 )
-from lakehand.cli.output import print_report
-from lakehand.cli.progress import progress_bar
-from lakehand.cli.screen import effect_rows
 from lakehand.errors import EXIT_FAILED
 
 if TYPE_CHECKING:

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.options import (
+from lakehand.cli.output import print_report
+from lakehand.cli.progress_bar import progress_bar
+from lakehand.cli.screen import figures_grid, format_time, left_rows
+from lakehand.cli.shared_options import (
     dry_run_option,
     engine_options,
     open_for_rewriting,
@@ -19,9 +22,6 @@ from lakehand.cli.options import (
     table_options,
     update_indices_option,
 )
-from lakehand.cli.output import print_report
-from lakehand.cli.progress import progress_bar
-from lakehand.cli.screen import figures_grid, format_time, left_rows
 from lakehand.errors import EXIT_FAILED
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.options import (
+from lakehand.cli.output import print_report
+from lakehand.cli.progress_bar import progress_bar
+from lakehand.cli.screen import figures_grid, format_time
+from lakehand.cli.shared_options import (
     dry_run_option,
     engine_options,
     open_for_command,
     prove_option,
     table_options,
 )
-from lakehand.cli.output import print_report
-from lakehand.cli.progress import progress_bar
-from lakehand.cli.screen import figures_grid, format_time
 from lakehand.model.quantities import format_bytes, format_count
 from lakehand.model.reports import DeduplicationReport
 

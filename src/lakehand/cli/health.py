@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from lakehand.cli.options import setting_option, table_options
 from lakehand.cli.output import print_report
+from lakehand.cli.shared_options import setting_option, table_options
 from lakehand.errors import EXIT_UNHEALTHY
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lakehand.assess.checkup import Check, HealthReport
+    from lakehand.assess.health_check import Check, HealthReport
 
 
 @click.command()

@@ -16,14 +16,14 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from lakehand.cli.options import (
+from lakehand.cli.output import print_document, print_lines, print_screen
+from lakehand.cli.shared_options import (
     open_for_command,
     setting_option,
     table_options,
     timestamp_option,
     version_option,
 )
-from lakehand.cli.output import print_document, print_lines, print_screen
 from lakehand.errors import ValidationError
 from lakehand.model.quantities import format_bytes, format_count
 from lakehand.planning.file_bounds import dense_ranks, extents_of, place, value_bounds
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.console import RenderableType
 
-    from lakehand.assess.health import Health
-    from lakehand.assess.inspect import ColumnLayout, Inspection, Layout, SizeRange
+    from lakehand.assess.health_score import Health
+    from lakehand.assess.inspection import ColumnLayout, Inspection, Layout, SizeRange
     from lakehand.model.snapshot import Snapshot
 
 __all__ = ["Panel", "draw_files", "draw_inspection", "scales_of"]
@@ -272,7 +272,7 @@ def inspect(
 
     TABLE is a path or a URL (s3://, r2://, az://, gs://, file://).
     """
-    from lakehand.cli.files import file_lines, file_records, orphan_lines, orphan_records
+    from lakehand.cli.file_lists import file_lines, file_records, orphan_lines, orphan_records
     from lakehand.model.order import column_names
 
     if orphans and list_files:

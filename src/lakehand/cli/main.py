@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from lakehand._version import __version__
-from lakehand.cli.options import logging_options
 from lakehand.cli.output import print_error
+from lakehand.cli.shared_options import logging_options
 from lakehand.errors import EXIT_FAILED, EXIT_USAGE, LakehandError, describe_error
 
 if TYPE_CHECKING:

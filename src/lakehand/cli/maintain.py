@@ -10,15 +10,15 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from lakehand.cli.checkpoint import describe_checkpoint
-from lakehand.cli.options import (
+from lakehand.cli.output import print_report
+from lakehand.cli.progress_bar import progress_bar
+from lakehand.cli.shared_options import (
     engine_options,
     open_for_command,
     setting_option,
     table_options,
     update_indices_option,
 )
-from lakehand.cli.output import print_report
-from lakehand.cli.progress import progress_bar
 from lakehand.cli.vacuum import describe_vacuum
 from lakehand.errors import EXIT_FAILED, error_from_json
 from lakehand.model.maintenance import LogCleanupReport

@@ -10,14 +10,14 @@ import click
 from rich.padding import Padding
 from rich.text import Text
 
-from lakehand.cli.options import (
+from lakehand.cli.output import print_document, print_lines, print_screen
+from lakehand.cli.screen import effect_rows, figures_grid, left_rows
+from lakehand.cli.shared_options import (
     clustering_options,
     open_for_command,
     planning_options,
     table_options,
 )
-from lakehand.cli.output import print_document, print_lines, print_screen
-from lakehand.cli.screen import effect_rows, figures_grid, left_rows
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def plan(
     Reads the log, the footers of candidate files and, for `cluster`, a sample of their rows to
     estimate what queries would skip.
     """
-    from lakehand.cli.files import planned_file_lines, planned_file_records
+    from lakehand.cli.file_lists import planned_file_lines, planned_file_records
     from lakehand.rewrite.prepare import plan_request
 
     wish = {name: options.pop(name) for name in ("by", "full", "curve", "where", "automatic")}

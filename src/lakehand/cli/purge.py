@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.options import (
+from lakehand.cli.output import print_report
+from lakehand.cli.progress_bar import progress_bar
+from lakehand.cli.shared_options import (
     allow_short_retention_option,
     dry_run_option,
     engine_options,
@@ -15,8 +17,6 @@ from lakehand.cli.options import (
     setting_option,
     table_options,
 )
-from lakehand.cli.output import print_report
-from lakehand.cli.progress import progress_bar
 from lakehand.errors import EXIT_FAILED
 from lakehand.model.quantities import format_count
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.options import engine_options, open_for_command, table_options
 from lakehand.cli.output import print_report
-from lakehand.cli.progress import progress_bar
+from lakehand.cli.progress_bar import progress_bar
+from lakehand.cli.shared_options import engine_options, open_for_command, table_options
 from lakehand.cli.verify import findings_list
 from lakehand.errors import EXIT_UNHEALTHY
 from lakehand.model.quantities import format_count
@@ -51,7 +51,7 @@ def repair(
 ) -> int:
     """Fix what verify finds in TABLE, as far as no data is lost, and verify again.
 
-    Checkpoints and the _last_checkpoint file are rewritten; invalid log files are backed up and
+    Checkpoints and the pointer to the last one are rewritten; invalid log files are backed up and
     moved out of the log. Anything that could lose rows, or hide that rows were lost, is not done,
     but listed with the option that allows it. Stop other writers first. Exit code 5 if problems
     remain, or would remain.

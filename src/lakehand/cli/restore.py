@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.options import (
+from lakehand.cli.output import print_report
+from lakehand.cli.shared_options import (
     dry_run_option,
     open_for_command,
     table_options,
     timestamp_option,
     version_option,
 )
-from lakehand.cli.output import print_report
 from lakehand.model.quantities import format_bytes, format_count
 
 if TYPE_CHECKING:

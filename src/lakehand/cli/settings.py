@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 from rich.table import Table as Grid
 
-from lakehand.cli.options import json_option, logging_options
 from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.shared_options import json_option, logging_options
 from lakehand.model.quantities import format_bytes, format_duration
 from lakehand.settings import SETTINGS
 

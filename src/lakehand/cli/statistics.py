@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.options import (
+from lakehand.cli.output import print_report
+from lakehand.cli.progress_bar import progress_bar
+from lakehand.cli.screen import figures_grid, format_time
+from lakehand.cli.shared_options import (
     engine_options,
     open_for_command,
     setting_option,
     table_options,
     where_files_option,
 )
-from lakehand.cli.output import print_report
-from lakehand.cli.progress import progress_bar
-from lakehand.cli.screen import figures_grid, format_time
 from lakehand.errors import EXIT_FAILED
 from lakehand.model.quantities import format_count
 

@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.options import engine_options, open_for_command, table_options, version_option
 from lakehand.cli.output import print_report
-from lakehand.cli.progress import progress_bar
+from lakehand.cli.progress_bar import progress_bar
 from lakehand.cli.screen import figures_grid
+from lakehand.cli.shared_options import (
+    engine_options,
+    open_for_command,
+    table_options,
+    version_option,
+)
 from lakehand.errors import EXIT_FAILED, EXIT_UNHEALTHY
 from lakehand.model.quantities import format_count, format_duration
 

@@ -14,12 +14,12 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from lakehand.errors import PredicateError, UnknownColumnError
+from lakehand.expressions.duckdb_session import compute
 from lakehand.expressions.logic import Junction, Negation, parse_logic
-from lakehand.expressions.names import Resolver, SparkDialect, is_name, reference_name
+from lakehand.expressions.name_resolution import Resolver, SparkDialect, is_name, reference_name
 from lakehand.expressions.operators import OPERATORS, as_boolean
-from lakehand.expressions.session import compute
 from lakehand.expressions.spark_functions import FUNCTIONS, NAMED
-from lakehand.expressions.typed import BOOLEAN, DATE, TIMESTAMP, Typed, Unsupported, quoted
+from lakehand.expressions.spark_types import BOOLEAN, DATE, TIMESTAMP, Typed, Unsupported, quoted
 from lakehand.expressions.value_lists import compile_list, listed_values, with_lists
 
 if TYPE_CHECKING:

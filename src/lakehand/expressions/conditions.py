@@ -10,8 +10,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from lakehand.errors import PredicateError
-from lakehand.expressions.facts import VALUE, Column, Family, Knowledge, family_of
-from lakehand.expressions.session import compute
+from lakehand.expressions.column_facts import VALUE, Column, Family, Knowledge, family_of
+from lakehand.expressions.duckdb_session import compute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

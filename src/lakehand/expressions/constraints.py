@@ -15,13 +15,13 @@ import pyarrow.types as pat
 from lakehand.errors import ConstraintError, PredicateError, RefusedError
 from lakehand.expressions.computed import Calculator, column_at
 from lakehand.expressions.operators import as_boolean
-from lakehand.expressions.typed import Typed, Unsupported, cast
+from lakehand.expressions.spark_types import Typed, Unsupported, cast
 from lakehand.observe.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from lakehand.model.head import RowRules
+    from lakehand.model.table_head import RowRules
     from lakehand.observe.clock import Clock
 
 __all__ = ["RowChecker"]

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from lakehand.errors import PredicateError
 from lakehand.expressions.computed import column_at
+from lakehand.expressions.duckdb_session import compute
 from lakehand.expressions.engine_types import engine_values
-from lakehand.expressions.names import reference_name
-from lakehand.expressions.session import compute
+from lakehand.expressions.name_resolution import reference_name
 from lakehand.expressions.value_lists import with_lists
 
 if TYPE_CHECKING:

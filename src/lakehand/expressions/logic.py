@@ -15,7 +15,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import TokenType
 
 from lakehand.errors import PredicateError
-from lakehand.expressions.names import SparkDialect
+from lakehand.expressions.name_resolution import SparkDialect
 from lakehand.expressions.value_lists import (
     FEW_VALUES,
     Written,

@@ -12,11 +12,11 @@ from sqlglot.errors import SqlglotError
 
 from lakehand.errors import PredicateError
 from lakehand.expressions.computed import Calculator
+from lakehand.expressions.duckdb_session import compute
 from lakehand.expressions.engine_types import engine_schema, require_engine_types
 from lakehand.expressions.logic import map_leaves, parse_logic
-from lakehand.expressions.names import reference_name
-from lakehand.expressions.session import compute
-from lakehand.expressions.typed import BOOLEAN, Typed, Unsupported
+from lakehand.expressions.name_resolution import reference_name
+from lakehand.expressions.spark_types import BOOLEAN, Typed, Unsupported
 from lakehand.expressions.value_lists import with_lists
 from lakehand.observe.clock import SystemClock
 

@@ -15,10 +15,10 @@ import sqlglot
 from sqlglot import exp
 
 from lakehand.errors import PredicateError
+from lakehand.expressions.column_facts import Family, Knowledge, gather_facts
 from lakehand.expressions.conditions import CUT_TEXT_BYTES, conditions_of, known_column
-from lakehand.expressions.facts import Family, Knowledge, gather_facts
+from lakehand.expressions.duckdb_session import compute
 from lakehand.expressions.logic import Junction, Negation, leaves
-from lakehand.expressions.session import compute
 from lakehand.expressions.value_lists import with_lists
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from lakehand.expressions.facts import Column, Facts
+    from lakehand.expressions.column_facts import Column, Facts
     from lakehand.expressions.logic import Logic
     from lakehand.expressions.predicate import Predicate
     from lakehand.expressions.value_lists import ValueList

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 from sqlglot import exp
 
-from lakehand.expressions.typed import (
+from lakehand.expressions.spark_types import (
     BIGINT,
     BOOLEAN,
     DATE,

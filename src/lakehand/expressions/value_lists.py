@@ -17,8 +17,8 @@ import pyarrow.types as pat
 from sqlglot import exp
 
 from lakehand.errors import PredicateError
-from lakehand.expressions.session import compute
-from lakehand.expressions.typed import (
+from lakehand.expressions.duckdb_session import compute
+from lakehand.expressions.spark_types import (
     BIGINT,
     DATE,
     INTEGER,

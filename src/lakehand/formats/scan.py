@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from lakehand.expressions.facts import family_of
+from lakehand.expressions.column_facts import family_of
 from lakehand.model.snapshot import column_text
 
 if TYPE_CHECKING:

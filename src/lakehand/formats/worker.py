@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lakehand.model.order import Order, Term
     from lakehand.model.verification import Finding
     from lakehand.model.work import DataFile, Group, Refreshed, StagedFile
-    from lakehand.parquet.copy import Copied
+    from lakehand.parquet.row_group_copy import Copied
     from lakehand.prove.digest import Digester
     from lakehand.settings import Settings
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
     from lakehand.hot.segments import Entry
-    from lakehand.model.head import TableHead
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.table_head import TableHead
     from lakehand.model.work import DataFile
     from lakehand.settings import Settings
     from lakehand.storage import Store

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lakehand.errors import UnknownColumnError, ValidationError
-from lakehand.expressions.session import select
+from lakehand.expressions.duckdb_session import select
 from lakehand.hot.segments import Entry, Kind
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lakehand.hot.reports import StorageStats
     from lakehand.hot.snapshot import HotSnapshot
     from lakehand.model.reports import OperationReport
-    from lakehand.settings.typed import CompactSettings, CreateSettings
+    from lakehand.settings.setting_types import CompactSettings, CreateSettings
 
 __all__ = ["HotTable"]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lakehand.hot.reports import FlushReport, StorageStats
     from lakehand.model.reports import OperationReport
-    from lakehand.settings.typed import CompactSettings, CreateSettings
+    from lakehand.settings.setting_types import CompactSettings, CreateSettings
     from lakehand.storage import Store
 
 __all__ = ["HotTier"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from lakehand.assess.inspect import measure
+from lakehand.assess.inspection import measure
 from lakehand.errors import ValidationError, describe_error
 from lakehand.maintenance.steps import carry_out, choose_rewrite, vacuum_if_due
 from lakehand.model.maintenance import MaintenanceReport, MaintenanceStep

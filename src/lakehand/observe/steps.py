@@ -24,9 +24,9 @@ class Step(StrEnum):
     COMMIT_CONFIRMED = "commit-confirmed"
     #: A checkpoint: its sidecars are written, its top-level file is not.
     CHECKPOINT_SIDECARS = "checkpoint-sidecars"
-    #: A checkpoint: its top-level file is written, _last_checkpoint is not.
+    #: A checkpoint: its top-level file is written, the pointer to it is not.
     CHECKPOINT_WRITTEN = "checkpoint-written"
-    #: A checkpoint: _last_checkpoint is written.
+    #: A checkpoint: the pointer to it is written.
     CHECKPOINT_POINTED = "checkpoint-pointed"
     #: A log cleanup: some of the files to delete are deleted.
     LOG_STRETCH_DELETED = "log-stretch-deleted"

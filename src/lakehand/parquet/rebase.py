@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from lakehand.parquet.facts import FileFacts
+    from lakehand.parquet.footer_facts import FileFacts
 
 __all__ = ["RecodedCalendar", "recoded_calendar_name", "refuse_ancient_values"]
 

@@ -12,23 +12,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.model.reports import Forecast, Remaining
-from lakehand.planning.candidates import find_candidates, read_files
+from lakehand.planning.compaction_candidates import find_candidates, read_files
 from lakehand.planning.drafts import draft_groups, split_at_caps
+from lakehand.planning.footer_survey import sum_by_owner
 from lakehand.planning.method import are_tiny, copy_affinity
 from lakehand.planning.plan import Plan, partition_text
 from lakehand.planning.policy import CHOSEN, LEFT, Reason, code_of, count_reasons, reason_column
-from lakehand.planning.surveyed import sum_by_owner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Strategy
-    from lakehand.planning.candidates import Candidates, Files
+    from lakehand.planning.compaction_candidates import Candidates, Files
     from lakehand.planning.drafts import Drafts
+    from lakehand.planning.footer_survey import Flags, Integers
     from lakehand.planning.plan import PlannedGroup
     from lakehand.planning.policy import CompactionPolicy, ReasonCodes
-    from lakehand.planning.surveyed import Flags, Integers
 
 __all__ = [
     "CutGroups",

@@ -10,18 +10,18 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.model.quantities import format_bytes, format_count
+from lakehand.planning.footer_survey import medians_by_owner, sum_by_owner
 from lakehand.planning.method import SORT, are_tiny, choose_method, copy_affinity
 from lakehand.planning.plan import PlannedGroup, expected_file_counts, task_seconds
 from lakehand.planning.policy import CHOSEN, Reason, code_of
-from lakehand.planning.surveyed import medians_by_owner, sum_by_owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakehand.planning.candidates import Files
+    from lakehand.planning.compaction_candidates import Files
+    from lakehand.planning.footer_survey import Flags, Integers
     from lakehand.planning.method import MethodChoice
     from lakehand.planning.policy import CompactionPolicy, ReasonCodes
-    from lakehand.planning.surveyed import Flags, Integers
 
 __all__ = ["Drafts", "GroupFacts", "draft_groups", "find_moved", "read_facts", "split_at_caps"]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import UnknownColumnError
-from lakehand.expressions.facts import comparable_bounds
+from lakehand.expressions.column_facts import comparable_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from lakehand.model.quantities import format_bytes, format_count
-from lakehand.planning.surveyed import medians_by_owner, sum_by_owner
+from lakehand.planning.footer_survey import medians_by_owner, sum_by_owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakehand.planning.candidates import Files
+    from lakehand.planning.compaction_candidates import Files
     from lakehand.planning.drafts import GroupFacts
-    from lakehand.planning.surveyed import Flags, Integers
+    from lakehand.planning.footer_survey import Flags, Integers
 
 __all__ = [
     "DEFAULT_RULE",

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from lakehand.model.order import Curve
     from lakehand.model.work import Method
+    from lakehand.planning.footer_survey import Integers
     from lakehand.planning.policy import CompactionPolicy
-    from lakehand.planning.surveyed import Integers
 
 __all__ = [
     "PLAN_FORM",

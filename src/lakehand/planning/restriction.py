@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakehand.expressions.predicate import Predicate
-    from lakehand.planning.surveyed import Flags
+    from lakehand.planning.footer_survey import Flags
 
     FileFilter = Callable[[pa.Table], pa.Array | pa.ChunkedArray | np.ndarray]
 

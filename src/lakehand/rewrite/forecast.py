@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import LakehandError
-from lakehand.expressions.facts import comparable_bounds
+from lakehand.expressions.column_facts import comparable_bounds
 from lakehand.formats.worker import NotDecodable, TaskLimits, WriteSpec
 from lakehand.model.order import order_of
 from lakehand.planning.plan import LayoutForecast, locate_inputs
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakehand.model.order import Order
+    from lakehand.planning.footer_survey import Integers
     from lakehand.planning.plan import Plan, PlannedGroup
-    from lakehand.planning.surveyed import Integers
     from lakehand.rewrite.prepare import Planned
 
 __all__ = ["expected_files", "forecast_layout", "rehearse"]

@@ -17,7 +17,7 @@ from lakehand.model.order import order_of, parse_terms
 from lakehand.model.quantities import format_count
 from lakehand.model.work import Group
 from lakehand.observe.clock import SystemClock
-from lakehand.planning.clustering import ClusteringWish, plan_clustering
+from lakehand.planning.clustering_plan import ClusteringWish, plan_clustering
 from lakehand.planning.compaction import paths_to_survey, plan_compaction
 from lakehand.planning.plan import locate_inputs
 from lakehand.planning.policy import CompactionPolicy, Reason
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe.clock import Clock
     from lakehand.planning.compaction import Planning
+    from lakehand.planning.footer_survey import Flags
     from lakehand.planning.plan import Plan
     from lakehand.planning.restriction import FileFilter
-    from lakehand.planning.surveyed import Flags
     from lakehand.runs import Adopted, LivingRun
     from lakehand.settings import Settings
 

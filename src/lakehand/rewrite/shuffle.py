@@ -29,7 +29,7 @@ from lakehand.rewrite.file_writers import write_apart
 from lakehand.rewrite.proving import DECODINGS, Decoding, check_outputs
 from lakehand.rewrite.sort import chunk_bytes, expected_files, gathered
 from lakehand.sorting.file_boundaries import Division
-from lakehand.sorting.ranges import (
+from lakehand.sorting.key_ranges import (
     RangeSpool,
     arrange,
     arranged_before,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from lakehand.engine.exchange import Exchanged
     from lakehand.model.order import Order
     from lakehand.rewrite.task import RewriteTask
-    from lakehand.sorting.ranges import KeyRanges
+    from lakehand.sorting.key_ranges import KeyRanges
 
 __all__ = ["shuffle_group"]
 

@@ -20,7 +20,7 @@ from lakehand.prove.digest import Digester
 from lakehand.rewrite.file_writers import write_apart
 from lakehand.rewrite.proving import prove_outputs
 from lakehand.sorting.file_boundaries import Division
-from lakehand.sorting.ranges import RangeSpool, arrange, frugal_arrow, sorted_rows
+from lakehand.sorting.key_ranges import RangeSpool, arrange, frugal_arrow, sorted_rows
 from lakehand.sorting.virtual_files import sample_rows
 from lakehand.storage.objects import fetch_ahead
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lakehand.model.work import Receipt
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
-    from lakehand.planning.surveyed import Flags
+    from lakehand.planning.footer_survey import Flags
     from lakehand.settings import Settings
 
 __all__ = [

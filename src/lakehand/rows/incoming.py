@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.expressions.facts import Family, family_of
+from lakehand.expressions.column_facts import Family, family_of
 from lakehand.model.snapshot import column_text
 from lakehand.planning.file_bounds import dense_ranks, place, value_bounds
 from lakehand.rows.key_equality import key_value

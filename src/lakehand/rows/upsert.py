@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakehand.formats.base import FormatTable
-    from lakehand.model.head import TableHead
     from lakehand.model.reports import UpsertReport
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.table_head import TableHead
     from lakehand.model.work import Receipt, StagedFile, Transaction
     from lakehand.rows.incoming import Incoming
     from lakehand.rows.operation import Call, Workshop

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lakehand.settings.setting import Setting
-    from lakehand.settings.typed import SettingValues
+    from lakehand.settings.setting_types import SettingValues
 else:
     SettingValues = object  # The types of the values are for type checkers and editors only.
 

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Unpack
 
-    from lakehand.model.head import TableHead
+    from lakehand.model.table_head import TableHead
     from lakehand.model.work import Receipt
     from lakehand.observe.clock import Clock
-    from lakehand.settings.typed import WriteSettings
+    from lakehand.settings.setting_types import WriteSettings
 
 __all__ = ["Descriptor", "SinkCommitter", "require_files", "require_fit", "rules_of"]
 

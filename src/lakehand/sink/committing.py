@@ -18,7 +18,7 @@ from lakehand.errors import (
 )
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.scan import columns_with_bounds
-from lakehand.model.head import Evolution
+from lakehand.model.table_head import Evolution
 from lakehand.model.work import Change, Receipt
 from lakehand.planning.restriction import files_outside_predicate
 from lakehand.storage.retry import RetryPolicy
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakehand.formats.base import FormatTable
-    from lakehand.model.head import TableHead
+    from lakehand.model.table_head import TableHead
     from lakehand.model.work import DataFile, StagedFile, Transaction
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings

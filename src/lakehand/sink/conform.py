@@ -12,14 +12,14 @@ import pyarrow.types as pat
 
 from lakehand.errors import ConstraintError, SchemaMismatchError
 from lakehand.expressions.constraints import RowChecker
-from lakehand.expressions.session import select
-from lakehand.model.head import RowRules
+from lakehand.expressions.duckdb_session import select
+from lakehand.model.table_head import RowRules
 from lakehand.sink.evolution import SchemaDiff, diff_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterator
 
-    from lakehand.model.head import TableHead
+    from lakehand.model.table_head import TableHead
 
 __all__ = [
     "Conformer",

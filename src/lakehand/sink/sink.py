@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.model.work import Receipt
-    from lakehand.settings.typed import WriteSettings
+    from lakehand.settings.setting_types import WriteSettings
     from lakehand.sink.committer import Descriptor
     from lakehand.sink.epochs import EpochState
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.errors import BackpressureError, StorageError
-from lakehand.model.head import Evolution
+from lakehand.model.table_head import Evolution
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.rows.incoming import NUMBER

@@ -16,7 +16,7 @@ from lakehand.errors import (
 from lakehand.expressions.evaluate import keep_true
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.registry import detect_format, load_format
-from lakehand.model.head import Evolution
+from lakehand.model.table_head import Evolution
 from lakehand.sink.conform import Conformer
 from lakehand.sink.evolution import DiffKind
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
     from lakehand.formats.worker import FormatWorker
-    from lakehand.model.head import TableHead
+    from lakehand.model.table_head import TableHead
     from lakehand.settings import Settings
     from lakehand.storage import Store
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from lakehand.sorting.ranges import KeyRanges
+from lakehand.sorting.key_ranges import KeyRanges
 from lakehand.sorting.sort_keys import SortKeys
 
 if TYPE_CHECKING:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from lakehand.storage.fault_injection import CountingStore, Fault, FaultKind, FaultStore
 from lakehand.storage.location import Location, parse_location, path_to_url
 from lakehand.storage.memory import MemoryStore
 from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectReader, ObjectWriter
 from lakehand.storage.retry import NO_RETRY, RetryMetrics, RetryPolicy, with_retry
 from lakehand.storage.store import Store, open_store
-from lakehand.storage.wrapping import CountingStore, Fault, FaultKind, FaultStore
 
 __all__ = [
     "NO_RETRY",

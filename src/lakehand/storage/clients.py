@@ -9,15 +9,15 @@ from obstore import exceptions as obstore_errors
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from lakehand.errors import StorageError, ValidationError
-from lakehand.storage.translate import is_panic
+from lakehand.storage.error_translation import is_panic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from obstore.store import ObjectStore
 
+    from lakehand.storage.connection_options import Connection
     from lakehand.storage.location import Location
-    from lakehand.storage.options import Connection
 
 __all__ = ["open_client", "require_own_process"]
 

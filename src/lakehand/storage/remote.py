@@ -27,12 +27,12 @@ from lakehand.errors import (
     StoreUnreachableError,
 )
 from lakehand.storage.clients import open_client, require_own_process
+from lakehand.storage.error_translation import Failure, translated
 from lakehand.storage.keys import join_key
 from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
 from lakehand.storage.retry import RetryPolicy
 from lakehand.storage.scan_columns import SCAN_SCHEMA, batch_of_objects
 from lakehand.storage.scanning import Scanned, Scanner
-from lakehand.storage.translate import Failure, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
+    from lakehand.storage.connection_options import Connection
     from lakehand.storage.location import Location
-    from lakehand.storage.options import Connection
 
 __all__ = ["RemoteBackend", "StreamingWriter", "is_trusted", "require_conditional_put"]
 

@@ -18,10 +18,10 @@ from lakehand.errors import (
     UnsafePathError,
 )
 from lakehand.observe.clock import Clock, SystemClock
+from lakehand.storage.connection_options import Options, connect_options
 from lakehand.storage.keys import check_key, check_keys, check_prefix
 from lakehand.storage.location import parse_location, parse_log_path
 from lakehand.storage.objects import DeleteFailure, ObjectReader
-from lakehand.storage.options import Options, connect_options
 from lakehand.storage.retry import RETRY_SETTINGS, RetryPolicy, with_retry
 from lakehand.storage.scanning import TreeScan
 
@@ -59,7 +59,7 @@ def _open(location: Location, options: Mapping[str, str] | None) -> Store:
 
         return MemoryStore(location.container, path=location.path)
     if location.scheme == "file":
-        from lakehand.storage.local import LocalBackend
+        from lakehand.storage.local_backend import LocalBackend
 
         return Store(LocalBackend(location.path), location=location)
     from lakehand.storage.remote import RemoteBackend

@@ -69,12 +69,12 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.file_table import FileKey
     from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.worker import FormatWorker, WriteSpec
-    from lakehand.model.head import Evolution, TableHead
     from lakehand.model.maintenance import KeepWishes, LogCleanup, OldValues
     from lakehand.model.order import Order
     from lakehand.model.reports import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.table_head import Evolution, TableHead
     from lakehand.model.verification import Consent, FileRepair, Finding, LogCheck, LogRepair
     from lakehand.model.work import Change, Group, Receipt
     from lakehand.observe.clock import Clock

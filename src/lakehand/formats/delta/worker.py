@@ -32,7 +32,7 @@ from lakehand.formats.delta.write.new_rows import (
 )
 from lakehand.formats.delta.write.writer import write_files
 from lakehand.formats.rows import NewRowsAsMoved
-from lakehand.parquet.facts import dominant_codec
+from lakehand.parquet.footer_facts import dominant_codec
 from lakehand.storage import open_store
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.schema import StructField
     from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions, RowChange
     from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec
-    from lakehand.model.head import TableHead
     from lakehand.model.order import Order
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.table_head import TableHead
     from lakehand.model.verification import Finding
     from lakehand.model.work import DataFile, Group, Refreshed, StagedFile
     from lakehand.prove.digest import Digester

@@ -22,8 +22,8 @@ from lakehand.formats.lance.fragments import find_fragments, has_fragments, know
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakehand.model.head import TableHead
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.table_head import TableHead
     from lakehand.model.work import DataFile
     from lakehand.storage import Store
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakehand.errors import CorruptLogError, UnknownColumnError
 from lakehand.expressions.engine_types import engine_type
 from lakehand.formats.lance.connect import open_dataset
-from lakehand.model.files import FILE_COLUMNS
+from lakehand.model.file_columns import FILE_COLUMNS
 from lakehand.model.snapshot import column_text
 from lakehand.model.work import DataFile
 

@@ -12,8 +12,8 @@ from lakehand.formats.lance.commit_records import LazyMarks
 from lakehand.formats.lance.connect import open_dataset, translated
 from lakehand.formats.lance.dataset_cache import evolved_dataset
 from lakehand.formats.lance.fragments import column_numbers, file_table, unknown_bounds
-from lakehand.model.head import TableHead
 from lakehand.model.snapshot import Snapshot
+from lakehand.model.table_head import TableHead
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -45,10 +45,10 @@ from lakehand.formats.lance.retention import (
     tagged_versions,
 )
 from lakehand.formats.lance.snapshot import evolved_head, load_snapshot, table_head, version_times
-from lakehand.model.files import SURVEY_SCHEMA
-from lakehand.model.head import Evolution
+from lakehand.model.file_columns import SURVEY_SCHEMA
 from lakehand.model.maintenance import LogCleanup
 from lakehand.model.retention import Forgotten
+from lakehand.model.table_head import Evolution
 from lakehand.model.work import Change
 from lakehand.settings import Settings
 
@@ -59,12 +59,12 @@ if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import Operation
     from lakehand.formats.worker import FormatWorker, WriteSpec
-    from lakehand.model.head import TableHead
     from lakehand.model.maintenance import KeepWishes, OldValues
     from lakehand.model.order import Order
     from lakehand.model.reports import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Protection
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.table_head import TableHead
     from lakehand.model.verification import Consent, FileRepair, Finding, LogCheck, LogRepair
     from lakehand.model.work import DataFile, Group, Receipt
     from lakehand.storage import Store

@@ -17,7 +17,7 @@ from lakehand.formats.delta.protocol.names import OTHER_PATHS
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
 from lakehand.formats.delta.protocol.schema import mapping_mode, physical_name
 from lakehand.formats.delta.statistics.bounds import request_bounds
-from lakehand.model.files import FILE_COLUMNS
+from lakehand.model.file_columns import FILE_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,8 +18,8 @@ from lakehand.formats.delta.statistics.bounds import checked_groups, row_group_f
 from lakehand.formats.delta.write.context import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
 from lakehand.parquet.columns import file_columns
-from lakehand.parquet.facts import check_size
-from lakehand.parquet.reading import open_file
+from lakehand.parquet.footer_facts import check_size
+from lakehand.parquet.row_group_reader import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.read.projection import RowProjection
     from lakehand.formats.delta.read.reader import ReadRequest, SourceFile
     from lakehand.parquet.columns import FileColumn
-    from lakehand.parquet.reading import OpenFile
+    from lakehand.parquet.row_group_reader import OpenFile
 
 __all__ = [
     "IDENTITY_FIELDS",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.delta.protocol.schema import MappingMode, StructField
-    from lakehand.parquet.reading import RowGroup
+    from lakehand.parquet.row_group_reader import RowGroup
     from lakehand.storage import Store
 
 __all__ = ["ReadRequest", "SourceFile", "read_rows"]

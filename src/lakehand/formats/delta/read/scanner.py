@@ -26,7 +26,7 @@ from lakehand.formats.worker import NotDecodable
 from lakehand.parquet.checksums import pages_are_intact
 from lakehand.parquet.dictionaries import NumberedTexts
 from lakehand.parquet.duckdb_view import by_schema
-from lakehand.parquet.facts import check_size
+from lakehand.parquet.footer_facts import check_size
 from lakehand.prove.row_hash import digest_query, placed_lanes_query, query_with_lanes
 from lakehand.storage.scratch import held_directory, local_portions
 

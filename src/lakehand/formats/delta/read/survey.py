@@ -12,7 +12,7 @@ from lakehand.errors import LakehandError
 from lakehand.formats.delta.write.context import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.write.copier import why_not_of_file
 from lakehand.formats.delta.write.file_schema import file_schema
-from lakehand.model.files import SURVEY_SCHEMA
+from lakehand.model.file_columns import SURVEY_SCHEMA
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.parquet.calendar import may_hold_ancient_values
 from lakehand.parquet.copyable import copy_class, empty_file_footer

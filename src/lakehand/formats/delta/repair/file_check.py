@@ -33,7 +33,7 @@ from lakehand.formats.delta.statistics.compute import StatisticsCollector
 from lakehand.formats.delta.statistics.merge import statistics_rules
 from lakehand.formats.delta.write.file_schema import file_schema
 from lakehand.parquet.columns import file_columns
-from lakehand.parquet.facts import read_metadata_and_size
+from lakehand.parquet.footer_facts import read_metadata_and_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.protocol.schema import DeltaType, MappingMode
     from lakehand.parquet.columns import FileColumn
-    from lakehand.parquet.reading import OpenFile
+    from lakehand.parquet.row_group_reader import OpenFile
 
 __all__ = ["BoundsRequest", "checked_groups", "request_bounds", "row_group_facts"]
 

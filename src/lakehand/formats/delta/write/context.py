@@ -16,7 +16,7 @@ from lakehand.formats.delta.protocol.schema import (
     physical_name,
 )
 from lakehand.formats.delta.statistics.merge import statistics_rules
-from lakehand.parquet.facts import check_row_count, check_size, read_facts_and_size
+from lakehand.parquet.footer_facts import check_row_count, check_size, read_facts_and_size
 from lakehand.storage.keys import is_safe_key
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.schema import StructField
     from lakehand.formats.delta.statistics.merge import StatisticsRules
     from lakehand.model.work import DataFile
-    from lakehand.parquet.facts import FileFacts
+    from lakehand.parquet.footer_facts import FileFacts
     from lakehand.storage import Store
 
 __all__ = [

@@ -31,9 +31,9 @@ from lakehand.parquet.blocks import read_blocks
 from lakehand.parquet.calendar import MARKER_KEYS
 from lakehand.parquet.checksums import crc32
 from lakehand.parquet.columns import file_columns
-from lakehand.parquet.facts import read_many_facts
-from lakehand.parquet.reading import open_file
+from lakehand.parquet.footer_facts import read_many_facts
 from lakehand.parquet.rebase import RecodedCalendar
+from lakehand.parquet.row_group_reader import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -24,9 +24,9 @@ from lakehand.formats.rows import require_no_reserved_names
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.work import StagedFile
 from lakehand.parquet.calendar import calendar_class
-from lakehand.parquet.facts import dominant_codec
+from lakehand.parquet.footer_facts import dominant_codec
 from lakehand.parquet.rebase import RecodedCalendar, refuse_ancient_values
-from lakehand.parquet.writer import ParquetLayout, RollingWriter
+from lakehand.parquet.rolling_writer import ParquetLayout, RollingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lakehand.formats.worker import WriteSpec
     from lakehand.model.order import Term
     from lakehand.model.work import DataFile
-    from lakehand.parquet.facts import FileFacts
+    from lakehand.parquet.footer_facts import FileFacts
     from lakehand.storage import Store
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from lakehand.assess.queries import AskedQueries, FixedQuestions, asked_columns, read_queries
+from lakehand.assess.query_workload import AskedQueries, FixedQuestions, asked_columns, read_queries
 from lakehand.formats.base import require_capability
 from lakehand.model.order import Order, parse_terms
 from lakehand.model.quantities import format_count
@@ -25,7 +25,7 @@ from lakehand.sorting.virtual_files import Sample, sample_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakehand.assess.queries import Questions, Workload
+    from lakehand.assess.query_workload import Questions, Workload
     from lakehand.formats.base import FormatTable
     from lakehand.model.order import Curve
     from lakehand.model.snapshot import Snapshot

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lakehand.assess.structure import check_structure
+from lakehand.assess.structure_check import check_structure
 from lakehand.engine import CancelToken, open_runner
 from lakehand.engine.cores import granted_cores
 from lakehand.errors import (

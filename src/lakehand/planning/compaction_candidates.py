@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
+from lakehand.planning.footer_survey import align_survey, sum_by_owner
 from lakehand.planning.plan import recoded_bytes
 from lakehand.planning.policy import Reason, code_of
-from lakehand.planning.surveyed import align_survey, sum_by_owner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pyarrow as pa
 
+    from lakehand.planning.footer_survey import Flags, Integers, Surveyed
     from lakehand.planning.policy import CompactionPolicy, ReasonCodes
-    from lakehand.planning.surveyed import Flags, Integers, Surveyed
 
 __all__ = ["Candidates", "Files", "find_candidates", "read_files"]
 

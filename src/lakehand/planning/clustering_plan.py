@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lakehand.planning.candidates import read_files
 from lakehand.planning.compaction import cut_to_caps, plan_drafts
+from lakehand.planning.compaction_candidates import read_files
 from lakehand.planning.drafts import draft_groups
 from lakehand.planning.file_bounds import Extent, extents_of
+from lakehand.planning.footer_survey import sum_by_owner
 from lakehand.planning.overlap import overlap_depth
 from lakehand.planning.policy import CHOSEN, Reason, code_of
-from lakehand.planning.surveyed import sum_by_owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lakehand.model.snapshot import Snapshot
-    from lakehand.planning.candidates import Files
     from lakehand.planning.compaction import CutGroups, Planning
+    from lakehand.planning.compaction_candidates import Files
+    from lakehand.planning.footer_survey import Flags, Integers
     from lakehand.planning.policy import CompactionPolicy, ReasonCodes
-    from lakehand.planning.surveyed import Flags, Integers
 
 __all__ = ["ClusteringWish", "plan_clustering"]
 

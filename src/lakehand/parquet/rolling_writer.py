@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from lakehand.parquet.copy import Assembly
 from lakehand.parquet.dictionaries import with_one_dictionary, without_dictionaries
-from lakehand.parquet.encoding import EncodedGroup, ParquetLayout, RowGroupEncoder
+from lakehand.parquet.row_group_copy import Assembly
+from lakehand.parquet.row_group_encoder import EncodedGroup, ParquetLayout, RowGroupEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow.parquet as pq
 
-    from lakehand.parquet.copy import CopiedRange
+    from lakehand.parquet.row_group_copy import CopiedRange
     from lakehand.storage import Store
 
 __all__ = ["ParquetLayout", "RollingWriter", "WrittenFile"]

@@ -14,8 +14,8 @@ from lakehand.parquet.offset_index import page_places
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakehand.parquet.copy import Copied, CopiedRange
     from lakehand.parquet.footer import Footer
+    from lakehand.parquet.row_group_copy import Copied, CopiedRange
     from lakehand.parquet.thrift import Struct
     from lakehand.storage import Store
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehand.parquet.copy import Source
 from lakehand.parquet.dictionaries import DICTIONARY_BYTES, without_use_for_dictionaries
 from lakehand.parquet.footer import TRAILER_BYTES, parse_footer
+from lakehand.parquet.row_group_copy import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.assess.health import Health, Measures, assess_health
+from lakehand.assess.health_score import Health, Measures, assess_health
 from lakehand.errors import ValidationError
 from lakehand.planning.file_bounds import extents_of, value_bounds
 from lakehand.planning.overlap import overlap_depth

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakehand.assess.health import Reason, assess_health
-from lakehand.assess.inspect import measure
+from lakehand.assess.health_score import Reason, assess_health
+from lakehand.assess.inspection import measure
 from lakehand.errors import StorageError, TableError
 from lakehand.observe.clock import SystemClock
 from lakehand.planning.file_bounds import extents_of
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import timedelta
 
-    from lakehand.assess.health import Measures
+    from lakehand.assess.health_score import Measures
     from lakehand.errors import LakehandError
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.model.files import SURVEY_SCHEMA
+from lakehand.model.file_columns import SURVEY_SCHEMA
 from lakehand.planning.policy import CRUMB_ROWS
 
 if TYPE_CHECKING:

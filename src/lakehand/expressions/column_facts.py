@@ -103,7 +103,7 @@ def gather_facts(predicate: Predicate, files: pa.Table) -> Facts:
 
     The columns are those of `Snapshot.files`; both structs are optional.
     """
-    from lakehand.expressions.names import reference_name  # a slow import
+    from lakehand.expressions.name_resolution import reference_name  # a slow import
 
     table: dict[str, pa.ChunkedArray] = {"rows": files["rows"]}
     columns: dict[str, Column] = {}

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.assess.structure import LOST_PIN, check_structure
+from lakehand.assess.structure_check import LOST_PIN, check_structure
 from lakehand.errors import CommitConflictError, CorruptFileError, RefusedError
 from lakehand.model.quantities import format_count
 from lakehand.model.verification import (
@@ -26,7 +26,7 @@ from lakehand.observe.clock import SystemClock
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from lakehand.assess.structure import Structure
+    from lakehand.assess.structure_check import Structure
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.verification import ConsentName, FileRepair, Finding, RepairOutcome

@@ -14,7 +14,7 @@ from sqlglot.errors import SqlglotError
 
 from lakehand.errors import LakehandError
 from lakehand.expressions.literals import literal
-from lakehand.expressions.names import SparkDialect
+from lakehand.expressions.name_resolution import SparkDialect
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.expressions.pruning import may_match
 from lakehand.model.snapshot import column_text
