@@ -1,5 +1,5 @@
-# One command a purpose. What they make lands in .venv and .cache of the clone. Outside of it there are
-# only the caches of pip, Go and Spark's resolver, and Java where it is missing and apt-get may run.
+# One command per purpose. They write to .venv and .cache of the clone; outside of it only to the caches
+# of pip, Go and Spark's resolver, and they install Java if it is missing and apt-get may run.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -35,7 +35,8 @@ lint: environment
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-check: lint ## lint, strict types, layer rule, unit tests; no JVM; under a minute
+check: lint ## lint, strict types, limits on the source, unit tests; no JVM; under a minute
+	@$(BIN)/python scripts/code_metrics.py --check
 	$(BIN)/pytest tests/unit -n $(PYTEST_WORKERS) -m 'not spark and not server' --durations=5
 
 test: setup lint ## every test, with coverage

@@ -18,7 +18,8 @@ from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.lance import protocol
 from lakehand.formats.registry import load_format
 from lakehand.maintenance import steps as steps_of_schedules
-from lakehand.maintenance.maintain import STEPS, maintain
+from lakehand.maintenance.maintain import maintain
+from lakehand.model.maintenance import MAINTENANCE_STEPS
 from lakehand.observe.clock import ManualClock
 from lakehand.retention.vacuum import vacuum
 from lakehand.settings import Settings
@@ -113,7 +114,9 @@ def test_what_a_format_lacks_is_left_out_with_its_reason(path):
     table = open_here(path)
     lacking = table._handle.capabilities.lacking
     left_out = {s.step: s.reason for s in table.maintain().steps if s.outcome == "left_out"}
-    assert left_out == {verb: reason for verb, reason in lacking.items() if verb in STEPS}
+    assert left_out == {
+        verb: reason for verb, reason in lacking.items() if verb in MAINTENANCE_STEPS
+    }
 
 
 def test_files_past_the_retention_go(kit, path):

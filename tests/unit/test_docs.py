@@ -17,6 +17,12 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 #: Decisions are told by those who took them.
 PROSE = [page for page in PAGES if page.parent.name != "decisions"]
+#: Pages that name source files, from the root of the clone or from `src/lakehand`.
+FOR_CONTRIBUTORS = [
+    page
+    for page in PAGES
+    if page.name == "CONTRIBUTING.md" or page.parent.name in {"contributing", "decisions"}
+]
 
 
 USER_PAGES = [
@@ -119,3 +125,10 @@ def test_the_package_and_the_project_have_one_version():
 def test_the_public_names_are_in_the_documentation():
     text = "\n".join(page.read_text() for page in PAGES)
     assert [name for name in lakehand.__all__ if name not in text] == []
+
+
+@pytest.mark.parametrize("page", FOR_CONTRIBUTORS, ids=_page_name)
+def test_every_source_file_that_a_page_names_exists(page):
+    named = re.findall(r"`([\w./-]+/[\w.-]+\.py|\w+\.py)`", page.read_text())
+    places = (ROOT, ROOT / "src" / "lakehand")
+    assert [path for path in named if not any((place / path).exists() for place in places)] == []

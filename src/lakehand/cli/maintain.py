@@ -21,7 +21,7 @@ from lakehand.cli.shared_options import (
 )
 from lakehand.cli.vacuum import describe_vacuum
 from lakehand.errors import EXIT_FAILED, error_from_json
-from lakehand.model.maintenance import LogCleanupReport
+from lakehand.model.maintenance import MAINTENANCE_STEPS, LogCleanupReport
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 from lakehand.model.reports import CheckpointReport, OperationReport
 from lakehand.model.retention import VacuumReport
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option(
     "--skip",
     multiple=True,
-    type=click.Choice(["compact", "cluster", "vacuum", "checkpoint", "clean-logs"]),
+    type=click.Choice([step.replace("_", "-") for step in MAINTENANCE_STEPS]),
     help="Skip this step. Repeatable.",
 )
 @setting_option("--target-file-size", "target_file_bytes", metavar="SIZE")

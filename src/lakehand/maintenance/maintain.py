@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.assess.inspection import measure
 from lakehand.errors import ValidationError, describe_error
 from lakehand.maintenance.steps import carry_out, choose_rewrite, vacuum_if_due
-from lakehand.model.maintenance import MaintenanceReport, MaintenanceStep
+from lakehand.model.maintenance import MAINTENANCE_STEPS, MaintenanceReport, MaintenanceStep
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.logs import get_logger
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from lakehand.settings import Settings
 
 __all__ = [
-    "STEPS",
     "left_by_rewrite",
     "left_by_vacuum",
     "maintain",
@@ -80,8 +79,6 @@ def left_by_vacuum(report: VacuumReport) -> Iterator[str]:
         yield f"{format_count(report.kept.pinned, 'file')} needed by pins only: {names}"
 
 
-#: Steps by their verbs; a table is either compacted or clustered.
-STEPS = ("compact", "cluster", "vacuum", "checkpoint", "clean_logs")
 _logger = get_logger(__name__)
 
 
@@ -121,9 +118,9 @@ def _sum_of(steps: Collection[MaintenanceStep]) -> MaintenanceOutcome:
 
 def _verbs(skip: Collection[str]) -> frozenset[str]:
     verbs = frozenset(name.replace("-", "_") for name in skip)
-    unknown = min(verbs - set(STEPS), default=None)
+    unknown = min(verbs - set(MAINTENANCE_STEPS), default=None)
     if unknown is not None:
-        message = f"no step named {unknown!r}; there are: {', '.join(STEPS)}"
+        message = f"no step named {unknown!r}; there are: {', '.join(MAINTENANCE_STEPS)}"
         raise ValidationError(message, field="skip", value=unknown)
     return verbs
 

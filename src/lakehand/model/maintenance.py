@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lakehand.model.retention import VacuumReport
 
 __all__ = [
+    "MAINTENANCE_STEPS",
     "KeepWishes",
     "LogCleanup",
     "LogCleanupReport",
@@ -25,6 +26,9 @@ __all__ = [
     "RestoreReport",
     "StepOutcome",
 ]
+
+#: The steps of `maintain`, by their verbs. A table is either compacted or clustered.
+MAINTENANCE_STEPS = ("compact", "cluster", "vacuum", "checkpoint", "clean_logs")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -33,7 +33,6 @@ from lakehand.formats.delta.protocol.clustering import (
 from lakehand.formats.delta.protocol.features import require_read, require_write
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY, OTHER_PATHS
 from lakehand.formats.delta.protocol.schema import physical_name
-from lakehand.formats.delta.read.survey import survey_files
 from lakehand.formats.delta.repair.file_check import (
     duplicate_files,
     missing_files,
@@ -56,6 +55,7 @@ from lakehand.formats.delta.retention.vacuum import DataNames, forgotten_files, 
 from lakehand.formats.delta.statistics.check import paths_lacking_statistics
 from lakehand.formats.delta.write.context import WriteContext
 from lakehand.formats.delta.write.file_schema import hold_dropped_columns, partition_keys
+from lakehand.formats.delta.write.survey import survey_files
 from lakehand.model.work import DataFile
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings

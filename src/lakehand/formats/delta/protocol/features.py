@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BINDINGS",
     "FEATURES",
+    "ROW_ID_PROPERTY",
+    "ROW_VERSION_PROPERTY",
     "Binding",
     "Feature",
     "Operation",
@@ -44,6 +46,10 @@ __all__ = [
     "supported_features",
     "uses_in_commit_timestamps",
 ]
+
+#: Table properties that name the columns in which files hold row ids and row commit versions.
+ROW_ID_PROPERTY = "delta.rowTracking.materializedRowIdColumnName"
+ROW_VERSION_PROPERTY = "delta.rowTracking.materializedRowCommitVersionColumnName"
 
 
 def always(metadata: Metadata) -> bool:

@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 
 from lakehand.errors import CorruptFileError, SchemaMismatchError
 from lakehand.formats.delta.deletion_vectors.format import DvDescriptor, read_deletion_vector
+from lakehand.formats.delta.protocol.features import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
 from lakehand.formats.delta.protocol.schema import physical_name
 from lakehand.formats.delta.read.projection import named, project_rows
 from lakehand.formats.delta.statistics.bounds import checked_groups, row_group_facts
-from lakehand.formats.delta.write.context import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
 from lakehand.parquet.columns import file_columns
 from lakehand.parquet.footer_facts import check_size

@@ -16,12 +16,12 @@ import duckdb
 import pyarrow as pa
 
 from lakehand.duckdb_pool import lease, unsliced
+from lakehand.formats.delta.protocol.features import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.protocol.schema import MappingMode, physical_name
 from lakehand.formats.delta.read.file_plan import PLACE_FIELDS
+from lakehand.formats.delta.read.projection import relabel
 from lakehand.formats.delta.read.reader import read_rows
 from lakehand.formats.delta.read.sql_rows import sql_rows, texts_variable
-from lakehand.formats.delta.write.context import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
-from lakehand.formats.delta.write.file_schema import relabel
 from lakehand.formats.worker import NotDecodable
 from lakehand.parquet.checksums import pages_are_intact
 from lakehand.parquet.dictionaries import NumberedTexts

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import VersionNotFoundError
+from lakehand.formats.delta.checkpoints.comparison import checkpoint_difference
 from lakehand.formats.delta.checkpoints.files import delete_hadoop_sum, write_classic_copy
 from lakehand.formats.delta.checkpoints.last_checkpoint import (
     check_checkpoint,
@@ -26,7 +27,6 @@ from lakehand.formats.delta.protocol.names import (
     CompactionName,
     parse_log_name,
 )
-from lakehand.formats.delta.repair.comparison import checkpoint_difference
 from lakehand.model.maintenance import LogCleanup
 from lakehand.observe.steps import Step, reached
 

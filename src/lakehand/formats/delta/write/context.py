@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CODEC_PROPERTY",
-    "ROW_ID_PROPERTY",
-    "ROW_VERSION_PROPERTY",
     "KnownFacts",
     "WriteContext",
     "codec_name",
@@ -129,9 +127,6 @@ def read_committed_facts(store: Store, file: DataFile) -> FileFacts:
 
 
 CODEC_PROPERTY = "delta.parquet.compression.codec"
-#: Where files hold the identity of their rows.
-ROW_ID_PROPERTY = "delta.rowTracking.materializedRowIdColumnName"
-ROW_VERSION_PROPERTY = "delta.rowTracking.materializedRowCommitVersionColumnName"
 _ROW_TRACKING = "delta.enableRowTracking"
 _MATERIALIZE_FEATURE = "materializePartitionColumns"
 _CODEC_NAMES = {"uncompressed": "none", "lz4_raw": "lz4", "lz4raw": "lz4"}

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakehand._version import __version__
+from lakehand.formats.delta.protocol.features import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.protocol.schema import physical_name
 from lakehand.formats.delta.statistics.merge import merge_statistics
 from lakehand.formats.delta.write.context import (
     CODEC_PROPERTY,
-    ROW_ID_PROPERTY,
-    ROW_VERSION_PROPERTY,
     codec_name,
     output_directory,
     partition_values_of,

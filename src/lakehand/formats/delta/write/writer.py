@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import SchemaMismatchError, UnknownColumnError, ValidationError
 from lakehand.formats.delta.protocol.arrow_types import has_dates_made_timestamps
+from lakehand.formats.delta.protocol.features import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.protocol.schema import PrimitiveType, leaves, physical_name
 from lakehand.formats.delta.statistics.written import WrittenStatistics
 from lakehand.formats.delta.write.context import (
     CODEC_PROPERTY,
-    ROW_ID_PROPERTY,
-    ROW_VERSION_PROPERTY,
     codec_name,
     output_directory,
     partition_values_of,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakehand.errors import LakehandError
-from lakehand.formats.delta.write.context import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
+from lakehand.formats.delta.protocol.features import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.write.copier import why_not_of_file
 from lakehand.formats.delta.write.file_schema import file_schema
 from lakehand.model.file_columns import SURVEY_SCHEMA
