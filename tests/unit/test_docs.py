@@ -25,11 +25,15 @@ FOR_CONTRIBUTORS = [
 ]
 
 
+def _page_name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
 USER_PAGES = [
     page
     for page in PROSE
     if page.parent.name in ("guides", "concepts")
-    or page.name in ("README.md", "getting-started.md", "glossary.md")
+    or _page_name(page) in ("README.md", "docs/getting-started.md", "docs/glossary.md")
 ]
 
 
@@ -39,10 +43,6 @@ def _generator():
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
-
-
-def _page_name(page: Path) -> str:
-    return page.relative_to(ROOT).as_posix()
 
 
 def test_the_reference_is_what_the_code_says():
