@@ -25,16 +25,24 @@ FOR_CONTRIBUTORS = [
 ]
 
 
+def _page_name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+USER_PAGES = [
+    page
+    for page in PROSE
+    if page.parent.name in ("guides", "concepts")
+    or _page_name(page) in ("README.md", "docs/getting-started.md", "docs/glossary.md")
+]
+
+
 def _generator():
     path = ROOT / "scripts" / "generate_reference.py"
     specification = importlib.util.spec_from_file_location("generate_reference", path)
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
-
-
-def _page_name(page: Path) -> str:
-    return page.relative_to(ROOT).as_posix()
 
 
 def test_the_reference_is_what_the_code_says():
@@ -82,6 +90,20 @@ def test_every_option_that_a_page_names_exists(page):
     commands = re.findall(r"\$ (lakehand .+)", page.read_text())
     options = {option for line in commands for option in re.findall(r" (--[a-z-]+)", line)}
     assert {option for option in options if f"`{option}" not in reference} == set()
+
+
+@pytest.mark.parametrize("folder", ["guides", "concepts"])
+def test_the_index_of_a_folder_lists_its_pages_by_their_titles(folder):
+    index = ROOT / "docs" / folder / "README.md"
+    listed = re.findall(r"^\| \[(.+?)\]\((.+?)\) \|", index.read_text(), flags=re.MULTILINE)
+    pages = [page for page in sorted(index.parent.glob("*.md")) if page != index]
+    titles = {page.name: page.read_text().partition("\n")[0].removeprefix("# ") for page in pages}
+    assert {name: title for title, name in listed} == titles
+
+
+@pytest.mark.parametrize("page", USER_PAGES, ids=_page_name)
+def test_a_page_for_users_names_no_source_file(page):
+    assert re.findall(r"\bsrc/\w+|\b[\w/]+\.py\b", page.read_text()) == []
 
 
 def test_the_readme_names_the_two_commands():

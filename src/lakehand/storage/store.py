@@ -122,7 +122,7 @@ class Store:
     def with_settings(self, settings: Settings) -> Self:
         """Return the same store with the retry policy of `settings`, if they set one.
 
-        A store that was opened with a policy of its own keeps it unless a setting is given.
+        A store that was opened with its own policy keeps it unless a setting is given.
         """
         if all(settings.sources[name] == "default" for name in RETRY_SETTINGS):
             return self
