@@ -83,7 +83,7 @@ TITLES = (
     "", "median s", "worst s", "against lakehand", "CPU s", "peak MiB", "files", "MB", "rows"
 )  # fmt: skip
 QUERY_TITLES = (
-    "ten queries", "files", "skipped by the fixed set", "files read by Spark", "Spark median s",
+    "ten queries", "files", "skip rate", "files read by Spark", "Spark median s",
     "worst s", "files read by DuckDB", "DuckDB median s", "worst s", "answers",
 )  # fmt: skip
 

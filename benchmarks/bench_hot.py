@@ -288,10 +288,10 @@ def table(found: dict[str, Any]) -> str:
     """Return the results as Markdown."""
     lines = [
         in_words(
-            found, f"{ROWS_A_CHANGE} rows a change, {found['rows']:,} in {COLD_FILES} cold files"
+            found, f"{ROWS_A_CHANGE} rows per change, {found['rows']:,} in {COLD_FILES} cold files"
         ),
         "",
-        "| acknowledged changes a second | median | worst |",
+        "| acknowledged changes per second | median | worst |",
         "|---|---:|---:|",
         *(_speeds(name, runs) for name, runs in found["changes_per_second"].items()),
         "",
@@ -302,14 +302,14 @@ def table(found: dict[str, Any]) -> str:
         f"| {name} | {one['median']:.1f} | {one['worst']:.1f} |"
         for name, one in found["reads_ms"].items()
     ]
-    lines += ["", "| flushed rows a second | median | worst |", "|---|---:|---:|"]
+    lines += ["", "| flushed rows per second | median | worst |", "|---|---:|---:|"]
     lines += [_speeds(name, runs) for name, runs in found["flush_rows_per_second"].items()]
     return "\n".join([*lines, "", _memory(found["memory"])])
 
 
 def _memory(memory: dict[str, Any]) -> str:
     return (
-        f"Four writers, {memory['rows_per_second']:,.0f} rows a second: changes took at most"
+        f"Four writers, {memory['rows_per_second']:,.0f} rows per second: changes used at most"
         f" {memory['peak_mib']:.0f} of {memory['bound_mib']:.0f} MiB, writers waited"
         f" {memory['waits']} times, {memory['flushes']} flushes; the process grew by"
         f" {memory['process_grew_mib']:.0f} MiB."

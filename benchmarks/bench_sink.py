@@ -202,7 +202,7 @@ def table(found: dict) -> str:
 
 _COMMIT_TITLES = (
     "| lakehand, 1,000 rows | whole epoch, median ms | p99 ms | CPU ms | commit alone, median ms |"
-    " p99 ms | started again, s |"
+    " p99 ms | restart, s |"
 )
 
 

@@ -184,7 +184,7 @@ def all_equal(found: dict[str, Any]) -> bool:
 def table(found: dict[str, Any]) -> str:
     """Return the results as a table of Markdown."""
     lines = [
-        in_words(found, f"{found['rows']:,} rows in {FILES} files, 1 % come in"),
+        in_words(found, f"{found['rows']:,} rows in {FILES} files, 1 % upserted"),
         "",
         "| case | contender | median s | worst s | CPU s | peak MiB | rows |",
         "| --- | --- | ---: | ---: | ---: | ---: | --- |",

@@ -64,7 +64,7 @@ class LakehandOnSpark:
         return _upsert(order, spark=self._spark)
 
     def append(self, order: dict[str, Any]) -> dict[str, Any]:
-        from lakehand.sink.spark_source import LakehandSource
+        from lakehand.spark import LakehandSource
 
         self._spark.dataSource.register(LakehandSource)
         return _append_with_spark(self._spark, order, form="lakehand")

@@ -50,9 +50,9 @@ def _circumstances(report: Report) -> str:
     machine, versions = report.machine, report.versions
     named = ", ".join(f"{name} {number}" for name, number in versions.items())
     return (
-        f"Taken on {report.taken_on} at scale factor {report.scale:g}: {machine['cores']:g} cores, "
-        f"{machine['memory_gib']:g} GiB of memory, load {machine['load_before']:.1f} before the "
-        f"start. {named}."
+        f"Measured on {report.taken_on} at scale factor {report.scale:g}: {machine['cores']:g} "
+        f"cores, {machine['memory_gib']:g} GiB of memory, load {machine['load_before']:.1f} before "
+        f"the start. {named}."
     )
 
 
@@ -92,7 +92,7 @@ def _rows(result: Result, comparison: Comparison) -> str:
         return ""
     if result.is_same_rows:
         is_less = result.after.rows == comparison.before.rows
-        return "same" if is_less else "all, deleted ones too"
+        return "same" if is_less else "all, including deleted"
     return f"**wrong: {result.after.rows:,}**"
 
 

@@ -76,7 +76,7 @@ def circumstances() -> dict:
 def in_words(found: dict, subject: str) -> str:
     """Return the circumstances of results as a sentence."""
     return (
-        f"Taken on {found['taken_on']}: {subject}, {found['cores']} cores, load"
+        f"Measured on {found['taken_on']}: {subject}, {found['cores']} cores, load"
         f" {found['load_before']} at the start."
     )
 

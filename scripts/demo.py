@@ -24,7 +24,7 @@ from lakehand.model.quantities import format_bytes
 from lakehand.prove.digest import digest
 
 if TYPE_CHECKING:
-    from lakehand.assess.inspect import Inspection
+    from lakehand.assess.inspection import Inspection
     from lakehand.model.reports import Forecast
     from lakehand.model.work import Digest
 

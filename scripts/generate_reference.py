@@ -16,8 +16,13 @@ import click
 
 import lakehand
 from lakehand import errors
-from lakehand.assess import advise, checkup, health, structure
-from lakehand.assess import inspect as inspection
+from lakehand.assess import (
+    clustering_advice,
+    health_check,
+    health_score,
+    inspection,
+    structure_check,
+)
 from lakehand.cli.main import COMMANDS, cli
 from lakehand.formats.delta.protocol.features import BINDINGS, FEATURES
 from lakehand.formats.delta.repair.findings import FINDINGS
@@ -55,11 +60,11 @@ def code(text: object) -> str:
 
 
 def cli_page() -> Iterator[str]:
-    yield "# The command"
+    yield "# Command line"
     yield (
-        "Data goes to stdout; logs, progress and errors go to stderr. With `--json` stdout holds "
-        "exactly one JSON document ([its fields](json.md)); a failure is the document "
-        '`{"error": {...}}` ([its codes](errors.md)).'
+        "Data is written to stdout; logs, progress and errors are written to stderr. With "
+        "`--json`, stdout contains exactly one JSON document ([fields](json.md)); an error is the "
+        'document `{"error": {...}}` ([codes](errors.md)).'
     )
     yield "## Exit codes"
     yield table(("code", "meaning"), EXIT_CODES)
@@ -72,12 +77,12 @@ def cli_page() -> Iterator[str]:
 
 
 EXIT_CODES = (
-    ("0", "done, or nothing to do"),
-    ("1", "failed"),
-    ("2", "bad usage: an argument, a setting or a missing part"),
-    ("3", "lost to a concurrent writer; nothing was changed; try again"),
+    ("0", "success, or nothing to do"),
+    ("1", "failure"),
+    ("2", "invalid usage: an argument, a setting or a missing optional dependency"),
+    ("3", "conflict with a concurrent writer; nothing was changed; retry"),
     ("4", "the proof failed; nothing was changed"),
-    ("5", "unhealthy (`health`, `verify` and `repair` only)"),
+    ("5", "unhealthy or damaged (`health`, `verify` and `repair` only)"),
     ("130, 143, 129", "stopped by Ctrl-C, SIGTERM or SIGHUP"),
 )
 
@@ -109,12 +114,11 @@ def _options(command: click.Command, context: click.Context) -> Iterator[tuple[s
 def settings_page() -> Iterator[str]:
     yield "# Settings"
     yield (
-        "A value comes from the call, else from the environment, else from the property of the "
-        "table, else from the default. Unknown names are refused, and the nearest name is "
-        "suggested; an environment variable `LAKEHAND_*` that is no setting is reported once, as a "
-        "warning and not as an error, because other versions and programs share the environment. "
-        "Numbers, names and choices do not take `True` or `False`. "
-        "`lakehand settings` shows what is in force and where it comes from."
+        "Precedence: the call, the environment variable, the table property, the default. "
+        "Unknown names are rejected with a suggestion. An unknown environment variable "
+        "`LAKEHAND_*` is only a warning, logged once, because other versions and programs share "
+        "the environment. Settings that are not booleans do not accept `True` or `False`. "
+        "`lakehand settings` shows the current values and where each comes from."
     )
     for setting in SETTINGS:
         yield f"## `{setting.name}`"
@@ -125,17 +129,17 @@ def settings_page() -> Iterator[str]:
 def _setting_rows(setting: Setting) -> Iterator[tuple[str, str]]:
     yield "default", _value(setting.default, setting.name)
     if setting.minimum is not None:
-        yield "at least", _value(setting.minimum, setting.name)
+        yield "minimum", _value(setting.minimum, setting.name)
     if setting.maximum is not None:
-        yield "at most", _value(setting.maximum, setting.name)
+        yield "maximum", _value(setting.maximum, setting.name)
     if isinstance(setting.parse, OneOf):
-        yield "one of", ", ".join(map(code, setting.parse.choices))
-    yield "environment", code(setting.environment)
+        yield "values", ", ".join(map(code, setting.parse.choices))
+    yield "environment variable", code(setting.environment)
     if setting.table_property:
         yield "table property", code(setting.table_property)
     aliases = (*setting.aliases, *(alias for alias, _ in setting.aliases_by_unit))
     if aliases:
-        yield "also known as", ", ".join(code(alias) for alias in aliases)
+        yield "aliases", ", ".join(code(alias) for alias in aliases)
 
 
 def _value(value: Any, name: str) -> str:
@@ -153,19 +157,19 @@ def errors_page() -> Iterator[str]:
     yield "# Errors"
     yield (
         "Every error is a `LakehandError` with `.code`, `.retryable`, `.message`, `.hint` and the "
-        "attributes named below; `lakehand.is_retryable(error)` tells whether the same call may "
-        "succeed later. Codes are stable. A JSON document of the command holds the same fields."
+        "attributes listed below; `lakehand.is_retryable(error)` says whether the same call may "
+        "succeed later. Codes are stable. With `--json`, the command prints the same fields."
     )
     tree = inspect.cleandoc(errors.__doc__ or "").split("\n\n")[-1]
     yield f"```text\n{tree}\n```"
     yield table(("error", "code", "exit", "retryable", "meaning"), _error_rows())
-    yield "The command itself adds three codes."
+    yield "The command line has three more codes."
     yield table(
         ("code", "exit", "meaning"),
         (
-            ("`USAGE_ERROR`", "2", "the command line cannot be understood"),
+            ("`USAGE_ERROR`", "2", "invalid command line"),
             ("`INTERRUPTED`", "130, 143, 129", "stopped by Ctrl-C, SIGTERM or SIGHUP"),
-            ("`INTERNAL`", "1", "a fault of lakehand; please report it"),
+            ("`INTERNAL`", "1", "a bug in lakehand; please report it"),
         ),
     )
 
@@ -185,8 +189,8 @@ def _error_rows() -> Iterator[tuple[str, ...]]:
 def json_page() -> Iterator[str]:
     yield "# JSON documents"
     yield (
-        "Fields may be added; those listed here keep their names and meanings. The reports of the "
-        "Python API have the same fields."
+        "The fields listed here are stable; new ones may be added. The reports of the Python API "
+        "have the same fields."
     )
     for heading, module, kind in DOCUMENTS:
         yield f"## {heading}"
@@ -194,27 +198,27 @@ def json_page() -> Iterator[str]:
     yield "## `verify`, `repair`: names of findings"
     yield table(("name", "meaning", "what to do"), _finding_rows())
     yield "## How the health score is computed"
-    yield inspect.cleandoc(health.__doc__ or "").split("\n\n", 1)[1]
+    yield inspect.cleandoc(health_score.__doc__ or "").split("\n\n", 1)[1]
 
 
 def _finding_rows() -> Iterator[tuple[str, ...]]:
     for kind in FINDINGS.values():
         yield code(kind.name), kind.meaning, kind.hint
-    yield code(structure.LOST_PIN), structure.MEANING, structure.HINT
+    yield code(structure_check.LOST_PIN), structure_check.MEANING, structure_check.HINT
 
 
 DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`inspect`", inspection, "Inspection"),
     ("`inspect`: each of `sizes[]`", inspection, "SizeRange"),
-    ("`inspect`: `health`", health, "Health"),
-    ("`inspect`: each of `health.reasons[]`", health, "Reason"),
+    ("`inspect`: `health`", health_score, "Health"),
+    ("`inspect`: each of `health.reasons[]`", health_score, "Reason"),
     ("`inspect`: `layout`", inspection, "Layout"),
     ("`inspect`: each of `layout.by_column[]`", inspection, "ColumnLayout"),
-    ("`advise`", advise, "Advice"),
-    ("`advise`: each of `proposals[]`", advise, "Proposal"),
-    ("`advise`: each of `columns[]`", advise, "AskedColumn"),
-    ("`health`", checkup, "HealthReport"),
-    ("`health`: each of `checks[]`", checkup, "Check"),
+    ("`advise`", clustering_advice, "Advice"),
+    ("`advise`: each of `proposals[]`", clustering_advice, "Proposal"),
+    ("`advise`: each of `columns[]`", clustering_advice, "AskedColumn"),
+    ("`health`", health_check, "HealthReport"),
+    ("`health`: each of `checks[]`", health_check, "Check"),
     ("`plan`", planning, "Plan"),
     ("`plan`: each of `groups[]`", planning, "PlannedGroup"),
     ("`plan`: `layout`", planning, "LayoutForecast"),
@@ -222,18 +226,18 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`plan`, `compact`: `forecast`", reports, "Forecast"),
     ("`plan`, `compact`: `remaining`", reports, "Remaining"),
     ("`compact`, `cluster`, `delete`, `deduplicate`", reports, "ChangeReport"),
-    ("`compact`, `cluster`: further fields", reports, "OperationReport"),
+    ("`compact`, `cluster`: more fields", reports, "OperationReport"),
     ("`compact`: `average_file_bytes`", reports, "BeforeAfter"),
     ("`compact`: `groups`", reports, "GroupCounts"),
     ("`compact`: `methods`", reports, "MethodCounts"),
     ("`compact`: `proof`", work, "Proof"),
-    ("`cluster`: further fields", reports, "ClusterReport"),
+    ("`cluster`: more fields", reports, "ClusterReport"),
     ("`cluster`, `plan`: `skip_rate`, `overlap_depth`", reports, "Measured"),
     ("`cluster`: `zone_widths`", reports, "ZoneWidths"),
-    ("`delete`, `deduplicate`, `upsert` in Python: further fields", reports, "RowReport"),
-    ("`delete`, `deduplicate`: further fields", reports, "DeletionReport"),
-    ("`deduplicate`: further fields", reports, "DeduplicationReport"),
-    ("`upsert` in Python: further fields", reports, "UpsertReport"),
+    ("`delete`, `deduplicate`, `upsert` in Python: more fields", reports, "RowReport"),
+    ("`delete`, `deduplicate`: more fields", reports, "DeletionReport"),
+    ("`deduplicate`: more fields", reports, "DeduplicationReport"),
+    ("`upsert` in Python: more fields", reports, "UpsertReport"),
     ("`statistics`; `compact`: `statistics`", reports, "StatisticsReport"),
     ("`purge`", maintenance, "PurgeReport"),
     ("`purge`: each of `remaining[]`", maintenance, "Remains"),
@@ -258,18 +262,18 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
 
 
 def _fields(module: ModuleType, kind: str) -> Iterator[tuple[str, str, str]]:
-    """Read the fields of a dataclass with the `#:` comments above them."""
+    """Read the fields of a dataclass with the `#:` comments above them, those of `Report` first."""
     source = inspect.getsource(module)
     lines = source.splitlines()
     tree = ast.parse(source)
     node = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == kind)
+    is_report = any(isinstance(base, ast.Name) and base.id == "Report" for base in node.bases)
+    found = {row[0]: row for row in _fields(reports, "Report")} if is_report else {}
     for entry in node.body:
         if isinstance(entry, ast.AnnAssign) and isinstance(entry.target, ast.Name):
-            yield (
-                code(entry.target.id),
-                _json_type(entry.annotation),
-                _comment_above(lines, entry.lineno),
-            )
+            name = code(entry.target.id)
+            found[name] = name, _json_type(entry.annotation), _comment_above(lines, entry.lineno)
+    yield from found.values()
 
 
 JSON_TYPES = {
@@ -320,15 +324,15 @@ def _comment_above(lines: Sequence[str], line: int) -> str:
 
 
 def features_page() -> Iterator[str]:
-    yield "# Features of Delta tables"
+    yield "# Delta table features"
     yield (
-        "What lakehand does with a table that lists a feature. `unless active`: done, unless the "
-        "table makes use of the feature. A feature that is not in this list is refused by name, "
-        "before anything is written; `inspect` still works if only writers must know it."
+        "What lakehand supports on a table that lists a feature. `unless active`: supported unless "
+        "the table uses the feature. A table with a feature that is not in this list is rejected "
+        "by name, before anything is written; `inspect` still works if it is a writer-only feature."
     )
     headings = ("feature", "read", "rewrite", "append", "inspect", "checkpoint", "why")
     yield table(headings, _feature_rows())
-    yield "Some properties bind writers although they are no features:"
+    yield "Some table properties and schemas are not supported either:"
     yield table(
         ("property", "refused", "why"),
         ((b.name, ", ".join(sorted(b.refuses)), b.reason) for b in BINDINGS),
@@ -348,23 +352,23 @@ def _feature_rows() -> Iterator[tuple[str, ...]]:
 def python_page() -> Iterator[str]:
     yield "# Python"
     yield (
-        "`import lakehand` gives these names and no others; it is quick and starts no JVM. "
+        "The public names of `lakehand`. The import is fast and starts no JVM. "
         "Reports have the fields of the [JSON documents](json.md)."
     )
     for name in sorted(lakehand.__all__, key=str.casefold):
         yield f"## `{name}`"
         value = getattr(lakehand, name)
         if isinstance(value, tuple):
-            yield "The [settings](settings.md), each with name, default, help and aliases."
+            yield "All [settings](settings.md), each with its name, default, help and aliases."
             continue
         yield from _callable(name, value, is_error=name.endswith("Error"))
-    yield from _methods_section("## Methods of a `TableSink`", lakehand.TableSink)
-    yield from _methods_section("## Verbs of a `Table`", lakehand.Table)
+    yield from _methods_section("## Methods of `TableSink`", lakehand.TableSink)
+    yield from _methods_section("## Methods of `Table`", lakehand.Table)
     yield "## `lakehand.hot`"
     for kind in (HotTable, HotTier, HotSnapshot):
         yield f"### `{kind.__name__}`"
         yield inspect.cleandoc(kind.__doc__ or "")
-        if kind is not HotSnapshot:  # nobody makes one but a table
+        if kind is not HotSnapshot:  # only a hot table makes one
             yield f"```python\n{kind.__name__}{_signature(kind.__init__, result=False)}\n```"
             yield inspect.cleandoc(kind.__init__.__doc__ or "")
         for name, method in _methods(kind):
@@ -388,7 +392,7 @@ def _callable(name: str, value: Any, *, is_error: bool = False) -> Iterator[str]
 
 
 def _signature(function: Any, *, result: bool = True) -> str:
-    """Write the signature as in the source, one parameter a line where it is long."""
+    """Write the signature as in the source, one parameter per line if it is long."""
     signature = inspect.signature(function)
     parameters = [_parameter(p) for p in signature.parameters.values() if p.name != "self"]
     kinds = [p.kind for p in signature.parameters.values() if p.name != "self"]
@@ -428,9 +432,8 @@ def _methods(kind: type) -> Iterator[tuple[str, Any]]:
 def decisions_page() -> Iterator[str]:
     yield "# Decisions"
     yield (
-        "One page a decision: the date, the choice, the reasons with their measurements, and what "
-        "was refused. A decision that turns out wrong gets a new page that says so; the old one "
-        "stays."
+        "One page per decision: what was decided, the reason, the measurement, and what was "
+        "refused. A decision that turns out wrong gets a new page that says so; the old one stays."
     )
     yield "\n".join(_decisions())
 

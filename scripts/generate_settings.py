@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lakehand.settings import Setting
 
-TARGET = Path(__file__).resolve().parents[1] / "src" / "lakehand" / "settings" / "typed.py"
+TARGET = Path(__file__).resolve().parents[1] / "src" / "lakehand" / "settings" / "setting_types.py"
 
 #: By the function that parses a setting: the type of its value, and what a caller may pass.
 TYPES = {
@@ -32,7 +32,8 @@ TYPES = {
     "parse_names": ("tuple[str, ...]", "str | Sequence[str]"),
     "parse_number": ("float", "float | str"),
     "parse_part": ("float", "float | str"),
-    "parse_text": ("str", "str"),
+    "parse_string": ("str", "str"),
+    "parse_time_zone": ("str", "str"),
 }
 #: What each call takes, as areas of settings.
 CALLS = {

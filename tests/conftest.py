@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from support.cases_in_turn import not_in_turn
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -24,8 +26,14 @@ settings.load_profile("lakehand")
 # Programs of Spark end here before the second compiler of a JVM has paid for itself: delta-spark as
 # the oracle takes a quarter less of the processor without it. What the first compiler makes gets a
 # room of 48 MB then, which the oracle fills in a few minutes; from there on it compiles again what
-# was thrown away.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
+# was thrown away. Not to verify the classes of Spark's jars saves a fifth of a start and a tenth of
+# the rest; it is an option for diagnosis.
+os.environ.setdefault(
+    "JDK_JAVA_OPTIONS",
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+    " -XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions"
+    " -XX:-BytecodeVerificationRemote",
+)
 
 
 def pytest_configure() -> None:
@@ -36,7 +44,9 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the oracle, and keep it on one worker: one JVM is enough."""
+    """Mark what is for `make soak`, and keep what uses the oracle on one worker, with one JVM."""
+    for item in not_in_turn(items):
+        item.add_marker(pytest.mark.soak)
     for item in items:
         if "oracle" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)

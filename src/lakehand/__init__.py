@@ -1,7 +1,7 @@
 """lakehand keeps Delta Lake and Lance tables fast, small and safe.
 
-The names below are the whole public surface. They are imported when first used, so that
-`import lakehand` is quick and starts no JVM.
+`__all__` is the whole public API. Names are imported on first use, so that `import lakehand` is
+quick and starts no JVM.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import sys
 
 
 def _leave_out_current_directory() -> None:
-    """Import nothing from the directory in which `python -m lakehand` was started.
+    """Keep the directory in which `python -m lakehand` was started out of the import path.
 
-    Python looks there first, and the directory may be a table's, with files of anyone in it.
+    Python searches it first, and it may be a table's directory, with files written by anyone.
     """
-    # While Python looks for the module to run, -m stands for the name of the program.
+    # While Python locates the module to run, sys.argv[0] is "-m".
     if sys.flags.safe_path or sys.argv[:1] != ["-m"]:
         return
     option = sys.orig_argv[-len(sys.argv)]
     module = option.partition("m")[2] if option.startswith("-") else option
-    home = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120  pathlib may be a planted one
+    home = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120  pathlib may be planted
     is_own = module.split(".")[0] == __name__ and sys.path[0] != home
-    # Where there is no current directory any more Python has put none there.
+    # If the current directory no longer exists, Python has not added it.
     if is_own and os.path.isdir(".") and sys.path[0] == os.getcwd():  # noqa: PTH109, PTH112
         del sys.path[0]
 
 
-# Before anything else is imported.
+# Before any other import.
 _leave_out_current_directory()
 
 from importlib import import_module  # noqa: E402
@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any  # noqa: E402
 from lakehand._version import __version__  # noqa: E402, F401
 
 if TYPE_CHECKING:
-    from lakehand.assess.inspect import Inspection
+    from lakehand.assess.inspection import Inspection
     from lakehand.errors import (
         CommitConflictError,
         CommitUnknownError,
@@ -87,7 +87,7 @@ __all__ = [
 
 _HOMES = {
     "HotTable": "hot",
-    "Inspection": "assess.inspect",
+    "Inspection": "assess.inspection",
     "Plan": "planning.plan",
     "Progress": "observe.progress",
     "SETTINGS": "settings",
@@ -101,7 +101,7 @@ _HOMES = {
     "open_store": "storage",
     "open_table": "table",
 }
-#: Names of the first release that have moved; they work until the next one.
+#: Names of the first release that have moved. They work until the next release.
 _MOVED = {
     "DeltaSink": ("lakehand", "TableSink"),
     "RetryPolicy": ("lakehand.storage", "RetryPolicy"),

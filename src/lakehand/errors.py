@@ -1,60 +1,60 @@
-"""Every error that lakehand raises on purpose, in one tree.
+"""Every error that lakehand raises on purpose, as one class hierarchy.
 
-The class tells a program what to do; the message tells a person what happened, to what, and what
-to do about it.
+Programs decide by the class; the message tells a person what happened, to which object, and what to
+do.
 
 LakehandError
-├── ValidationError                 an argument or setting has a bad value (exit 2)
+├── ValidationError                 an argument or setting has an invalid value (exit 2)
 │   ├── UnknownSettingError         no such setting; suggests the nearest name
-│   ├── UnknownColumnError          no such column; names those there are
-│   ├── DuplicateKeyError           several rows of one key are to be in the table; shows some
-│   ├── PredicateError              the predicate cannot be parsed or decided
-│   └── ConfigError                 the service's configuration file is wrong; says where
-├── NotInstalledError               an optional part is missing; names the install command (exit 2)
+│   ├── UnknownColumnError          no such column; lists the columns
+│   ├── DuplicateKeyError           several rows would have the same key; shows some
+│   ├── PredicateError              the predicate cannot be parsed or evaluated
+│   └── ConfigError                 the service's configuration file is invalid; says where
+├── NotInstalledError               an optional dependency is missing; has the command (exit 2)
 ├── StorageError                    the object store failed
 │   ├── ObjectNotFoundError
-│   ├── ObjectExistsError           put-if-absent found the key taken
+│   ├── ObjectExistsError           put-if-absent failed because the key exists
 │   ├── AccessDeniedError           credentials are missing or not sufficient
-│   ├── StoreUnreachableError       no answer, a wrong endpoint, a time-out (retryable)
+│   ├── StoreUnreachableError       no answer, a wrong endpoint, a timeout (retryable)
 │   ├── StoreQuotaError             the store or the disk is full
-│   ├── UnsafePathError             a path that would leave its root
-│   └── ConditionalPutError         no put-if-absent, so nothing may be committed to it
-├── TableError                      the table cannot be used as asked
+│   ├── UnsafePathError             a path that would leave the table's root
+│   └── ConditionalPutError         no put-if-absent, so lakehand does not commit there
+├── TableError                      the table does not support the request
 │   ├── NotATableError
 │   ├── TableExistsError
-│   ├── VersionNotFoundError        the version or time asked for is not (or no longer) in the log
-│   ├── CorruptLogError             the log has a gap, lacks an obligatory entry or cannot be read
-│   ├── CorruptFileError            a data file, checkpoint or deletion vector cannot be trusted
-│   ├── SchemaMismatchError         data and table do not agree
-│   │   └── ConstraintError         rows break a rule of the table; names the rule and some rows
-│   └── RefusedError                lakehand does not do this to this table; names the feature
-├── CommitError                     the commit did not succeed
+│   ├── VersionNotFoundError        the version or timestamp is not, or no longer, in the log
+│   ├── CorruptLogError             the log has a gap, lacks a required action or cannot be read
+│   ├── CorruptFileError            a data file, checkpoint or deletion vector is corrupt
+│   ├── SchemaMismatchError         the schema of the data does not match the table's
+│   │   └── ConstraintError         rows violate a constraint; names it and shows some rows
+│   └── RefusedError                lakehand does not support this on this table
+├── CommitError                     the commit failed
 │   ├── CommitConflictError         another writer changed what this commit had read (exit 3)
-│   ├── ReplanError                 the plan no longer fits the table; plan again (exit 3)
-│   └── CommitUnknownError          no answer whether the commit landed: keep every file
-├── SinkError                       a sink cannot do this now
-│   ├── SinkStateError              a call out of order, or on a closed sink
-│   ├── BackpressureError           more rows wait than may; nothing of the batch was taken (retry)
-│   ├── WriterCollisionError        another process writes under the same writer id
-│   ├── WriteTimeoutError           a write is not done within write_timeout; it goes on (retryable)
-│   └── EpochGapError               an epoch is missing before this one
+│   ├── ReplanError                 the plan no longer matches the table; plan again (exit 3)
+│   └── CommitUnknownError          unknown whether the commit succeeded: keep every file
+├── SinkError                       the sink cannot do this now
+│   ├── SinkStateError              a call in the wrong order, or on a closed sink
+│   ├── BackpressureError           too many rows are buffered; the batch was not accepted (retry)
+│   ├── WriterCollisionError        another process writes with the same writer id
+│   ├── WriteTimeoutError           a write did not finish in time; it continues (retryable)
+│   └── EpochGapError               the epoch before this one is missing
 ├── HotTierError                    the hot tier cannot do this now
-│   ├── HotLogError                 its log cannot be trusted or written; nothing was dropped
-│   ├── HotLogLockedError           its log is open in another process
-│   └── HotTableTakenError          another hot table has changes by key for the same table
+│   ├── HotLogError                 its log is corrupt or cannot be written; nothing was deleted
+│   ├── HotLogLockedError           its log is already open
+│   └── HotTableTakenError          another hot table has unflushed upserts for the same table
 ├── ProofError                      rows are not proved equal; nothing was changed (exit 4)
-├── EngineError                     tasks could not be run
+├── EngineError                     tasks could not run
 │   ├── JavaMissingError
-│   ├── WorkerMismatchError         an executor has another lakehand or Python than the driver
-│   └── TaskFailedError             a task failed for good
-├── RunError                        the run's ledger or fate does not allow to go on
-│   └── RunTakenError               another run has taken this one over
+│   ├── WorkerMismatchError         an executor has a different lakehand or Python than the driver
+│   └── TaskFailedError             a task failed after all its attempts
+├── RunError                        the run's ledger or fate does not allow it to continue
+│   └── RunTakenError               another run has taken over this one
 ├── ServiceError                    the service cannot do this now
 │   ├── JobStoreError               the job store cannot be reached or used (retryable)
 │   ├── JobNotFoundError            no such job, table or worker
-│   ├── JobStateError               the job is in a state that does not allow this
-│   └── LeaseLostError              another worker has this job now; the work is to be stopped
-└── CancelledError                  stopped on request; nothing was committed
+│   ├── JobStateError               the state of the job does not allow this
+│   └── LeaseLostError              another worker has this job now; stop working on it
+└── CancelledError                  cancelled on request; nothing was committed
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ __all__ = [
     "is_retryable",
 ]
 
-#: Columns that a message names; some tables have thousands.
-_MOST_NAMES = 50
+#: Maximum number of column names in a message; some tables have thousands.
+_MAX_COLUMN_NAMES = 50
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -134,12 +134,12 @@ EXIT_UNHEALTHY = 5
 
 
 class LakehandError(Exception):
-    """Base of all errors. `code` is stable; `retryable`: the same call may succeed later."""
+    """Base class of all errors. `code` is stable; `retryable`: the same call may succeed later."""
 
     code: ClassVar[str] = "LAKEHAND_ERROR"
     exit_code: ClassVar[int] = EXIT_FAILED
     retryable: bool = False
-    #: Attributes that every error of the class has, None where nobody knew better.
+    #: Attributes that every error of the class has; None if not known.
     _attributes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, message: str, *, hint: str | None = None, **attributes: Any) -> None:
@@ -177,8 +177,8 @@ def _rebuild(
 
 
 def error_from_json(value: Mapping[str, Any]) -> LakehandError:
-    """Return the error that `LakehandError.to_json` described, for example in another process."""
-    kinds = {kind.code: kind for kind in _all_kinds(LakehandError)}
+    """Return the error that `LakehandError.to_json` serialized, for example in another process."""
+    kinds = {kind.code: kind for kind in _subclasses(LakehandError)}
     known = {"code", "message", "hint", "retryable"}
     attributes = {name: item for name, item in value.items() if name not in known}
     kind = kinds.get(value["code"], LakehandError)
@@ -192,24 +192,24 @@ def describe_error(error: Exception) -> dict[str, Any]:
     return {
         "code": "INTERNAL",
         "message": f"{type(error).__name__}: {error}",
-        "hint": "this is a fault of lakehand; run again with --log-level debug and report it",
+        "hint": "this is a bug in lakehand; run again with --log-level debug and report it",
         "retryable": False,
     }
 
 
-def _all_kinds(kind: type[LakehandError]) -> Iterator[type[LakehandError]]:
+def _subclasses(kind: type[LakehandError]) -> Iterator[type[LakehandError]]:
     yield kind
     for child in kind.__subclasses__():
-        yield from _all_kinds(child)
+        yield from _subclasses(child)
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Say whether the same call may succeed later without a change."""
+    """Return whether the same call may succeed later without a change."""
     return bool(getattr(error, "retryable", False))
 
 
 class ValidationError(LakehandError):
-    """An argument or setting has a bad value. Attributes: `field`, `value`."""
+    """An argument or setting has an invalid value. Attributes: `field`, `value`."""
 
     code = "VALIDATION_ERROR"
     exit_code = EXIT_USAGE
@@ -227,20 +227,24 @@ class ValidationError(LakehandError):
 
 
 class UnknownSettingError(ValidationError):
-    """There is no setting of this name."""
+    """There is no setting with this name."""
 
     code = "UNKNOWN_SETTING"
 
 
 class UnknownColumnError(ValidationError):
-    """There is no column of this name."""
+    """There is no column with this name."""
 
     code = "UNKNOWN_COLUMN"
 
     def __init__(self, column: str, columns: Iterable[str], *, hint: str | None = None) -> None:
         known = list(columns)
-        more = f" and {len(known) - _MOST_NAMES:,} more" if len(known) > _MOST_NAMES else ""
-        shown = ", ".join(known[:_MOST_NAMES]) + more
+        more = (
+            f" and {len(known) - _MAX_COLUMN_NAMES:,} more"
+            if len(known) > _MAX_COLUMN_NAMES
+            else ""
+        )
+        shown = ", ".join(known[:_MAX_COLUMN_NAMES]) + more
         nearest = difflib.get_close_matches(column, known, n=1)
         message = f"no column named {column!r}; the columns are: {shown}"
         if nearest:
@@ -252,13 +256,13 @@ class UnknownColumnError(ValidationError):
 
 
 class DuplicateKeyError(ValidationError):
-    """Several rows of one key are to be in the table at once. Attributes: `field`, `value`."""
+    """Several rows would have the same key. Attributes: `field`, `value`."""
 
     code = "DUPLICATE_KEY"
 
 
 class PredicateError(ValidationError):
-    """The predicate cannot be parsed, or cannot be decided from what is known."""
+    """The predicate cannot be parsed, or cannot be evaluated with the available statistics."""
 
     code = "PREDICATE_ERROR"
 
@@ -270,7 +274,7 @@ class ConfigError(ValidationError):
 
 
 class NotInstalledError(LakehandError):
-    """An optional part of lakehand is not installed."""
+    """An optional dependency of lakehand is not installed."""
 
     code = "NOT_INSTALLED"
     exit_code = EXIT_USAGE
@@ -284,25 +288,25 @@ class StorageError(LakehandError):
 
 
 class ObjectNotFoundError(StorageError):
-    """There is no object under this key."""
+    """The object does not exist."""
 
     code = "FILE_NOT_FOUND"
 
 
 class ObjectExistsError(StorageError):
-    """Put-if-absent found that the key is taken."""
+    """Put-if-absent failed because the key exists."""
 
     code = "OBJECT_EXISTS"
 
 
 class AccessDeniedError(StorageError):
-    """Credentials are missing or do not allow this."""
+    """Credentials are missing or not sufficient."""
 
     code = "ACCESS_DENIED"
 
 
 class StoreUnreachableError(StorageError):
-    """The store gave no answer in time, or an answer that says: later."""
+    """The store did not answer in time, or asked to retry later."""
 
     code = "STORE_UNREACHABLE"
     retryable = True
@@ -315,20 +319,20 @@ class StoreQuotaError(StorageError):
 
 
 class UnsafePathError(StorageError):
-    """The path would leave its root, or holds bytes that no path may hold."""
+    """The path would leave the table's root, or has characters that are not allowed."""
 
     code = "UNSAFE_PATH"
     exit_code = EXIT_USAGE
 
 
 class ConditionalPutError(StorageError):
-    """The store cannot put-if-absent, so concurrent commits could overwrite each other."""
+    """The store has no put-if-absent, so concurrent commits could overwrite each other."""
 
     code = "NO_CONDITIONAL_PUT"
 
 
 class TableError(LakehandError):
-    """The table cannot be used as asked. Attribute: `table`."""
+    """The table does not support the request. Attribute: `table`."""
 
     code = "TABLE_ERROR"
 
@@ -339,19 +343,19 @@ class TableError(LakehandError):
 
 
 class NotATableError(TableError):
-    """There is no table of a known format here."""
+    """There is no table of a supported format at this location."""
 
     code = "NOT_A_TABLE"
 
 
 class TableExistsError(TableError):
-    """A table is to be created where one is."""
+    """The table to create already exists."""
 
     code = "TABLE_EXISTS"
 
 
 class VersionNotFoundError(TableError):
-    """The version or time asked for is not in the log.
+    """The version or timestamp is not, or no longer, in the log.
 
     Attributes: `version`, `earliest`, `latest`.
     """
@@ -360,7 +364,7 @@ class VersionNotFoundError(TableError):
 
 
 class CorruptLogError(TableError):
-    """The log has a gap, lacks an obligatory entry or cannot be read.
+    """The log has a gap, lacks a required action or cannot be read.
 
     Attributes: `version`, `path`.
     """
@@ -369,38 +373,38 @@ class CorruptLogError(TableError):
 
 
 class CorruptFileError(TableError):
-    """A file's bytes cannot be trusted. Attribute: `path`."""
+    """A data file, checkpoint or deletion vector is corrupt. Attribute: `path`."""
 
     code = "CORRUPT_FILE"
 
 
 class SchemaMismatchError(TableError):
-    """Data and table do not agree. Attribute: `difference`."""
+    """The schema of the data does not match the table's. Attribute: `difference`."""
 
     code = "SCHEMA_MISMATCH"
 
 
 class ConstraintError(SchemaMismatchError):
-    """Rows break a rule of the table. Attributes: `constraint`, `condition`, `rows`."""
+    """Rows violate a constraint of the table. Attributes: `constraint`, `condition`, `rows`."""
 
     code = "CONSTRAINT_VIOLATED"
 
 
 class RefusedError(TableError):
-    """lakehand does not do this to this table. Attributes: `operation`, `feature`."""
+    """lakehand does not support this on this table. Attributes: `operation`, `feature`."""
 
     code = "REFUSED"
 
 
 class CommitError(LakehandError):
-    """The commit did not succeed. Attributes: `table`, `expected_version`, `actual_version`."""
+    """The commit failed. Attributes: `table`, `expected_version`, `actual_version`."""
 
     code = "COMMIT_FAILED"
     _attributes = ("table", "expected_version", "actual_version")
 
 
 class CommitConflictError(CommitError):
-    """Another writer changed what this commit had read. Nothing was written; try again."""
+    """Another writer changed what this commit had read. Nothing was written; retry."""
 
     code = "CONFLICT"
     exit_code = EXIT_CONFLICT
@@ -408,7 +412,7 @@ class CommitConflictError(CommitError):
 
 
 class ReplanError(CommitError):
-    """The plan no longer fits the table. Nothing was written; plan again."""
+    """The plan no longer matches the table. Nothing was written; plan again."""
 
     code = "REPLAN"
     exit_code = EXIT_CONFLICT
@@ -416,39 +420,39 @@ class ReplanError(CommitError):
 
 
 class CommitUnknownError(CommitError):
-    """The store did not say whether the commit landed. Keep every file; look before retrying."""
+    """It is unknown whether the commit succeeded. Keep every file; check before retrying."""
 
     code = "COMMIT_UNKNOWN"
 
 
 class SinkError(LakehandError):
-    """A sink cannot do this now. Attributes: `table`, `writer_id`, `epoch`."""
+    """The sink cannot do this now. Attributes: `table`, `writer_id`, `epoch`."""
 
     code = "SINK_ERROR"
     _attributes: ClassVar[tuple[str, ...]] = ("table", "writer_id", "epoch")
 
 
 class SinkStateError(SinkError):
-    """A call out of order, or on a closed sink."""
+    """A method was called in the wrong order, or on a closed sink."""
 
     code = "SINK_STATE"
 
 
 class BackpressureError(SinkError):
-    """More rows wait for storage than may. Nothing of the batch was taken; try again later."""
+    """Too many rows are buffered. Nothing of the batch was accepted; retry later."""
 
     code = "BACKPRESSURE"
     retryable = True
 
 
 class WriterCollisionError(SinkError):
-    """Another process writes under the same writer id. Nothing of this epoch was committed."""
+    """Another process writes with the same writer id. Nothing of this epoch was committed."""
 
     code = "WRITER_COLLISION"
 
 
 class WriteTimeoutError(SinkError):
-    """A write is not done within `write_timeout`. It goes on: the same call waits for it again.
+    """A write did not finish within `write_timeout`. It continues: call again to wait for it.
 
     Attributes: `table`, `writer_id`, `epoch`, `operation`, `timeout_seconds`.
     """
@@ -459,7 +463,7 @@ class WriteTimeoutError(SinkError):
 
 
 class EpochGapError(SinkError):
-    """An epoch is missing before this one. Nothing was written."""
+    """The epoch before this one is missing. Nothing was written."""
 
     code = "EPOCH_GAP"
 
@@ -472,19 +476,19 @@ class HotTierError(LakehandError):
 
 
 class HotLogError(HotTierError):
-    """The write-ahead log cannot be trusted, or not be written. Nothing of it was dropped."""
+    """The write-ahead log is corrupt or cannot be written. Nothing in it was deleted."""
 
     code = "HOT_LOG"
 
 
 class HotLogLockedError(HotTierError):
-    """The write-ahead log is open already, here or in another process."""
+    """The write-ahead log is already open, in this or another process."""
 
     code = "HOT_LOG_LOCKED"
 
 
 class HotTableTakenError(HotTierError):
-    """Another hot table has changes by key for the same table, or may have.
+    """Another hot table has, or may have, unflushed upserts for the same table.
 
     Attributes: `table`, `path` (its log), `host`, `writer_id`.
     """
@@ -494,45 +498,45 @@ class HotTableTakenError(HotTierError):
 
 
 class ProofError(LakehandError):
-    """The rewritten rows are not proved equal to the rows read. Nothing was changed."""
+    """The rewritten rows are not proved equal to the rows that were read. Nothing was changed."""
 
     code = "PROOF_FAILED"
     exit_code = EXIT_PROOF
 
 
 class EngineError(LakehandError):
-    """Tasks could not be run."""
+    """Tasks could not run."""
 
     code = "ENGINE_ERROR"
 
 
 class JavaMissingError(EngineError):
-    """Spark needs Java 17 or later and there is none."""
+    """Spark needs Java 17 or later, which is not installed."""
 
     code = "JAVA_MISSING"
     exit_code = EXIT_USAGE
 
 
 class WorkerMismatchError(EngineError):
-    """An executor has another lakehand or Python than the driver."""
+    """An executor has a different version of lakehand or Python than the driver."""
 
     code = "WORKER_MISMATCH"
 
 
 class TaskFailedError(EngineError):
-    """A task failed for good. Attributes: `task`, `attempts`."""
+    """A task failed after all its attempts. Attributes: `task`, `attempts`."""
 
     code = "TASK_FAILED"
 
 
 class RunError(LakehandError):
-    """The run's ledger does not allow to go on. Attribute: `run_id`."""
+    """The run's ledger does not allow it to continue. Attribute: `run_id`."""
 
     code = "RUN_ERROR"
 
 
 class RunTakenError(RunError):
-    """Another run has taken this one over; this one must stop and delete nothing."""
+    """Another run has taken over this one; this one must stop and delete nothing."""
 
     code = "RUN_TAKEN"
 
@@ -573,6 +577,6 @@ class LeaseLostError(ServiceError):
 
 
 class CancelledError(LakehandError):
-    """Stopped on request. Nothing was committed."""
+    """Cancelled on request. Nothing was committed."""
 
     code = "CANCELLED"

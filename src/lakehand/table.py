@@ -1,18 +1,23 @@
-"""A table and its verbs. Every call reads the newest version."""
+"""The public API of a table: read, maintain, write and repair.
+
+Every call reads the latest version.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakehand.assess.inspect import Inspection, inspect_snapshot
+from lakehand.assess.inspection import Inspection, inspect_snapshot
 from lakehand.errors import ValidationError
-from lakehand.formats.base import for_call
-from lakehand.formats.registry import detect_format, load_format
+from lakehand.formats.base import for_call, require_support
+from lakehand.formats.optional import SupportsAppends
+from lakehand.formats.registry import detect_format, load_creating_format
 from lakehand.model.order import column_names
-from lakehand.model.quantities import one_moment
+from lakehand.model.quantities import resolve_timestamp
+from lakehand.observe import emit
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
-from lakehand.storage import open_store
+from lakehand.storage import Store, open_store
 from lakehand.storage.location import path_to_url
 
 if TYPE_CHECKING:
@@ -23,8 +28,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakehand.assess.advise import Advice
-    from lakehand.assess.checkup import HealthReport
+    from lakehand.assess.clustering_advice import Advice
+    from lakehand.assess.health_check import HealthReport
     from lakehand.formats.base import FormatTable
     from lakehand.model.maintenance import (
         LogCleanupReport,
@@ -53,9 +58,9 @@ if TYPE_CHECKING:
     from lakehand.planning.restriction import FileFilter
     from lakehand.retention.pins import Pin
     from lakehand.retention.vacuum import Mode
-    from lakehand.rewrite.prepare import Planned, Request, RewriteOperation
+    from lakehand.rewrite.prepare import Request, RewriteOperation, Work
     from lakehand.rows.key_equality import Keep
-    from lakehand.settings.typed import (
+    from lakehand.settings.setting_types import (
         CheckupSettings,
         CompactSettings,
         CreateSettings,
@@ -72,21 +77,21 @@ __all__ = ["Table", "check_health", "create_table", "open_table"]
 
 
 def open_table(
-    uri: str | Path,
+    uri: str | Path | Store,
     *,
     spark: Any = None,
     storage_options: Mapping[str, str] | None = None,
     **settings: Unpack[OpenSettings],
 ) -> Table:
-    """Open the table at a path or URL; NotATableError if there is none.
+    """Open the table at a path, URL or store. Raises NotATableError if there is none.
 
-    `spark` is a session for verbs that run tasks; without one, a session is started where there is
-    too much to do for processes of this machine (`spark_above_bytes`). `storage_options` are
-    credentials and endpoints, where the environment does not give them. Further keywords are
-    settings, by any of their spellings.
+    `spark` is the SparkSession that operations use to run tasks. Without one, tasks run in local
+    processes, and a session is started only for more than `spark_above_bytes` of data.
+    `storage_options` are credentials and endpoints that the environment does not provide. Other
+    keyword arguments are settings, by name or alias.
     """
     chosen = Settings(settings)
-    store = open_store(uri, storage_options).with_settings(chosen)
+    store = _store(uri, storage_options).with_settings(chosen)
     table_format = detect_format(store)
     chosen = chosen.with_defaults(table_format.defaults)
     handle = table_format.open(store, settings=chosen)
@@ -94,7 +99,7 @@ def open_table(
 
 
 def create_table(
-    uri: str | Path,
+    uri: str | Path | Store,
     schema: pa.Schema,
     *,
     partition_by: Sequence[str] = (),
@@ -103,9 +108,14 @@ def create_table(
     storage_options: Mapping[str, str] | None = None,
     **settings: Unpack[CreateSettings],
 ) -> Table:
-    """Create an empty table; TableExistsError if there is one."""
-    store = open_store(uri, storage_options)
-    table_format = load_format(format)
+    """Create an empty table at a path or URL. Raises TableExistsError if a table exists there.
+
+    `format` is `delta` or `lance`; `properties` are table properties. `storage_options` are
+    credentials and endpoints that the environment does not provide. Other keyword arguments are
+    settings.
+    """
+    store = _store(uri, storage_options)
+    table_format = load_creating_format(format)
     chosen = Settings(settings).with_defaults(table_format.defaults)
     handle = table_format.create(
         store.with_settings(chosen),
@@ -117,6 +127,10 @@ def create_table(
     return Table(handle, format_name=table_format.name, settings=chosen)
 
 
+def _store(uri: str | Path | Store, storage_options: Mapping[str, str] | None) -> Store:
+    return uri if isinstance(uri, Store) else open_store(uri, storage_options)
+
+
 def check_health(
     uri: str | Path,
     *,
@@ -124,23 +138,25 @@ def check_health(
     orphans: bool = False,
     **settings: Unpack[OpenSettings],
 ) -> HealthReport:
-    """Say how healthy the table at `uri` is; one that cannot be reached or read is not.
+    """Check the health of the table at `uri`. A table that cannot be read is unhealthy, no error.
 
     The arguments are those of `open_table` and `Table.health`.
     """
-    from lakehand.assess.checkup import UNREADABLE, report_unreadable
+    from lakehand.assess.health_check import UNREADABLE, report_unreadable
 
     clock = SystemClock()
     started = clock.monotonic()
     try:
         table = open_table(uri, storage_options=storage_options, **settings)
     except UNREADABLE as error:
-        return report_unreadable(path_to_url(uri), error, started=started, clock=clock)
+        report = report_unreadable(path_to_url(uri), error, started=started, clock=clock)
+        emit(report)
+        return report
     return table.health(orphans=orphans)
 
 
 class Table:
-    """A table. It holds no version: each method reads the newest one, unless told another."""
+    """A Delta or Lance table. Each method reads the latest version unless given another."""
 
     def __init__(
         self, handle: FormatTable, *, format_name: str, settings: Settings, spark: Any = None
@@ -155,7 +171,7 @@ class Table:
 
     @property
     def url(self) -> str:
-        """Where the table is, without credentials."""
+        """The table's URL, without credentials."""
         return self._handle.store.url
 
     def __repr__(self) -> str:
@@ -168,15 +184,15 @@ class Table:
         timestamp: datetime | str | None = None,
         statistics: Sequence[str] = (),
     ) -> Snapshot:
-        """Return what the table holds: now, at a version, or at a time.
+        """Return the table's schema, properties and files: latest, or at a version or timestamp.
 
-        `statistics` names the columns whose smallest and largest values are wanted by file.
+        `statistics` names the columns whose minimum, maximum and null count to include per file.
         """
-        moment = one_moment(version, timestamp)
+        moment = resolve_timestamp(version, timestamp)
         return self._handle.snapshot(version=version, timestamp=moment, statistics=statistics)
 
     def schema(self) -> pa.Schema:
-        """Return the columns, partition columns included."""
+        """Return the Arrow schema, including partition columns."""
         return self.snapshot().schema
 
     def to_arrow(
@@ -187,9 +203,10 @@ class Table:
         version: int | None = None,
         timestamp: datetime | str | None = None,
     ) -> pa.Table:
-        """Return rows as readers see them: without deleted ones, under current names and types.
+        """Read rows into an Arrow table, without deleted rows, with current names and types.
 
-        `where` is a condition in SQL; files and row groups that cannot hold a match are not read.
+        `columns` selects columns. `where` is an SQL predicate; files and row groups that cannot
+        match are skipped. `version` or `timestamp` reads an earlier version.
         """
         return self.to_batches(
             columns=columns, where=where, version=version, timestamp=timestamp
@@ -203,10 +220,13 @@ class Table:
         version: int | None = None,
         timestamp: datetime | str | None = None,
     ) -> pa.RecordBatchReader:
-        """Stream what `to_arrow` returns, for tables that are larger than memory."""
+        """Read rows as a stream of record batches, for results larger than memory.
+
+        The arguments are those of `to_arrow`.
+        """
         from lakehand.formats.scan import scan
 
-        moment = one_moment(version, timestamp)
+        moment = resolve_timestamp(version, timestamp)
         return scan(self._handle, columns=columns, where=where, version=version, timestamp=moment)
 
     def to_spark(
@@ -218,22 +238,23 @@ class Table:
         timestamp: datetime | str | None = None,
         spark: Any = None,
     ) -> Any:
-        """Return the rows of `to_arrow` as a frame of Spark's, which needs no jar to read them.
+        """Read rows as a Spark DataFrame. No Delta or Lance jar is needed.
 
-        The version is chosen now; its files are read by the executors, when the frame is. Choose
-        columns and rows here: what is done to the frame later does not save a byte. `spark` is the
-        session to use, else the one of the table, else one that is active or is started.
+        The version is resolved now; executors read its files when the DataFrame is evaluated. Pass
+        `columns` and `where` here: filters and selections on the DataFrame are not pushed down.
+        `spark` is the session to use. Default: the table's session, else the active session, else
+        a new one. The other arguments are those of `to_arrow`.
         """
         from lakehand.engine.session import open_session
         from lakehand.formats.scan import plan_scan
-        from lakehand.sink.spark_source import frame_of
+        from lakehand.spark.source import frame_of
 
         scan = plan_scan(
             self._handle,
             columns=columns,
             where=where,
             version=version,
-            timestamp=one_moment(version, timestamp),
+            timestamp=resolve_timestamp(version, timestamp),
         )
         session = spark or self._spark
         if session is None:
@@ -241,18 +262,19 @@ class Table:
         return frame_of(scan, session)
 
     def history(self, *, limit: int | None = None) -> list[HistoryEntry]:
-        """Return the commits, newest first."""
+        """Return the table's commits, newest first, at most `limit`."""
         if limit is not None and limit < 1:
             raise ValidationError("limit must be at least 1", field="limit", value=limit)
         return self._handle.history(limit=limit)
 
     def diff(self, from_version: int, to_version: int) -> Difference:
-        """Return the files that came and went between two versions."""
+        """Return the files that were added and removed between two versions."""
         return self._handle.diff(from_version, to_version)
 
     def transactions(self) -> Mapping[str, int]:
-        """Return the newest version of every application that writes exactly once."""
-        return self._handle.transactions()
+        """Return the latest transaction version of every exactly-once writer, by application id."""
+        table = require_support(self._handle, SupportsAppends, operation="transactions")
+        return table.transactions()
 
     def inspect(
         self,
@@ -261,38 +283,40 @@ class Table:
         version: int | None = None,
         timestamp: datetime | str | None = None,
     ) -> Inspection:
-        """Say what is wrong with the table, in numbers. Reads the log only.
+        """Report the table's file sizes, deleted rows, statistics and log. Reads metadata only.
 
-        `by` names columns: the report then says how well they keep the files apart.
+        `by` names columns: the report then includes how well files are clustered by them.
+        `version` or `timestamp` inspects an earlier version.
         """
         columns = column_names(by)
         snapshot = self.snapshot(version=version, timestamp=timestamp, statistics=columns)
         return self.inspect_snapshot(snapshot, by=columns)
 
     def inspect_snapshot(self, snapshot: Snapshot, *, by: Sequence[str] = ()) -> Inspection:
-        """Say what is wrong with a snapshot of this table, which has the bounds of `by`."""
+        """Inspect a snapshot of this table that was read with `statistics=by`."""
         settings = self._settings.with_properties(snapshot.properties)
         return inspect_snapshot(snapshot, format_name=self.format, settings=settings, by=by)
 
     def health(self, *, orphans: bool = False, **settings: Unpack[CheckupSettings]) -> HealthReport:
-        """Hold the newest version against thresholds; a table that cannot be read is unhealthy.
+        """Compare the latest version with thresholds. A table that cannot be read is unhealthy.
 
-        `orphans` lists storage for files that no version needs. Further keywords are settings, for
-        this call only.
+        `orphans` also lists storage for files that no version references. Other keyword arguments
+        are settings for this call.
         """
-        from lakehand.assess.checkup import check_health
+        from lakehand.assess.health_check import check_health
 
         handle, chosen = for_call(self._handle, self._settings, settings)
         return check_health(handle, settings=chosen, orphans=orphans)
 
     def advise(self, *, queries: str | None = None, **settings: Unpack[VerifySettings]) -> Advice:
-        """Propose columns and a curve to `cluster` by, each tried on a sample of the rows.
+        """Recommend columns and a curve for `cluster`, measured on a sample of rows.
 
-        `queries` is SQL: statements with semicolons behind them, or one a line. The more often a
-        condition is in it, the more it counts. Without queries a fixed set of questions to all
-        columns is asked. Writes nothing. Further keywords are settings, for this call only.
+        `queries` is a workload in SQL: statements separated by semicolons, or one per line. A
+        predicate that occurs more often has more weight. Without `queries`, a fixed set of
+        predicates on all columns is measured. Writes nothing. Other keyword arguments are settings
+        for this call.
         """
-        from lakehand.assess.advise import advise
+        from lakehand.assess.clustering_advice import advise
 
         handle, chosen = for_call(self._handle, self._settings, settings)
         return advise(handle, settings=chosen, queries=queries)
@@ -311,11 +335,11 @@ class Table:
         automatic: bool = False,
         **settings: Unpack[CompactSettings],
     ) -> Plan:
-        """Say what `compact` would rewrite, why, and what it would cost. Writes nothing.
+        """Return what `compact` would rewrite, why, and the estimated cost. Writes nothing.
 
-        With `by`, `full` or `operation="cluster"` it says that of `cluster`, and what queries would
-        have of it. The arguments are those of the verb, which takes the plan as `plan=`, at once or
-        later.
+        With `by`, `full` or `operation="cluster"`, plans `cluster` instead, and estimates the data
+        skipping that it gives. The arguments are those of `compact` and `cluster`, which accept the
+        plan as `plan=`, now or later.
         """
         from lakehand.rewrite.prepare import plan_request
 
@@ -330,8 +354,8 @@ class Table:
         )
         return self.planned(request, **settings).plan
 
-    def planned(self, request: Request, **settings: Unpack[CompactSettings]) -> Planned:
-        """Return a plan with the snapshot it was made from and the reason of every file."""
+    def planned(self, request: Request, **settings: Unpack[CompactSettings]) -> Work:
+        """Return a plan together with its snapshot and the reason for every file."""
         from lakehand.rewrite.forecast import forecast_layout, rehearse
         from lakehand.rewrite.prepare import make_plan
 
@@ -354,22 +378,22 @@ class Table:
     ) -> OperationReport:
         """Rewrite small files, and files with deleted rows, into files of the target size.
 
-        Every group of files is proved to hold the same rows before anything is committed.
+        Every group of output files is proved to hold the same rows as its input before the commit.
 
-        `where` is a condition in SQL that metadata can decide for every file; `file_filter` is a
-        function from the table of files to one boolean a file; `plan` is what `plan` returned,
-        to be carried out as it is. `automatic` is for schedules: partitions that are being written
-        to are left alone. `sort_by` puts the rows of every group in order, for example
-        "a DESC, b". `recompute_statistics` then does what `statistics` does, in a commit of
-        its own. Raising from `on_progress` stops the work; the table is then as it was. Further
-        keywords are settings, for this call only.
+        `where` is an SQL predicate on partition columns or statistics that selects whole files.
+        `file_filter` is a function that takes the Arrow table of files and returns one boolean per
+        file. `plan` is a plan from `plan`, executed unchanged. `automatic` is for scheduled runs:
+        partitions with recent writes are skipped. `sort_by` sorts the rows within each group, for
+        example "a DESC, b". `recompute_statistics` runs `statistics` afterwards, in its own commit.
+        `dry_run` writes nothing. `on_progress` is called with a `Progress`; an exception that it
+        raises cancels the operation and leaves the table unchanged. Other keyword arguments are
+        settings for this call.
         """
         from lakehand.rewrite.prepare import Request
-        from lakehand.rewrite.run import compact, compact_and_refresh
+        from lakehand.rewrite.run import compact
 
-        verb = compact_and_refresh if recompute_statistics else compact
         handle, chosen = for_call(self._handle, self._settings, settings)
-        return verb(
+        return compact(
             handle,
             settings=chosen,
             request=Request(
@@ -378,6 +402,7 @@ class Table:
                 plan=plan,
                 automatic=automatic,
                 by=sort_by,
+                recompute_statistics=recompute_statistics,
             ),
             spark=self._spark,
             dry_run=dry_run,
@@ -398,14 +423,13 @@ class Table:
         on_progress: OnProgress | None = None,
         **settings: Unpack[CompactSettings],
     ) -> ClusterReport:
-        """Put rows that are near each other in the columns `by` into the same files.
+        """Co-locate rows with similar values of the columns `by`, so that queries skip files.
 
-        Queries with conditions on these columns then skip the other files. Without `by` the
-        columns are those that the table declares. Files in order are left alone unless too many lie
-        over one another; `full` rewrites all. `curve` is `hilbert`, `zorder` or `linear`: the last
-        sorts by one column after the other, and may be told `a DESC NULLS LAST`. The other
-        arguments are those of `compact`. After a dry run the report says what is expected, tried
-        on a sample of the rows.
+        `by` defaults to the table's clustering columns. Files that are already clustered are kept
+        unless too many of them overlap; `full` rewrites all files. `curve` is `hilbert`, `zorder`
+        or `linear`: `linear` sorts by one column after the other and accepts
+        `a DESC NULLS LAST`. With `dry_run` the report has estimates, measured on a sample of rows.
+        The other arguments are those of `compact`.
         """
         from lakehand.rewrite.prepare import Request
         from lakehand.rewrite.run import cluster
@@ -438,12 +462,11 @@ class Table:
         on_progress: OnProgress | None = None,
         **settings: Unpack[CompactSettings],
     ) -> StatisticsReport:
-        """Compute the statistics of files anew where they are missing or incomplete.
+        """Recompute missing or incomplete column statistics of files, which data skipping uses.
 
-        No file is written: the table gets another entry for the same files, with which readers skip
-        those that cannot hold what they look for. `full` does it for all files; `where` is a
-        condition in SQL that metadata can decide for every file. Further keywords are settings, for
-        this call only.
+        No data file is rewritten: the commit updates the metadata of the same files. `full`
+        recomputes the statistics of all files. `where` is an SQL predicate on partition columns or
+        statistics that selects whole files. Other keyword arguments are settings for this call.
         """
         from lakehand.rewrite.statistics import StatisticsRequest, recompute_statistics
 
@@ -465,13 +488,12 @@ class Table:
         on_progress: OnProgress | None = None,
         **settings: Unpack[MaintainSettings],
     ) -> MaintenanceReport:
-        """Do whatever is due, in one call: for schedules.
+        """Run every maintenance step that is due. Meant for scheduled runs.
 
-        The steps are `compact` (or `cluster`, where the table has an order), `vacuum`,
-        `checkpoint` and `clean_logs`; `skip` names those that are not wanted. They are taken as
-        automatic runs: partitions that are being written to are left alone. A step that fails is
-        reported, and the others are taken all the same. Further keywords are settings, for this
-        call only.
+        The steps are `compact` (or `cluster`, if the table has clustering columns), `vacuum`,
+        `checkpoint` and `clean_logs`; `skip` names steps to leave out. Steps run as automatic:
+        partitions with recent writes are skipped. A failed step is reported and does not stop the
+        others. Other keyword arguments are settings for this call.
         """
         from lakehand.maintenance.maintain import maintain
 
@@ -495,12 +517,13 @@ class Table:
         on_progress: OnProgress | None = None,
         **settings: Unpack[VacuumSettings],
     ) -> VacuumReport:
-        """Set aside what no version within the retention needs; delete what was set aside before.
+        """Quarantine files that no retained version references, and delete expired quarantines.
 
-        What is set aside stays in place until its `grace` is over: until then `undo`, with the
-        quarantine's id, gives it back; `grace=0` deletes at once. `expire` only deletes what is
-        past its grace. `mode="lite"` lists nothing and looks at files that commits removed. Further
-        keywords are settings, for this call only: `retention`, `grace`, ...
+        Quarantined files keep their paths until the `grace` period ends: until then,
+        `undo=QUARANTINE_ID` releases them. `grace=0` deletes at once. `expire` only deletes
+        quarantines past their grace period. `mode="lite"` does not list storage: it considers only
+        files that commits removed. Other keyword arguments are settings for this call, for example
+        `retention` and `grace`.
         """
         from lakehand.retention.vacuum import VacuumRequest, vacuum
 
@@ -515,11 +538,11 @@ class Table:
         )
 
     def orphans(self, **settings: Unpack[VacuumSettings]) -> pa.Table:
-        """Return the files in the table's root that no version within the retention needs.
+        """Return the files under the table's root that no retained version references.
 
-        The columns are `path`, `bytes`, `modified_at`, `age_seconds` and `is_due`: old enough for
-        `vacuum`. A young orphan may be on its way into the table. Keywords are settings, for this
-        call only.
+        The columns are `path`, `bytes`, `modified_at`, `age_seconds` and `is_due`: true if the file
+        is old enough for `vacuum`. A recent orphan may belong to a commit in progress. Keyword
+        arguments are settings for this call.
         """
         from lakehand.retention.candidates import list_orphans
 
@@ -535,10 +558,11 @@ class Table:
         clone: str | None = None,
         expires: timedelta | str | None = None,
     ) -> Pin:
-        """Keep something readable under a name, whatever the retention; by default this version.
+        """Protect a version, a stream or a clone from vacuum and log cleanup, whatever its age.
 
-        `stream` is the checkpoint directory of a Spark stream that reads this table, `clone` is
-        the root of a table that refers to files of it. `expires` is how long the pin holds.
+        `version` defaults to the latest. `stream` is the checkpoint directory of a Spark stream
+        that reads this table; `clone` is the root of a shallow clone of it. `expires` is the
+        lifetime of the pin; without it the pin stays until `unpin`.
         """
         from lakehand.retention.pinning import make_pin
 
@@ -546,21 +570,21 @@ class Table:
         return make_pin(self._handle, name, wanted, expires=expires)
 
     def unpin(self, name: str) -> Pin:
-        """Drop a pin and return it."""
+        """Remove a pin and return it."""
         from lakehand.retention.pinning import remove_pin
 
         return remove_pin(self._handle, name)
 
     def pins(self) -> list[Pin]:
-        """Return all pins by name, expired ones included."""
+        """Return all pins, sorted by name, including expired ones."""
         from lakehand.retention.pins import list_pins
 
         return list_pins(self._handle.store)
 
     def checkpoint(self, *, version: int | None = None) -> CheckpointReport:
-        """Fold the log up to the newest version (or `version`), so that the table opens fast.
+        """Write a checkpoint of the latest version (or `version`), so that the table opens fast.
 
-        Nothing is written if a complete checkpoint of that version is there.
+        Nothing is written if a complete checkpoint of that version exists.
         """
         from lakehand.retention.log_maintenance import checkpoint
 
@@ -574,12 +598,12 @@ class Table:
         keep_checkpoints: int = 0,
         even_if_disabled: bool = False,
     ) -> LogCleanupReport:
-        """Delete history that is older than the table's log retention.
+        """Delete log entries that are older than the table's log retention.
 
-        What goes lies below a checkpoint that was read and compared first, so every version from
-        there on stays readable; pinned versions do, too. `keep_versions` and `keep_checkpoints`
-        keep more than the retention does, never less. A table that forbids the cleaning of its log
-        is left alone, unless `even_if_disabled`.
+        Only entries before a verified checkpoint are deleted, so every later version stays
+        readable, and so do pinned versions. `keep_versions` and `keep_checkpoints` can only extend
+        the retention. A table whose properties disable log cleanup is skipped unless
+        `even_if_disabled`.
         """
         from lakehand.retention.log_maintenance import clean_logs
 
@@ -598,10 +622,10 @@ class Table:
         on_progress: OnProgress | None = None,
         **settings: Unpack[PurgeSettings],
     ) -> PurgeReport:
-        """Remove deleted rows and dropped columns from the files, vacuum, and clean the log.
+        """Physically remove deleted rows and dropped columns: rewrite, vacuum and clean the log.
 
-        For requests to erase. The report lists every place that still holds them, and until when:
-        purge again at those times. Further keywords are settings, for this call only.
+        For erasure requests. The report lists every location that still holds the data and until
+        when; run purge again at those times. Other keyword arguments are settings for this call.
         """
         from lakehand.maintenance.purge import purge
 
@@ -619,11 +643,12 @@ class Table:
     def append(
         self, data: Any, *, epoch: int | None = None, **settings: Unpack[WriteSettings]
     ) -> WriteReport:
-        """Add rows to the table, all of them in one version.
+        """Append rows in one atomic commit.
 
-        `data` is an Arrow table, batch or reader, anything else that hands out Arrow, or a pandas
-        frame. A reader may be larger than memory. With `writer_id` and an `epoch` the rows are
-        added once, however often this is called. Further keywords are settings, for this call only.
+        `data` is an Arrow table, record batch or reader, another object that exports Arrow data, or
+        a pandas DataFrame. A reader may be larger than memory. With `writer_id` and `epoch` the
+        append is idempotent: repeated calls add the rows once. Other keyword arguments are settings
+        for this call.
         """
         from lakehand.sink.one_call import write_once
 
@@ -639,10 +664,10 @@ class Table:
         epoch: int | None = None,
         **settings: Unpack[WriteSettings],
     ) -> WriteReport:
-        """Put rows in the place of all that is there, or of the part that `where` describes.
+        """Replace all rows, or the rows that match `where`, in one atomic commit.
 
-        `where` is a condition in SQL that metadata can decide for every file, as those on partition
-        columns; all new rows must fulfil it. The other arguments are those of `append`.
+        `where` is an SQL predicate that selects whole files, for example on partition columns; all
+        new rows must match it. The other arguments are those of `append`.
         """
         from lakehand.sink.one_call import write_once
 
@@ -660,13 +685,13 @@ class Table:
         on_progress: OnProgress | None = None,
         **settings: Unpack[WriteSettings],
     ) -> UpsertReport:
-        """Bring rows in by their `key`: a row whose key is there takes its place, others are added.
+        """Update rows whose `key` is in the table and insert the others, in one atomic commit.
 
-        A column `_op` or `__weight` makes `data` a changelog: rows may go, too, and the changes of
-        a key become one. Without it a key comes once, else DuplicateKeyError. Nulls equal each
-        other. All in one version; the other arguments are those of `append` and `delete`.
+        A column `_op` or `__weight` makes `data` a changelog: it may also delete rows, and several
+        changes of one key are merged. Otherwise a repeated key raises DuplicateKeyError. Null keys
+        are equal to each other. The other arguments are those of `append` and `delete`.
         """
-        from lakehand.sink.upsert import UpsertRequest, upsert_once
+        from lakehand.sink.one_call import UpsertRequest, upsert_once
 
         request = UpsertRequest(
             key=key, epoch=epoch, spark=self._spark, dry_run=dry_run, on_progress=on_progress
@@ -685,11 +710,11 @@ class Table:
         on_progress: OnProgress | None = None,
         **settings: Unpack[WriteSettings],
     ) -> UpsertReport:
-        """Delete the rows that have one of the keys in `data`, of which no other column counts.
+        """Delete the rows whose key is in `data`; other columns of `data` are ignored.
 
         The arguments are those of `upsert`.
         """
-        from lakehand.sink.upsert import UpsertRequest, delete_keys_once
+        from lakehand.sink.one_call import UpsertRequest, delete_keys_once
 
         request = UpsertRequest(
             key=key, epoch=epoch, spark=self._spark, dry_run=dry_run, on_progress=on_progress
@@ -706,10 +731,11 @@ class Table:
         on_progress: OnProgress | None = None,
         **settings: Unpack[DeleteSettings],
     ) -> DeletionReport:
-        """Delete the rows for which `where`, a condition in SQL, is true.
+        """Delete the rows that match `where`, an SQL predicate, in one atomic commit.
 
-        A row for which it is null stays. Where the table has rows hidden rather than files written
-        anew, files stay as they are. Further keywords are settings, for this call only.
+        Rows for which it is null are kept. Uses deletion vectors if the table enables them;
+        otherwise the affected files are rewritten. `dry_run` writes nothing. Other keyword
+        arguments are settings for this call.
         """
         from lakehand.rows.delete import delete
 
@@ -734,11 +760,11 @@ class Table:
         on_progress: OnProgress | None = None,
         **settings: Unpack[DeleteSettings],
     ) -> DeduplicationReport:
-        """Keep one of several rows with equal `key`, or, with `exact`, of equal rows.
+        """Keep one row per `key`, or, with `exact`, one of each group of identical rows.
 
-        `keep` says which: the `first` or `last` that came into the table, or the `latest` by
-        `order_by`, where a null never wins over a value. Nulls equal each other. Further keywords
-        are settings, for this call only.
+        `keep` is `first` or `last` by the time a row was added to the table, or `latest` by the
+        column `order_by`, in which nulls sort lowest. Null keys are equal to each other. Other
+        keyword arguments are settings for this call.
         """
         from lakehand.rows.deduplicate import DuplicateRequest, deduplicate
 
@@ -764,16 +790,16 @@ class Table:
         on_progress: OnProgress | None = None,
         **settings: Unpack[VerifySettings],
     ) -> Verification:
-        """Check that the table is whole, and again that a rewrite kept every row. Writes nothing.
+        """Check the log and all files, and prove again that a rewrite kept every row. Read-only.
 
-        Looked at are all commits and checkpoints, and every file: whether it is there, its size,
-        its footer, its number of rows and its deleted rows; with `deep` also its rows, against its
-        statistics. A table that cannot be opened by its history is diagnosed, too. Then the files
-        of the newest commit that carries a proof are compared with those that they replaced;
-        `version` names another commit, `every` takes all, `proofs=False` none. Further keywords
-        are settings, for this call only.
+        Checks all commits and checkpoints, and for every file its existence, size, footer, row
+        count and deletion vector; `deep` also decodes the rows and compares them with the
+        statistics. A table whose log cannot be replayed is diagnosed as well. Then compares the
+        files of the latest commit with a proof with the files that they replaced: `version` selects
+        another commit, `every` all of them, `proofs=False` none. Other keyword arguments are
+        settings for this call.
         """
-        from lakehand.assess.verify import VerifyRequest, verify
+        from lakehand.assess.table_verification import VerifyRequest, verify
 
         handle, chosen = for_call(self._handle, self._settings, settings)
         return verify(
@@ -795,18 +821,18 @@ class Table:
         on_progress: OnProgress | None = None,
         **settings: Unpack[VerifySettings],
     ) -> RepairReport:
-        """Repair what `verify` finds wrong, as far as nothing is lost by it, and look again.
+        """Fix what `verify` finds, as far as no data is lost, and verify again.
 
-        Checkpoints are written again, and the pointer to the newest; what misleads readers is
-        moved out of the log, never deleted. The rest asks for a consent: `accept_data_loss` drops
-        files that are lost, and goes back to the newest version that can be read;
-        `accept_changed_files` takes files, and the log, as they are although they contradict their
-        size, statistics or checksum; `restore_deleted_rows` drops deletion vectors that cannot be
-        read, so that deleted rows are visible again. What is not repaired is in the report with
-        its reason and the consent that it asks for. `deep` decodes the rows of every file, as in
-        `verify`. Stop other writers first. Further keywords are settings, for this call only.
+        Stop other writers first. Checkpoints and the pointer to the last one are rewritten; invalid
+        log files are backed up and moved out of the log. Everything else needs an option:
+        `accept_data_loss` removes missing files from the table and returns to the latest readable
+        version; `accept_changed_files` accepts files and log entries that do not match their
+        recorded size, statistics or checksum; `restore_deleted_rows` removes unreadable deletion
+        vectors, which makes deleted rows visible again. The report lists what was not repaired, why
+        and which option it needs. `deep` decodes the rows of every file, as in `verify`. Other
+        keyword arguments are settings for this call.
         """
-        from lakehand.assess.repair import RepairRequest, repair
+        from lakehand.assess.table_repair import RepairRequest, repair
         from lakehand.model.verification import Consent
 
         consent = Consent(
@@ -832,18 +858,17 @@ class Table:
         accept_missing: bool = False,
         dry_run: bool = False,
     ) -> RestoreReport:
-        """Give the table the content of an earlier version again, in a commit of its own.
+        """Restore the rows, schema and properties of an earlier version, in a new commit.
 
-        Columns and properties come back as well; versions in between stay in the history. Any
-        commit of somebody else meanwhile fails it. Files of that version that storage no longer
-        has are a RefusedError, unless `accept_missing`.
+        The versions in between stay in the history. Fails if another writer commits at the same
+        time. Raises RefusedError if files of that version no longer exist, unless `accept_missing`.
         """
         from lakehand.retention.log_maintenance import restore
 
         return restore(
             self._handle,
             version=version,
-            timestamp=one_moment(version, timestamp),
+            timestamp=resolve_timestamp(version, timestamp),
             accept_missing=accept_missing,
             dry_run=dry_run,
         )

@@ -158,7 +158,7 @@ def test_exactly_once_buffer_backpressure(tmp_path):
     with TableSink(tmp_path, writer_id="w", schema=SCHEMA, max_buffer_records=10) as sink:
         release = threading.Event()
         sink.begin_epoch(1)
-        hold = sink._opened_context.background.start(lambda: release.wait(20))
+        hold = sink._opened_context.writer_thread.start(lambda: release.wait(20))
         sink.write(batch_of(list(range(40))))
         with pytest.raises(BackpressureError) as refused:
             sink.write(batch_of([99]))

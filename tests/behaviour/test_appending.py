@@ -147,7 +147,7 @@ def test_rows_of_another_part_than_the_overwritten_one_are_refused(tmp_path):
 
     with pytest.raises(ValidationError, match="1 of these rows do not fulfil"):
         table.overwrite(batch_of([3, 4]), where="part = 'p0'")
-    with pytest.raises(PredicateError, match="cannot be decided"):
+    with pytest.raises(PredicateError, match="cannot be evaluated"):
         table.overwrite(batch_of([0]), where="id % 2 = 0")
 
     assert ids_in(tmp_path) == [0, 1]

@@ -7,8 +7,6 @@ import pytest
 
 import lakehand
 from lakehand.errors import CorruptFileError
-from lakehand.rewrite import run as rewrite_run
-from lakehand.rewrite import statistics
 from support.damage import ROWS, data_file, expect_another_row, make_whole_table, rows_of
 from support.deduplications import deduplicate_inline, delete_inline
 from support.forced_compactions import compact_here
@@ -39,7 +37,7 @@ def path(tmp_path):
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_file_of_another_size_than_the_table_says_is_not_used(path, operation, monkeypatch):
-    run_tasks_here(monkeypatch, rewrite_run, statistics)
+    run_tasks_here(monkeypatch)
     # As many rows, the same ids and bounds; only the writer, and so the size, is another.
     pq.write_table(rows_of(4), data_file(path, 4), compression="gzip")
     before = fingerprint(path)
@@ -53,7 +51,7 @@ def test_a_file_of_another_size_than_the_table_says_is_not_used(path, operation,
 def test_a_file_with_another_number_of_rows_than_the_table_says_is_not_rewritten(
     path, operation, monkeypatch
 ):
-    run_tasks_here(monkeypatch, rewrite_run, statistics)
+    run_tasks_here(monkeypatch)
     expect_another_row(path)
     before = fingerprint(path)
     problems = _problems(lambda: OPERATIONS[operation](path))

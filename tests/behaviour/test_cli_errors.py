@@ -237,7 +237,7 @@ def test_bad_usage_is_exit_code_2(failing, arguments, words):
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("--timestamp", "yesterday", "is not a time"),
+        ("--timestamp", "yesterday", "is not a timestamp"),
         ("--target-file-size", "12 parsecs", "is not a size"),
         ("--target-file-size", "0", "must be at least 1"),
     ],

@@ -14,8 +14,8 @@ import lakehand
 from lakehand.cli.main import run
 from lakehand.engine import open_runner
 from lakehand.errors import ProofError, StoreQuotaError, UnknownColumnError, ValidationError
-from lakehand.rewrite import run as rewrite_run
-from lakehand.sorting import ranges
+from lakehand.runs import operation
+from lakehand.sorting import key_ranges
 from support.compactions import tasks_inline
 from support.copyable_tables import append_file, create, delete_rows
 from support.small_tables import commit_by_hand, fingerprint, make_table
@@ -105,7 +105,7 @@ def test_many_tasks_write_what_one_would(table, curve, prove):
 
 
 def test_many_tasks_in_processes_of_their_own(table, monkeypatch):
-    monkeypatch.setattr(rewrite_run, "open_runner", open_runner)
+    monkeypatch.setattr(operation, "open_runner", open_runner)
     rows = rows_of(table)
 
     report = table.cluster(by="x, y", sort_task_bytes=0)
@@ -266,8 +266,8 @@ def test_a_declared_order_is_kept_and_told_to_other_engines(table, tmp_path):
 
 
 def test_rows_that_change_on_their_way_are_not_committed(table, monkeypatch):
-    take = ranges._take
-    monkeypatch.setattr(ranges, "_take", lambda rows, places: take(rows, places.slice(1)))
+    take = key_ranges._take
+    monkeypatch.setattr(key_ranges, "_take", lambda rows, places: take(rows, places.slice(1)))
     version = table.snapshot().version
 
     with pytest.raises(ProofError):
@@ -284,8 +284,8 @@ def test_what_waits_to_be_sorted_stays_within_memory_and_disk(table):
 
 
 def test_too_little_disk_is_said_and_nothing_is_changed(table, monkeypatch):
-    monkeypatch.setattr(ranges, "_waiting_bytes", lambda _limits: 0)
-    monkeypatch.setattr(ranges, "_DISK_SHARE", 2**40)
+    monkeypatch.setattr(key_ranges, "_waiting_bytes", lambda _limits: 0)
+    monkeypatch.setattr(key_ranges, "_DISK_SHARE", 2**40)
     version = table.snapshot().version
 
     with pytest.raises(StoreQuotaError, match="wait to be sorted") as caught:
@@ -295,7 +295,7 @@ def test_too_little_disk_is_said_and_nothing_is_changed(table, monkeypatch):
 
 
 def test_rows_that_wait_on_disk_come_back_whole(table, monkeypatch):
-    monkeypatch.setattr(ranges, "_waiting_bytes", lambda _limits: 0)
+    monkeypatch.setattr(key_ranges, "_waiting_bytes", lambda _limits: 0)
     rows = rows_of(table)
 
     table.cluster(by="x, y")

@@ -23,9 +23,9 @@ from lakehand.formats.delta.write.copier import why_not_of_class
 from lakehand.formats.worker import WriteSpec
 from lakehand.model.work import Change, GroupResult, Replacement
 from lakehand.observe.steps import Step, listen
-from lakehand.parquet.copy import copy_row_groups
 from lakehand.parquet.copyable import copy_class
 from lakehand.parquet.footer import read_footer
+from lakehand.parquet.row_group_copy import copy_row_groups
 from lakehand.rewrite.prepare import Request, make_plan, prepare
 from lakehand.rewrite.run import compact
 from lakehand.rewrite.task import RewriteTask
@@ -191,7 +191,7 @@ def test_an_input_cut_off_during_the_copy_is_an_error(path, monkeypatch):
         return copy_row_groups(sources, sink, **options)
 
     monkeypatch.setattr(copier, "copy_row_groups", copy_what_was_cut_off)
-    with pytest.raises(CorruptFileError, match="in the middle of a chunk"):
+    with pytest.raises(CorruptFileError, match="within a column chunk"):
         _run_first_group(path)
 
 

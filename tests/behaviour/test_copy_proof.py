@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.errors import ProofError
-from lakehand.parquet import copy as parquet_copy
-from lakehand.parquet.copy import Source, copy_row_groups
-from lakehand.prove.ranges import prove_copied
+from lakehand.parquet import row_group_copy as parquet_copy
+from lakehand.parquet.row_group_copy import Source, copy_row_groups
+from lakehand.prove.copied_ranges import prove_copied
 from lakehand.storage import open_store
 
 ROWS = 4_000
@@ -59,7 +59,7 @@ def test_one_flipped_bit_is_caught(store, place):
 
 
 def test_a_wrong_row_count_is_caught(store):
-    with pytest.raises(ProofError, match=f"counts {ROWS} rows"):
+    with pytest.raises(ProofError, match=f"has {ROWS} rows"):
         prove_copied(store, "out.parquet", _copy(store), expected_rows=ROWS + 1)
 
 

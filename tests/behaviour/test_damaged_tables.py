@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehand import open_table
-from lakehand.assess import structure
+from lakehand.assess import structure_check
 from lakehand.cli.main import run
 from lakehand.errors import RefusedError
 from lakehand.formats.delta.repair.findings import FINDINGS
@@ -277,7 +277,7 @@ IDS = [case.break_table.__name__ for case in CASES]
 
 @pytest.fixture(autouse=True)
 def tasks_inline(monkeypatch):
-    run_tasks_here(monkeypatch, structure)
+    run_tasks_here(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -311,7 +311,7 @@ def test_a_whole_table_is_sound_and_needs_no_repair(path):
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
-def test_damage_is_named_and_repaired_without_loss_or_refused(case, path):
+def test_damage_is_named_and_repaired_without_loss_or_at_a_loss_with_consent(case, path):
     case.break_table(path)
     table = open_table(path, engine="local")
     before = fingerprint(path)
@@ -325,18 +325,15 @@ def test_damage_is_named_and_repaired_without_loss_or_refused(case, path):
     assert bool(done.remaining) is not case.is_safe
     assert names(done.remaining) == {refusal.name for refusal in done.refused}
     assert ids_or_none(path) == case.safely
+    if not case.is_safe:
+        assert_repaired_with_consent(case, path, done)
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if not case.is_safe], ids=lambda c: c.break_table.__name__
-)
-def test_damage_that_costs_something_is_repaired_only_with_consent(case, path):
-    case.break_table(path)
-    table = open_table(path, engine="local")
-    asked = {name for refusal in table.repair(deep=case.deep).refused for name in refusal.consent}
+def assert_repaired_with_consent(case, path, refused):
+    asked = {name for refusal in refused.refused for name in refusal.consent}
     assert case.consent in asked or case.left == case.names
 
-    done = table.repair(deep=case.deep, **{case.consent: True})
+    done = open_table(path, engine="local").repair(deep=case.deep, **{case.consent: True})
 
     assert names(done.remaining) == case.left
     assert {refusal.name for refusal in done.refused} >= case.left
@@ -360,7 +357,7 @@ def test_a_lost_vector_is_repaired_with_the_rows_or_without_the_file(path):
     both = open_table(path).repair(restore_deleted_rows=True, accept_data_loss=True, dry_run=True)
     [repair] = both.repairs
     assert repair.name == "restore_deleted_rows"
-    assert repair.loses == "the deletion of rows: 6, as far as the table says, are visible again"
+    assert repair.loses == "the deletion of rows: 6, as far as recorded, become visible again"
 
 
 def test_a_file_that_was_replaced_shows_until_somebody_agrees_to_it(path, capsys):
@@ -392,14 +389,14 @@ def test_several_things_are_repaired_one_after_the_other(path):
 
 def test_a_file_that_must_not_be_looked_at_is_named():
     store = new_log([protocol(), metadata(), add("..%2Foutside")])
-    found = structure.check_structure(DeltaTable(store), settings={}).findings
+    found = structure_check.check_structure(DeltaTable(store), settings={}).findings
     assert names(found) == {"unreachable_file"}
 
 
 def test_many_files_are_looked_at_in_tasks_of_their_own(path, monkeypatch):
     monkeypatch.undo()
-    monkeypatch.setattr(structure, "_FILES_HERE", 0)
-    monkeypatch.setattr(structure, "_FILES_A_TASK", 2)
+    monkeypatch.setattr(structure_check, "_FILES_HERE", 0)
+    monkeypatch.setattr(structure_check, "_FILES_PER_TASK", 2)
     damage.lose_file(path)
     damage.narrow_bounds(path)
     seen = []
@@ -462,7 +459,7 @@ def test_a_table_that_has_lost_all_its_files_is_not_emptied(path):
     before = fingerprint(path)
     done = open_table(path).repair(accept_data_loss=True)
     assert (len(done.refused), fingerprint(path)) == (5, before)
-    assert "wrong place" in done.refused[0].reason
+    assert "wrong location" in done.refused[0].reason
 
 
 def test_what_leaves_the_log_is_set_aside_byte_for_byte(path):

@@ -24,7 +24,8 @@ from lakehand.formats.delta.deletion_vectors import row_deletion
 from lakehand.rows import deduplicate as story
 from lakehand.rows import deletes, duplicates, row_changes
 from lakehand.rows import operation as row_operation
-from lakehand.rows.key_equality import Sameness
+from lakehand.rows.key_equality import KeyEquality
+from lakehand.runs import operation
 from support.compactions import InlineRunner, compact_inline, open_table
 from support.deduplications import (
     PROPERTIES,
@@ -103,7 +104,7 @@ def test_a_key_of_several_columns_counts_nulls_as_equal(tmp_path):
 
 
 def test_rows_whose_hashes_collide_are_no_duplicates(tmp_path, monkeypatch):
-    monkeypatch.setattr(Sameness, "_hash", lambda _self: "7::UBIGINT")
+    monkeypatch.setattr(KeyEquality, "_hash", lambda _self: "7::UBIGINT")
     path = tmp_path / "t"
     append(path, rows((1, 0, 0), (2, 0, 1), (3, 0, 2)))
     append(path, rows((2, 0, 3), (4, 0, 4)))
@@ -164,7 +165,7 @@ def test_the_driver_compares_nothing_of_a_large_table(tmp_path, monkeypatch):
             ran.append(type(function).__name__)
             return super().run(function, *arguments, **options)
 
-    monkeypatch.setattr(row_operation, "open_runner", lambda *_args, **_options: Recording())
+    monkeypatch.setattr(operation, "open_runner", lambda *_args, **_options: Recording())
     lakehand.open_table(tmp_path / "t", engine="local").deduplicate(key=["id"])
 
     assert ran == ["HashTask", "CompareTask", "ValuesTask", "RankTask", "RemovalTask"]

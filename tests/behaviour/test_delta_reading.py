@@ -337,8 +337,8 @@ def test_rows_are_identified_by_position_and_by_what_the_file_says(store):
 
 
 def test_positions_run_on_over_the_batches_of_a_row_group(store, monkeypatch):
-    monkeypatch.setattr("lakehand.parquet.reading._MIN_BATCH_ROWS", 64)
-    monkeypatch.setattr("lakehand.parquet.reading._MAX_BATCH_ROWS", 64)
+    monkeypatch.setattr("lakehand.parquet.row_group_reader._MIN_BATCH_ROWS", 64)
+    monkeypatch.setattr("lakehand.parquet.row_group_reader._MAX_BATCH_ROWS", 64)
     deleted = [5, 63, 64, 200, 999]
     descriptor = write_deletion_vectors(store, [BitMap64(deleted)])[0]
     add = {"baseRowId": 0, "defaultRowCommitVersion": 1, "deletionVector": descriptor.to_json()}
@@ -461,5 +461,5 @@ def test_text_that_is_no_utf8_is_handed_out_and_cannot_be_compared(store):
     file = put_file(store, {"t": pa.array([b"\xff\xfe", b"ok"])}, row_group_size=1)
     worker = worker_of(store, column("t", "string"))
     assert read(worker, file).num_rows == 2
-    with pytest.raises(PredicateError, match="cannot be computed"):
+    with pytest.raises(PredicateError, match="cannot be evaluated"):
         read(worker, file, where="upper(t) = 'OK'")

@@ -8,9 +8,9 @@ import pytest
 import lakehand
 from lakehand.errors import ConstraintError, ValidationError
 from lakehand.hot import HotTable
-from lakehand.model.head import RowRules
+from lakehand.model.table_head import RowRules
+from lakehand.schema.conform import Conformer
 from lakehand.sink import TableSink
-from lakehand.sink.conform import Conformer
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string())])
 

@@ -22,6 +22,7 @@ from lakehand.errors import (
     SchemaMismatchError,
     TableExistsError,
     UnknownColumnError,
+    ValidationError,
 )
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.lance.table import LanceTable
@@ -243,7 +244,7 @@ def test_compaction_takes_the_part_of_a_table_that_a_condition_describes(kit, pa
 
 def test_a_condition_that_divides_a_file_is_refused(kit, path):
     before = kit.files(path)
-    with pytest.raises(PredicateError, match="both sides"):
+    with pytest.raises(PredicateError, match="both matching"):
         open_here(path).compact(where="id < 5")
     assert kit.files(path) == before
 
@@ -602,6 +603,21 @@ def test_a_pinned_version_stays_readable(kit, path):
     open_here(path).unpin("before")
     assert vacuum_later(path).files_deleted > 0
     assert kit.ids(path) == ALL[:11]
+
+
+def test_a_pin_under_the_name_of_another_is_refused_and_both_stay(path):
+    for name in ("audit", "report"):
+        open_here(path).pin(name)
+    pins = Path(path) / "_lakehand" / "pins"
+    (pins / "audit.json").write_bytes((pins / "report.json").read_bytes())
+
+    with pytest.raises(ValidationError, match=r"audit\.json.*'report'"):
+        open_here(path).unpin("audit")
+    with pytest.raises(ValidationError, match=r"audit\.json"):
+        vacuum_later(path)
+
+    assert sorted(pin.name for pin in pins.iterdir()) == ["audit.json", "report.json"]
+    assert open_here(path).unpin("report").name == "report"
 
 
 def test_as_many_versions_stay_as_are_asked_for(kit, path):

@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -25,10 +26,12 @@ from lakehand.cli.main import run
 from lakehand.engine import choose_engine
 from lakehand.errors import LakehandError
 from lakehand.formats.worker import TaskLimits, WriteSpec
-from lakehand.retention.vacuum_tasks import Crew
+from lakehand.retention.vacuum_tasks import VacuumTasks
 from lakehand.runs import Heartbeat
+from lakehand.runs.operation import Call
 from lakehand.settings import SETTINGS, Settings
 from lakehand.sink import TableSink
+from lakehand.sink.staging import write_spec
 from lakehand.storage import open_store
 from support.busy_tables import Busy
 from support.compactions import leave_dead_run, tasks_inline
@@ -145,7 +148,7 @@ def heartbeats(scene, asked):
             super().__init__(run, interval=interval, **options)
 
     with pytest.MonkeyPatch.context() as patch, tasks_inline():
-        patch.setattr("lakehand.rewrite.run.Heartbeat", Told)
+        patch.setattr("lakehand.runs.operation.Heartbeat", Told)
         scene.small_files(**asked).compact()
     return intervals
 
@@ -225,7 +228,8 @@ def written_file(scene, asked, **others):
 
 def tasks_of_vacuum(scene, asked):
     settings = Settings({"engine": "spark", **asked}, environment={})
-    return Crew(open_store(scene.empty()), settings).is_needed(10)
+    table = SimpleNamespace(store=open_store(scene.empty()))
+    return VacuumTasks(Call(operation="vacuum", table=table, settings=settings)).is_needed(10)
 
 
 def changes_put_together(scene, asked):
@@ -242,8 +246,8 @@ def changes_put_together(scene, asked):
 
 def context_of_sink(scene, asked, **others):
     context = sunk(scene, asked, epochs=0, **others)[0]
-    options, spec = context.options, context.spec
-    return options, spec, type(context.upkeep).__name__
+    spec = write_spec(context.target.in_force(context.settings))
+    return context.options, spec, type(context.background).__name__
 
 
 def outcome(scene, asked, *, data=None, path=None, **others):

@@ -12,7 +12,7 @@ import pytest
 from lakehand.formats.delta.read import sql_rows
 from lakehand.formats.worker import TaskLimits, WriteSpec
 from lakehand.model.work import Group
-from lakehand.parquet.dictionaries import few_texts
+from lakehand.parquet.dictionaries import dictionary_strings
 from lakehand.prove.digest import Digester
 from lakehand.rewrite.task import RewriteTask
 from lakehand.runs import Run
@@ -68,7 +68,7 @@ def test_all_texts_come_out_as_they_went_in(tmp_path, case, guess, monkeypatch):
     table = make(tmp_path / "table", CASES[case])
     before = rows_of(table)
     if guess is not None:
-        monkeypatch.setattr(sql_rows, "few_texts", lambda *_: {1: pa.array(guess)})
+        monkeypatch.setattr(sql_rows, "dictionary_strings", lambda *_: {1: pa.array(guess)})
 
     path, statistics = recode(table)
 
@@ -87,7 +87,7 @@ def test_files_are_the_same_bytes_as_without(tmp_path, case, monkeypatch):
     table = make(tmp_path / "table", CASES[case])
     with_numbers, _ = recode(table)
 
-    monkeypatch.setattr(sql_rows, "few_texts", lambda *_: {})
+    monkeypatch.setattr(sql_rows, "dictionary_strings", lambda *_: {})
     without, _ = recode(table)
 
     assert with_numbers.read_bytes() == without.read_bytes()
@@ -135,7 +135,7 @@ def test_long_texts_are_no_numbers(tmp_path):
     short = pa.array(["a"] * 200)
     pq.write_table(pa.table({"long": texts, "short": short}), tmp_path / "a")
 
-    found = few_texts([tmp_path / "a"], {7: 0, 8: 1})
+    found = dictionary_strings([tmp_path / "a"], {7: 0, 8: 1})
 
     assert {key: values.to_pylist() for key, values in found.items()} == {8: ["a"]}
 
@@ -146,8 +146,8 @@ def test_texts_of_several_files_are_listed_while_they_are_few(tmp_path):
         pq.write_table(pa.table({"x": [str(number) for number in numbers] * 2}), tmp_path / name)
 
     def found(*names):
-        return few_texts([tmp_path / name for name in names], {0: 0})
+        return dictionary_strings([tmp_path / name for name in names], {0: 0})
 
     assert found("a", "b", "c")[0].to_pylist() == [str(number) for number in range(30)]
     assert not found("a", "d", "c")
-    assert not few_texts([tmp_path / "a"], {})
+    assert not dictionary_strings([tmp_path / "a"], {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakehand.assess import structure
+from lakehand.assess import structure_check
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.settings import Settings
 from support.golden import golden_names, golden_store, opened_names
@@ -45,8 +45,8 @@ def test_only_what_is_damaged_is_called_so(name):
 
 @pytest.mark.parametrize("name", [name for name in DEEP if name in opened_names()])
 def test_rows_and_statistics_of_other_engines_agree(name, monkeypatch):
-    run_tasks_here(monkeypatch, structure)
+    run_tasks_here(monkeypatch)
     table = DeltaTable(golden_store(name))
-    found = structure.check_structure(table, settings=Settings(), deep=True)
+    found = structure_check.check_structure(table, settings=Settings(), deep=True)
     assert found.findings == ()
     assert found.files > 0

@@ -10,8 +10,8 @@ from unittest.mock import patch
 import pytest
 
 from lakehand import check_health, open_table
-from lakehand.assess import checkup
-from lakehand.assess.checkup import check_health as check_handle
+from lakehand.assess import health_check
+from lakehand.assess.health_check import check_health as check_handle
 from lakehand.cli.main import run
 from lakehand.errors import ValidationError
 from lakehand.formats.delta.table import DeltaTable
@@ -43,7 +43,7 @@ class Monitored:
         table = DeltaTable(self.store, clock=self.clock)
         chosen = Settings(settings, environment={})
         # There is a log, and nothing else.
-        with patch.object(checkup, "_damage", lambda *_: {}):
+        with patch.object(health_check, "_damage", lambda *_: {}):
             return check_handle(table, settings=chosen, orphans=orphans, clock=self.clock)
 
 
@@ -206,10 +206,10 @@ def test_a_file_of_another_size_is_damage_too(tmp_path):
 
 def test_of_many_files_only_some_are_checked_and_others_next_time(tmp_path, monkeypatch):
     path = make_table(tmp_path / "table", commits=3)
-    monkeypatch.setattr(checkup, "_SAMPLED_FILES", 2)
+    monkeypatch.setattr(health_check, "_SAMPLED_FILES", 2)
     report = open_table(path).health()
     assert (report.file_count, report.files_checked) == (6, 2)
-    seen = {row for version in range(4) for row in checkup.sampled_rows(6, version)}
+    seen = {row for version in range(4) for row in health_check.sampled_rows(6, version)}
     assert seen == set(range(6))
 
 

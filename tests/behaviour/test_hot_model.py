@@ -102,7 +102,7 @@ class Crowd:
     def tidy(self, chance: random.Random) -> None:
         time.sleep(chance.random() / 2)
         if chance.random() < 0.6:
-            self._hot.flush_delta()
+            self._hot.merge_changes()
         else:
             try:
                 self._hot.compact(min_files=2)

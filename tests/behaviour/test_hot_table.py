@@ -98,13 +98,27 @@ def test_snapshot_isolation(tmp_path):
         hot.upsert(rows([2, 3], "b"))
         between = hot.snapshot()
         hot.delete([1])
-        hot.flush_delta()
+        hot.merge_changes()
 
         assert pairs(before.read()) == [(1, "a"), (2, "a")]
         assert pairs(between.read()) == [(1, "a"), (2, "b"), (3, "b")]
         assert pairs(hot.read()) == [(2, "b"), (3, "b")]
         assert (before.sequence, between.sequence) == (1, 2)
         hot.close(flush=False)
+
+
+def test_old_names_of_merged_changes_work_and_warn(tmp_path):
+    with HotTier(tmp_path / "logs") as tier:
+        hot = tier.open("one", tmp_path / "table", schema=SCHEMA, key=["id"])
+        hot.append(rows([1]))
+        hot.append(rows([1], "b"))
+
+        with pytest.warns(DeprecationWarning, match="unmerged_changes"):
+            assert hot.delta_count == 2
+        with pytest.warns(DeprecationWarning, match="HotTable.merge_changes"):
+            assert hot.flush_delta() == 2
+        with pytest.warns(DeprecationWarning, match="HotTier.merge_changes"):
+            assert tier.flush_delta("one") == 0
 
 
 def test_snapshots_stay_over_a_flush(tmp_path):
@@ -149,7 +163,7 @@ def test_merge_batches(tmp_path, batches):
             hot.append(rows([number, number]))
         expected = pairs(hot.read())
 
-        assert hot.flush_delta() == batches
+        assert hot.merge_changes() == batches
         assert hot.storage_stats().delta_entries == 0
         assert pairs(hot.read()) == expected
         assert len(expected) == 2 * batches
@@ -296,7 +310,7 @@ def test_tables_of_a_tier_share_thresholds_and_flush_the_largest(tmp_path):
 
         assert tier.storage_stats("small").hot_rows == 20
         assert tier.bypass_flush("small").rows_written == 20
-        assert tier.flush_delta("small") == 0
+        assert tier.merge_changes("small") == 0
         assert lakehand.open_table(tmp_path / "small").to_arrow().num_rows == 20
         with pytest.raises(HotTierError, match="open already"):
             tier.open("small", tmp_path / "small")
@@ -494,9 +508,9 @@ def test_what_cannot_be(tmp_path):
 )
 def test_a_log_is_on_a_local_disk(tmp_path, monkeypatch, url):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValidationError, match="is not on this machine"):
+    with pytest.raises(ValidationError, match="is not a local path"):
         HotTable(tmp_path / "table", log=url, schema=SCHEMA)
-    with pytest.raises(ValidationError, match="is not on this machine"):
+    with pytest.raises(ValidationError, match="is not a local path"):
         HotTier(url)
     with pytest.raises(ValidationError, match="scratch_directory"):
         lakehand.open_table(tmp_path, scratch_directory=url)

@@ -122,7 +122,7 @@ def test_columns_whose_names_differ_by_case_are_not_taken_for_one_another(tmp_pa
         table = lakehand.open_table(path)
         assert table.cluster(by="key", curve="linear").columns == ("key",)
         assert lance.dataset(path).to_table()["key"].to_pylist() == [1, 2, 3, 4]
-        with pytest.raises(ValidationError, match="any of these columns: key, Key"):
+        with pytest.raises(ValidationError, match="ambiguous: it may be key, Key"):
             table.cluster(by="KEY")
 
 

@@ -18,7 +18,8 @@ from lakehand.formats.delta.table import DeltaTable
 from lakehand.formats.lance import protocol
 from lakehand.formats.registry import load_format
 from lakehand.maintenance import steps as steps_of_schedules
-from lakehand.maintenance.maintain import STEPS, maintain
+from lakehand.maintenance.maintain import maintain
+from lakehand.model.maintenance import MAINTENANCE_STEPS
 from lakehand.observe.clock import ManualClock
 from lakehand.retention.vacuum import vacuum
 from lakehand.settings import Settings
@@ -79,7 +80,7 @@ def test_what_is_due_is_done_and_a_second_call_does_nothing(kit, path):
     assert (report.outcome, report.errors) == ("committed", ())
     done = step(report, "compact")
     assert (done.outcome, done.is_due) == ("committed", True)
-    assert done.reason == f"{FILES} files that are small"
+    assert done.reason == f"{FILES} small files"
     assert done.report.proof.rows == FILES * ROWS
     assert (kit.rows(path), len(kit.files(path))) == (rows, 1)
 
@@ -106,14 +107,16 @@ def test_partitions_that_are_written_to_are_left_and_that_is_said(kit, path):
 
     left = step(report, "compact")
     assert (left.outcome, len(kit.files(path))) == ("nothing_to_do", FILES)
-    assert left.left == (f"{FILES} files: in partitions written to a moment ago",)
+    assert left.left == (f"{FILES} files: in partitions with recent writes",)
 
 
 def test_what_a_format_lacks_is_left_out_with_its_reason(path):
     table = open_here(path)
     lacking = table._handle.capabilities.lacking
     left_out = {s.step: s.reason for s in table.maintain().steps if s.outcome == "left_out"}
-    assert left_out == {verb: reason for verb, reason in lacking.items() if verb in STEPS}
+    assert left_out == {
+        verb: reason for verb, reason in lacking.items() if verb in MAINTENANCE_STEPS
+    }
 
 
 def test_files_past_the_retention_go(kit, path):
@@ -203,7 +206,7 @@ def test_a_table_in_order_is_kept_in_order(kit, path):
     report = open_here(path, **EAGER).maintain()
 
     done = step(report, "cluster")
-    assert (done.outcome, done.reason) == ("committed", "4 files never put in order")
+    assert (done.outcome, done.reason) == ("committed", "4 files not clustered yet")
     assert (done.report.columns, done.report.curve) == (("id",), "linear")
     assert kit.ids(path) == [*ALL, *range(1000, 1000 + 4 * ROWS)]
     assert open_here(path, **EAGER).maintain().outcome == "nothing_to_do"

@@ -38,12 +38,12 @@ def test_a_sink_and_a_committer_refuse_what_is_no_epoch(place, epoch):
     for options in ({"writer_id": "w"}, {}):
         with (
             TableSink(place, **options) as sink,
-            pytest.raises(ValidationError, match="an epoch is an integer"),
+            pytest.raises(ValidationError, match="an epoch must be an integer"),
         ):
             sink.begin_epoch(epoch)
     with (
         SinkCommitter(place, pipeline="p") as committer,
-        pytest.raises(ValidationError, match="an epoch is an integer"),
+        pytest.raises(ValidationError, match="an epoch must be an integer"),
     ):
         committer.commit(epoch, [])
     assert newest(place) == 0
@@ -59,7 +59,7 @@ def test_calls_refuse_what_is_no_epoch(place, epoch):
         lambda: table.delete_keys(ROWS, key=["id"], **mark),
     ]
     for call in calls:
-        with pytest.raises(ValidationError, match="an epoch is an integer"):
+        with pytest.raises(ValidationError, match="an epoch must be an integer"):
             call()
     assert newest(place) == 0
 

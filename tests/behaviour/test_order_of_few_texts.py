@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import lakehand
-from lakehand.sorting import ranges
+from lakehand.sorting import key_ranges
 
 ROWS = 3_000
 SORTED = [("kind", "ascending"), ("x", "ascending"), ("other", "ascending")]
@@ -49,7 +49,7 @@ def content(place):
 @pytest.mark.parametrize("sort_task_bytes", [2**30, 0], ids=["one-task", "many-tasks"])
 @pytest.mark.parametrize("curve", ["linear", "hilbert"])
 def test_texts_are_the_same_and_in_order(place, curve, sort_task_bytes, monkeypatch):
-    monkeypatch.setattr(ranges, "_waiting_bytes", lambda _limits: 0)
+    monkeypatch.setattr(key_ranges, "_waiting_bytes", lambda _limits: 0)
     before = content(place)
     table = lakehand.open_table(place, engine="local")
 

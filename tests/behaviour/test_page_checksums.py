@@ -8,10 +8,10 @@ import pytest
 
 from lakehand.errors import CorruptFileError, ProofError
 from lakehand.parquet import blocks
-from lakehand.parquet.copy import Source, copy_row_groups
 from lakehand.parquet.footer import chunk_range, chunks, read_footer
+from lakehand.parquet.row_group_copy import Source, copy_row_groups
 from lakehand.parquet.thrift import decode, encode
-from lakehand.prove.ranges import prove_copied
+from lakehand.prove.copied_ranges import prove_copied
 from lakehand.storage import open_store
 
 ROWS = 3_000
@@ -73,7 +73,7 @@ def test_a_flipped_bit_in_any_page_is_found_while_it_is_copied(
     _write(tmp_path, checksums=True)
     _flip(tmp_path / "in.parquet", _chunk_ends(tmp_path)[number][1] - 1)
 
-    with pytest.raises(CorruptFileError, match=r"in.parquet is damaged before byte \d+: a page"):
+    with pytest.raises(CorruptFileError, match=r"in.parquet is corrupt before byte \d+: a page"):
         _copy(tmp_path)
 
     assert not (tmp_path / "out.parquet").exists()
@@ -86,7 +86,7 @@ def test_a_page_header_that_lies_about_its_size_is_found(tmp_path):
     before_size = encode({field: header[field] for field in (1, 2)})
     _flip(tmp_path / "in.parquet", start + len(before_size))
 
-    with pytest.raises(CorruptFileError, match="is damaged"):
+    with pytest.raises(CorruptFileError, match="is corrupt"):
         _copy(tmp_path)
 
 

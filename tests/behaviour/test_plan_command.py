@@ -87,14 +87,14 @@ def test_a_file_that_holds_no_plan_is_bad_usage(lakehand, tmp_path, table, conte
     file.write_bytes(content)
     code, _, err = lakehand("compact", table, "--plan", file)
     assert code == 2
-    assert "this is no plan" in err
+    assert "not a plan" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--where", "region = eu"], "text stands in single quotes"),
-        (["--where", "amount > 3"], "may hold rows on both sides of the condition on amount"),
+        (["--where", "region = eu"], "strings are quoted by single quotes"),
+        (["--where", "amount > 3"], "may have both matching and other rows by amount"),
         (["--strategy", "fancy"], "is not one of greedy, bin-packing, sort-by-size"),
         (["--min-files", "1"], "must be at least 2"),
         (["--max-bytes", "lots"], "'lots' is not a size"),

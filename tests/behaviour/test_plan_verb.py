@@ -141,7 +141,7 @@ def test_rows_deleted_by_a_vector_change_the_file_that_was_planned(path, table):
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"form": 2}', '{"form": 1}'])
 def test_what_is_no_plan_is_refused(text):
-    with pytest.raises(ValidationError, match="no plan that this version") as caught:
+    with pytest.raises(ValidationError, match="not a plan that this version") as caught:
         Plan.from_text(text)
     assert "lakehand plan" in caught.value.hint
 
@@ -188,7 +188,7 @@ def test_a_predicate_over_statistics_is_taken_where_it_decides(path, table):
 def test_a_predicate_that_splits_a_file_is_refused_by_column(path, table):
     before = fingerprint(path)
 
-    with pytest.raises(PredicateError, match="both sides of the condition on id"):
+    with pytest.raises(PredicateError, match="both matching and other rows by id"):
         table.compact(where="id < 45")
     with pytest.raises(UnknownColumnError, match="regoin"):
         table.compact(where="regoin = 'eu'")

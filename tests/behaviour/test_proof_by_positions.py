@@ -166,7 +166,7 @@ def test_verify_finds_rows_that_come_back(tmp_path):
     commit.write_text("\n".join(map(json.dumps, lines)))
     [check] = lakehand.open_table(tmp_path, engine="local").verify(version=3).proofs
     assert (check.outcome, check.reason) == ("differs", "positions")
-    assert "shown again" in check.message
+    assert "visible again" in check.message
 
 
 def test_new_rows_with_ids_of_their_own_are_not_recorded(tmp_path):

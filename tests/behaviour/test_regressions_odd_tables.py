@@ -26,7 +26,7 @@ from lakehand.rewrite.prepare import Request, make_plan, prepare
 from lakehand.runs import Run, sweep
 from lakehand.settings import Settings
 from lakehand.storage import Store, open_store
-from lakehand.storage.wrapping import CountingStore
+from lakehand.storage.fault_injection import CountingStore
 from support.hand_written_logs import add, field, metadata, new_log, protocol, put_commit
 
 DOUBLE_ONCE_FLOAT = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}
@@ -186,7 +186,7 @@ def test_files_without_rows_are_not_copied_into_a_file_without_rows():
     copier = table.worker(snapshot).copier()
 
     with (
-        pytest.raises(NotCopyable, match="holds no rows"),
+        pytest.raises(NotCopyable, match="has no rows"),
         copier.copy(table.data_files(snapshot, [0]), target_file_bytes=2**20, stem="b"),
     ):
         pass

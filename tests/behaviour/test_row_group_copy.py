@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehand.parquet import copy
-from lakehand.parquet.copy import Source, copy_row_groups
+from lakehand.parquet import row_group_copy
 from lakehand.parquet.footer import (
     TRAILER_BYTES,
     ChunkField,
@@ -22,6 +21,7 @@ from lakehand.parquet.footer import (
     field,
     read_footer,
 )
+from lakehand.parquet.row_group_copy import Source, copy_row_groups
 from lakehand.parquet.thrift import decode, encode
 from lakehand.storage import open_store
 
@@ -41,7 +41,7 @@ def _rows(start: int, count: int) -> pa.Table:
 @pytest.fixture
 def inputs(tmp_path, monkeypatch):
     # What follows the pages is written in many pieces, as it is in large files.
-    monkeypatch.setattr(copy, "_TAIL_PIECE_BYTES", 1_000)
+    monkeypatch.setattr(row_group_copy, "_TAIL_PIECE_BYTES", 1_000)
     for number, start in enumerate((0, 4_000, 9_000)):
         pq.write_table(
             _rows(start, 3_000),

@@ -11,7 +11,7 @@ import pytest
 from lakehand.errors import ProofError
 from lakehand.formats.delta.write import file_schema
 from lakehand.observe.steps import Step, listen
-from lakehand.parquet import copy as parquet_copy
+from lakehand.parquet import row_group_copy as parquet_copy
 from lakehand.parquet.footer import (
     MAGIC,
     ChunkField,

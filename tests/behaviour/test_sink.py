@@ -43,7 +43,7 @@ def write_epoch(sink, number, ids):
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"delivery": "exactly-once"}, "needs a writer id"),
+        ({"delivery": "exactly-once"}, "requires writer_id"),
         ({"writer_id": " "}, "must not be empty"),
         ({"max.buffer.records": 0}, "at least 1"),
         ({"target.file.size": 0}, "at least 1"),
@@ -54,7 +54,7 @@ def write_epoch(sink, number, ids):
         ({"where": "part = 'p1'"}, "write_mode is append"),
         ({"write.mode": "upsert"}, "needs the columns"),
         ({"type.widening": "true"}, "schema_evolution, which allows any change, is off"),
-        ({"catalog.type": "glue"}, "not there yet"),
+        ({"catalog.type": "glue"}, "not supported yet"),
         ({"pipeline": "p"}, "append exactly once"),
         ({"writer.identity": "w"}, "no setting named"),
     ],
@@ -176,7 +176,7 @@ def test_the_older_of_two_sinks_with_one_writer_id_is_told(place):
 
 
 def test_an_epoch_that_another_process_commits_first_is_a_collision(place, monkeypatch):
-    monkeypatch.setattr("lakehand.sink.writer_lease.Fence.check", lambda *_, **__: None)
+    monkeypatch.setattr("lakehand.sink.writer_lease.WriterLease.check", lambda *_, **__: None)
     with TableSink(place, writer_id="w") as late, TableSink(place, writer_id="w") as quick:
         late.begin_epoch(1)
         late.write(batch_of([10]))
@@ -218,7 +218,7 @@ def test_at_least_once_commits_when_enough_rows_wait_and_at_its_end(place):
 def test_at_least_once_commits_rows_that_have_waited_long_enough(place):
     with TableSink(place, **{"max.buffer.duration.ms": 20}) as sink:
         committed = threading.Event()
-        sink._opened_context.upkeep.on_commit = lambda _version: committed.set()
+        sink._opened_context.background.on_commit = lambda _version: committed.set()
         sink.write(batch_of([1]))
         assert committed.wait(100)
         assert ids_in(place) == [1]
@@ -289,21 +289,21 @@ def test_two_pipelines_of_one_table_do_not_skip_each_other(place):
 
 def test_a_commit_that_took_too_long_is_not_rolled_back_once_it_has_landed(place, monkeypatch):
     may_commit = threading.Event()
-    commit_files = lakehand.sink.options.commit_files
+    commit_files = lakehand.sink.transaction.commit_files
 
     def slowly(*arguments, **options):
         assert may_commit.wait(100)
         return commit_files(*arguments, **options)
 
-    monkeypatch.setattr("lakehand.sink.options.commit_files", slowly)
+    monkeypatch.setattr("lakehand.sink.transaction.commit_files", slowly)
     with TableSink(place, writer_id="w") as sink:
         sink.begin_epoch(1)
         sink.write(batch_of([1]))
         sink.pre_commit()
-        monkeypatch.setattr(sink._opened_context.background, "_timeout_seconds", 0.01)
+        monkeypatch.setattr(sink._opened_context.writer_thread, "_timeout_seconds", 0.01)
         with pytest.raises(WriteTimeoutError, match="commit of epoch 1 is not done"):
             sink.commit_epoch()
-        monkeypatch.setattr(sink._opened_context.background, "_timeout_seconds", 20)
+        monkeypatch.setattr(sink._opened_context.writer_thread, "_timeout_seconds", 20)
         may_commit.set()
         sink.rollback_epoch()
         assert sink.last_committed_epoch == 1
@@ -414,7 +414,7 @@ def test_writers_of_a_pipeline_go_on_after_their_table_was_altered(place):
 
 
 def test_files_that_lost_to_an_alteration_are_refused_when_they_come_again(place, monkeypatch):
-    commit_files = lakehand.sink.committer.commit_files
+    commit_files = lakehand.sink.transaction.commit_files
 
     def after_others(*arguments, **options):
         monkeypatch.undo()
@@ -426,7 +426,7 @@ def test_files_that_lost_to_an_alteration_are_refused_when_they_come_again(place
         SinkCommitter(place, pipeline="orders") as committer,
     ):
         described = list(describe_all([sink], 1))
-        monkeypatch.setattr("lakehand.sink.committer.commit_files", after_others)
+        monkeypatch.setattr("lakehand.sink.transaction.commit_files", after_others)
         for _ in range(3):
             with pytest.raises(ReplanError, match="written for another table"):
                 committer.commit(1, described)

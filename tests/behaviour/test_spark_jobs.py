@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import uuid
 from dataclasses import replace
@@ -23,12 +24,12 @@ from lakehand.errors import (
     WriterCollisionError,
 )
 from lakehand.model.work import Transaction
-from lakehand.sink.committer import Descriptor
+from lakehand.sink.descriptor import Descriptor
 from lakehand.sink.epochs import delete_unreported
-from lakehand.sink.spark_job import WriteJob, mark_of
-from lakehand.sink.spark_options import SourceOptions, bins_of
-from lakehand.sink.spark_source import LakehandSource
-from lakehand.sink.writer_lease import Fence
+from lakehand.sink.writer_lease import WriterLease
+from lakehand.spark import LakehandSource
+from lakehand.spark.source_options import SourceOptions, bins_of
+from lakehand.spark.write_job import WriteJob, mark_of
 from lakehand.storage import Fault, FaultKind, FaultStore, open_store
 from lakehand.storage.retry import RetryPolicy
 from support.mortal_writers import compact_now
@@ -87,6 +88,13 @@ def test_no_table_is_created_where_that_is_not_wanted(tmp_path):
     with pytest.raises(NotATableError, match="none may be created"):
         begin(tmp_path / "new", create_table="false")
     assert not (tmp_path / "new").exists()
+
+
+def test_the_former_module_of_the_source_works_and_warns():
+    former = importlib.import_module("lakehand.sink.spark_source")
+
+    with pytest.warns(DeprecationWarning, match=r"is now lakehand\.spark\.LakehandSource"):
+        assert former.LakehandSource is LakehandSource
 
 
 def test_a_batch_that_is_in_the_table_is_skipped_and_its_files_are_deleted(place):
@@ -240,11 +248,11 @@ def test_the_mode_is_not_said_by_an_option():
 def test_a_writer_id_belongs_to_the_stream_that_had_it_first(place):
     store = open_store(place)
     for _ in range(2):
-        Fence(store=store, writer_id="orders", session="query-1").claim()
+        WriterLease(store=store, writer_id="orders", session="query-1").claim()
 
     with pytest.raises(WriterCollisionError, match="another stream"):
-        Fence(store=store, writer_id="orders", session="query-2").claim()
-    Fence(store=store, writer_id="returns", session="query-2").claim()
+        WriterLease(store=store, writer_id="orders", session="query-2").claim()
+    WriterLease(store=store, writer_id="returns", session="query-2").claim()
 
 
 def stream_writer(place, **options):

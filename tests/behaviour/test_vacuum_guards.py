@@ -20,7 +20,7 @@ from lakehand.errors import (
 from lakehand.model.work import GroupResult, StagedFile
 from lakehand.retention import candidates, quarantine
 from lakehand.retention.pins import Pin, list_pins, put_pin, unpin
-from lakehand.retention.vacuum_tasks import Crew, Deleted
+from lakehand.retention.vacuum_tasks import Deleted, VacuumTasks
 from lakehand.runs import Run
 from lakehand.storage import DeleteFailure, open_store
 from lakehand.storage.local_trees import TreeProcesses
@@ -169,14 +169,14 @@ def test_files_that_no_task_gets_to_in_time_are_looked_at_again_and_then_reporte
     lake.wait(days=8)
     orders = []
 
-    def come_too_late(_crew, files):
+    def come_too_late(_tasks, files):
         orders.append(files["key"].to_pylist())
         if len(orders) == 1:
             lake.commit(add("revived.parquet"))
         return Deleted(failures=(), late=files)
 
-    monkeypatch.setattr(Crew, "is_needed", lambda _crew, files: files > 0)
-    monkeypatch.setattr(Crew, "delete", come_too_late)
+    monkeypatch.setattr(VacuumTasks, "is_needed", lambda _tasks, files: files > 0)
+    monkeypatch.setattr(VacuumTasks, "delete", come_too_late)
     report = lake.vacuum(grace="0")
 
     assert orders == [["dead.parquet", "revived.parquet"], ["dead.parquet"], ["dead.parquet"]]

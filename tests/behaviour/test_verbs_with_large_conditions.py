@@ -51,7 +51,7 @@ def test_rewrites_take_large_conditions_on_partitions(table, verb):
 
 def test_what_nests_too_deeply_is_a_typed_error_of_every_verb(table):
     for verb in (table.to_arrow, table.delete, table.plan, table.compact):
-        with pytest.raises(PredicateError, match="nests more deeply"):
+        with pytest.raises(PredicateError, match="nesting levels"):
             verb(where=TOO_DEEP)
 
 

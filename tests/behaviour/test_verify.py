@@ -12,13 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand import create_table, open_table
-from lakehand.assess import verify
 from lakehand.cli.main import run
 from lakehand.errors import AccessDeniedError, VersionNotFoundError
 from lakehand.formats.delta.table import DeltaFormat
 from lakehand.prove.row_hash import ALGORITHM, ENGINE
-from lakehand.rewrite import run as rewrite_run
-from lakehand.rewrite import statistics
 from lakehand.storage import open_store
 from support.damage import state_sizes
 from support.small_tables import commit_by_hand, fingerprint, make_table
@@ -29,7 +26,7 @@ from support.tasks_here import run_tasks_here
 @pytest.fixture(autouse=True)
 def inline(monkeypatch):
     """Run tasks in this process; that they run elsewhere is shown once, below."""
-    run_tasks_here(monkeypatch, verify, rewrite_run, statistics)
+    run_tasks_here(monkeypatch)
 
 
 @pytest.fixture(scope="module")

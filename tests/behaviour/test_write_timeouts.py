@@ -11,8 +11,8 @@ import pytest
 import lakehand
 from lakehand.errors import SinkStateError, WriteTimeoutError
 from lakehand.sink import TableSink
-from lakehand.sink.staging import Staging
-from lakehand.sink.upsert_epochs import UpsertStaging
+from lakehand.sink.staging import FileStaging
+from lakehand.sink.upserting import UpsertStaging
 from support.hot_tables import cold_pairs, hot_table, pairs, rows
 from support.sinks import SCHEMA, batch_of, ids_in
 
@@ -25,7 +25,7 @@ class SlowWrites:
 
     def __init__(self, monkeypatch):
         self.may_go_on, self.calls = threading.Event(), 0
-        for kind in (Staging, UpsertStaging):
+        for kind in (FileStaging, UpsertStaging):
             monkeypatch.setattr(kind, "finish", self._slowly(kind.finish))
 
     def _slowly(self, finish):
@@ -52,7 +52,7 @@ def place(tmp_path):
 
 
 def impatient(sink):
-    sink._opened_context.background._timeout_seconds = 0.01
+    sink._opened_context.writer_thread._timeout_seconds = 0.01
     return sink
 
 
@@ -100,7 +100,7 @@ def test_an_epoch_whose_rollback_takes_too_long_is_not_committed_without_its_fil
     slow.may_go_on.set()
     with pytest.raises(SinkStateError, match="is being rolled back"):
         sink.commit_epoch()
-    sink._opened_context.background.lift_limit()
+    sink._opened_context.writer_thread.lift_limit()
     sink.rollback_epoch()
     assert sink.begin_epoch(1)
     sink.close()
@@ -158,7 +158,7 @@ def test_an_epoch_takes_no_rows_once_it_is_being_written(place, slow):
     with pytest.raises(SinkStateError, match="is being written"):
         sink.write(batch_of([3]))
     slow.may_go_on.set()
-    sink._opened_context.background.lift_limit()
+    sink._opened_context.writer_thread.lift_limit()
     sink.commit_epoch()
     sink.begin_epoch(2)
     sink.commit_epoch()

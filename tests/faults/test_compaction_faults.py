@@ -22,6 +22,7 @@ from support.compactions import (
     compact_inline,
     leave_dead_run,
     open_table,
+    rewrites_in_turn,
 )
 from support.golden import GOLDEN
 from support.rows import assert_same_rows, lakehand_rows
@@ -134,7 +135,7 @@ def values_in(path):
     return [path.read_bytes().index(value) for value in stored]
 
 
-@EVERY_REWRITE
+@rewrites_in_turn
 @pytest.mark.parametrize("part", range(4))
 def test_a_flipped_bit_of_a_value_in_a_page_with_a_checksum_is_always_found(
     place, rows, part, rewrite
@@ -151,7 +152,7 @@ def test_a_flipped_bit_of_a_value_in_a_page_with_a_checksum_is_always_found(
     assert_next_call_ends_the_job(place, rows, rewrite)
 
 
-@EVERY_REWRITE
+@rewrites_in_turn
 @pytest.mark.parametrize("part", range(6))
 def test_without_checksums_readers_see_after_a_flip_what_they_saw_before(place, part, rewrite):
     """What no decoder notices is a value like any other: it is moved as it is."""
@@ -161,7 +162,7 @@ def test_without_checksums_readers_see_after_a_flip_what_they_saw_before(place, 
     assert_readers_see_the_same(place, rewrite)
 
 
-@EVERY_REWRITE
+@rewrites_in_turn
 @pytest.mark.parametrize("part", range(8))
 def test_a_flipped_bit_in_a_footer_is_found_or_changes_nothing(place, part, rewrite):
     damaged = one_input(place)

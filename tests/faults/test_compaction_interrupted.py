@@ -15,10 +15,10 @@ from lakehand.errors import LakehandError
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.storage import Fault, FaultKind, FaultStore, open_store
 from support.compactions import (
-    EVERY_REWRITE,
     compact_inline,
     compact_with_tasks,
     open_table,
+    rewrites_in_turn,
     tasks_inline,
 )
 from support.rows import lakehand_rows
@@ -129,7 +129,7 @@ WRITES = {
 }
 
 
-@EVERY_REWRITE
+@rewrites_in_turn
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", WRITES)
 def test_a_write_that_fails_or_is_not_answered_harms_nothing(place, rows, target, kind, rewrite):
@@ -150,7 +150,7 @@ def test_a_write_that_fails_or_is_not_answered_harms_nothing(place, rows, target
 LISTINGS = {"results": "*/results", "fates": "*/fates", "runs": "_lakehand/runs*", "log": "_delta*"}
 
 
-@EVERY_REWRITE
+@rewrites_in_turn
 @pytest.mark.parametrize("target", LISTINGS)
 def test_a_listing_that_breaks_off_harms_nothing(place, rows, target, rewrite):
     fault = Fault(

@@ -7,11 +7,11 @@ import pytest
 from lakehand.observe.steps import Step
 from support.compactions import (
     COMPACT,
-    EVERY_REWRITE,
     KillingTask,
     compact_with_tasks,
     leave_dead_run,
     open_table,
+    rewrites_in_turn,
 )
 from support.crash import COMMIT_STEPS, END_STEPS, TASK_STEPS, kill_at, run_and_kill
 from support.small_tables import make_table, read_sorted
@@ -36,7 +36,7 @@ def assert_next_call_ends_the_job(place, rows, rewrite=COMPACT, **settings):
     assert_unharmed(place, rows)
 
 
-@EVERY_REWRITE
+@rewrites_in_turn
 @kill_at(Step.RUN_STARTED, *TASK_STEPS, *COMMIT_STEPS, *END_STEPS)
 def test_a_run_of_one_commit_is_ended_by_the_next_call(place, rows, step, rewrite):
     run_and_kill(step, rewrite, str(place))
@@ -45,7 +45,7 @@ def test_a_run_of_one_commit_is_ended_by_the_next_call(place, rows, step, rewrit
     assert_next_call_ends_the_job(place, rows, rewrite)
 
 
-@EVERY_REWRITE
+@rewrites_in_turn
 @kill_at(Step.RUN_TOOK_OVER, Step.RUN_ADOPTED)
 def test_a_run_killed_while_it_takes_over_another_is_ended_by_the_next_call(
     place, rows, step, rewrite
@@ -58,7 +58,7 @@ def test_a_run_killed_while_it_takes_over_another_is_ended_by_the_next_call(
     assert staged_files(place) == set()
 
 
-@EVERY_REWRITE
+@rewrites_in_turn
 @kill_at(Step.TASK_PROVED, *COMMIT_STEPS)
 def test_a_run_killed_at_its_second_batch_keeps_the_first(place, rows, step, rewrite):
     run_and_kill(step, rewrite_singly, rewrite, str(place), occurrence=2)

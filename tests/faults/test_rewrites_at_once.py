@@ -13,6 +13,7 @@ from lakehand.observe.steps import Step
 from lakehand.rewrite import run as rewrite_run
 from lakehand.rewrite.prepare import Request
 from lakehand.runs import Run, list_runs, living_runs
+from lakehand.runs.operation import Call
 from lakehand.settings import Settings
 from support.compactions import COMPACT, EVERY_REWRITE, compact_inline, open_table, tasks_inline
 from support.crash import run_and_kill
@@ -135,10 +136,10 @@ def test_of_two_that_planned_at_the_same_moment_the_later_one_leaves_the_files(p
     planned = [
         rewrite_run.make_plan(open_table(str(place)), settings, COMPACT.request) for _ in range(2)
     ]
-    first = Run.start(planned[0].table.store, {}, inputs=planned[0].paths)
+    first = Run.start(planned[0].table.store, {}, inputs=planned[0].plan.paths)
     with tasks_inline():
-        watch = rewrite_run.Stopwatch(rewrite_run.SystemClock())
-        plan, done = rewrite_run._carry_out(planned[1], watch, spark=None, tell=lambda _: None)
+        call = Call(operation="compact", table=planned[1].table, settings=settings)
+        plan, done = rewrite_run._carry_out(planned[1], call)
     assert done is None
     assert plan.left_to_runs == (first.id,)
     assert list_runs(first.store) == [first.id]
@@ -148,8 +149,8 @@ def test_of_two_that_planned_at_the_same_moment_the_later_one_leaves_the_files(p
 def test_the_earlier_one_keeps_its_files_although_it_sees_the_later_one(place):
     settings = Settings({}, environment={})
     planned = rewrite_run.make_plan(open_table(str(place)), settings, COMPACT.request)
-    own = Run.start(planned.table.store, {}, inputs=planned.paths)
-    later = Run.start(planned.table.store, {}, inputs=planned.paths)
+    own = Run.start(planned.table.store, {}, inputs=planned.plan.paths)
+    later = Run.start(planned.table.store, {}, inputs=planned.plan.paths)
     assert rewrite_run.yield_to_earlier(planned, own) is planned
     assert rewrite_run.yield_to_earlier(planned, later).plan.groups == ()
 

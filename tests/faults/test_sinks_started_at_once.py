@@ -9,7 +9,7 @@ import pytest
 import lakehand
 from lakehand.errors import WriterCollisionError
 from lakehand.sink import TableSink
-from lakehand.sink.writer_lease import Fence
+from lakehand.sink.writer_lease import WriterLease
 from lakehand.storage import MemoryStore
 from support.sinks import SCHEMA, batch_of, ids_in
 
@@ -96,24 +96,24 @@ def test_a_sink_that_has_seen_all_epochs_keeps_the_lease(place):
 
 def test_of_many_that_put_up_a_lease_at_once_exactly_one_has_it(request):
     store = MemoryStore(request.node.nodeid.replace("/", "-"))
-    fences = [Fence(store=store, writer_id="w", session=str(number)) for number in range(16)]
-    start = threading.Barrier(len(fences))
+    leases = [WriterLease(store=store, writer_id="w", session=str(number)) for number in range(16)]
+    start = threading.Barrier(len(leases))
 
-    def put_up(fence):
+    def acquire(lease):
         start.wait()
-        fence.put_up()
+        lease.acquire()
 
-    threads = [threading.Thread(target=put_up, args=(fence,)) for fence in fences]
+    threads = [threading.Thread(target=acquire, args=(lease,)) for lease in leases]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
-    def has_it(fence):
+    def has_it(lease):
         try:
-            return fence.check()
+            return lease.check()
         except WriterCollisionError:
             return False
 
-    assert sum(has_it(fence) for fence in fences) == 1
+    assert sum(has_it(lease) for lease in leases) == 1
     assert len(list(store.list("_lakehand/writers"))) == 1

@@ -13,6 +13,7 @@ import pytest
 import lakehand
 from lakehand.errors import CommitConflictError
 from lakehand.observe.steps import Step
+from lakehand.rows import row_changes
 from lakehand.sink import TableSink
 from support.crash import kill_at, run_and_kill
 from support.deduplications import PROPERTIES, contents, in_order, rows
@@ -144,7 +145,10 @@ def start_writer(path, number):
 
 
 @pytest.mark.parametrize("kind", list(PROPERTIES))
-def test_a_writer_that_always_comes_first_stops_the_upsert_and_nothing_is_mixed(tmp_path, kind):
+def test_a_writer_that_always_comes_first_stops_the_upsert_and_nothing_is_mixed(
+    tmp_path, monkeypatch, kind
+):
+    monkeypatch.setattr(row_changes, "_TRIES", 3)
     path = make(tmp_path / "t", [(1, 0, 0)], **PROPERTIES[kind])
     other = lakehand.open_table(path, engine="local")
     came = iter(range(1000, 2000))
@@ -154,9 +158,10 @@ def test_a_writer_that_always_comes_first_stops_the_upsert_and_nothing_is_mixed(
             other.append(rows((next(came), 0, 0)))
 
     with pytest.raises(CommitConflictError):
-        upsert(path, [(1, 1, 1), (2, 1, 1)], on_progress=append)
+        upsert(path, [(1, 1, 1), (2, 1, 1)], on_progress=append, commit_attempts=3)
 
     found = contents(path)
+    assert next(came) == 1003
     assert (1, 0, 0) in found
     assert not {2} & {row[0] for row in found}
     assert orphans(path) == set()

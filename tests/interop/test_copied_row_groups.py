@@ -14,17 +14,18 @@ from lakehand.settings import Settings
 from support.copyable_tables import commit_copy, copy_files
 from support.rows import delta_rs_rows, delta_table, lakehand_rows, spark_rows
 
-LOCAL = Settings({"engine": "local"}, environment={})
-#: Enough rows that each file has a row group worth keeping.
-ROWS = 440_000
-TABLE = f"""
+LOCAL = Settings({"engine": "local", "min_files": 2}, environment={})
+#: Enough rows for a row group worth keeping.
+PART = 110_000
+DIVIDED = 100_000
+ROWS = """
 SELECT id, IF(id % 4 = 0, NULL, concat('name ', id, ' ✓')) AS name,
   CAST(id / 7 AS DECIMAL(18, 4)) AS precise, CAST(-id AS DECIMAL(38, 10)) AS wide,
   date_add(DATE'2026-01-01', CAST(id % 1000 AS INT)) AS day,
   timestamp_micros(1767225600000000 + id * 1234567) AS at,
   CASE id % 3 WHEN 0 THEN NULL WHEN 1 THEN array() ELSE array(id, NULL) END AS list,
   IF(id % 5 = 1, NULL, named_struct('a', IF(id % 5 = 2, NULL, id))) AS nested
-FROM range({ROWS})
+FROM range({}, {})
 """
 
 
@@ -34,7 +35,7 @@ def _by_id(rows, schema):
 
 def test_all_engines_read_a_copied_table_as_before(oracle, tmp_path):
     path = tmp_path / "table"
-    oracle.write(path, TABLE, files=4)
+    oracle.write(path, ROWS.format(0, 2 * PART), files=2)
     schema = lakehand_rows(path).schema
     before = _by_id(spark_rows(oracle, path), schema)
 
@@ -42,7 +43,7 @@ def test_all_engines_read_a_copied_table_as_before(oracle, tmp_path):
 
     assert (report.methods.copy, report.files_after, report.proof.kind) == (1, 1, "ranges")
     _same_everywhere(oracle, path, schema, before)
-    for wanted in (0, 109_999, 110_000, 333_333, ROWS - 1):
+    for wanted in (0, PART - 1, PART, 177_777, 2 * PART - 1):
         found = oracle.sql(f"SELECT wide FROM delta.`{path}` WHERE id = {wanted}")
         assert [float(row["wide"]) for row in found] == [-wanted]
 
@@ -74,7 +75,7 @@ def divided(oracle, tmp_path_factory):
     """Return a table of one file with many row groups, before and after it was divided."""
     path = tmp_path_factory.mktemp("divided") / "table"
     with oracle.configured({"parquet.block.size": str(2**20)}):
-        oracle.write(path, TABLE, files=1)
+        oracle.write(path, ROWS.format(0, DIVIDED), files=1)
     schema = lakehand_rows(path).schema
     before = _by_id(spark_rows(oracle, path), schema)
     table = delta_table(path)
@@ -88,10 +89,10 @@ def test_all_engines_read_the_parts_of_a_divided_file_as_before(oracle, divided)
     assert (result.method, len(result.outputs)) == ("copy", 3)
 
     _same_everywhere(oracle, path, schema, before)
-    for wanted in (0, 123_456, ROWS - 1):
+    for wanted in (0, 31_234, DIVIDED - 1):
         assert _found_everywhere(oracle, path, f"id = {wanted}") == [wanted]
-    names = _found_everywhere(oracle, path, "name = 'name 300001 ✓'")
-    assert names == [300_001]
+    names = _found_everywhere(oracle, path, "name = 'name 70001 ✓'")
+    assert names == [70_001]
 
 
 def test_delta_spark_skips_parts_of_a_divided_file_by_their_bounds(oracle, divided):
@@ -109,11 +110,11 @@ def test_delta_spark_skips_parts_of_a_divided_file_by_their_bounds(oracle, divid
 def test_all_engines_read_crumbs_and_worn_files_beside_copied_row_groups(oracle, tmp_path):
     path = tmp_path / "table"
     table = f"delta.`{path}`"
-    for start, end in ((0, 110_000), (110_000, 220_000), (220_000, 330_000), (ROWS, ROWS + 50)):
-        rows = TABLE.replace(f"range({ROWS})", f"range({start}, {end})")
-        oracle.write(path, rows, files=1)
+    # One that loses rows, one worth keeping and a crumb.
+    for start, end in ((0, 20_000), (20_000, 20_000 + PART), (500_000, 500_050)):
+        oracle.write(path, ROWS.format(start, end), files=1)
     oracle.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
-    oracle.sql(f"DELETE FROM {table} WHERE id < 1000 OR id = {ROWS + 7}")
+    oracle.sql(f"DELETE FROM {table} WHERE id < 1000 OR id = 500007")
     schema = lakehand_rows(path).schema
     before = _by_id(spark_rows(oracle, path), schema)
 
@@ -121,9 +122,9 @@ def test_all_engines_read_crumbs_and_worn_files_beside_copied_row_groups(oracle,
 
     assert (report.methods.copy, report.files_after, report.proof.kind) == (1, 1, "mixed")
     _same_everywhere(oracle, path, schema, before)
-    for wanted in (1_000, 222_222, ROWS + 49):
+    for wanted in (1_000, 77_777, 500_049):
         assert _found_everywhere(oracle, path, f"id = {wanted}") == [wanted]
-    assert _found_everywhere(oracle, path, f"id IN (5, {ROWS + 7})") == []
+    assert _found_everywhere(oracle, path, "id IN (5, 500007)") == []
 
 
 def test_row_ids_are_those_of_before_where_their_columns_were_copied(oracle, tmp_path):

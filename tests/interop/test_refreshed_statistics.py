@@ -7,9 +7,6 @@ import pytest
 from deltalake import write_deltalake
 
 from lakehand import open_table
-from lakehand.assess import verify
-from lakehand.rewrite import run as rewrite_run
-from lakehand.rewrite import statistics
 from support.featured_tables import FEATURED_TABLES
 from support.rows import assert_same_rows, delta_rs_rows, spark_rows
 from support.stripped_statistics import live_adds, without_statistics
@@ -23,7 +20,7 @@ FEATURES = ("deletion vectors", "column mapping by id", TRACKED, "type widening"
 
 @pytest.fixture(autouse=True)
 def tasks_here(monkeypatch):
-    run_tasks_here(monkeypatch, statistics, rewrite_run, verify)
+    run_tasks_here(monkeypatch)
 
 
 @pytest.fixture(params=FEATURES, ids=lambda name: name.replace(" ", "-"))

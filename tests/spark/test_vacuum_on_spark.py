@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from lakehand.storage import open_store
-from lakehand.storage.wrapping import Fault, FaultKind
+from lakehand.storage.fault_injection import Fault, FaultKind
 from lakehand.table import open_table
 from support import spark_vacuums
 from support.hand_written_logs import add, field, metadata, protocol, put_commit

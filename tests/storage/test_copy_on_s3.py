@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehand.parquet.copy import Source, copy_row_groups
-from lakehand.prove.ranges import prove_copied
+from lakehand.parquet.row_group_copy import Source, copy_row_groups
+from lakehand.prove.copied_ranges import prove_copied
 from lakehand.storage import CountingStore, open_store
 
 pytestmark = pytest.mark.server

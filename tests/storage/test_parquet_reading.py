@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakehand.parquet import reading
-from lakehand.parquet.reading import open_file
+from lakehand.parquet import row_group_reader
+from lakehand.parquet.row_group_reader import open_file
 from lakehand.storage import CountingStore, open_store
 from support.reading import fresh_store, put_file
 
@@ -48,7 +48,7 @@ def test_a_small_file_costs_one_request():
 
 
 def test_a_row_group_that_is_too_large_for_memory_is_read_in_pieces(stored, monkeypatch):
-    monkeypatch.setattr(reading, "_FETCHED_GROUP_BYTES", 1000)
+    monkeypatch.setattr(row_group_reader, "_FETCHED_GROUP_BYTES", 1000)
     store, file = stored
     opened = open_file(CountingStore(store), file.path, bytes_hint=file.bytes)
     assert (ids(opened) == np.arange(ROWS)).all()
@@ -61,10 +61,10 @@ def test_a_size_that_the_log_got_wrong_does_no_harm(stored):
 
 
 def test_a_footer_longer_than_the_first_request_is_read(monkeypatch):
-    monkeypatch.setattr(reading, "TAIL_BYTES", 16)
+    monkeypatch.setattr(row_group_reader, "TAIL_BYTES", 16)
     store = fresh_store()
     file = put_file(store, {"id": list(range(10))})
-    opened = open_file(store, file.path, bytes_hint=reading.WHOLE_FILE_BYTES + 1)
+    opened = open_file(store, file.path, bytes_hint=row_group_reader.WHOLE_FILE_BYTES + 1)
     assert (ids(opened, groups=[0]) == np.arange(10)).all()
 
 

@@ -64,7 +64,7 @@ def test_a_bucket_is_listed_in_pieces(s3_server, monkeypatch, jumps):
     put_all(store, keys)
     monkeypatch.setattr(remote, "_LIST_CHUNK", 10)
     monkeypatch.setattr(remote, "_SCAN_CHUNK", 10)
-    monkeypatch.setattr(remote, "_MOST_JUMPS", jumps)
+    monkeypatch.setattr(remote, "_MAX_SKIPPED_DIRECTORIES", jumps)
 
     batches = list(store.scan())
     assert scanned(batches) == listed(keys)

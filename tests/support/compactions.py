@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from lakehand.engine import CancelToken, LocalRunner, TaskOutcome, open_runner
+from lakehand.engine import CancelToken, LocalRunner, TaskOutcome
 from lakehand.engine.base import attempt
 from lakehand.formats.delta.table import DeltaTable
 from lakehand.observe.steps import Step, listen
@@ -19,7 +19,7 @@ from lakehand.rewrite import run as rewrite_run
 from lakehand.rewrite.execute import rewrite_groups
 from lakehand.rewrite.prepare import Request, make_plan, prepare
 from lakehand.rewrite.run import describe_work
-from lakehand.runs import Run
+from lakehand.runs import Run, operation
 from lakehand.settings import Settings
 from lakehand.storage import open_store
 
@@ -46,7 +46,7 @@ class InlineRunner:
         function: Callable[[Mapping[str, Any]], Mapping[str, Any]],
         payloads: Sequence[Mapping[str, Any]],
         *,
-        on_result: Callable[[TaskOutcome], None],
+        on_result: Callable[[TaskOutcome], None] | None = None,
         cancel: CancelToken,
         **_: Any,
     ) -> list[TaskOutcome]:
@@ -55,7 +55,8 @@ class InlineRunner:
             cancel.raise_if_cancelled()
             done = attempt(function, json.dumps(payload), cores=self.cores)
             outcomes.append(TaskOutcome(index=index, **done))
-            on_result(outcomes[-1])
+            if on_result is not None:
+                on_result(outcomes[-1])
         return outcomes
 
     def close(self) -> None: ...
@@ -97,7 +98,9 @@ def leave_dead_run(
     planned = make_plan(open_table(str(path)), chosen, like.request)
     run = Run.start(planned.table.store, describe_work(planned), snapshot=planned.snapshot)
     work = replace(prepare(planned), groups=prepare(planned).groups[:groups])
-    rewrite_groups(work, run, InlineRunner(), cancel=CancelToken(), on_result=lambda _outcome: None)
+    call = operation.Call(operation="compact", table=work.table, settings=chosen)
+    tasks = operation.Tasks(call, InlineRunner(), run=run)
+    rewrite_groups(work, run, tasks, on_result=lambda _outcome: None)
     return run
 
 
@@ -146,11 +149,11 @@ def tasks_inline() -> AbstractContextManager[None]:
 
 @contextmanager
 def _runner(make: Callable[[], Any]) -> Iterator[None]:
-    rewrite_run.open_runner = lambda _settings, **_: make()
+    before, operation.open_runner = operation.open_runner, lambda _settings, **_: make()
     try:
         yield
     finally:
-        rewrite_run.open_runner = open_runner
+        operation.open_runner = before
 
 
 @dataclass(frozen=True)
@@ -195,3 +198,8 @@ CLUSTER_BY_MANY_TASKS = Rewrite("cluster-many-tasks", _BY_BOTH, {"sort_task_byte
 EVERY_REWRITE = pytest.mark.parametrize(
     "rewrite", [COMPACT, CLUSTER, CLUSTER_BY_MANY_TASKS], ids=lambda rewrite: rewrite.name
 )
+
+
+def rewrites_in_turn(test: Callable[..., None]) -> Callable[..., None]:
+    """Run each case of a test with one way to rewrite files, and in `make soak` with the others."""
+    return pytest.mark.in_turn("rewrite")(EVERY_REWRITE(test))

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from lakehand.engine import open_runner
-from lakehand.rows import operation
 from lakehand.rows.deduplicate import DuplicateRequest, deduplicate
 from lakehand.rows.delete import delete
 from lakehand.settings import Settings
-from support.compactions import InlineRunner, open_table
+from support.compactions import open_table, tasks_inline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from lakehand.model.reports import DeduplicationReport, DeletionReport
@@ -29,16 +26,6 @@ PROPERTIES = {
     "copies": {"delta.enableDeletionVectors": "false"},
     "vectors": {"delta.enableDeletionVectors": "true"},
 }
-
-
-@contextmanager
-def tasks_inline() -> Iterator[None]:
-    """Let all tasks run in this process."""
-    operation.open_runner = lambda _settings, **_: InlineRunner()
-    try:
-        yield
-    finally:
-        operation.open_runner = open_runner
 
 
 def deduplicate_inline(

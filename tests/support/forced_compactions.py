@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from unittest.mock import patch
 
 from lakehand.rewrite import run as rewrite_run
+from lakehand.runs import operation
 from lakehand.settings import Settings
 from support.compactions import InlineRunner
 from support.rows import delta_table
@@ -42,5 +43,5 @@ def compact_here(path: Path, *, method: Method | None = None, **settings: Any) -
     """Compact whatever can be; errors of tasks are raised as they are."""
     eager = {"engine": "local", "min_files": 2, "deleted_row_ratio": 0.0, **settings}
     chosen = Settings(eager, environment={})
-    with patch.object(rewrite_run, "open_runner", lambda _settings, **_: MethodRunner(method)):
+    with patch.object(operation, "open_runner", lambda _settings, **_: MethodRunner(method)):
         return rewrite_run.compact(delta_table(path), settings=chosen)

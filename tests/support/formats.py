@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import random
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,17 +14,15 @@ from deltalake import DeltaTable as DeltaRsTable
 from deltalake import write_deltalake
 
 import lakehand
-from lakehand.assess import structure, verify
 from lakehand.formats.registry import load_format
 from lakehand.observe.clock import ManualClock
 from lakehand.retention.vacuum import vacuum
-from lakehand.rewrite import statistics
 from lakehand.settings import Settings
 from lakehand.storage import open_store
-from support import compactions, deduplications
+from support.compactions import tasks_inline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from lakehand.model.retention import VacuumReport
@@ -113,26 +110,6 @@ KITS: Mapping[str, Kit] = {
         files=_lance_files,
     ),
 }
-
-
-@contextmanager
-def tasks_inline() -> Iterator[None]:
-    """Let all tasks of rewrites and of operations on rows run in this process."""
-    with compactions.tasks_inline(), deduplications.tasks_inline(), checks_inline():
-        yield
-
-
-@contextmanager
-def checks_inline() -> Iterator[None]:
-    """Let the tasks of checks run in this process."""
-    known = {module: module.open_runner for module in (verify, structure, statistics)}
-    for module in known:
-        module.open_runner = lambda _settings, **_: compactions.InlineRunner()
-    try:
-        yield
-    finally:
-        for module, opened in known.items():
-            module.open_runner = opened
 
 
 def open_here(path: str, **settings: Any) -> Table:

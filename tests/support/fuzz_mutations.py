@@ -60,7 +60,7 @@ NASTY = (
 _MARK = "@nasty@"
 #: Members that hold JSON as a string.
 _INNER = frozenset({"schemaString", "stats", "configuration"})
-_MOST_SHOWN = 60
+_MAX_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Mutation:
 
 
 def _shown(raw: str) -> str:
-    return raw if len(raw) < _MOST_SHOWN else f"{raw[:20]}... ({len(raw)} characters)"
+    return raw if len(raw) < _MAX_SHOWN else f"{raw[:20]}... ({len(raw)} characters)"
 
 
 # JSON: every member of every action

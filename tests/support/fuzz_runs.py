@@ -21,13 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lakehand
-from lakehand.assess import structure, verify
 from lakehand.errors import LakehandError
 from lakehand.planning.plan import Plan
-from lakehand.retention import vacuum_tasks
-from lakehand.rewrite import run as rewrite_run
-from lakehand.rewrite import statistics
-from lakehand.rows import operation
+from lakehand.runs import operation
 from support.forks import run_forked
 from support.fuzz_bases import BASES, make_base
 from support.fuzz_mutations import (
@@ -163,8 +159,7 @@ def _words(mutation: Mutation) -> str:
 
 
 def _have_tasks_run_here() -> None:
-    for module in (rewrite_run, vacuum_tasks, operation, verify, structure, statistics):
-        module.open_runner = lambda _settings, **_: TasksHere()
+    operation.open_runner = lambda _settings, **_: TasksHere()
 
 
 def _open(path: Path) -> Any:

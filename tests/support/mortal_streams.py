@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from lakehand.engine.session import open_session
 from lakehand.settings import Settings
-from lakehand.sink.spark_source import LakehandSource
+from lakehand.spark import LakehandSource
 from support.spark_tables import every_type
 from support.unmeasured import unmeasured
 

@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from lakehand.model.files import SURVEY_SCHEMA
+from lakehand.model.file_columns import SURVEY_SCHEMA
 from lakehand.planning.compaction import plan_compaction
 from lakehand.planning.plan import locate_inputs
 from lakehand.planning.policy import CompactionPolicy

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from lakehand.model.files import FILE_COLUMNS
+from lakehand.model.file_columns import FILE_COLUMNS
 from lakehand.model.snapshot import Snapshot
 
 MIB = 2**20

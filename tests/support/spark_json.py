@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lakehand.formats.delta.protocol.schema import ArrayType, MapType, StructType
-from lakehand.formats.delta.read.variant import variant_to_json
+from support.variant_json import variant_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSourceArrowWriter
 
 import lakehand
-from lakehand.sink.spark_source import LakehandSource
+from lakehand.spark import LakehandSource
 from lakehand.table import open_table
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from lakehand.retention.vacuum import vacuum as vacuum_table
 from lakehand.retention.vacuum_tasks import DeleteTask
 from lakehand.settings import Settings
 from lakehand.storage import open_store
-from lakehand.storage.wrapping import Fault, FaultStore
+from lakehand.storage.fault_injection import Fault, FaultStore
 from lakehand.table import open_table
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from lakehand.assess import structure
+from lakehand.assess import structure_check
 from lakehand.engine.spark import SparkRunner
 from lakehand.table import open_table
 
@@ -38,6 +38,6 @@ def verify_deeply(runner: SparkRunner, place: Path, board: Board) -> dict[str, A
         numbered = [{**payload, "number": number} for number, payload in enumerate(payloads)]
         return original(self, NotedTask(task=function, board=board), numbered, **options)
 
-    small = {"_FILES_HERE": 0, "_FILES_A_TASK": 1}
-    with patch.object(SparkRunner, "run", run), patch.multiple(structure, **small):
+    small = {"_FILES_HERE": 0, "_FILES_PER_TASK": 1}
+    with patch.object(SparkRunner, "run", run), patch.multiple(structure_check, **small):
         return open_table(place, spark=runner._session()).verify(deep=True).to_json()

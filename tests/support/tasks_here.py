@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import TaskOutcome
 from lakehand.engine.base import attempt
+from lakehand.runs import operation
 from support.compactions import InlineRunner
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     import pytest
 
 
@@ -27,7 +26,6 @@ class TasksHere(InlineRunner):
         return outcomes
 
 
-def run_tasks_here(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
-    """Have the verbs of `modules` run their tasks in this process."""
-    for module in modules:
-        monkeypatch.setattr(module, "open_runner", lambda _settings, **_: TasksHere())
+def run_tasks_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all verbs run their tasks in this process."""
+    monkeypatch.setattr(operation, "open_runner", lambda _settings, **_: TasksHere())

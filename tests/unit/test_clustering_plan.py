@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakehand.planning.clustering import ClusteringWish, plan_clustering
+from lakehand.planning.clustering_plan import ClusteringRequest, plan_clustering
 from lakehand.planning.policy import CompactionPolicy, Reason
 from support.snapshots import make_snapshot
 
 MIB = 2**20
 POLICY = CompactionPolicy(target_file_bytes=128 * MIB)
-WISH = ClusteringWish(columns=("x", "y"))
+WISH = ClusteringRequest(columns=("x", "y"))
 
 
 def unit(name, *, files, megabytes=128, x=(0, 1_000), y=(0, 1_000), partition=0):
@@ -132,7 +132,7 @@ def test_files_in_another_order_wait_until_all_are_asked_for():
 
     assert rewritten(files, asked=set()) == {None}
     assert planned(files, asked=set())[1][:9] == [Reason.OTHER_ORDER] * 9
-    full = ClusteringWish(columns=("x", "y"), full=True)
+    full = ClusteringRequest(columns=("x", "y"), full=True)
     assert rewritten(files, asked=set(), wish=full) == {None, "other"}
 
 
@@ -171,7 +171,7 @@ def test_small_files_among_those_that_a_curve_was_cut_into_are_left_alone():
 
 
 def test_a_schedule_waits_for_more_small_files():
-    patient = ClusteringWish(columns=("x", "y"), min_new_files=4)
+    patient = ClusteringRequest(columns=("x", "y"), min_new_files=4)
     few, many = unit(None, files=3, megabytes=1), unit(None, files=4, megabytes=1)
 
     assert planned(few, wish=patient)[1] == [Reason.BELOW_MINIMUM_FILES] * 3

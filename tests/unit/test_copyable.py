@@ -101,13 +101,13 @@ def test_unknown_footer_fields_fail_closed(footer_of):
 def test_a_chunk_beyond_the_end_of_the_file_is_refused(footer_of):
     footer = footer_of(pa.table({"a": [1]}))
     cut = Footer(path=footer.path, file_bytes=10, meta=footer.meta)
-    assert refusal(cut) == "a column chunk lies outside the file"
+    assert refusal(cut) == "a column chunk is outside the file"
 
 
 def test_a_chunk_in_another_file_is_refused(footer_of):
     footer = footer_of(pa.table({"a": [1]}))
     chunks(footer.row_groups[0])[0][ChunkField.FILE_PATH] = (BINARY, b"elsewhere.parquet")
-    assert refusal(footer) == "a column chunk lies in another file"
+    assert refusal(footer) == "a column chunk is in another file"
 
 
 def test_ancient_dates_keep_files_of_two_calendars_apart(footer_of):

@@ -10,7 +10,7 @@ import pytest
 
 from lakehand.model.order import order_of
 from lakehand.sorting.file_boundaries import Division, narrow_starts
-from lakehand.sorting.ranges import KeyRanges
+from lakehand.sorting.key_ranges import KeyRanges
 from lakehand.sorting.sort_keys import SortKeys
 
 NAMES = "abcd"

@@ -10,7 +10,7 @@ from lakehand.errors import CorruptLogError
 from lakehand.formats.delta.log.file_table import NATIVE_TYPE
 from lakehand.formats.delta.log.snapshot import load_snapshot
 from lakehand.formats.delta.protocol import names
-from lakehand.model.files import FILE_COLUMNS
+from lakehand.model.file_columns import FILE_COLUMNS
 from support.checkpoints import KINDS, put_checkpoint
 from support.hand_written_logs import add, field, metadata, new_log, protocol, put_commit, remove
 

@@ -13,13 +13,14 @@ import pytest
 from lakehand.errors import CorruptFileError, RefusedError, SchemaMismatchError
 from lakehand.formats.delta.protocol.arrow_types import from_arrow
 from lakehand.formats.delta.protocol.schema import MappingMode, StructField, StructType, parse_type
+from lakehand.formats.delta.read.projection import relabel
 from lakehand.formats.delta.write.context import WriteContext, output_directory
-from lakehand.formats.delta.write.file_schema import file_schema, relabel
+from lakehand.formats.delta.write.file_schema import file_schema
 from lakehand.formats.delta.write.writer import write_files
 from lakehand.formats.worker import WriteSpec
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.work import DataFile
-from lakehand.parquet.facts import read_facts
+from lakehand.parquet.footer_facts import read_facts
 from lakehand.storage import open_store
 
 SPEC = WriteSpec(target_file_bytes=2**20)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehand.parquet.dictionaries import without_use_for_dictionaries
+from lakehand.parquet.dictionaries import columns_without_dictionary
 
 ROWS = 200_000
 #: Near the border both ways take about as much, and the wrong one may be chosen.
@@ -44,7 +44,7 @@ def test_the_smaller_way_is_chosen(kind, distinct, codec):
     numbers = np.random.default_rng(1).integers(0, distinct, size=ROWS)
     values = KINDS[kind](numbers)
 
-    useless = without_use_for_dictionaries(pa.table({"c": values}), codec)
+    useless = columns_without_dictionary(pa.table({"c": values}), codec)
 
     plain, by_dictionary = (
         stored_bytes(values, codec, with_dictionary=wanted) for wanted in (False, True)
@@ -55,17 +55,17 @@ def test_the_smaller_way_is_chosen(kind, distinct, codec):
 
 @pytest.mark.parametrize("values", [pa.nulls(5), pa.array([], pa.int64()), pa.array([True, False])])
 def test_nothing_is_said_of_what_has_nothing_to_say(values):
-    assert not without_use_for_dictionaries(pa.table({"c": values}), "zstd")
+    assert not columns_without_dictionary(pa.table({"c": values}), "zstd")
 
 
 def test_nulls_do_not_count_as_values():
     numbers = np.arange(ROWS, dtype=np.int64) * 7_919
     values = pa.array(numbers, mask=numbers % 10 != 0)
 
-    assert without_use_for_dictionaries(pa.table({"c": values}), "zstd") == {"c"}
+    assert columns_without_dictionary(pa.table({"c": values}), "zstd") == {"c"}
 
 
 def test_values_in_runs_are_not_taken_for_few():
     values = np.arange(ROWS) // 4 * 7_919
 
-    assert without_use_for_dictionaries(pa.table({"c": values}), "zstd") == {"c"}
+    assert columns_without_dictionary(pa.table({"c": values}), "zstd") == {"c"}

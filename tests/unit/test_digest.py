@@ -209,7 +209,7 @@ def test_an_engine_that_changed_its_hash_is_refused(monkeypatch):
     monkeypatch.setattr(row_hash, "_KNOWN_ANSWERS", {row_hash.ENGINE: (1, 2)})
     row_hash.check_engine.cache_clear()
 
-    with pytest.raises(EngineError, match="hashes otherwise"):
+    with pytest.raises(EngineError, match="hashes differently"):
         row_hash.check_engine()
 
 

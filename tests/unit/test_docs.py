@@ -17,6 +17,24 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 #: Decisions are told by those who took them.
 PROSE = [page for page in PAGES if page.parent.name != "decisions"]
+#: Pages that name source files, from the root of the clone or from `src/lakehand`.
+FOR_CONTRIBUTORS = [
+    page
+    for page in PAGES
+    if page.name == "CONTRIBUTING.md" or page.parent.name in {"contributing", "decisions"}
+]
+
+
+def _page_name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+USER_PAGES = [
+    page
+    for page in PROSE
+    if page.parent.name in ("guides", "concepts")
+    or _page_name(page) in ("README.md", "docs/getting-started.md", "docs/glossary.md")
+]
 
 
 def _generator():
@@ -25,10 +43,6 @@ def _generator():
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
-
-
-def _page_name(page: Path) -> str:
-    return page.relative_to(ROOT).as_posix()
 
 
 def test_the_reference_is_what_the_code_says():
@@ -78,6 +92,20 @@ def test_every_option_that_a_page_names_exists(page):
     assert {option for option in options if f"`{option}" not in reference} == set()
 
 
+@pytest.mark.parametrize("folder", ["guides", "concepts"])
+def test_the_index_of_a_folder_lists_its_pages_by_their_titles(folder):
+    index = ROOT / "docs" / folder / "README.md"
+    listed = re.findall(r"^\| \[(.+?)\]\((.+?)\) \|", index.read_text(), flags=re.MULTILINE)
+    pages = [page for page in sorted(index.parent.glob("*.md")) if page != index]
+    titles = {page.name: page.read_text().partition("\n")[0].removeprefix("# ") for page in pages}
+    assert {name: title for title, name in listed} == titles
+
+
+@pytest.mark.parametrize("page", USER_PAGES, ids=_page_name)
+def test_a_page_for_users_names_no_source_file(page):
+    assert re.findall(r"\bsrc/\w+|\b[\w/]+\.py\b", page.read_text()) == []
+
+
 def test_the_readme_names_the_two_commands():
     readme = (ROOT / "README.md").read_text()
     assert "$ make demo" in readme
@@ -97,3 +125,10 @@ def test_the_package_and_the_project_have_one_version():
 def test_the_public_names_are_in_the_documentation():
     text = "\n".join(page.read_text() for page in PAGES)
     assert [name for name in lakehand.__all__ if name not in text] == []
+
+
+@pytest.mark.parametrize("page", FOR_CONTRIBUTORS, ids=_page_name)
+def test_every_source_file_that_a_page_names_exists(page):
+    named = re.findall(r"`([\w./-]+/[\w.-]+\.py|\w+\.py)`", page.read_text())
+    places = (ROOT, ROOT / "src" / "lakehand")
+    assert [path for path in named if not any((place / path).exists() for place in places)] == []

@@ -33,8 +33,8 @@ def test_equal_digests_are_a_proof():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"expected_rows": 4}, "3 rows were read, but 4 are there"),
-        ({"after": replace(ROWS, rows=2)}, "but 2 written"),
+        ({"expected_rows": 4}, "3 rows were read, but 4 are expected"),
+        ({"after": replace(ROWS, rows=2)}, "but 2 were written"),
         ({"after": replace(ROWS, lanes=(1, 3))}, "digest"),
         ({"after": replace(ROWS, lanes=(2, 2**63))}, "digest"),
         ({"after": replace(ROWS, engine="e-2")}, "different engines"),
@@ -75,7 +75,7 @@ def test_counts_prove_no_more_than_a_number():
 
 
 @pytest.mark.parametrize(
-    ("expected", "written", "message"), [(4, 3, "but 4 are there"), (3, 2, "but 2 written")]
+    ("expected", "written", "message"), [(4, 3, "but 4 are expected"), (3, 2, "but 2 were written")]
 )
 def test_counts_that_differ_are_an_error(expected, written, message):
     with pytest.raises(ProofError, match=f"group 4 .*{message}"):

@@ -78,7 +78,7 @@ def test_pieces_wait_where_they_may_and_are_gone_afterwards(tmp_path):
 
 
 def test_pieces_for_which_there_is_no_room_are_an_error_that_says_so():
-    with pytest.raises(StoreQuotaError, match="no more than 4 bytes") as caught:
+    with pytest.raises(StoreQuotaError, match="the limit is 4 bytes") as caught:
         exchanged(PAYLOADS, room=Room(most_bytes=4))
 
     assert "scratch_directory" in str(caught.value.hint)

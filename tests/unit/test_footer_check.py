@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.errors import CorruptFileError, RefusedError
-from lakehand.parquet.facts import read_facts, read_facts_and_size
 from lakehand.parquet.footer import (
     ChunkField,
     ColumnField,
@@ -20,6 +19,7 @@ from lakehand.parquet.footer import (
     split_footer,
 )
 from lakehand.parquet.footer_check import FooterError, check_footer
+from lakehand.parquet.footer_facts import read_facts, read_facts_and_size
 from lakehand.parquet.thrift import BINARY, I32, I64, LIST, ThriftError, decode
 from lakehand.storage.memory import MemoryStore
 from support.flipped_bits import flips
@@ -118,16 +118,16 @@ def histogram(meta):
     ("change", "message"),
     [
         (chunk_field(ColumnField.CODEC, I32, 9), "unknown codec"),
-        (chunk_field(ColumnField.TYPE, I32, 2), "another type"),
+        (chunk_field(ColumnField.TYPE, I32, 2), "different type"),
         (chunk_field(ColumnField.VALUES, I64, 11), "11 values in 12 rows"),
-        (chunk_field(ColumnField.DATA_PAGE, I64, 2**40), "outside of the file"),
-        (chunk_field(ColumnField.COMPRESSED_BYTES, I64, -5), "outside of the file"),
+        (chunk_field(ColumnField.DATA_PAGE, I64, 2**40), "outside the file"),
+        (chunk_field(ColumnField.COMPRESSED_BYTES, I64, -5), "outside the file"),
         (chunk_field(ColumnField.COMPRESSED_BYTES, BINARY, b""), "cannot be decoded"),
         (chunk_field(ColumnField.STATISTICS, 12, {5: (BINARY, b"12345")}), "has 5 bytes"),
         (histogram, "histogram of 3 levels"),
-        (lambda meta: meta.update({FileField.ROWS: (I64, 21)}), "as many rows"),
+        (lambda meta: meta.update({FileField.ROWS: (I64, 21)}), "do not add up"),
         (lambda meta: meta.update({FileField.SCHEMA: (I64, 21)}), "wire type 6"),
-        (lambda meta: meta[FileField.SCHEMA][1][1].pop(), "fewer columns"),
+        (lambda meta: meta[FileField.SCHEMA][1][1].pop(), "fewer elements"),
         (lambda meta: meta[FileField.SCHEMA][1][1].clear(), "no schema"),
     ],
 )

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from lakehand.assess.health import Measures, assess_health
+from lakehand.assess.health_score import Measures, assess_health
 
 PERFECT = Measures(
     file_count=100,

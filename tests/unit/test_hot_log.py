@@ -20,10 +20,10 @@ from lakehand.errors import (
     StoreQuotaError,
     ValidationError,
 )
-from lakehand.hot.directory import DirectoryLock, claim
 from lakehand.hot.journal import Journal
-from lakehand.hot.log import WriteAheadLog
+from lakehand.hot.ownership import DirectoryLock, claim
 from lakehand.hot.segments import Kind, create_segment, decode, encode
+from lakehand.hot.write_ahead_log import WriteAheadLog
 
 SMALL, LARGE = 4096, 2**20
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehand.assess.health import Measures, assess_health
-from lakehand.assess.inspect import inspect_snapshot
+from lakehand.assess.health_score import Measures, assess_health
+from lakehand.assess.inspection import inspect_snapshot
 from lakehand.settings import Settings
 from support.snapshots import make_snapshot
 

@@ -24,7 +24,7 @@ def make_home(tmp_path):
         home = tmp_path / name
         (home / "bin").mkdir(parents=True)
         program = home / "bin" / "java"
-        program.write_text(f"#!/bin/sh\necho '    session.version = {version}' >&2\n")
+        program.write_text(f"#!/bin/sh\necho '    java.version = {version}' >&2\n")
         program.chmod(0o755)
         if release:
             (home / "release").write_text(f'IMPLEMENTOR="X"\nJAVA_VERSION="{version}"\n')

@@ -124,8 +124,8 @@ def test_long_chains_parentheses_and_nots_are_read(text, expected):
     ids=begun,
 )
 def test_what_is_too_large_is_refused_with_a_type(text, monkeypatch):
-    monkeypatch.setattr("lakehand.expressions.logic._MOST_PARTS", 60)
-    monkeypatch.setattr("lakehand.expressions.value_lists._MOST_VALUES", 200)
+    monkeypatch.setattr("lakehand.expressions.logic._MAX_PARTS", 60)
+    monkeypatch.setattr("lakehand.expressions.value_lists._MAX_VALUES", 200)
     with pytest.raises(PredicateError) as caught:
         parse_predicate(text, BATCH.schema)
     assert len(caught.value.message) < 2000

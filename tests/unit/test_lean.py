@@ -83,7 +83,8 @@ def test_a_task_that_moves_row_groups_loads_neither_arrow_nor_duckdb(tmp_path):
     )
     run = Run.start(work.table.store, {}, snapshot=work.snapshot)
     spec = WriteSpec.of_tasks(work.settings)
-    task = GroupTask.of(RewriteTask(worker=work.table.worker(work.snapshot), run=run, spec=spec))
+    worker = work.table.worker(work.snapshot)
+    task = GroupTask.of(RewriteTask(worker=worker, run=run, spec=spec), worker)
     payloads = [{"group": group.to_json()} for group in work.groups]
     (tmp_path / "task").write_bytes(pickle.dumps((task, payloads)))
 

@@ -14,9 +14,9 @@ import pytest
 from lakehand.formats.worker import TaskLimits, WriteSpec
 from lakehand.rewrite import shuffle
 from lakehand.rewrite.file_writers import write_apart
-from lakehand.sorting import ranges
+from lakehand.sorting import key_ranges
 from lakehand.sorting.downcast import narrowed, widened
-from lakehand.sorting.ranges import known_schema, pack_rows, unpack_rows
+from lakehand.sorting.key_ranges import known_schema, pack_rows, unpack_rows
 
 PRICES = [Decimal("0.01"), Decimal("-0.01"), None, Decimal(10**15), Decimal(-(10**15)), Decimal(0)]
 NUMBERS = {
@@ -81,7 +81,7 @@ def test_rows_that_were_narrow_in_different_ways_are_joined():
     for many in ([wide] * 4, [numbered] * 4, [wide, numbered, numbered, wide]):
         pieces = [narrow_batch(rows.slice(place, 1)) for place, rows in enumerate(many)]
         assert len({piece.schema for piece in pieces}) == 4
-        joined = ranges._joined(pieces)
+        joined = key_ranges._joined(pieces)
         for name, column in zip(joined.column_names, joined.columns, strict=True):
             kind = wide.schema.field(name).type
             assert widened(column.combine_chunks(), kind).to_pylist() == wide[name].to_pylist()
@@ -126,10 +126,10 @@ def test_rows_are_compressed_where_that_halves_them(column, expected):
 
 
 def test_rows_with_dictionaries_come_back_from_disk(monkeypatch, tmp_path):
-    monkeypatch.setattr(ranges, "_waiting_bytes", lambda _limits: 0)
+    monkeypatch.setattr(key_ranges, "_waiting_bytes", lambda _limits: 0)
     rows = pa.record_batch({"c": pa.array(["a", None, "b"]).dictionary_encode()})
 
-    with ranges.RangeSpool(3, limits=TaskLimits(scratch_directory=str(tmp_path))) as spool:
+    with key_ranges.RangeSpool(3, limits=TaskLimits(scratch_directory=str(tmp_path))) as spool:
         spool.add(2, rows)
         spool.add(0, rows.slice(1))
         spool.add(2, rows.slice(2))

@@ -9,8 +9,17 @@ from datetime import timedelta
 
 import pytest
 
-from lakehand.cli.progress import progress_bar
-from lakehand.observe import Event, Progress, configure_logging, get_logger, log_event
+from lakehand.cli.progress_bar import progress_bar
+from lakehand.observe import (
+    Progress,
+    configure_logging,
+    emit,
+    get_logger,
+    log_event,
+    reported,
+    subscribe,
+    telling,
+)
 from lakehand.observe.clock import ManualClock, SystemClock
 from lakehand.observe.logs import JsonFormatter
 from lakehand.observe.steps import Step, listen, reached
@@ -72,29 +81,69 @@ def test_text_records_are_sentences_on_stderr(lakehand_logger, capsys):
     assert captured.err == "WARNING lakehand: Shown\n"
 
 
-def test_an_event_lists_its_fields():
-    assert Event(name="x").fields() == {"name": "x"}
+def test_subscribers_hear_everything_until_they_leave():
+    first, second = [], []
+    with subscribe(first.append):
+        emit("a")
+        subscription = subscribe(second.append)
+        emit("b")
+    emit("c")
+    subscription.close()
+    subscription.close()
+    emit("d")
+    assert (first, second) == (["a", "b"], ["b", "c"])
 
 
-def test_no_bar_is_drawn_where_nobody_looks(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with progress_bar() as on_progress:
-        assert on_progress is None
+def test_a_subscriber_that_raises_is_logged_and_the_others_hear(caplog):
+    def fail(_event):
+        raise ValueError("bad subscriber")
+
+    heard = []
+    with subscribe(fail), subscribe(heard.append):
+        assert reported(lambda: "report")() == "report"
+    assert heard == ["report"]
+    assert [record.event for record in caplog.records] == ["subscriber_failed"]
+    assert "bad subscriber" in caplog.text
 
 
-class _Terminal(io.StringIO):
+def test_progress_is_emitted_with_its_operation_then_handed_on():
+    emitted, told = [], []
+    tell = telling(told.append, operation="compact", table="file:///t")
+    with subscribe(emitted.append):
+        tell(Progress(phase="read", done=1))
+    assert emitted == told
+    assert (told[0].operation, told[0].table, told[0].phase) == ("compact", "file:///t", "read")
+
+
+def test_what_a_callback_for_progress_raises_stops_the_operation():
+    def stop(_progress):
+        raise KeyError("stop")
+
+    with pytest.raises(KeyError, match="stop"):
+        telling(stop, operation="vacuum", table="")(Progress(phase="scanning", done=0))
+
+
+class _Stream(io.StringIO):
+    def __init__(self, *, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+
     def isatty(self) -> bool:
-        return True
+        return self._is_terminal
 
 
-def test_a_bar_is_drawn_on_a_terminal(monkeypatch):
-    terminal = _Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    with progress_bar() as on_progress:
-        on_progress(Progress(phase="write", done=1, total=4, unit="groups"))
-        on_progress(Progress(phase="write", done=4, total=4, unit="groups"))
-    assert "write" in terminal.getvalue()
-    assert "4/4" in terminal.getvalue()
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_bar_is_drawn_on_a_terminal_only(monkeypatch, is_terminal):
+    stream = _Stream(is_terminal=is_terminal)
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress_bar():
+        emit(Progress(phase="write", done=1, total=4, unit="groups"))
+        emit("a report")
+        emit(Progress(phase="write", done=4, total=4, unit="groups"))
+    emit(Progress(phase="later", done=1))
+    assert ("4/4" in stream.getvalue()) is is_terminal
+    assert ("write" in stream.getvalue()) is is_terminal
+    assert "later" not in stream.getvalue()
 
 
 def test_a_manual_clock_moves_only_when_told_to():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehand.parquet.footer import elements, field
-from lakehand.parquet.offset_index import page_places, shift_offset_index
+from lakehand.parquet.offset_index import page_locations, shift_offset_index
 from lakehand.parquet.thrift import BINARY, I16, I32, I64, LIST, STRUCT, decode, encode
 
 positions = st.integers(0, 2**61)
@@ -42,4 +42,4 @@ def test_places_of_pages_are_those_of_the_struct(found, others):
     data = _index(found, others)
 
     expected = [(field(page, 1), field(page, 2)) for page in elements(decode(data)[0], 1)]
-    assert list(page_places(data)) == expected
+    assert list(page_locations(data)) == expected

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakehand.parquet.writer import ParquetLayout, RollingWriter
+from lakehand.parquet.rolling_writer import ParquetLayout, RollingWriter
 from lakehand.storage import open_store
 
 MIB = 2**20

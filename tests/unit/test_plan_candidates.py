@@ -122,7 +122,7 @@ def test_files_with_tiny_row_groups_are_found_by_their_footers():
     planning = plan_sizes([100 * MIB] * 2, policy=LARGE, survey=survey)
 
     assert reasons(planning) == ["small_row_groups", "large_enough"]
-    assert planning.plan.groups[0].reason == "1 file with row groups far below a healthy size"
+    assert planning.plan.groups[0].reason == "1 file with very small row groups"
 
 
 def test_a_small_last_row_group_is_no_reason():

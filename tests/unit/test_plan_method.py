@@ -47,14 +47,14 @@ def test_a_copy_moves_all_bytes_but_those_of_files_that_it_recodes_first():
         ({"has_deleted_rows": True}, "deleted rows are dropped"),
         ({"refusal": "the file is encrypted or signed"}, "the file is encrypted or signed"),
         ({"copy_class_count": 2}, "the files differ in schema, codec or calendar"),
-        ({"tiny_files": 2}, "2 files too small for a healthy row group"),
+        ({"tiny_files": 2}, "2 files too small for a reasonable row group"),
         (
             {"median_row_group_bytes": MIB, "median_row_group_rows": 99_999},
             "row groups are small: half of them below 1 MiB",
         ),
         (
-            {"crumb_rows": 320_000},
-            "20% of the rows are in row groups far below a healthy size",
+            {"tiny_group_rows": 320_000},
+            "20% of the rows are in very small row groups",
         ),
         ({"row_group_count": 65}, "65 row groups are too many"),
         (
@@ -74,7 +74,7 @@ def test_anything_else_is_recoded_and_says_why(changes, reason):
     [
         {"median_row_group_bytes": MIB, "median_row_group_rows": 100_000},
         {"median_row_group_bytes": 4 * MIB, "median_row_group_rows": 100},
-        {"crumb_rows": 160_000},
+        {"tiny_group_rows": 160_000},
         {"row_group_count": 64},
         {"row_group_count": 640, "data_bytes": 1280 * MIB},
         {"expected_files": 2, "largest_row_group_bytes": 6 * MIB},
@@ -109,7 +109,7 @@ def test_half_of_the_bytes_are_worth_a_copy_beside_files_that_must_be_recoded():
 
     assert (choice.method, choice.mixes) == ("copy", True)
     assert choice.reason == (
-        "healthy row groups, and 3 files to recode beside them: deleted rows are dropped"
+        "row groups of sufficient size, and 3 files to re-encode: deleted rows are dropped"
     )
 
 
@@ -180,7 +180,7 @@ def test_the_words_of_a_refusal_reach_the_plan():
     group = surveyed_plan({"row_groups": LARGE}, refused)
 
     assert (group.method, group.recoded) == ("copy", (1,))
-    assert group.method_reason.endswith("1 file to recode beside them: the file is encrypted")
+    assert group.method_reason.endswith("1 file to re-encode: the file is encrypted")
 
 
 def test_a_file_with_a_deleted_row_is_recoded_into_the_copy_of_the_others():
@@ -205,7 +205,7 @@ def test_files_too_small_for_a_healthy_row_group_need_no_survey():
     [group] = plan_sizes([40 * MIB, MIB, MIB], policy=POLICY, survey=survey).plan.groups
 
     assert (group.method, group.recoded) == ("copy", (1, 2))
-    assert "2 files too small for a healthy row group" in group.method_reason
+    assert "2 files too small for a reasonable row group" in group.method_reason
 
 
 def test_a_file_whose_crumbs_would_stay_is_not_copied():

@@ -10,12 +10,12 @@ from rich.console import Console
 
 from lakehand.cli.compact import operation_screen
 from lakehand.cli.plan import plan_screen
-from lakehand.cli.progress import Phases, amount_words, make_bars
+from lakehand.cli.progress_bar import Phases, describe_amount, make_bars
 from lakehand.model.work import DataFile, Group, GroupResult, Proof, Receipt, StagedFile
 from lakehand.observe import Progress
 from lakehand.observe.clock import ManualClock
 from lakehand.observe.stopwatch import Stopwatch
-from lakehand.planning.policy import CHOSEN, CHOSEN_WORDS, LEFT, LEFT_WORDS
+from lakehand.planning.policy import CHOSEN, LEFT, LEFT_DESCRIPTIONS, describe_chosen
 from lakehand.rewrite.report import Done, report_of
 from support.plans import plan, snapshot_of, with_policy
 
@@ -63,7 +63,7 @@ def test_a_plan_fits_a_narrow_terminal():
 def test_an_empty_plan_says_why():
     page = show(plan_screen(planned(snapshot_of([100 * MIB] * 2))))
 
-    assert "not rewritten  2 files: large enough and in good shape" in page
+    assert "not rewritten  2 files: large enough, no rewrite needed" in page
     assert "Nothing to do." in page
 
 
@@ -78,12 +78,12 @@ def test_what_is_beyond_the_caps_is_counted():
     snapshot = small_files(4, keys=["a", "a", "b", "b"])
     page = show(plan_screen(planned(snapshot, max_groups_per_run=1)))
 
-    assert "2 files: beyond the caps of this run (1 group, 20 MiB)" in page
+    assert "2 files: beyond the limits of this run (1 group, 20 MiB)" in page
 
 
 def test_every_reason_has_words():
-    assert set(LEFT_WORDS) == set(LEFT)
-    assert set(CHOSEN_WORDS) == set(CHOSEN)
+    assert set(LEFT_DESCRIPTIONS) == set(LEFT)
+    assert not any(str(reason) == describe_chosen(reason, 2)[8:] for reason in CHOSEN)
 
 
 def test_a_dry_run_shows_what_is_expected():
@@ -156,7 +156,7 @@ def test_a_proof_by_counts_claims_no_more_than_that():
     ],
 )
 def test_progress_is_told_in_groups_and_bytes(event, words):
-    assert amount_words(event) == words
+    assert describe_amount(event) == words
 
 
 def test_a_bar_moves_by_bytes_and_phases_without_end_make_room():

@@ -44,7 +44,7 @@ def test_a_stored_plan_finds_its_files_wherever_they_are():
 def test_a_plan_whose_file_is_gone_asks_for_a_new_one():
     result = plan_sizes([10, 10]).plan
 
-    with pytest.raises(ReplanError, match="names f1, which the table does not hold"):
+    with pytest.raises(ReplanError, match="contains f1, which is not in the table"):
         locate_inputs(result, snapshot_of([10]).files)
 
 

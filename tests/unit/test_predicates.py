@@ -112,7 +112,7 @@ def test_rows_are_those_that_spark_finds(text, places):
         ("substring('abc', 0, n) = 'ab'", "substring"),
         ("CAST(d AS INT) = 1", "date32"),
         ("round(x) = 2", "the function round"),
-        ("x RLIKE '1'", "double where a text is expected"),
+        ("x RLIKE '1'", "double where a string is expected"),
     ],
 )
 def test_what_would_find_other_rows_than_spark_is_refused(text, complaint):
@@ -162,9 +162,9 @@ def test_bounds_of_a_column_that_is_converted_are_converted_alike():
         ("count(id) > 1", "the function count"),
         ("rand() < id", "the function rand"),
         ("getenv('HOME') = Region", "the function getenv"),
-        ("id + 1", "neither true nor false"),
+        ("id + 1", "is not boolean"),
         ("id = 'x'", "'x' where one of type int32"),
-        ('"id" = 1', "names no column"),
+        ('"id" = 1', "has no column"),
     ],
 )
 def test_a_predicate_that_means_nothing_is_refused(text, complaint):
@@ -186,7 +186,7 @@ def test_a_name_that_may_be_any_of_two_columns_is_refused():
     rows = pa.record_batch({"key": [1, 2], "Key": [2, 1]})
 
     assert keep_true(parse_predicate("Key = 1", rows.schema), rows).column("key").to_pylist() == [2]
-    with pytest.raises(PredicateError, match="any of these columns: key, Key"):
+    with pytest.raises(PredicateError, match="ambiguous: it may be key, Key"):
         parse_predicate("KEY = 1", rows.schema)
 
 
@@ -197,9 +197,7 @@ def test_a_column_with_a_collation_is_refused():
     schema = to_arrow(StructType((plain, collated)))
 
     assert parse_predicate("id = 'ann'", schema)
-    with pytest.raises(
-        PredicateError, match="column name cannot be used in a condition: a collation"
-    ):
+    with pytest.raises(PredicateError, match="because it has a collation"):
         parse_predicate("name = 'ann'", schema)
 
 

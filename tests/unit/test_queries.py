@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lakehand.assess.queries import Query, read_queries
+from lakehand.assess.query_workload import Query, read_queries
 
 SCHEMA = pa.schema(
     {

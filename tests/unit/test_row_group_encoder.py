@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehand.parquet.checksums import pages_are_intact
-from lakehand.parquet.dictionaries import with_one_dictionary, without_dictionaries
-from lakehand.parquet.encoding import ParquetLayout, RowGroupEncoder
+from lakehand.parquet.dictionaries import unify_dictionaries, without_dictionaries
+from lakehand.parquet.row_group_encoder import ParquetLayout, RowGroupEncoder
 
 LAYOUT = ParquetLayout(target_file_bytes=2**30)
 
@@ -61,7 +61,7 @@ def test_texts_of_several_dictionaries_become_plain():
     same, mixed = pa.chunked_array([one, one]), pa.chunked_array([one, other])
     rows = pa.table({"mixed": mixed}).append_column("same", pa.chunked_array([one, one, one[:1]]))
 
-    found = with_one_dictionary(rows)
+    found = unify_dictionaries(rows)
 
     assert found.schema.types == [pa.string(), same.type]
     assert found.to_pylist() == rows.to_pylist()

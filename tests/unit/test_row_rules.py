@@ -10,12 +10,12 @@ import pytest
 from lakehand.errors import ConstraintError, RefusedError
 from lakehand.expressions.computed import Calculator
 from lakehand.expressions.constraints import RowChecker
-from lakehand.expressions.typed import Unsupported
+from lakehand.expressions.spark_types import Unsupported
 from lakehand.formats.delta.protocol.actions import Metadata
 from lakehand.formats.delta.protocol.schema import PrimitiveType, StructField, StructType, row_rules
-from lakehand.model.head import RowRules
+from lakehand.model.table_head import RowRules
 from lakehand.observe.clock import ManualClock
-from lakehand.sink.conform import Conformer
+from lakehand.schema.conform import Conformer
 
 SCHEMA = pa.schema(
     [

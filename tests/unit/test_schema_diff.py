@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lakehand.sink.evolution import DiffKind, diff_schemas
+from lakehand.schema.evolution import DiffKind, diff_schemas
 
 TABLE = pa.schema(
     [

@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from lakehand.assess.inspect import inspect_snapshot
+from lakehand.assess.inspection import inspect_snapshot
 from lakehand.cli import inspect as inspection_page
 from lakehand.cli.checkpoint import checkpoint_screen
-from lakehand.cli.files import file_lines, file_records
+from lakehand.cli.file_lists import file_lines, file_records
 from lakehand.cli.history import history_screen
 from lakehand.cli.inspect import inspection_screen
 from lakehand.cli.main import COMMANDS, cli

@@ -141,13 +141,13 @@ def test_a_misspelt_variable_is_reported_once_with_the_nearest(monkeypatch, capl
     Settings()
     Settings()
     [message] = [record.getMessage() for record in caplog.records]
-    assert "LAKEHAND_TARGET_FILE_SIZES sets nothing" in message
+    assert "LAKEHAND_TARGET_FILE_SIZES is ignored" in message
     assert message.endswith("did you mean LAKEHAND_TARGET_FILE_BYTES?")
 
 
 def test_a_misspelt_variable_is_reported_as_a_warning_where_nobody_shows_logs(monkeypatch):
     monkeypatch.setenv("LAKEHAND_QUIET_PERIODE", "1m")
-    monkeypatch.setattr("lakehand.settings.values.is_heard", lambda _logger: False)
+    monkeypatch.setattr("lakehand.settings.values.is_logging_configured", lambda _logger: False)
     with pytest.warns(UserWarning, match="did you mean LAKEHAND_QUIET_PERIOD"):
         Settings()
 
@@ -259,3 +259,15 @@ def test_an_error_shows_the_beginning_of_a_long_value():
     with pytest.raises(ValidationError) as caught:
         Settings({"min_files": "x" * 100_000}, environment={})
     assert len(caught.value.message) < 1000
+
+
+@pytest.mark.parametrize("zone", ["Mars", "", "europe/berlin", "../x", "GMT+2", "+2:00", "+25:00"])
+def test_a_time_zone_that_is_none_is_refused_as_a_setting(zone):
+    with pytest.raises(ValidationError, match="partition_time_zone"):
+        Settings({"partition_time_zone": zone}, environment={})
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Etc/GMT+2", "+02:00", "-0530"])
+def test_time_zones_are_names_or_offsets(zone):
+    settings = Settings({"partition_time_zone": zone}, environment={})
+    assert settings["partition_time_zone"] == zone

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from lakehand.errors import BackpressureError, ConstraintError, SchemaMismatchError, ValidationError
-from lakehand.model.head import RowRules
-from lakehand.sink.conform import Conformer
-from lakehand.sink.evolution import DiffKind
-from lakehand.sink.rows import as_reader, batches_of
+from lakehand.model.table_head import RowRules
+from lakehand.schema.arrow_input import as_reader, batches_of
+from lakehand.schema.conform import Conformer
+from lakehand.schema.evolution import DiffKind
 from lakehand.sink.staging import Buffer
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -138,7 +138,7 @@ def test_a_struct_with_a_member_twice_is_refused(values, table):
     conformer = Conformer(pa.schema(list(table.items())), table="memory://t")
     given = pa.record_batch({"c": values})
     assert conformer.diff(given.schema).kind is DiffKind.INCOMPATIBLE
-    with pytest.raises(SchemaMismatchError, match=r"c(\.element)?\.a' is there twice"):
+    with pytest.raises(SchemaMismatchError, match=r"c(\.element)?\.a' is duplicated"):
         conformer.conform(given)
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from lakehand.formats.worker import TaskLimits
 from lakehand.rewrite.sort import gathered
-from lakehand.sorting.ranges import RangeSpool, frugal_arrow
+from lakehand.sorting.key_ranges import RangeSpool, low_memory_arrow
 
 KIB = 2**10
 LONG = pa.record_batch({"id": range(64), "text": ["x" * KIB] * 64})
@@ -33,7 +33,7 @@ def test_short_rows_and_no_rows_are_joined():
 
 def test_a_task_that_sorts_has_another_pool_until_it_ends():
     usual = pa.default_memory_pool().backend_name
-    with frugal_arrow():
+    with low_memory_arrow():
         meanwhile = pa.default_memory_pool().backend_name
 
     assert meanwhile == "jemalloc" != usual

@@ -115,7 +115,7 @@ def test_a_url_with_one_slash_is_no_path(tmp_path, monkeypatch):
     with pytest.raises(ValidationError) as caught:
         parse_location("s3:/lake/events")
     assert caught.value.hint == "write it as s3://bucket/path, with two slashes"
-    with pytest.raises(ValidationError, match="dbfs:// is no kind of store"):
+    with pytest.raises(ValidationError, match="dbfs:// is not a supported kind of store"):
         parse_location("dbfs:/mnt/lake")
     monkeypatch.chdir(tmp_path)
     assert parse_location("./s3:/x").path == parse_location(Path("s3:/x")).path

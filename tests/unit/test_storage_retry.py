@@ -41,7 +41,7 @@ def test_three_retries_with_doubling_waits_by_default(clock):
     assert value == "done"
     assert clock.sleeps == pytest.approx([0.1, 0.2, 0.4])
     assert (metrics.attempts, metrics.retries, metrics.succeeded) == (4, 3, True)
-    assert metrics.total_delay_seconds == pytest.approx(0.7)
+    assert sum(metrics.delays) == pytest.approx(0.7)
     assert metrics.elapsed_seconds == pytest.approx(0.7)
     assert len(metrics.errors) == 3
 

@@ -21,15 +21,15 @@ from lakehand.formats.lance.commit_records import (
     read_record,
 )
 from lakehand.formats.lance.commit_records import _read as read_marks
-from lakehand.hot.directory import claim
+from lakehand.hot.ownership import claim
 from lakehand.maintenance.steps import vacuum_wait
 from lakehand.observe.clock import ManualClock
 from lakehand.planning.plan import Plan
 from lakehand.retention.pins import Pin, list_pins, pinned_versions, put_pin
 from lakehand.retention.quarantine import find_quarantine, list_quarantines
 from lakehand.settings import Settings
-from lakehand.sink.committer import Descriptor
-from lakehand.sink.writer_lease import Fence
+from lakehand.sink.descriptor import Descriptor
+from lakehand.sink.writer_lease import WriterLease
 from lakehand.storage import MemoryStore
 from support.plans import plan_sizes
 
@@ -157,7 +157,7 @@ def test_a_plan_with_members_that_are_not_known_is_read():
     ],
 )
 def test_a_plan_of_another_shape_is_refused(odd):
-    with pytest.raises(ValidationError, match="no plan"):
+    with pytest.raises(ValidationError, match="not a plan"):
         Plan.from_text(json.dumps(PLAN.to_json() | odd))
 
 
@@ -165,7 +165,7 @@ def test_a_plan_of_another_shape_is_refused(odd):
 def test_a_plan_whose_groups_contradict_themselves_is_refused(odd):
     value = PLAN.to_json()
     value["groups"][0].update(odd)
-    with pytest.raises(ValidationError, match="no plan"):
+    with pytest.raises(ValidationError, match="not a plan"):
         Plan.from_text(json.dumps(value))
 
 
@@ -210,14 +210,14 @@ def test_what_is_no_descriptor_is_refused(text):
 
 @any_text
 def test_an_unreadable_lease_is_still_a_lease_and_gives_way_to_the_next(store, text):
-    first, second = (Fence(store=store, writer_id="w", session=name) for name in "ab")
-    first.put_up()
+    first, second = (WriterLease(store=store, writer_id="w", session=name) for name in "ab")
+    first.acquire()
     (key,) = (info.key for info in store.list("_lakehand/writers"))
     put(store, key, text)
     assert first.check()
     with pytest.raises(WriterCollisionError):
         second.check()
-    assert second.put_up() == (frozenset(), True)
+    assert second.acquire() == (frozenset(), True)
     assert second.check()
     with pytest.raises(WriterCollisionError):
         first.check()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import lakehand
-from lakehand.settings import SETTINGS, Settings, typed
+from lakehand.settings import SETTINGS, Settings, setting_types
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -60,7 +60,7 @@ def test_every_setting_is_an_attribute():
 
 
 def test_every_setting_is_an_option_of_open_table():
-    assert set(typed.OpenSettings.__annotations__) == {s.name for s in SETTINGS}
+    assert set(setting_types.OpenSettings.__annotations__) == {s.name for s in SETTINGS}
 
 
 def test_every_verb_types_its_settings():
@@ -78,7 +78,7 @@ def _annotations(verb):
 
 def _is_typed(text):
     name = text.removeprefix("Unpack[").removesuffix("]")
-    return typing.is_typeddict(getattr(typed, name, None))
+    return typing.is_typeddict(getattr(setting_types, name, None))
 
 
 @pytest.mark.parametrize("name", ["DeltaSink", "RetryPolicy", "with_retry"])

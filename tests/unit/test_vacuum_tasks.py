@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from lakehand.engine.exchange import pack_columns, unpack_columns
 from lakehand.errors import StoreUnreachableError
 from lakehand.formats.delta.retention.vacuum import DataNames
-from lakehand.retention.vacuum_tasks import Crew, DeleteTask, ListTask, Window
+from lakehand.retention.vacuum_tasks import DeleteTask, ListTask, VacuumTasks, Window
+from lakehand.runs.operation import Call
 from lakehand.settings import Settings
 from lakehand.storage import open_store
 from support.littered_tables import DIRECTORIES, FILES_A_DIRECTORY, make_littered_table
@@ -82,6 +84,13 @@ def test_a_scan_stops_at_enough_objects_and_says_what_is_left(place):
     assert len(whole) == DIRECTORIES * FILES_A_DIRECTORY + len(["readme.md"])
 
 
+def vacuum_tasks(place, asked) -> VacuumTasks:
+    table = SimpleNamespace(store=open_store(place))
+    return VacuumTasks(
+        Call(operation="vacuum", table=table, settings=Settings(asked, environment={}))
+    )
+
+
 def test_few_directories_are_only_opened_so_that_more_tasks_share_the_rest(place, monkeypatch):
     store, names = open_store(place), DataNames()
     rounds = []
@@ -92,9 +101,9 @@ def test_few_directories_are_only_opened_so_that_more_tasks_share_the_rest(place
             assert isinstance(function, ListTask)
             return super().run(function, payloads, **options)
 
-    crew = Crew(store, Settings({"master": "local[1]"}))
-    monkeypatch.setattr(crew, "_runner", Counting())
-    listed = all_keys(crew.list([""], names=names))
+    tasks = vacuum_tasks(place, {"master": "local[1]"})
+    monkeypatch.setattr(tasks._tasks, "runner", Counting())
+    listed = all_keys(tasks.list([""], names=names))
 
     assert listed == all_keys(store.scan(enter=names.may_hold_data))
     assert rounds[0] == 1
@@ -118,5 +127,5 @@ def test_columns_are_the_same_after_the_journey(place):
     ],
 )
 def test_tasks_are_for_many_files_where_somebody_asks_for_spark(place, asked, files, is_needed):
-    with Crew(open_store(place), Settings(asked, environment={})) as crew:
-        assert crew.is_needed(files) is is_needed
+    with vacuum_tasks(place, asked) as tasks:
+        assert tasks.is_needed(files) is is_needed

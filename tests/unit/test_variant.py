@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from lakehand.errors import CorruptFileError
-from lakehand.formats.delta.read.variant import variant_to_json
+from support.variant_json import variant_to_json
 
 EMPTY = b"\x01\x00\x00"
 #: The names "a" and "größe".

@@ -1,3 +1,3 @@
-"""What is wrong with a table, in numbers."""
+"""Inspects, verifies, repairs and advises on tables."""
 
 from __future__ import annotations

@@ -1,3 +1,3 @@
-"""The command."""
+"""The command-line interface."""
 
 from __future__ import annotations

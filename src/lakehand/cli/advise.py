@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from lakehand.cli.options import open_for_command, setting_option, table_options
 from lakehand.cli.output import print_report
+from lakehand.cli.shared_options import open_for_command, setting_option, table_options
 from lakehand.model.quantities import format_count
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lakehand.assess.advise import Advice, Proposal
+    from lakehand.assess.clustering_advice import Advice, Proposal
 
 
 @click.command()
@@ -39,11 +39,11 @@ def advise(
     queries: Path | None,
     **settings: Any,
 ) -> None:
-    """Propose columns and a curve to cluster TABLE by. Reads only.
+    """Recommend columns and a curve to cluster TABLE by. Reads only.
 
-    Every proposal is tried on a sample of the rows, divided into as many files as the table would
-    have, and shows the share of files that the queries would skip. Without --queries a fixed set of
-    conditions on all columns is used.
+    Every proposal is measured on a sample of rows, divided into as many files as the table would
+    have, and shows the fraction of files that the queries would skip. Without --queries, a fixed
+    set of predicates on all columns is used.
     """
     opened = open_for_command(table, storage_options)
     text = None if queries is None else queries.read_text()
@@ -52,7 +52,7 @@ def advise(
 
 
 def advice_screen(advice: Advice) -> Iterable[RenderableType]:
-    """Show the verdict, the other proposals, and what they were tried on."""
+    """Show the verdict, the other proposals, and the sample."""
     yield Text(advice.table, style="bold", overflow="fold")
     yield Text(advice.message)
     if advice.proposals:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 from rich.text import Text
 
-from lakehand.cli.options import open_for_command, table_options, version_option
 from lakehand.cli.output import print_report
+from lakehand.cli.shared_options import open_for_command, table_options, version_option
 from lakehand.model.quantities import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ def checkpoint_screen(report: CheckpointReport) -> Iterable[RenderableType]:
     if report.outcome == "nothing_to_do":
         yield Text(f"nothing to do: version {report.version:,} has a complete checkpoint")
         return
-    yield Text(checkpoint_words(report))
+    yield Text(describe_checkpoint(report))
 
 
-def checkpoint_words(report: CheckpointReport) -> str:
-    """Describe a checkpoint that was written."""
+def describe_checkpoint(report: CheckpointReport) -> str:
+    """Describe the checkpoint that was written."""
     files = format_count(len(report.files), "file")
     entries = "entry" if report.action_count == 1 else "entries"
     return (

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.options import open_for_command, table_options
 from lakehand.cli.output import print_report
+from lakehand.cli.shared_options import open_for_command, table_options
 from lakehand.errors import EXIT_FAILED
 from lakehand.model.quantities import format_bytes, format_count
 

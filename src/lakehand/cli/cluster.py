@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakehand.cli.compact import operation_screen
-from lakehand.cli.options import (
+from lakehand.cli.output import print_report
+from lakehand.cli.progress_bar import progress_bar
+from lakehand.cli.screen import effect_rows
+from lakehand.cli.shared_options import (
     clustering_options,
     dry_run_option,
     engine_options,
@@ -18,9 +21,6 @@ from lakehand.cli.options import (
     stored_plan_option,
     table_options,
 )
-from lakehand.cli.output import print_report
-from lakehand.cli.progress import progress_bar
-from lakehand.cli.screen import effect_rows
 from lakehand.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def cluster(
     of them overlap. Every group of files is proved to hold the same rows before the commit.
     """
     opened = open_for_rewriting(table, storage_options, **options)
-    with progress_bar() as on_progress:
-        report = opened.cluster(plan=read_plan(plan_file), on_progress=on_progress, **options)
+    with progress_bar():
+        report = opened.cluster(plan=read_plan(plan_file), **options)
     print_report(report, cluster_screen, as_json=as_json)
     return EXIT_FAILED if report.errors else 0
 

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.options import (
+from lakehand.cli.output import print_report
+from lakehand.cli.progress_bar import progress_bar
+from lakehand.cli.screen import figures_grid, format_time, left_rows
+from lakehand.cli.shared_options import (
     dry_run_option,
     engine_options,
     open_for_rewriting,
@@ -19,9 +22,6 @@ from lakehand.cli.options import (
     table_options,
     update_indices_option,
 )
-from lakehand.cli.output import print_report
-from lakehand.cli.progress import progress_bar
-from lakehand.cli.screen import figures_grid, left_rows, time_words
 from lakehand.errors import EXIT_FAILED
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     "--sort-by",
     metavar="COLUMNS",
     default="",
-    help="Sort the rows of every group, for example by: a DESC, b.",
+    help="Sort the rows of every group, for example: a DESC, b.",
 )
 @click.option(
     "--recompute-statistics",
@@ -67,18 +67,16 @@ def compact(
     vacuum deletes them, because earlier versions of the table refer to them.
     """
     opened = open_for_rewriting(table, storage_options, dry_run=dry_run, **options)
-    with progress_bar() as on_progress:
-        report = opened.compact(
-            plan=read_plan(plan_file), dry_run=dry_run, on_progress=on_progress, **options
-        )
+    with progress_bar():
+        report = opened.compact(plan=read_plan(plan_file), dry_run=dry_run, **options)
     print_report(report, operation_screen, as_json=as_json)
     return EXIT_FAILED if report.errors else 0
 
 
-_METHOD_WORDS = {"copy": "copied byte for byte", "recode": "rewritten", "sort": "sorted"}
+_METHOD_NAMES = {"copy": "copied byte for byte", "recode": "rewritten", "sort": "sorted"}
 
 
-_PROOF_WORDS = {
+_PROOF_DESCRIPTIONS = {
     "digest": "proved equal, read back from storage",
     "ranges": "proved equal by checksums of every byte range, read back from storage",
     "positions": "proved by the positions that deletion vectors hide, read back from storage",
@@ -91,14 +89,14 @@ def operation_screen(
     report: OperationReport, *, effect: Iterable[tuple[str, str]] = ()
 ) -> Iterable[RenderableType]:
     """Show what an operation did, and the proof that it changed no row."""
-    yield Text(f"{report.operation}: {_outcome_words(report)}", style="bold")
+    yield Text(f"{report.operation}: {_describe_outcome(report)}", style="bold")
     left = left_rows(report.files_left, report.remaining)
     yield figures_grid([*_figures(report), *left, *effect])
     for error in report.errors:
         yield Text(f"  failed: {error['message']}", style="red")
 
 
-def _outcome_words(report: OperationReport) -> str:
+def _describe_outcome(report: OperationReport) -> str:
     groups = format_count(report.groups.planned, "group")
     rivals = ", ".join(report.left_to_runs)
     return {
@@ -116,7 +114,7 @@ def _figures(report: OperationReport) -> Iterable[tuple[str, str]]:
         yield from _evidence(report)
         yield "took", _pace(report)
     if report.left_to_runs and report.outcome != "nothing_to_do":
-        yield "left to", f"run {', '.join(report.left_to_runs)}, which is at work"
+        yield "left to", f"run {', '.join(report.left_to_runs)}, which is running"
     if report.indices_updated:
         yield "indices", f"{', '.join(report.indices_updated)} brought up to date"
 
@@ -147,10 +145,10 @@ def _saving(report: OperationReport) -> str:
 
 
 def _groups(report: OperationReport) -> Iterable[str]:
-    for method, words in _METHOD_WORDS.items():
+    for method, description in _METHOD_NAMES.items():
         count = getattr(report.methods, method)
         if count:
-            yield f"{count:,} {words}"
+            yield f"{count:,} {description}"
     if report.groups.dropped:
         yield f"{report.groups.dropped:,} lost to concurrent writers"
     if report.errors:
@@ -159,11 +157,11 @@ def _groups(report: OperationReport) -> Iterable[str]:
 
 def _evidence(report: OperationReport) -> Iterable[tuple[str, str]]:
     if report.proof is not None:
-        words = _PROOF_WORDS[report.proof.kind]
-        yield "rows", f"{report.proof.rows:,} {words}"
+        description = _PROOF_DESCRIPTIONS[report.proof.kind]
+        yield "rows", f"{report.proof.rows:,} {description}"
 
 
 def _pace(report: OperationReport) -> str:
-    time = time_words(report.duration_ms, report.ran_on)
+    time = format_time(report.duration_ms, report.ran_on)
     speed = f"{format_bytes(report.bytes_per_second)}/s, {report.rows_per_second:,.0f} rows/s"
     return f"{time}; {speed}"

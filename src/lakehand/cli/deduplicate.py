@@ -7,15 +7,15 @@ from typing import Any
 import click
 
 from lakehand.cli.delete import deletion_screen
-from lakehand.cli.options import (
+from lakehand.cli.output import print_report
+from lakehand.cli.progress_bar import progress_bar
+from lakehand.cli.shared_options import (
     dry_run_option,
     engine_options,
     open_for_command,
     prove_option,
     table_options,
 )
-from lakehand.cli.output import print_report
-from lakehand.cli.progress import progress_bar
 
 
 def _read_columns(
@@ -56,6 +56,6 @@ def deduplicate(
     they are rewritten. The remaining rows are proved equal before the commit.
     """
     opened = open_for_command(table, storage_options)
-    with progress_bar() as on_progress:
-        report = opened.deduplicate(on_progress=on_progress, **options)
+    with progress_bar():
+        report = opened.deduplicate(**options)
     print_report(report, deletion_screen, as_json=as_json)

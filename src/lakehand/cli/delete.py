@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.options import (
+from lakehand.cli.output import print_report
+from lakehand.cli.progress_bar import progress_bar
+from lakehand.cli.screen import figures_grid, format_time
+from lakehand.cli.shared_options import (
     dry_run_option,
     engine_options,
     open_for_command,
     prove_option,
     table_options,
 )
-from lakehand.cli.output import print_report
-from lakehand.cli.progress import progress_bar
-from lakehand.cli.screen import figures_grid, time_words
 from lakehand.model.quantities import format_bytes, format_count
 from lakehand.model.reports import DeduplicationReport
 
@@ -48,18 +48,18 @@ def delete(
     rows of the others are proved equal before the commit.
     """
     opened = open_for_command(table, storage_options)
-    with progress_bar() as on_progress:
-        report = opened.delete(on_progress=on_progress, **options)
+    with progress_bar():
+        report = opened.delete(**options)
     print_report(report, deletion_screen, as_json=as_json)
 
 
 def deletion_screen(report: DeletionReport) -> Iterable[RenderableType]:
     """Show how many rows were deleted, and the proof that no others were."""
-    yield Text(f"{report.operation}: {_outcome_words(report)}", style="bold")
+    yield Text(f"{report.operation}: {_describe_outcome(report)}", style="bold")
     yield figures_grid(list(_figures(report)))
 
 
-def _outcome_words(report: DeletionReport) -> str:
+def _describe_outcome(report: DeletionReport) -> str:
     rows = format_count(report.rows_removed, "row")
     return {
         "committed": f"{rows} deleted in version {report.version:,}",
@@ -85,7 +85,7 @@ def _figures(report: DeletionReport) -> Iterable[tuple[str, str]]:
         before, after = format_bytes(report.bytes_before), format_bytes(report.bytes_after)
         yield "size", f"{before} → {after}"
         yield from _evidence(report)
-    yield "took", time_words(report.duration_ms, report.ran_on)
+    yield "took", format_time(report.duration_ms, report.ran_on)
 
 
 def _files(report: DeletionReport) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""`lakehand health`: is a table healthy, for monitoring."""
+"""`lakehand health`: whether a table is healthy, for monitoring."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from lakehand.cli.options import setting_option, table_options
 from lakehand.cli.output import print_report
+from lakehand.cli.shared_options import setting_option, table_options
 from lakehand.errors import EXIT_UNHEALTHY
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lakehand.assess.checkup import Check, HealthReport
+    from lakehand.assess.health_check import Check, HealthReport
 
 
 @click.command()
 @table_options
-@click.option("--orphans", is_flag=True, help="Also list storage for files that no version needs.")
+@click.option("--orphans", is_flag=True, help="Also list storage for unreferenced files.")
 @setting_option("--max-small-file-ratio", "max_small_file_ratio", metavar="RATIO")
 @setting_option("--max-deleted-row-ratio", "max_deleted_row_ratio", metavar="RATIO")
 @setting_option("--max-commits-since-checkpoint", "max_commits_since_checkpoint", metavar="N")
@@ -42,7 +42,7 @@ def health(
 ) -> int:
     """Check TABLE against thresholds. Reads only; exit code 5 if it is unhealthy.
 
-    A table that cannot be reached or read is unhealthy: the report holds the error.
+    A table that cannot be reached or read is unhealthy: the report has the error.
     """
     from lakehand.table import check_health
 
@@ -67,15 +67,15 @@ def _age(value: float) -> str:
     return format_duration(timedelta(seconds=value))
 
 
-#: How each number is called and written.
+#: Label and format of each number.
 _NUMBERS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "damaged_files": ("files missing or damaged", _count),
-    "small_file_ratio": ("files that compaction would save", _ratio),
+    "small_file_ratio": ("files that compaction would remove", _ratio),
     "deleted_row_ratio": ("deleted rows", _ratio),
     "commits_since_checkpoint": ("commits since the checkpoint", _count),
     "checkpoint_age": ("checkpoint overdue by", _age),
     "overlap_depth": ("overlap depth", _depth),
-    "orphan_bytes": ("files that no version needs", format_bytes),
+    "orphan_bytes": ("unreferenced files", format_bytes),
 }
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 from rich.table import Table as Grid
 
-from lakehand.cli.options import open_for_command, table_options
 from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.shared_options import open_for_command, table_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""`lakehand inspect`: the state of a table, as numbers and as a picture of its files."""
+"""`lakehand inspect`: key figures of a table, and a picture of its files."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from lakehand.cli.options import (
+from lakehand.cli.output import print_document, print_lines, print_screen
+from lakehand.cli.shared_options import (
     open_for_command,
     setting_option,
     table_options,
     timestamp_option,
     version_option,
 )
-from lakehand.cli.output import print_document, print_lines, print_screen
 from lakehand.errors import ValidationError
 from lakehand.model.quantities import format_bytes, format_count
-from lakehand.planning.file_bounds import dense_ranks, extents_of, place, value_bounds
+from lakehand.planning.file_bounds import dense_ranks, extent_of_ranks, extents_of, value_bounds
 from lakehand.planning.overlap import overlap_depth
 from lakehand.planning.quantiles import STEPS, quantiles_of_bounds
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.console import RenderableType
 
-    from lakehand.assess.health import Health
-    from lakehand.assess.inspect import ColumnLayout, Inspection, Layout, SizeRange
+    from lakehand.assess.health_score import Health
+    from lakehand.assess.inspection import ColumnLayout, Inspection, Layout, SizeRange
     from lakehand.model.snapshot import Snapshot
 
 __all__ = ["Panel", "draw_files", "draw_inspection", "scales_of"]
@@ -46,18 +46,18 @@ __all__ = ["Panel", "draw_files", "draw_inspection", "scales_of"]
 if TYPE_CHECKING:
     Pixels = NDArray[np.float64]
 
-#: Length of an axis; room around it for values and words.
+#: Length of an axis; the margin is for values and labels.
 _SIDE = 440
 _LEFT, _TOP, _RIGHT, _BOTTOM = 104, 74, 44, 62
 _TICKS = 5
 _LONGEST_LABEL = 13
-#: Whole numbers from here on are written with three digits and an exponent.
+#: Integers from here on are written with three digits and an exponent.
 _LARGE = 10**8
-#: More files than this are thinned out evenly.
-_MOST_DRAWN = 10_000
-#: A file is drawn at least so wide and high.
+#: More files than this are sampled evenly.
+_MAX_DRAWN = 10_000
+#: A file is drawn at least this wide and high.
 _SMALLEST = 1.2
-#: How dark a place is that so many files lie over as lie over a file on average.
+#: Opacity at the average overlap depth.
 _DARKNESS = 0.55
 _FAINTEST, _DARKEST = 0.03, 0.5
 
@@ -81,22 +81,22 @@ text { font-family: system-ui, "DejaVu Sans", sans-serif; font-size: 12px; fill:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Panel:
-    """One picture of files: a table with `rows` and `bounds`, and the words above it."""
+    """One picture of files: a table with `rows` and `bounds`, and its title."""
 
     title: str
     files: pa.Table
-    #: What else there is to say below the title.
+    #: A note below the title.
     note: str = ""
 
 
 def scales_of(files: pa.Table, columns: Sequence[str]) -> dict[str, pa.Array]:
-    """Return the values along the axis of each column, from the bounds of `files`."""
+    """Return the axis values of each column, from the bounds of `files`."""
     rows = np.from_dlpack(files["rows"].fill_null(1).combine_chunks()).astype(np.int64)
     return {column: quantiles_of_bounds(value_bounds(files, column), rows) for column in columns}
 
 
 def draw_inspection(report: Inspection, files: pa.Table) -> str:
-    """Return the picture of the table that `report` is about, over its two columns."""
+    """Return the picture of the inspected table, over its two columns."""
     if report.layout is None:
         raise ValidationError("a picture is drawn over two columns", field="by")
     title = f"{report.table.rstrip('/').rpartition('/')[2]}, version {report.version:,}"
@@ -106,7 +106,7 @@ def draw_inspection(report: Inspection, files: pa.Table) -> str:
 
 
 def draw_files(panels: Sequence[Panel], scales: Mapping[str, pa.Array]) -> str:
-    """Return an SVG with a square for each panel, side by side, over the same two axes."""
+    """Return an SVG with a square for each panel, in one row, over the same two axes."""
     panel_width, height = _LEFT + _SIDE + _RIGHT, _TOP + _SIDE + _BOTTOM
     width = panel_width * len(panels)
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
@@ -128,7 +128,7 @@ def _panel(panel: Panel, scales: Mapping[str, pa.Array]) -> Iterator[str]:
     spans = [_span(panel.files, column, scale) for column, scale in scales.items()]
     depth = overlap_depth(extents_of(panel.files, list(scales)))
     drawn = np.flatnonzero(depth.by_file)
-    step = -(-len(drawn) // _MOST_DRAWN) or 1
+    step = -(-len(drawn) // _MAX_DRAWN) or 1
     chosen = drawn[::step]
     yield f'<text class="title" x="0" y="-42">{escape(panel.title)}</text>'
     caption = _caption(panel, depth.average, len(chosen))
@@ -142,8 +142,8 @@ def _panel(panel: Panel, scales: Mapping[str, pa.Array]) -> Iterator[str]:
 def _caption(panel: Panel, depth: float, drawn: int) -> str:
     total = panel.files.num_rows
     shown = "" if drawn == total else f", {drawn:,} of them drawn"
-    words = [f"{format_count(total, 'file')}{shown}", f"{depth:,.1f} over one another on average"]
-    return "; ".join([*words, panel.note] if panel.note else words)
+    parts = [f"{format_count(total, 'file')}{shown}", f"average overlap depth {depth:,.1f}"]
+    return "; ".join([*parts, panel.note] if panel.note else parts)
 
 
 def _opacity(depth: float) -> str:
@@ -155,7 +155,7 @@ def _span(files: pa.Table, column: str, scale: pa.Array) -> tuple[Pixels, Pixels
     bounds = value_bounds(files, column)
     values = pa.concat_arrays([bounds.low, bounds.high, scale.cast(bounds.low.type)])
     ranks, count = dense_ranks(values)
-    extent = place(bounds, ranks, rank_count=max(count, 1))
+    extent = extent_of_ranks(bounds, ranks, rank_count=max(count, 1))
     marks = ranks[2 * files.num_rows :]
     start = np.searchsorted(marks, extent.low, side="left") / STEPS
     end = np.searchsorted(marks, extent.high, side="right") / STEPS
@@ -202,7 +202,7 @@ def _labels(scale: pa.Array) -> Iterator[tuple[float, str]]:
 
 
 def _time_format(values: Sequence[dt.datetime]) -> str:
-    """Return how to write times: what all of them share, or nobody looks for, is left out."""
+    """Return the time format, without parts that all times share or that are too fine."""
     span = values[-1] - values[0]
     if span > dt.timedelta(days=_TICKS):
         return "%Y-%m-%d"
@@ -272,7 +272,7 @@ def inspect(
 
     TABLE is a path or a URL (s3://, r2://, az://, gs://, file://).
     """
-    from lakehand.cli.files import file_lines, file_records, orphan_lines, orphan_records
+    from lakehand.cli.file_lists import file_lines, file_records, orphan_lines, orphan_records
     from lakehand.model.order import column_names
 
     if orphans and list_files:
@@ -318,7 +318,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def inspection_screen(report: Inspection) -> Iterable[RenderableType]:
-    """Show a table: how healthy and why, what it holds, and the sizes of its files."""
+    """Show a table: its health and the reasons, its key figures, and its file sizes."""
     at = report.at.strftime("%Y-%m-%d %H:%M:%S UTC")
     yield Text(report.table, style="bold", overflow="fold")
     yield Text(f"{report.format} table, version {report.version:,} of {at}", style="dim")
@@ -394,7 +394,7 @@ def _histogram(sizes: Sequence[SizeRange], *, small_bytes: int) -> RenderableTyp
     grid.add_column(style="dim", justify="right", no_wrap=True)
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(justify="right", no_wrap=True)
-    # On a narrow screen the bars give way, and nothing else: such a column must be free to wrap.
+    # On a narrow screen only the bars shrink: their column must be allowed to wrap.
     grid.add_column()
     grid.add_row("file size", Text("files", style="dim"), Text("bytes", style="dim"), "")
     largest = max((size.file_count for size in sizes), default=0)
@@ -438,7 +438,7 @@ def _range_label(size: SizeRange) -> str:
 
 
 def _bar(count: int, largest: int) -> str:
-    """Draw a bar in eighths of a character, at least one eighth for anything that is not zero."""
+    """Draw a bar in eighths of a character, at least one eighth for any nonzero value."""
     eighths = round(8 * _BAR_WIDTH * count / largest) if largest else 0
     full, part = divmod(max(eighths, 1 if count else 0), 8)
     return "█" * full + _EIGHTHS[part].strip()

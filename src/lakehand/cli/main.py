@@ -1,4 +1,4 @@
-"""The command `lakehand`: parses, runs one verb, and turns errors into words and exit codes."""
+"""The command `lakehand`: parses arguments, runs one operation, and maps errors to exit codes."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ from typing import TYPE_CHECKING
 import click
 
 from lakehand._version import __version__
-from lakehand.cli.options import logging_options
 from lakehand.cli.output import print_error
+from lakehand.cli.shared_options import logging_options
 from lakehand.errors import EXIT_FAILED, EXIT_USAGE, LakehandError, describe_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: Added to the number of a signal that ends a command, as shells do.
+#: Added to the number of a signal that ends a command, as in shells.
 _SIGNALLED = 128
 _STOPPED = {
     "code": "INTERRUPTED",
     "message": "interrupted",
-    "hint": "the table is undamaged: it holds what was committed before, and nothing else",
+    "hint": "the table is undamaged: it has what was committed before, and nothing else",
 }
 _logger = logging.getLogger("lakehand.cli")
 
 
-#: Every command, in the order of `lakehand --help`, with the line that it shows there. A command
-#: is a function of its own name in the module of its own name; it is imported when it is used.
+#: Every command, in the order of `lakehand --help`, with its help line. A command is a function in
+#: the module of the same name, which is imported when it is used.
 COMMANDS: Mapping[str, str] = {
     "inspect": "Show the state of a table: files, sizes, health.",
     "health": "Check a table against thresholds, for monitoring.",
     "history": "Show the commits of a table.",
-    "advise": "Propose columns to cluster a table by.",
+    "advise": "Recommend columns to cluster a table by.",
     "plan": "Show what compact or cluster would rewrite, and why.",
-    "maintain": "Run whatever maintenance is due, for schedules.",
+    "maintain": "Run all maintenance that is due, for schedules.",
     "compact": "Merge small files and drop deleted rows.",
     "cluster": "Co-locate related rows so that queries skip files.",
     "deduplicate": "Keep one row per key.",
     "delete": "Delete the rows that match a condition.",
     "purge": "Erase deleted rows and dropped columns from the files.",
     "statistics": "Compute missing file statistics.",
-    "vacuum": "Delete files that no version within the retention needs.",
-    "pin": "Keep a version readable under a name.",
+    "vacuum": "Delete files that no retained version references.",
+    "pin": "Protect a version from vacuum, under a name.",
     "verify": "Check a table for damage and its rewrites for lost rows.",
     "repair": "Fix what verify finds; never drops data unless told to.",
     "checkpoint": "Write a checkpoint, so that a table opens fast.",
     "clean-logs": "Delete expired log entries.",
-    "restore": "Return a table to an earlier version.",
+    "restore": "Restore an earlier version of a table.",
     "settings": "Show every setting and where its value comes from.",
 }
 
 
 class _LazyGroup(click.Group):
-    """Imports a command when it is run; the overview needs none of them."""
+    """Imports a command when it is run; the help overview imports none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
@@ -93,7 +93,7 @@ def cli() -> None:
 
 
 class _Stopped(KeyboardInterrupt):
-    """A signal that ends a command as Ctrl-C does: a run deletes what it has not committed."""
+    """A signal that ends a command like Ctrl-C does: a run deletes what it has not committed."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -103,14 +103,14 @@ class _Stopped(KeyboardInterrupt):
 def main() -> None:
     """Run the command line of this process and end it."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # Under nohup a command goes on when its terminal is closed.
+        # With nohup a command continues when its terminal is closed.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
     sys.exit(run(sys.argv[1:]))
 
 
 def _stop(number: int, _frame: object) -> None:
-    # What is sent again does not end the deletion of what the run has written.
+    # A second signal must not stop the deletion of uncommitted files.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     raise _Stopped(number)
@@ -149,6 +149,6 @@ def _usage_error(error: click.ClickException, *, as_json: bool) -> int:
 
 
 def _reader_is_gone() -> int:
-    # Python would complain once more when it flushes stdout at the end.
+    # Otherwise Python reports the error again when it flushes stdout at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return EXIT_FAILED

@@ -1,4 +1,4 @@
-"""`lakehand maintain`: whatever maintenance is due, in one call."""
+"""`lakehand maintain`: run all maintenance that is due."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import click
 from rich.table import Table as Grid
 from rich.text import Text
 
-from lakehand.cli.checkpoint import checkpoint_words
-from lakehand.cli.options import (
+from lakehand.cli.checkpoint import describe_checkpoint
+from lakehand.cli.output import print_report
+from lakehand.cli.progress_bar import progress_bar
+from lakehand.cli.shared_options import (
     engine_options,
     open_for_command,
     setting_option,
     table_options,
     update_indices_option,
 )
-from lakehand.cli.output import print_report
-from lakehand.cli.progress import progress_bar
-from lakehand.cli.vacuum import vacuum_words
+from lakehand.cli.vacuum import describe_vacuum
 from lakehand.errors import EXIT_FAILED, error_from_json
-from lakehand.model.maintenance import LogCleanupReport
+from lakehand.model.maintenance import MAINTENANCE_STEPS, LogCleanupReport
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 from lakehand.model.reports import CheckpointReport, OperationReport
 from lakehand.model.retention import VacuumReport
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option(
     "--skip",
     multiple=True,
-    type=click.Choice(["compact", "cluster", "vacuum", "checkpoint", "clean-logs"]),
+    type=click.Choice([step.replace("_", "-") for step in MAINTENANCE_STEPS]),
     help="Skip this step. Repeatable.",
 )
 @setting_option("--target-file-size", "target_file_bytes", metavar="SIZE")
@@ -61,31 +61,31 @@ def maintain(
     as_json: bool,  # noqa: FBT001
     **options: Any,
 ) -> int:
-    """Run whatever maintenance is due on TABLE, in one call: for schedules.
+    """Run all maintenance that is due on TABLE, in one call: for schedules.
 
     Compacts it, or clusters it if it is clustered; vacuums it; writes a checkpoint; cleans its log.
-    Partitions that are being written to are skipped. A step that fails does not stop the others;
-    the exit code is that of the failed step.
+    Partitions with recent writes are skipped. A step that fails does not stop the others; the exit
+    code is that of the failed step.
     """
     opened = open_for_command(table, storage_options)
-    with progress_bar() as on_progress:
-        report = opened.maintain(on_progress=on_progress, **options)
+    with progress_bar():
+        report = opened.maintain(**options)
     print_report(report, maintenance_screen, as_json=as_json)
     return _exit_code(report)
 
 
 def _exit_code(report: MaintenanceReport) -> int:
-    """Return the code of the failed steps, if they agree, and 1 if they do not."""
+    """Return the exit code of the failed steps, if they agree, and 1 if they do not."""
     if not report.errors:
         return 0
     failed = [step.error for step in report.steps if step.error is not None]
     codes = {error_from_json(error).exit_code for error in failed}
-    # Errors within a step that was taken have no code of their own.
+    # Errors within a step that ran have no code of their own.
     is_more = len(report.errors) > len(failed)
     return codes.pop() if len(codes) == 1 and not is_more else EXIT_FAILED
 
 
-#: What is said of each outcome, and in which colour.
+#: Text and colour of each outcome.
 _OUTCOMES: Mapping[str, tuple[str, str]] = {
     "committed": ("done", "green"),
     "nothing_to_do": ("nothing to do", "dim"),
@@ -105,22 +105,22 @@ def maintenance_screen(report: MaintenanceReport) -> Iterable[RenderableType]:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for step in report.steps:
-        words, style = _OUTCOMES[step.outcome]
+        text, style = _OUTCOMES[step.outcome]
         lines = "\n".join(_lines(step))
-        grid.add_row("", step.step.replace("_", "-"), Text(words, style=style), Text(lines))
+        grid.add_row("", step.step.replace("_", "-"), Text(text, style=style), Text(lines))
     yield grid
 
 
 def _headline(report: MaintenanceReport) -> str:
     failed = sum(1 for step in report.steps if step.outcome == "failed")
-    parts = [_outcome_words(report)]
+    parts = [_describe_outcome(report)]
     if failed:
         parts.append(f"{format_count(failed, 'step')} failed")
     parts.append(f"took {format_duration(timedelta(milliseconds=report.duration_ms))}")
     return ", ".join(parts)
 
 
-def _outcome_words(report: MaintenanceReport) -> str:
+def _describe_outcome(report: MaintenanceReport) -> str:
     if report.dry_run:
         due = sum(1 for step in report.steps if step.is_due)
         steps = format_count(due, "step") if due else "nothing"
@@ -134,8 +134,8 @@ def _lines(step: MaintenanceStep) -> Iterator[str]:
     if did:
         yield did
     yield f"reason: {step.reason}" if did else step.reason
-    for words in step.left:
-        yield f"left: {words}"
+    for text in step.left:
+        yield f"left: {text}"
     if step.error is not None and step.error.get("hint"):
         yield f"hint: {step.error['hint']}"
     for error in getattr(step.report, "errors", ()):
@@ -148,11 +148,11 @@ def _did(step: MaintenanceStep) -> str:
         return ""
     match step.report:
         case OperationReport():
-            return _rewrite_words(step.report)
+            return _describe_rewrite(step.report)
         case VacuumReport():
-            return vacuum_words(step.report)
+            return describe_vacuum(step.report)
         case CheckpointReport():
-            return checkpoint_words(step.report)
+            return describe_checkpoint(step.report)
         case LogCleanupReport():
             verb = "would be deleted" if step.report.dry_run else "deleted"
             size = format_bytes(step.report.bytes_freed)
@@ -160,7 +160,7 @@ def _did(step: MaintenanceStep) -> str:
     return ""
 
 
-def _rewrite_words(report: OperationReport) -> str:
+def _describe_rewrite(report: OperationReport) -> str:
     if report.outcome == "dry_run":
         forecast = report.forecast
         cost = format_duration(timedelta(seconds=forecast.task_seconds))

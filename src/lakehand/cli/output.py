@@ -1,4 +1,4 @@
-"""What the command prints: data on stdout, everything else on stderr."""
+"""Output of the command: data on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 class Report(Protocol):
-    """What a verb returns."""
+    """The report of an operation."""
 
     def to_json(self) -> dict[str, Any]: ...
 
 
 _R = TypeVar("_R", bound=Report)
 
-#: Width of a screen that goes to a file or a pipe.
+#: Width of output to a file or a pipe.
 _PLAIN_WIDTH = 100
 
 
 def print_report(
     report: _R, screen: Callable[[_R], Iterable[RenderableType]], *, as_json: bool
 ) -> None:
-    """Print what a verb returned: as its document, or as its screen."""
+    """Print a report as JSON or as a screen."""
     if as_json:
         print_document(report.to_json())
     else:
@@ -40,7 +40,7 @@ def print_report(
 
 
 def print_screen(*parts: RenderableType) -> None:
-    """Print on stdout: with colours on a terminal, as plain lines elsewhere."""
+    """Print on stdout: with colours on a terminal, as plain lines otherwise."""
     if sys.stdout.isatty():
         Console(highlight=False).print(*parts, sep="\n")
         return
@@ -59,7 +59,7 @@ def print_document(
     *,
     records: tuple[str, Iterable[Mapping[str, Any]]] | None = None,
 ) -> None:
-    """Print one JSON document; `records` is a last member whose entries are never all in memory."""
+    """Print one JSON document; the entries of the last member, `records`, are streamed."""
     text = json.dumps(document, indent=2, default=str)
     if records is None:
         click.echo(text)
@@ -74,7 +74,7 @@ def print_document(
 
 
 def print_error(error: Mapping[str, Any], *, as_json: bool) -> None:
-    """Say what went wrong: in words on stderr, and as a document on stdout where one is wanted."""
+    """Print an error as text on stderr, and as JSON on stdout if requested."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(Text.assemble(("error: ", "bold red"), error["message"]))
     if error.get("hint"):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.options import open_for_command, table_options
 from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.shared_options import open_for_command, table_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 @click.command()
 @table_options
 @click.argument("name", required=False)
-@click.option("--version", type=click.IntRange(min=0), metavar="N", help="Keep this version.")
+@click.option("--version", type=click.IntRange(min=0), metavar="N", help="Protect this version.")
 @click.option(
-    "--stream", metavar="URI", help="Keep what the stream with this checkpoint still reads."
+    "--stream",
+    metavar="URI",
+    help="Protect what the stream with this checkpoint reads.",
 )
-@click.option("--clone", metavar="URI", help="Keep what this shallow clone refers to.")
+@click.option("--clone", metavar="URI", help="Protect the files of this shallow clone.")
 @click.option(
     "--expires",
     metavar="TIME",
@@ -40,12 +42,12 @@ def pin(
     remove: bool,  # noqa: FBT001
     **wanted: Any,
 ) -> None:
-    """Keep a version of TABLE readable under NAME, or what a stream or clone needs of it.
+    """Protect a version of TABLE under NAME, or what a stream or clone needs of it.
 
     Vacuum keeps the files of all pins. Without NAME, lists the pins.
     """
     if name is None and (remove or any(wanted.values())):
-        raise click.UsageError("a pin needs a NAME")
+        raise click.UsageError("NAME is missing")
     opened = open_for_command(table, storage_options)
     if name is None:
         chosen = opened.pins()

@@ -10,14 +10,14 @@ import click
 from rich.padding import Padding
 from rich.text import Text
 
-from lakehand.cli.options import (
+from lakehand.cli.output import print_document, print_lines, print_screen
+from lakehand.cli.screen import effect_rows, figures_grid, left_rows
+from lakehand.cli.shared_options import (
     clustering_options,
     open_for_command,
     planning_options,
     table_options,
 )
-from lakehand.cli.output import print_document, print_lines, print_screen
-from lakehand.cli.screen import effect_rows, figures_grid, left_rows
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -59,12 +59,12 @@ def plan(
     Reads the log, the footers of candidate files and, for `cluster`, a sample of their rows to
     estimate what queries would skip.
     """
-    from lakehand.cli.files import planned_file_lines, planned_file_records
+    from lakehand.cli.file_lists import planned_file_lines, planned_file_records
     from lakehand.rewrite.prepare import plan_request
 
-    wish = {name: options.pop(name) for name in ("by", "full", "curve", "where", "automatic")}
+    request = {name: options.pop(name) for name in ("by", "full", "curve", "where", "automatic")}
     opened = open_for_command(table, storage_options)
-    planned = opened.planned(plan_request(operation, **wish), **options)
+    planned = opened.planned(plan_request(operation, **request), **options)
     if output is not None:
         _store_plan(planned.plan, output)
     if as_json:
@@ -83,7 +83,7 @@ def _store_plan(plan: Plan, file: Path) -> None:
         raise click.FileError(str(file), hint=error.strerror) from error
 
 
-#: Groups that are shown one by one: a screen is for reading.
+#: Number of groups that are shown one by one.
 _SHOWN_GROUPS = 10
 
 

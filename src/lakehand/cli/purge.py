@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.options import (
+from lakehand.cli.output import print_report
+from lakehand.cli.progress_bar import progress_bar
+from lakehand.cli.shared_options import (
     allow_short_retention_option,
     dry_run_option,
     engine_options,
@@ -15,8 +17,6 @@ from lakehand.cli.options import (
     setting_option,
     table_options,
 )
-from lakehand.cli.output import print_report
-from lakehand.cli.progress import progress_bar
 from lakehand.errors import EXIT_FAILED
 from lakehand.model.quantities import format_count
 
@@ -44,26 +44,26 @@ def purge(
 ) -> int:
     """Remove deleted rows and dropped columns from the files of TABLE, vacuum, clean its log.
 
-    Reports every place that still holds them, and until when: versions within the retention keep
-    their files. Run it again at those times. Exit code 1 if something failed.
+    Reports every location that still holds the data, and until when: versions within the retention
+    keep their files. Run it again at those times. Exit code 1 if something failed.
     """
     opened = open_for_command(table, storage_options)
-    with progress_bar() as on_progress:
-        report = opened.purge(on_progress=on_progress, **options)
+    with progress_bar():
+        report = opened.purge(**options)
     print_report(report, purge_screen, as_json=as_json)
     return EXIT_FAILED if report.errors else 0
 
 
 def purge_screen(report: PurgeReport) -> Iterable[RenderableType]:
-    """Show what was done, then every place that still holds what was deleted."""
+    """Show what was done, then every location that still holds deleted data."""
     would = "would be " if report.dry_run else ""
     yield Text(
         f"purge: {format_count(report.files_rewritten, 'file')} {would}rewritten, "
         f"{report.files_quarantined:,} {would}quarantined, {report.files_deleted:,} {would}deleted"
     )
-    for place in report.remaining:
-        until = "" if place.until is None else f" (until {_at(place.until)})"
-        yield Text(f"  remaining: {place.message}{until}")
+    for location in report.remaining:
+        until = "" if location.until is None else f" (until {_at(location.until)})"
+        yield Text(f"  remaining: {location.message}{until}")
     if dates := [at for at in (report.gone_at, report.log_gone_at) if at is not None]:
         yield Text(f"  run purge again at each of these times, the last at {_at(max(dates))}")
     for error in report.errors:

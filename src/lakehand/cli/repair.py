@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.options import engine_options, open_for_command, table_options
 from lakehand.cli.output import print_report
-from lakehand.cli.progress import progress_bar
+from lakehand.cli.progress_bar import progress_bar
+from lakehand.cli.shared_options import engine_options, open_for_command, table_options
 from lakehand.cli.verify import findings_list
 from lakehand.errors import EXIT_UNHEALTHY
 from lakehand.model.quantities import format_count
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @table_options
-@click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
 @click.option(
     "--accept-data-loss",
     is_flag=True,
-    help="Give up what cannot be read: lost files, and versions whose commits are broken.",
+    help="Drop unreadable data: missing files, and versions with corrupt commits.",
 )
 @click.option(
     "--accept-changed-files",
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Keep files whose deletion vector is lost: their deleted rows are visible again.",
 )
-@click.option("--deep", is_flag=True, help="Decode the rows of every file to find what is wrong.")
+@click.option("--deep", is_flag=True, help="Decode the rows of every file to find problems.")
 @engine_options
 def repair(
     table: str,
@@ -49,41 +49,41 @@ def repair(
     as_json: bool,  # noqa: FBT001
     **options: Any,
 ) -> int:
-    """Fix what is wrong with TABLE, as far as nothing is lost by it, and look again.
+    """Fix what verify finds in TABLE, as far as no data is lost, and verify again.
 
-    Checkpoints and the pointer to the newest one are written again; what misleads readers is moved
-    out of the log, never deleted. Whatever could lose rows, or hide that rows were lost, is left
-    alone and listed with the option that allows it. Stop other writers first. Exit code 5 if
-    something is still wrong, or would be.
+    Checkpoints and the pointer to the last one are rewritten; invalid log files are backed up and
+    moved out of the log. Anything that could lose rows, or hide that rows were lost, is not done,
+    but listed with the option that allows it. Stop other writers first. Exit code 5 if problems
+    remain, or would remain.
     """
     opened = open_for_command(table, storage_options)
-    with progress_bar() as on_progress:
-        report = opened.repair(on_progress=on_progress, **options)
+    with progress_bar():
+        report = opened.repair(**options)
     print_report(report, repair_screen, as_json=as_json)
     is_wrong = report.refused if report.dry_run else report.remaining
     return EXIT_UNHEALTHY if is_wrong else 0
 
 
 def repair_screen(report: RepairReport) -> Iterator[RenderableType]:
-    """Show what was done, what is lost by it, what was left alone, and what is still wrong."""
-    yield Text(f"{report.operation}: {_repair_words(report)}", style="bold")
+    """Show what was done, what is lost, what was not repaired, and the remaining problems."""
+    yield Text(f"{report.operation}: {_describe_repair(report)}", style="bold")
     for repair in report.repairs:
         yield Text(f"  {repair.name}: {repair.message}")
         yield from (Text(f"    {path}") for path in repair.paths)
         if repair.loses:
             yield Text.assemble(("    lost: ", "bold red"), repair.loses)
     if report.aside:
-        yield Text(f"  what was set aside is in {report.aside}")
+        yield Text(f"  files removed from the log are backed up in {report.aside}")
     for refusal in report.refused:
         what = refusal.path or "the table"
         yield Text.assemble(("  not repaired: ", "bold yellow"), f"{refusal.name} of {what}")
         yield Text(f"    {refusal.reason}")
     if report.remaining and not report.dry_run:
-        yield Text("still wrong:", style="bold red")
+        yield Text("remaining problem:", style="bold red")
         yield from findings_list(report.remaining)
 
 
-def _repair_words(report: RepairReport) -> str:
+def _describe_repair(report: RepairReport) -> str:
     found = format_count(len(report.findings), "finding")
     if report.dry_run:
         return f"{found}; nothing was changed"

@@ -1,4 +1,4 @@
-"""`lakehand restore`: give a table the content of an earlier version."""
+"""`lakehand restore`: restore an earlier version of a table."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.options import (
+from lakehand.cli.output import print_report
+from lakehand.cli.shared_options import (
     dry_run_option,
     open_for_command,
     table_options,
     timestamp_option,
     version_option,
 )
-from lakehand.cli.output import print_report
 from lakehand.model.quantities import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ def restore(
     as_json: bool,  # noqa: FBT001
     **options: Any,
 ) -> None:
-    """Return TABLE to the content of an earlier version, as a new commit.
+    """Restore an earlier version of TABLE, as a new commit.
 
     Nothing is lost: the versions in between stay in the history and can be restored again.
     """
     if (options["version"] is None) == (options["timestamp"] is None):
-        raise click.UsageError("give either --version or --timestamp")
+        raise click.UsageError("pass either --version or --timestamp")
     report = open_for_command(table, storage_options).restore(**options)
     print_report(report, restore_screen, as_json=as_json)
 
@@ -54,12 +54,12 @@ def restore(
 def restore_screen(report: RestoreReport) -> Iterator[RenderableType]:
     """Show which files were restored and which removed."""
     if report.outcome == "nothing_to_do":
-        yield Text(f"nothing to do: the table is as version {report.restored_version:,} was")
+        yield Text(f"nothing to do: the content is that of version {report.restored_version:,}")
         return
     back = format_count(report.files_restored, "file")
     left = format_count(report.files_removed, "file")
     verb = "would be restored" if report.outcome == "dry_run" else "restored"
-    columns = ", with its columns and properties" if report.metadata_restored else ""
+    columns = ", with its schema and properties" if report.metadata_restored else ""
     yield Text(
         f"version {report.restored_version:,} {verb}{columns}:"
         f" {back} ({format_bytes(report.bytes_restored)}) added,"

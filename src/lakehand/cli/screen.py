@@ -1,4 +1,4 @@
-"""Parts that several screens share. Meaning never depends on colour."""
+"""Shared parts of screens. Meaning never depends on colour."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from lakehand.model.quantities import format_bytes, format_count, format_duration
-from lakehand.planning.policy import LEFT_WORDS, Reason
+from lakehand.planning.policy import LEFT_DESCRIPTIONS, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
     from lakehand.model.reports import EngineName, Measured, Remaining
 
-__all__ = ["effect_rows", "figures_grid", "left_rows", "time_words"]
+__all__ = ["effect_rows", "figures_grid", "format_time", "left_rows"]
 
-_PLACES = {"spark": " on Spark", "local": " in local processes", None: ""}
+_ENGINES = {"spark": " on Spark", "local": " in local processes", None: ""}
 
 
 def left_rows(left: Mapping[str, int], remaining: Remaining) -> Iterable[tuple[str, str]]:
     """Yield every reason for which files were not rewritten, with their number."""
     label = "not rewritten"
     for reason, count in left.items():
-        words = f"{format_count(count, 'file')}: {LEFT_WORDS.get(reason, reason)}"
+        line = f"{format_count(count, 'file')}: {LEFT_DESCRIPTIONS.get(reason, reason)}"
         if reason == Reason.LATER_RUN:
             groups = format_count(remaining.groups, "group")
-            words += f" ({groups}, {format_bytes(remaining.bytes)})"
-        yield label, words
+            line += f" ({groups}, {format_bytes(remaining.bytes)})"
+        yield label, line
         label = ""
 
 
@@ -49,9 +49,9 @@ def _change(before: str, after: str, about: str) -> str:
     return before if before == after else f"{before} → {about}{after}"
 
 
-def time_words(duration_ms: float, ran_on: EngineName | None) -> str:
+def format_time(duration_ms: float, ran_on: EngineName | None) -> str:
     """Return how long it took, and where tasks ran."""
-    return format_duration(timedelta(milliseconds=duration_ms)) + _PLACES[ran_on]
+    return format_duration(timedelta(milliseconds=duration_ms)) + _ENGINES[ran_on]
 
 
 def figures_grid(rows: Iterable[tuple[str, str]]) -> RenderableType:
@@ -60,6 +60,6 @@ def figures_grid(rows: Iterable[tuple[str, str]]) -> RenderableType:
     grid.add_column(min_width=2)
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for label, words in rows:
-        grid.add_row("", label, Text(words))
+    for label, text in rows:
+        grid.add_row("", label, Text(text))
     return grid

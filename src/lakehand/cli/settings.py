@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 from rich.table import Table as Grid
 
-from lakehand.cli.options import json_option, logging_options
 from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.shared_options import json_option, logging_options
 from lakehand.model.quantities import format_bytes, format_duration
 from lakehand.settings import SETTINGS
 
@@ -42,12 +42,12 @@ def settings_screen(settings: Settings) -> Iterable[RenderableType]:
     for heading in ("setting", "value", "from", "meaning"):
         grid.add_column(heading, overflow="fold")
     for setting in SETTINGS:
-        value = _setting_words(settings[setting.name], setting.name)
+        value = _format_value(settings[setting.name], setting.name)
         grid.add_row(setting.name, value, settings.sources[setting.name], setting.help)
     yield grid
 
 
-def _setting_words(value: object, name: str) -> str:
+def _format_value(value: object, name: str) -> str:
     if value is None:
         return "-"
     if isinstance(value, timedelta):

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.options import (
+from lakehand.cli.output import print_report
+from lakehand.cli.progress_bar import progress_bar
+from lakehand.cli.screen import figures_grid, format_time
+from lakehand.cli.shared_options import (
     engine_options,
     open_for_command,
     setting_option,
     table_options,
     where_files_option,
 )
-from lakehand.cli.output import print_report
-from lakehand.cli.progress import progress_bar
-from lakehand.cli.screen import figures_grid, time_words
 from lakehand.errors import EXIT_FAILED
 from lakehand.model.quantities import format_count
 
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @table_options
-@click.option(
-    "--dry-run", is_flag=True, help="Count the files that lack statistics; write nothing."
-)
+@click.option("--dry-run", is_flag=True, help="Count the files without statistics; write nothing.")
 @click.option("--full", is_flag=True, help="Recompute the statistics of every file.")
 @where_files_option
 @setting_option("--max-bytes", "max_bytes_per_run", metavar="SIZE")
@@ -46,24 +44,24 @@ def statistics(
 ) -> int:
     """Compute missing file statistics of TABLE, so that readers can skip files.
 
-    No data file is written: the commit adds the same files again, with statistics.
+    No data file is written: the commit updates the metadata of the same files.
     """
     opened = open_for_command(table, storage_options)
-    with progress_bar() as on_progress:
-        report = opened.statistics(on_progress=on_progress, **options)
+    with progress_bar():
+        report = opened.statistics(**options)
     print_report(report, statistics_screen, as_json=as_json)
     return EXIT_FAILED if report.errors else 0
 
 
 def statistics_screen(report: StatisticsReport) -> Iterable[RenderableType]:
     """Show what was computed, in a few lines."""
-    yield Text(f"{report.operation}: {_outcome_words(report)}", style="bold")
+    yield Text(f"{report.operation}: {_describe_outcome(report)}", style="bold")
     yield figures_grid(_figures(report))
     for error in report.errors:
         yield Text(f"  failed: {error['message']}", style="red")
 
 
-def _outcome_words(report: StatisticsReport) -> str:
+def _describe_outcome(report: StatisticsReport) -> str:
     return {
         "committed": f"version {report.version:,} committed",
         "nothing_to_do": "nothing to do",
@@ -72,16 +70,19 @@ def _outcome_words(report: StatisticsReport) -> str:
 
 
 def _figures(report: StatisticsReport) -> Iterator[tuple[str, str]]:
-    yield "files", f"{format_count(report.files_chosen, 'file')} of {report.files_before:,} chosen"
-    words = {
+    yield (
+        "files",
+        f"{format_count(report.files_chosen, 'file')} of {report.files_before:,} selected",
+    )
+    counts = {
         "computed": report.files_refreshed,
         "unchanged": report.files_unchanged,
         "lost to concurrent writers": report.files_dropped,
         "left for a later run": report.files_remaining,
     }
-    for what, count in words.items():
+    for what, count in counts.items():
         if count:
             yield "", f"{count:,} {what}"
     if report.rows_read:
-        took = time_words(report.duration_ms, report.ran_on)
+        took = format_time(report.duration_ms, report.ran_on)
         yield "took", f"{took}, {report.rows_read:,} rows read"

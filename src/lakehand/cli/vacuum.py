@@ -1,4 +1,4 @@
-"""`lakehand vacuum`: delete files that no version within the retention needs."""
+"""`lakehand vacuum`: delete files that no retained version references."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.options import (
+from lakehand.cli.output import print_report
+from lakehand.cli.progress_bar import progress_bar
+from lakehand.cli.screen import figures_grid
+from lakehand.cli.shared_options import (
     allow_short_retention_option,
     engine_options,
     open_for_command,
     setting_option,
     table_options,
 )
-from lakehand.cli.output import print_report
-from lakehand.cli.progress import progress_bar
-from lakehand.cli.screen import figures_grid
 from lakehand.errors import EXIT_FAILED
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     type=click.Choice(["full", "lite"]),
     default="full",
     show_default=True,
-    help="full lists storage; lite checks only files that the log names as removed.",
+    help="full lists storage; lite checks only files that commits removed.",
 )
 @click.option("--undo", metavar="ID", help="Cancel the quarantine with this id.")
 @click.option(
@@ -54,7 +54,7 @@ def vacuum(
     as_json: bool,  # noqa: FBT001
     **options: Any,
 ) -> int:
-    """Delete files of TABLE that no version within the retention needs.
+    """Delete files of TABLE that no retained version references.
 
     Files are quarantined first: a later vacuum deletes them when their grace period is over, and
     --undo cancels it until then. --grace 0 deletes at once. Vacuum never deletes recent, referenced
@@ -63,15 +63,15 @@ def vacuum(
     With --engine spark, --master or --remote, Spark lists and deletes very many files.
     """
     opened = open_for_command(table, storage_options)
-    with progress_bar() as on_progress:
-        report = opened.vacuum(on_progress=on_progress, **options)
+    with progress_bar():
+        report = opened.vacuum(**options)
     print_report(report, vacuum_screen, as_json=as_json)
     return EXIT_FAILED if report.errors else 0
 
 
 def vacuum_screen(report: VacuumReport) -> Iterable[RenderableType]:
     """Show what a vacuum did, what it kept and why, and how to undo it."""
-    yield Text(f"vacuum: {vacuum_words(report)}", style="bold")
+    yield Text(f"vacuum: {describe_vacuum(report)}", style="bold")
     yield figures_grid(_figures(report))
     for path in report.files_to_delete:
         yield Text(f"  {path}")
@@ -82,7 +82,7 @@ def vacuum_screen(report: VacuumReport) -> Iterable[RenderableType]:
         yield Text(f"  failed: {format_count(untold, 'more file')}", style="red")
 
 
-def vacuum_words(report: VacuumReport) -> str:
+def describe_vacuum(report: VacuumReport) -> str:
     """Describe what was deleted or quarantined."""
     if report.files_undone:
         return f"{format_count(report.files_undone, 'file')} no longer quarantined"
@@ -97,12 +97,12 @@ def _figures(report: VacuumReport) -> Iterator[tuple[str, str]]:
         age = format_duration(timedelta(seconds=report.retention_seconds))
         yield "checked", f"{format_count(report.files_scanned, 'file')}; retention {age}"
     label = "kept"
-    for count, words in _kept(report):
+    for count, description in _kept(report):
         if count:
-            yield label, f"{count:,} {words}"
+            yield label, f"{count:,} {description}"
             label = ""
     for holder in report.holders:
-        yield "held by", _holder_words(holder)
+        yield "held by", _describe_holder(holder)
     yield from _changes(report)
     yield "took", format_duration(timedelta(milliseconds=report.duration_ms))
 
@@ -128,7 +128,7 @@ def _changes(report: VacuumReport) -> Iterator[tuple[str, str]]:
         yield "undo with", f"--undo {report.quarantine_id}"
 
 
-def _holder_words(holder: Holder) -> str:
+def _describe_holder(holder: Holder) -> str:
     what = {
         "version": f"version {holder.version}",
         "stream": f"the stream {holder.uri}, which reads from version {holder.version} on",

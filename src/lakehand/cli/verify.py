@@ -1,4 +1,4 @@
-"""`lakehand verify`: is a table undamaged, and did rewrites keep every row."""
+"""`lakehand verify`: check a table for damage, and rewrites for lost rows."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.options import engine_options, open_for_command, table_options, version_option
 from lakehand.cli.output import print_report
-from lakehand.cli.progress import progress_bar
+from lakehand.cli.progress_bar import progress_bar
 from lakehand.cli.screen import figures_grid
+from lakehand.cli.shared_options import (
+    engine_options,
+    open_for_command,
+    table_options,
+    version_option,
+)
 from lakehand.errors import EXIT_FAILED, EXIT_UNHEALTHY
 from lakehand.model.quantities import format_count, format_duration
 
@@ -26,7 +31,7 @@ if TYPE_CHECKING:
 @click.command()
 @table_options
 @version_option
-@click.option("--all", "every", is_flag=True, help="Check every commit that carries a proof.")
+@click.option("--all", "every", is_flag=True, help="Check every commit with a proof.")
 @click.option("--no-proofs", is_flag=True, help="Check the table for damage only.")
 @click.option("--deep", is_flag=True, help="Also decode the rows of every file.")
 @engine_options
@@ -45,10 +50,10 @@ def verify(
     any more.
     """
     if sum((options["every"], options["version"] is not None, no_proofs)) > 1:
-        raise click.UsageError("--all, --version and --no-proofs exclude each other")
+        raise click.UsageError("--all, --version and --no-proofs are mutually exclusive")
     opened = open_for_command(table, storage_options)
-    with progress_bar() as on_progress:
-        report = opened.verify(proofs=not no_proofs, on_progress=on_progress, **options)
+    with progress_bar():
+        report = opened.verify(proofs=not no_proofs, **options)
     print_report(report, verification_screen, as_json=as_json)
     if report.outcome == "damaged":
         return EXIT_UNHEALTHY
@@ -56,7 +61,7 @@ def verify(
     return EXIT_FAILED if is_asked and report.proof_outcome == "cannot_compare" else 0
 
 
-_AGREEMENT_WORDS = {
+_AGREEMENT_NAMES = {
     "equal": "rows are equal",
     "differs": "ROWS DIFFER",
     "cannot_compare": "cannot be compared",
@@ -65,7 +70,7 @@ _AGREEMENT_WORDS = {
 
 def verification_screen(report: Verification) -> Iterable[RenderableType]:
     """Show every finding, and the result of every proof that was checked."""
-    yield Text(f"{report.operation}: {_soundness_words(report)}", style="bold")
+    yield Text(f"{report.operation}: {_describe_soundness(report)}", style="bold")
     yield figures_grid(_structure_figures(report))
     yield from findings_list(report.findings)
     for check in report.proofs:
@@ -73,11 +78,11 @@ def verification_screen(report: Verification) -> Iterable[RenderableType]:
     yield Text(f"  took {format_duration(timedelta(milliseconds=report.duration_ms))}")
 
 
-def _soundness_words(report: Verification) -> str:
+def _describe_soundness(report: Verification) -> str:
     if report.outcome == "sound":
         return "the table is sound"
     count = len(report.findings)
-    return format_count(count, "finding") if count else _AGREEMENT_WORDS[report.proof_outcome]
+    return format_count(count, "finding") if count else _AGREEMENT_NAMES[report.proof_outcome]
 
 
 def _structure_figures(report: Verification) -> Iterator[tuple[str, str]]:
@@ -98,16 +103,16 @@ def _structure_figures(report: Verification) -> Iterator[tuple[str, str]]:
 
 def findings_list(findings: Sequence[Finding]) -> Iterator[RenderableType]:
     """Show every finding, with one hint per kind."""
-    told: set[str] = set()
+    shown: set[str] = set()
     for finding in findings:
         yield Text.assemble(("  " + finding.name, "bold red"), f": {finding.message}")
-        if finding.name not in told:
+        if finding.name not in shown:
             yield Text.assemble(("    hint: ", "bold cyan"), finding.hint)
-            told.add(finding.name)
+            shown.add(finding.name)
 
 
 def _check_figures(check: ProofCheck) -> Iterator[tuple[str, str]]:
-    yield f"version {check.version:,}", f"{_AGREEMENT_WORDS[check.outcome]}: {check.message}"
+    yield f"version {check.version:,}", f"{_AGREEMENT_NAMES[check.outcome]}: {check.message}"
     if check.inputs is not None and check.outputs is not None:
         inputs, outputs = (
             format_count(side.files, "file") for side in (check.inputs, check.outputs)

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from lakehand.engine.cores import granting
-from lakehand.errors import CancelledError, LakehandError, TaskFailedError
+from lakehand.errors import CancelledError, LakehandError, TaskFailedError, error_from_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from types import TracebackType
 
     from lakehand.model.reports import EngineName
-    from lakehand.runs import Run
+    from lakehand.model.work import GroupResult
 
 
 #: A function of a module, or a `functools.partial` of one, from plain JSON to plain JSON. Whatever
@@ -61,6 +61,25 @@ class CancelToken:
             raise CancelledError("stopped on request; nothing was committed")
 
 
+class Ledger(Protocol):
+    """What a runner needs of the run that its tasks belong to."""
+
+    @property
+    def id(self) -> str: ...
+
+    def results(self, *, known: Collection[int] = ()) -> Iterable[GroupResult]:
+        """Return the results that tasks have recorded so far, but for groups in `known`."""
+        ...
+
+    def has_repeated_attempts(self) -> bool:
+        """Say whether the same was tried twice."""
+        ...
+
+    def expect_stragglers(self) -> None:
+        """Note that tasks which were given up may still write."""
+        ...
+
+
 class Runner(Protocol):
     """Runs a function over payloads, each in a task of its own."""
 
@@ -72,7 +91,7 @@ class Runner(Protocol):
         function: Task,
         payloads: Sequence[Mapping[str, Any]],
         *,
-        run: Run | None = None,
+        run: Ledger | None = None,
         on_result: OnResult | None = None,
         cancel: CancelToken | None = None,
     ) -> list[TaskOutcome]:
@@ -118,6 +137,14 @@ def failed_for_good(index: int, reason: str, *, attempts: int) -> TaskOutcome:
     times = "once" if attempts == 1 else f"{attempts} times"
     error = TaskFailedError(f"task {index} failed {times}: {reason}", task=index, attempts=attempts)
     return TaskOutcome(index=index, failure=error.to_json(), attempts=attempts)
+
+
+def results_of(outcomes: Sequence[TaskOutcome]) -> list[Mapping[str, Any]]:
+    """Return the results of all tasks; the first failure is raised."""
+    for outcome in outcomes:
+        if outcome.failure is not None:
+            raise error_from_json(outcome.failure)
+    return [outcome.result or {} for outcome in outcomes]
 
 
 def describe(error: BaseException) -> str:

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from lakehand.errors import error_from_json
+from lakehand.engine.base import results_of
 from lakehand.storage.scratch import SpoolFile, held_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakehand.engine.base import CancelToken, Runner, TaskOutcome
-    from lakehand.runs import Run
+    from lakehand.engine.base import CancelToken, Ledger, Runner, TaskOutcome
 
 __all__ = [
     "MOST_PIECE_BYTES",
@@ -30,25 +29,38 @@ __all__ = [
     "Room",
     "Split",
     "exchange",
+    "from_stream",
     "is_near",
     "pack_columns",
+    "to_stream",
     "unpack_columns",
 ]
 
 
-def pack_columns(table: pa.Table) -> str:
-    """Return a table as text."""
+def to_stream(rows: pa.Table | pa.RecordBatch, *, compression: str | None = None) -> pa.Buffer:
+    """Return rows as a stream of Arrow's, with their schema."""
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        writer.write_table(table.combine_chunks())
-    return base64.b64encode(sink.getvalue()).decode("ascii")
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
+        writer.write(rows)
+    return sink.getvalue()
+
+
+def from_stream(content: pa.Buffer | bytes) -> pa.Table:
+    """Return the rows of a stream."""
+    with pa.ipc.open_stream(content) as reader:
+        return reader.read_all()
+
+
+def pack_columns(table: pa.Table) -> str:
+    """Return a table as a string, to be part of a payload or of a result."""
+    stream = to_stream(table.combine_chunks(), compression="zstd")
+    return base64.b64encode(stream).decode("ascii")
 
 
 def unpack_columns(text: str) -> pa.Table:
     """Return the table that was packed."""
-    with pa.ipc.open_stream(base64.b64decode(text)) as reader:
-        return reader.read_all()
+    return from_stream(base64.b64decode(text))
 
 
 #: From a payload to pieces, each behind its part and its place, and to what else there is to say.
@@ -101,7 +113,7 @@ class Exchanging(Protocol):
         join: Join,
         *,
         parts: int,
-        run: Run | None,
+        run: Ledger | None,
         cancel: CancelToken,
     ) -> Exchanged: ...
 
@@ -118,7 +130,7 @@ def exchange(
     join: Join,
     *,
     parts: int,
-    run: Run | None,
+    run: Ledger | None,
     cancel: CancelToken,
     room: Room | None = None,
 ) -> Exchanged:
@@ -135,10 +147,7 @@ def exchange(
     with held_directory(room.directory, purpose="exchange") as spool:
         first = _SpoolingSplit(split=split, room=replace(room, directory=spool))
         outcomes = runner.run(first, payloads, run=run, on_result=_ignore, cancel=cancel)
-        for outcome in outcomes:
-            if outcome.failure is not None:
-                raise error_from_json(dict(outcome.failure))
-        found = [outcome.result for outcome in outcomes if outcome.result is not None]
+        found = results_of(outcomes)
         second = [
             {"part": part, "files": [one["file"] for one in found if part in one["parts"]]}
             for part in sorted({part for one in found for part in one["parts"]})

@@ -18,9 +18,8 @@ from lakehand.engine.cores import usable_cores
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakehand.engine.base import OnResult, Task
+    from lakehand.engine.base import Ledger, OnResult, Task
     from lakehand.model.reports import EngineName
-    from lakehand.runs import Run
 
 __all__ = ["HERE", "InlineRunner"]
 
@@ -35,7 +34,7 @@ class InlineRunner:
         function: Task,
         payloads: Sequence[Mapping[str, Any]],
         *,
-        run: Run | None = None,  # noqa: ARG002  outcomes are known here before the ledger is read
+        run: Ledger | None = None,  # noqa: ARG002  outcomes are known here before the ledger is read
         on_result: OnResult | None = None,
         cancel: CancelToken | None = None,
     ) -> list[TaskOutcome]:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
+    from lakehand.engine.base import Ledger
     from lakehand.model.reports import EngineName
-    from lakehand.runs import Run
 
 _POLL_SECONDS = 0.1
 
@@ -43,7 +43,7 @@ class LocalRunner:
         function: Task,
         payloads: Sequence[Mapping[str, Any]],
         *,
-        run: Run | None = None,  # noqa: ARG002  outcomes are known here before the ledger is read
+        run: Ledger | None = None,  # noqa: ARG002  outcomes are known here before the ledger is read
         on_result: OnResult | None = None,
         cancel: CancelToken | None = None,
     ) -> list[TaskOutcome]:

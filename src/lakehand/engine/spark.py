@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
+    from lakehand.engine.base import Ledger
     from lakehand.engine.exchange import Exchanged, Join, Split
     from lakehand.model.reports import EngineName
-    from lakehand.runs import Run
     from lakehand.settings import Settings
 
 _logger = get_logger(__name__)
@@ -64,7 +64,7 @@ class SparkRunner:
         function: Task,
         payloads: Sequence[Mapping[str, Any]],
         *,
-        run: Run | None = None,
+        run: Ledger | None = None,
         on_result: OnResult | None = None,
         cancel: CancelToken | None = None,
     ) -> list[TaskOutcome]:
@@ -103,7 +103,7 @@ class SparkRunner:
         join: Join,
         *,
         parts: int,
-        run: Run | None,
+        run: Ledger | None,
         cancel: CancelToken,
     ) -> Exchanged:
         """Run both stages as one job, as `Exchanging.exchange` promises."""
@@ -241,7 +241,7 @@ class _Results:
         self,
         payloads: Sequence[Mapping[str, Any]],
         *,
-        run: Run | None,
+        run: Ledger | None,
         on_result: OnResult | None,
     ) -> None:
         self._count = len(payloads)
@@ -296,7 +296,7 @@ class _Results:
                 self._take(failed_for_good(index, reason, attempts=attempts))
 
 
-def _expect_stragglers(run: Run | None) -> None:
+def _expect_stragglers(run: Ledger | None) -> None:
     """Spark ends stopped tasks a little later, and those of lost executors perhaps never."""
     if run is None:
         return

@@ -1,3 +1,3 @@
-"""Predicates: parsed with sqlglot, decided from statistics where they can be."""
+"""SQL predicates and expressions: parsed with sqlglot, evaluated on statistics and rows."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Expressions in Spark's SQL over rows of a table, computed as Spark computes them, or refused.
+"""Evaluates Spark SQL expressions on rows with Spark's semantics, or rejects them.
 
-What a table asks of its rows (constraints, generated columns, defaults) and what users ask of it
-(predicates) go this way alike: a row that is deleted here is one that Spark would have deleted.
+Table rules (constraints, generated columns, defaults) and user predicates share this code: a row
+that is deleted here is one that Spark would delete.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from lakehand.errors import PredicateError, UnknownColumnError
+from lakehand.expressions.duckdb_session import compute
+from lakehand.expressions.literals import quote_string
 from lakehand.expressions.logic import Junction, Negation, parse_logic
-from lakehand.expressions.names import Resolver, SparkDialect, is_name, reference_name
+from lakehand.expressions.name_resolution import Resolver, SparkDialect, is_name, reference_name
 from lakehand.expressions.operators import OPERATORS, as_boolean
-from lakehand.expressions.session import compute
 from lakehand.expressions.spark_functions import FUNCTIONS, NAMED
-from lakehand.expressions.typed import BOOLEAN, DATE, TIMESTAMP, Typed, Unsupported, quoted
+from lakehand.expressions.spark_types import BOOLEAN, DATE, TIMESTAMP, Typed, Unsupported
 from lakehand.expressions.value_lists import compile_list, listed_values, with_lists
 
 if TYPE_CHECKING:
@@ -35,19 +36,19 @@ _COMPILERS = {**OPERATORS, **FUNCTIONS}
 
 
 class Calculator:
-    """Expressions over the columns of one schema, each compiled once and computed for many rows."""
+    """Expressions over the columns of one schema, compiled once and evaluated for many rows."""
 
     def __init__(self, schema: pa.Schema, *, now: datetime | None = None) -> None:
-        """Without `now` an expression must not ask for the time."""
+        """Without `now`, expressions must not use the current time."""
         self._resolver = Resolver(schema)
         self._now = now
-        #: Lists of the expression that is being compiled, and those of all that are.
+        #: Value lists of the expression being compiled, and of all compiled ones.
         self._written: Sequence[Written] = ()
         self._lists: list[ValueList] = []
 
     @property
     def references(self) -> tuple[tuple[str, ...], ...]:
-        """Paths of all columns that expressions read so far."""
+        """Paths of all columns that the expressions read so far."""
         return tuple(self._resolver.paths)
 
     @property
@@ -57,11 +58,11 @@ class Calculator:
 
     @property
     def lists(self) -> tuple[ValueList, ...]:
-        """Long lists of values that expressions ask for so far: columns of what they compute."""
+        """Long value lists of the expressions so far: columns of the evaluation."""
         return tuple(self._lists)
 
     def compile(self, text: str) -> Typed:
-        """Return how `text` is computed; Unsupported, which names the part, if it is not."""
+        """Compile `text`; Unsupported, with the unsupported part, if it cannot be evaluated."""
         try:
             return self.compile_logic(parse_logic(text))[0]
         except SqlglotError as error:
@@ -71,9 +72,9 @@ class Calculator:
             raise Unsupported(error.message) from error
 
     def compile_logic(self, parsed: Parsed) -> tuple[Typed, Logic]:
-        """Return the same for what is parsed, and once more with SQL as its leaves.
+        """Compile a parsed condition; also return it with SQL as its leaves.
 
-        UnknownColumnError may come of it.
+        May raise UnknownColumnError.
         """
         self._written = parsed.lists
         try:
@@ -96,7 +97,7 @@ class Calculator:
         return value, value.sql
 
     def compile_tree(self, node: exp.Expr) -> Typed:
-        """Do the same for one tree."""
+        """Compile one expression tree."""
         if is_name(node):
             return self._column(node)
         if isinstance(node, exp.In) and listed_values(node) is not None:
@@ -122,7 +123,7 @@ class Calculator:
         number = listed_values(node)
         operand = self.compile_tree(node.this)
         if number is None or number >= len(self._written) or pa.types.is_nested(operand.type):
-            raise Unsupported("a test for a list of values")
+            raise Unsupported("an IN test for a list")
         found = compile_list(f"list{len(self._lists)}", operand, self._written[number])
         self._lists.append(found)
         return Typed(found.name, BOOLEAN)
@@ -139,8 +140,8 @@ class Calculator:
         if self._now is None or node.args.get("this"):
             raise Unsupported("the current time")
         if isinstance(node, exp.CurrentDate):
-            return Typed(f"CAST({quoted(self._now.date().isoformat())} AS DATE)", DATE)
-        return Typed(f"CAST({quoted(self._now.isoformat())} AS TIMESTAMPTZ)", TIMESTAMP)
+            return Typed(f"CAST({quote_string(self._now.date().isoformat())} AS DATE)", DATE)
+        return Typed(f"CAST({quote_string(self._now.isoformat())} AS TIMESTAMPTZ)", TIMESTAMP)
 
     def compute(self, expressions: Iterable[str], batch: pa.RecordBatch) -> list[pa.Array]:
         """Return one array for each compiled expression; PredicateError if one fails on a row."""
@@ -161,6 +162,6 @@ def _named_part(node: exp.Expr) -> str:
 
 
 def column_at(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
-    """Return the values at a path; what is inside a null struct is null."""
+    """Return the values at a path; fields of a null struct are null."""
     column = batch.column(path[0])
     return pc.struct_field(column, list(path[1:])) if path[1:] else column

@@ -1,4 +1,4 @@
-"""A predicate as conditions on statistics: when no row, or every row, of a file matches."""
+"""Predicates as conditions on statistics: whether no row, or every row, of a file matches."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from lakehand.errors import PredicateError
-from lakehand.expressions.facts import VALUE, Column, Family, Knowledge, family_of
-from lakehand.expressions.session import compute
+from lakehand.expressions.column_facts import VALUE, Column, Family, Knowledge, family_of
+from lakehand.expressions.duckdb_session import compute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,15 +29,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The text with which every match of a pattern begins."""
+    """The fixed prefix of a LIKE pattern."""
 
     text: str
-    #: Whether beginning with the text is all that the pattern asks for.
+    #: Whether the pattern requires nothing but the prefix.
     is_whole: bool
 
 
 def fixed_prefix(pattern: str, *, escape: str = "\\") -> Prefix:
-    r"""Return what every match of `pattern` begins with.
+    r"""Return the fixed prefix of `pattern`.
 
     >>> fixed_prefix(r"100\%-a%")
     Prefix(text='100%-a', is_whole=True)
@@ -59,9 +59,9 @@ def fixed_prefix(pattern: str, *, escape: str = "\\") -> Prefix:
 if TYPE_CHECKING:
     Columns = Mapping[str, Column]
 
-#: Longer lists of values are judged by their least and their greatest value.
+#: Longer value lists are evaluated by their minimum and maximum.
 _MANY_VALUES = 50
-#: Some writers cut the maximum of longer texts without marking that they did.
+#: Some writers truncate the maximum of longer strings without marking it.
 CUT_TEXT_BYTES = 32
 
 _NUMBERS = {Family.NUMBER, Family.FLOAT}
@@ -82,7 +82,7 @@ _MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
 
 
 class Conditions(NamedTuple):
-    """SQL that says of each file whether a leaf may be true, false, null for one of its rows."""
+    """SQL that returns for each file whether a leaf may be true, false or null for a row."""
 
     true: str
     false: str
@@ -93,10 +93,10 @@ UNKNOWN = Conditions("true", "true", "true")
 
 
 def conditions_of(leaf: exp.Expr, columns: Columns) -> Conditions:
-    """Return what the facts of `columns` say of a leaf; where they say nothing, all may be."""
+    """Return the conditions of a leaf by the facts of `columns`; without facts, all may hold."""
     used = {column.name for column in leaf.find_all(exp.Column)}
     if not used <= columns.keys():
-        return UNKNOWN  # A list of values, in a larger expression.
+        return UNKNOWN  # A value list in a larger expression.
     if all(columns[name].knowledge is Knowledge.VALUE for name in used):
         return _computed(leaf)
     judge = _JUDGES.get(type(leaf))
@@ -144,7 +144,7 @@ class _Bounds:
         return f" OR strlen({high}) >= {CUT_TEXT_BYTES} AND starts_with({value}, {high})"
 
     def conclude(self, true: str, false: str, *values: str) -> Conditions:
-        """Add what holds for all leaves: nulls give null, and rows may be all null."""
+        """Add what applies to all leaves: nulls give null, and all rows may be null."""
         null = " OR ".join([self.column.may_be_null, *(f"{value} IS NULL" for value in values)])
         is_set = self.column.may_be_set
         return Conditions(
@@ -204,8 +204,8 @@ def _judge_list(leaf: exp.Expr, columns: Columns) -> Conditions:
         true = " OR ".join(bounds.within(value, value) for value in values)
         false = " AND ".join(bounds.outside(value, value) for value in values)
         return bounds.conclude(f"({true})", f"({false})", *values)
-    if bounds.column.family is not Family.TEXT and any(map(_is_text, leaf.expressions)):
-        return UNKNOWN  # The least of texts is not the least of the values they stand for.
+    if bounds.column.family is not Family.TEXT and any(map(_is_string, leaf.expressions)):
+        return UNKNOWN  # The minimum of strings is not the minimum of the values they represent.
     listed = ", ".join(values)
     least, greatest = f"least({listed})", f"greatest({listed})"
     true = bounds.within(least, greatest)
@@ -214,7 +214,7 @@ def _judge_list(leaf: exp.Expr, columns: Columns) -> Conditions:
 
 def _judge_like(leaf: exp.Expr, columns: Columns) -> Conditions:
     like, escape = leaf.this, leaf.expression
-    if not isinstance(like, exp.Like) or not _is_text(like.expression) or not _is_text(escape):
+    if not isinstance(like, exp.Like) or not _is_string(like.expression) or not _is_string(escape):
         return UNKNOWN
     prefix = fixed_prefix(like.expression.name, escape=escape.name)
     found = _begins(like.this, columns, prefix.text, is_whole=prefix.is_whole)
@@ -223,7 +223,7 @@ def _judge_like(leaf: exp.Expr, columns: Columns) -> Conditions:
 
 
 def _judge_start(leaf: exp.Expr, columns: Columns) -> Conditions:
-    if not _is_text(leaf.expression):
+    if not _is_string(leaf.expression):
         return UNKNOWN
     return _begins(leaf.this, columns, leaf.expression.name, is_whole=True)
 
@@ -256,7 +256,7 @@ _JUDGES: Mapping[type[exp.Expr], Callable[[Any, Columns], Conditions]] = {
 
 
 def known_column(operand: exp.Expr, columns: Columns) -> Column | None:
-    """Return a column whose bounds are known, as it is or converted in a way that keeps order."""
+    """Return a column with known bounds, unchanged or converted by a monotonic function."""
     inner = operand
     while isinstance(inner, exp.Cast | exp.Paren):
         inner = inner.this
@@ -282,7 +282,7 @@ def _as_placeholder(node: exp.Expr) -> exp.Expr:
 
 
 def _bounds(operand: exp.Expr, columns: Columns, *values: exp.Expr) -> _Bounds | None:
-    """Return the bounds of a column if they can be compared with all of `values`."""
+    """Return the bounds of a column if they are comparable with all of `values`."""
     column = known_column(operand, columns)
     if column is None or not all(_compares(column, value) for value in values):
         return None
@@ -292,13 +292,13 @@ def _bounds(operand: exp.Expr, columns: Columns, *values: exp.Expr) -> _Bounds |
 def _compares(column: Column, value: exp.Expr) -> bool:
     if value.find(exp.Column):
         return False
-    if _is_text(value):
-        return True  # A bare text takes the type of what it is compared with.
+    if _is_string(value):
+        return True  # An untyped string takes the type of the other operand.
     family = _family(value)
     return family is column.family or {family, column.family} <= _NUMBERS
 
 
-def _is_text(value: exp.Expr) -> bool:
+def _is_string(value: exp.Expr) -> bool:
     return isinstance(value, exp.Literal) and bool(value.is_string)
 
 
@@ -306,7 +306,7 @@ def _family(value: exp.Expr) -> Family | None:
     if isinstance(value, exp.Literal):
         return Family.NUMBER
     if isinstance(value, exp.Cast) and isinstance(value.this, exp.Literal):
-        # Of what type a constant is that is written as such need not be computed.
+        # The type of a literal need not be computed.
         return _FAMILIES.get(value.to.this) or _family_of_constant(value.sql("duckdb"))
     return _family_of_constant(value.sql("duckdb"))
 

@@ -1,7 +1,7 @@
-"""What a table asks of its rows, computed for batches: defaults, generated columns, constraints.
+"""Applies table rules to batches: defaults, generated columns, constraints.
 
-Everything is compiled before the first row is looked at, so that a table whose rules cannot be
-computed as Spark computes them is refused by name before anything is written.
+Everything is compiled before the first row, so that a table with rules that cannot be evaluated
+like Spark does is rejected, with the name of the rule, before anything is written.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ import pyarrow.types as pat
 from lakehand.errors import ConstraintError, PredicateError, RefusedError
 from lakehand.expressions.computed import Calculator, column_at
 from lakehand.expressions.operators import as_boolean
-from lakehand.expressions.typed import Typed, Unsupported, cast
+from lakehand.expressions.spark_types import Typed, Unsupported, cast
 from lakehand.observe.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from lakehand.model.head import RowRules
+    from lakehand.model.table_head import RowRules
     from lakehand.observe.clock import Clock
 
 __all__ = ["RowChecker"]
 
-#: So many offending rows are shown, and so many characters of each value.
+#: Maximum number of violating rows in a message, and of characters of each value.
 _SHOWN_ROWS = 5
 _SHOWN_CHARACTERS = 80
 
 
 class RowChecker:
-    """The rules of one table. To be used by one thread at a time.
+    """The rules of one table. Not thread-safe.
 
-    `complete` fills columns that rows lack; `check` raises unless rows obey every rule. Both take
-    batches whose columns are exactly those of the table.
+    `complete` fills columns that rows lack; `check` raises if a row violates a rule. Both take
+    batches with exactly the columns of the table.
     """
 
     def __init__(
         self, rules: RowRules, schema: pa.Schema, *, table: str, clock: Clock | None = None
     ) -> None:
-        """Compile `rules`; RefusedError, which names the rule, if one cannot be computed."""
+        """Compile `rules`; RefusedError, with the name of the rule, if one cannot be evaluated."""
         self._table = table
         self._schema = schema
         self._clock = clock or SystemClock()
@@ -51,7 +51,7 @@ class RowChecker:
             name: self._compile(f"generated column {name}", text, self._as_column(name))
             for name, text in rules.generated.items()
         }
-        self._texts = {**rules.constraints, **rules.generated}
+        self._expressions = {**rules.constraints, **rules.generated}
         self._conditions = {
             name: f"{self._compile(f'constraint {name}', text, as_boolean).sql} IS TRUE"
             for name, text in rules.constraints.items()
@@ -65,7 +65,7 @@ class RowChecker:
 
     @property
     def depended_on(self) -> frozenset[str]:
-        """Columns that rules are about: with another type the rules might mean something else."""
+        """Columns used by rules: with another type the rules might have another meaning."""
         read = (path[0] for path in self._calculator.references)
         return frozenset(read) | frozenset(self._generated)
 
@@ -80,7 +80,7 @@ class RowChecker:
         return batch
 
     def check(self, batch: pa.RecordBatch, *, computed: Collection[str] = ()) -> None:
-        """Raise ConstraintError if a row breaks a rule; `computed` columns need no check."""
+        """Raise ConstraintError if a row violates a rule; `computed` columns are not checked."""
         if not batch.num_rows:
             return
         for name in self._generated:
@@ -94,7 +94,7 @@ class RowChecker:
         try:
             return self._calculator.compute(self._conditions.values(), batch)
         except PredicateError:
-            # Once more, one by one, to tell which of them it is.
+            # Evaluate the rules one by one, to find the one that failed.
             return [
                 self._computed(name, condition, batch)
                 for name, condition in self._conditions.items()
@@ -109,13 +109,13 @@ class RowChecker:
             return self._calculator.compute([sql], batch)[0]
         except PredicateError as error:
             raise ConstraintError(
-                f"the rule {name!r} of {self._table} cannot be computed for these rows:"
+                f"the rule {name!r} of {self._table} cannot be evaluated for these rows:"
                 f" {error.message}",
                 table=self._table,
                 constraint=name,
-                condition=self._texts[name],
-                difference=(f"rule {name!r} cannot be computed",),
-                hint="nothing of this batch was taken",
+                condition=self._expressions[name],
+                difference=(f"rule {name!r} cannot be evaluated",),
+                hint="nothing of this batch was accepted",
             ) from error
 
     def _require(self, name: str, truth: pa.Array, batch: pa.RecordBatch) -> None:
@@ -123,27 +123,27 @@ class RowChecker:
         count = pc.sum(broken).as_py() or 0
         if not count:
             return
-        text = self._texts[name]
+        text = self._expressions[name]
         rows = self._shown(name, batch.filter(broken).slice(0, _SHOWN_ROWS))
         shown = "; ".join(
             ", ".join(f"{column} = {value}" for column, value in row.items()) for row in rows
         )
         kind = f"generated column {name!r}" if name in self._generated else f"constraint {name!r}"
         raise ConstraintError(
-            f"{count:,} of {batch.num_rows:,} rows break the {kind} of {self._table}, ({text}):"
+            f"{count:,} of {batch.num_rows:,} rows violate the {kind} of {self._table}, ({text}):"
             f" {shown}{'; …' if count > len(rows) else ''}",
             table=self._table,
             constraint=name,
             condition=text,
             rows=rows,
-            difference=(f"rows break the {kind}",),
-            hint="nothing of this batch was taken",
+            difference=(f"rows violate the {kind}",),
+            hint="nothing of this batch was accepted",
         )
 
     def _shown(self, name: str, batch: pa.RecordBatch) -> list[dict[str, str]]:
-        """Return what a rule reads of some rows, as texts of bounded length."""
+        """Return the values that a rule reads of some rows, as strings of limited length."""
         calculator = Calculator(self._schema)
-        calculator.compile(self._texts[name])
+        calculator.compile(self._expressions[name])
         paths = [*calculator.references, *([(name,)] if name in self._generated else [])]
         columns = {".".join(path): column_at(batch, path).to_pylist() for path in paths}
         return [
@@ -178,17 +178,17 @@ class RowChecker:
     def _refusal(self, what: str, text: str, reason: str) -> RefusedError:
         first = reason.partition("\n")[0]
         return RefusedError(
-            f"no rows can be added to {self._table}: its {what}, ({text}), is not computed here:"
+            f"no rows can be added to {self._table}: its {what}, ({text}), is not supported:"
             f" {first}",
             table=self._table,
             operation="append",
             feature=what,
-            hint="nothing was written; write with Spark, or put the rule into simpler words",
+            hint="nothing was written; write with Spark, or simplify the rule",
         )
 
 
 def _require_storable(value: Typed, type_: pa.DataType) -> None:
-    """Refuse a constant of another kind than a column; whether it fits, Arrow's cast tells."""
+    """Reject a literal whose type differs from the column's; Arrow's cast checks its range."""
     if not _is_storable(value, type_):
         raise Unsupported(f"{value.type} as {type_}")
 
@@ -205,7 +205,7 @@ def _is_storable(value: Typed, type_: pa.DataType) -> bool:
 
 
 def _equal(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Say where values are the same, null and NaN included."""
+    """Return where values are equal, with null equal to null and NaN to NaN."""
     same = pc.fill_null(pc.equal(left, right), False)  # noqa: FBT003  Arrow's own
     same = pc.or_(same, pc.and_(pc.is_null(left), pc.is_null(right)))
     if pat.is_floating(left.type):

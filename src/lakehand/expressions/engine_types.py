@@ -1,7 +1,7 @@
-"""Types of Arrow that the engine which computes predicates does not have, and what stands for them.
+"""Replacements of Arrow types that DuckDB, which evaluates predicates, does not support.
 
-Half floats are computed as floats of 32 bits, which hold all of them exactly. Decimals of more than
-38 digits have nothing that holds them.
+Half floats are evaluated as 32-bit floats, which represent all of them exactly. Decimals of more
+than 38 digits have no replacement.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 __all__ = ["engine_schema", "engine_type", "engine_values", "require_engine_types"]
 
-_MOST_DIGITS = 38
+_MAX_DIGITS = 38
 
 
 def engine_schema(schema: pa.Schema) -> pa.Schema:
-    """Return columns as the engine computes them."""
+    """Return columns with the types used for evaluation."""
     return pa.schema([_field(column) for column in schema])
 
 
 def engine_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which the engine computes values of `kind`."""
+    """Return the type in which values of `kind` are evaluated."""
     if pat.is_float16(kind):
         return pa.float32()
-    if pat.is_decimal256(kind) and kind.precision <= _MOST_DIGITS:
+    if pat.is_decimal256(kind) and kind.precision <= _MAX_DIGITS:
         return pa.decimal128(kind.precision, kind.scale)
     if pat.is_struct(kind):
         return pa.struct([_field(member) for member in kind])
@@ -46,18 +46,18 @@ def _field(member: pa.Field) -> pa.Field:
 
 
 def engine_values(values: pa.Array) -> pa.Array:
-    """Return values as the engine computes them."""
+    """Return values in the type used for evaluation."""
     kind = engine_type(values.type)
     return values if kind == values.type else values.cast(kind)
 
 
 def require_engine_types(paths: Sequence[Sequence[str]], types: Sequence[pa.DataType]) -> None:
-    """Raise PredicateError, which names the column, if a type cannot be computed with."""
+    """Raise PredicateError, with the name of the column, if a type is not supported."""
     for path, kind in zip(paths, types, strict=True):
         if _is_beyond(engine_type(kind)):
             name = ".".join(path)
             raise PredicateError(
-                f"no predicate can be computed on column {name!r}, which is {kind}",
+                f"predicates on column {name!r} of type {kind} are not supported",
                 field=name,
                 hint="use other columns in the predicate",
             )

@@ -1,4 +1,4 @@
-"""Keep the rows for which a predicate is true."""
+"""Filters rows by a predicate."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from lakehand.errors import PredicateError
 from lakehand.expressions.computed import column_at
+from lakehand.expressions.duckdb_session import compute
 from lakehand.expressions.engine_types import engine_values
-from lakehand.expressions.names import reference_name
-from lakehand.expressions.session import compute
+from lakehand.expressions.name_resolution import reference_name
 from lakehand.expressions.value_lists import with_lists
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ __all__ = ["keep_true"]
 
 
 def keep_true(predicate: Predicate, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows of `batch` for which `predicate` is true, in their order.
+    """Return the rows of `batch` for which `predicate` is true, in order.
 
-    Only the columns that the predicate reads pass through the computing engine; the rows
-    themselves are filtered in place and so keep their types bit for bit.
+    Only the columns of the predicate are passed to DuckDB; the rows are filtered by Arrow and so
+    keep their types bit for bit.
     """
     if not batch.num_rows:
         return batch
@@ -44,10 +44,10 @@ def _truth(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
 def _values(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
     values = column_at(batch, path)
     try:
-        # Spark's texts may hold any bytes. The computing engine breaks down on them.
+        # Spark's strings may contain any bytes, on which DuckDB fails.
         values.validate(full=True)
     except pa.ArrowInvalid as error:
         name = ".".join(path)
-        message = f"the predicate cannot be computed: column {name!r} holds text that is no UTF-8"
+        message = f"the predicate cannot be evaluated: column {name!r} has invalid UTF-8"
         raise PredicateError(message, field=name) from error
     return engine_values(values)

@@ -1,4 +1,4 @@
-"""Values as SQL spells them, alike in Spark and in DuckDB."""
+"""SQL literals that are valid in both Spark and DuckDB."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["literal"]
+__all__ = ["literal", "quote_identifier", "quote_string"]
 
 _SPELLINGS: Mapping[type, Callable[[Any], str]] = {
     type(None): lambda _: "NULL",
@@ -25,9 +25,27 @@ _SPELLINGS: Mapping[type, Callable[[Any], str]] = {
 
 
 def literal(value: Any) -> str:
-    """Return how a predicate names `value`.
+    """Return `value` as an SQL literal.
 
     >>> literal("it's"), literal(dt.date(2026, 1, 2)), literal(None)
     ("'it''s'", "DATE '2026-01-02'", 'NULL')
     """
     return _SPELLINGS[type(value)](value)
+
+
+def quote_identifier(name: str) -> str:
+    """Return a name in double quotes, as DuckDB and the SQL standard have it.
+
+    >>> quote_identifier('the "new" price')
+    '"the ""new"" price"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_string(text: str) -> str:
+    """Return a string literal for DuckDB, in which a backslash stands for itself.
+
+    >>> quote_string("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"

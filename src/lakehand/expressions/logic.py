@@ -1,7 +1,7 @@
-"""Conditions as what AND, OR and NOT connect, with chains of any length on one level.
+"""Conditions as trees of AND, OR and NOT, with chains of any length on one level.
 
-A parser by recursive descent nests once for every parenthesis, NOT and OR. So these are read here,
-from the tokens, and the parser gets what stands between them.
+A recursive-descent parser nests once for every parenthesis, NOT and OR. So these are parsed here,
+from the tokens, and the parser gets what is between them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import TokenType
 
 from lakehand.errors import PredicateError
-from lakehand.expressions.names import SparkDialect
+from lakehand.expressions.name_resolution import SparkDialect
 from lakehand.expressions.value_lists import (
     FEW_VALUES,
     Written,
-    put_lists_back,
-    take_lists_out,
+    extract_lists,
+    restore_lists,
     written_list,
 )
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Junction", "Logic", "Negation", "Parsed", "leaves", "map_leaves", "parse_logic"]
 
-#: Levels of AND in OR in AND, and so on; redundant parentheses and NOTs are none.
-_MOST_LEVELS = 100
-#: Parts that AND, OR and NOT connect, after tests of one column for many values became one.
-_MOST_PARTS = 20_000
+#: Nesting levels of AND in OR in AND, and so on; redundant parentheses and NOTs do not count.
+_MAX_LEVELS = 100
+#: Operands of AND, OR and NOT, after comparisons of one column with many values are merged.
+_MAX_PARTS = 20_000
 
 _PAIRS = {
     TokenType.L_PAREN: TokenType.R_PAREN,
@@ -50,7 +50,7 @@ _QUERIES = {TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Junction:
-    """Parts that are all connected by the same word."""
+    """Operands that are connected by the same keyword."""
 
     word: Literal["AND", "OR"]
     parts: tuple[Logic, ...]
@@ -58,18 +58,18 @@ class Junction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Negation:
-    """The opposite of a part, which is no negation itself."""
+    """The negation of an operand, which is not a negation itself."""
 
     part: Logic
 
 
-#: Leaves are trees where a condition was parsed, and SQL where it was compiled.
+#: Leaves are expression trees after parsing, and SQL after compilation.
 Logic = Junction | Negation | exp.Expr | str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parsed:
-    """A condition, and the long lists that placeholders in it stand for."""
+    """A condition, and the long value lists that its placeholders represent."""
 
     logic: Logic
     lists: list[Written]
@@ -80,12 +80,12 @@ class Parsed:
 
     @property
     def text(self) -> str:
-        """The condition as Spark's SQL."""
-        return put_lists_back(_words(self.logic), self.lists)
+        """The condition in Spark SQL."""
+        return restore_lists(_to_sql(self.logic), self.lists)
 
 
 def leaves(logic: Logic) -> Iterator[exp.Expr | str]:
-    """Yield what AND, OR and NOT connect, from left to right."""
+    """Yield the operands of AND, OR and NOT, from left to right."""
     if isinstance(logic, Junction):
         for part in logic.parts:
             yield from leaves(part)
@@ -96,7 +96,7 @@ def leaves(logic: Logic) -> Iterator[exp.Expr | str]:
 
 
 def map_leaves(logic: Logic, function: Callable[[exp.Expr], exp.Expr]) -> Logic:
-    """Return the same condition over other leaves."""
+    """Return the same condition with other leaves."""
     if isinstance(logic, Junction):
         return Junction(logic.word, tuple([map_leaves(part, function) for part in logic.parts]))
     if isinstance(logic, Negation):
@@ -104,28 +104,28 @@ def map_leaves(logic: Logic, function: Callable[[exp.Expr], exp.Expr]) -> Logic:
     return logic if isinstance(logic, str) else function(logic)
 
 
-def _words(logic: Logic) -> str:
+def _to_sql(logic: Logic) -> str:
     if isinstance(logic, Junction):
         inner = [
-            f"({_words(part)})" if isinstance(part, Junction) else _words(part)
+            f"({_to_sql(part)})" if isinstance(part, Junction) else _to_sql(part)
             for part in logic.parts
         ]
         return f" {logic.word} ".join(inner)
     if isinstance(logic, Negation):
-        inside = _words(logic.part)
+        inside = _to_sql(logic.part)
         return f"NOT ({inside})" if isinstance(logic.part, Junction) else f"NOT {inside}"
     return logic if isinstance(logic, str) else logic.sql(SparkDialect)
 
 
 def parse_logic(text: str) -> Parsed:
-    """Parse an expression; SqlglotError if it is none, PredicateError if it is too large."""
-    short, lists = take_lists_out(text)
+    """Parse an expression; SqlglotError if it is invalid, PredicateError if it is too large."""
+    short, lists = extract_lists(text)
     dialect = SparkDialect()
     tokens = dialect.tokenize(short)
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens.pop()
     if not tokens:
-        raise ParseError("there is nothing to parse")
+        raise ParseError("it is empty")
     reader = _Reader(_without_doubled(tokens), short, dialect.parser(), lists)
     try:
         return Parsed(reader.read_all(), lists)
@@ -135,8 +135,8 @@ def parse_logic(text: str) -> Parsed:
 
 def _too_deep() -> PredicateError:
     return PredicateError(
-        f"the condition nests more deeply than lakehand reads ({_MOST_LEVELS} levels)",
-        hint="multiply it out: chains of OR and AND may be long, and lists of IN, too",
+        f"the condition has more than {_MAX_LEVELS} nesting levels",
+        hint="flatten it: chains of OR and AND, and lists of IN, may be long",
     )
 
 
@@ -159,7 +159,7 @@ def _pairs(tokens: Sequence[Token]) -> dict[int, int] | None:
 
 
 def _without_doubled(tokens: list[Token]) -> list[Token]:
-    """Leave out parentheses that stand directly in others, unless they hold a list or a query."""
+    """Remove redundant nested parentheses, unless they contain a list or a query."""
     ends = _pairs(tokens) or {}
     doubled: set[int] = set()
     for start, end in ends.items():
@@ -172,7 +172,7 @@ def _without_doubled(tokens: list[Token]) -> list[Token]:
 
 
 def _is_grouped(tokens: Sequence[Token], ends: dict[int, int], start: int) -> bool:
-    """Say whether a pair of parentheses holds one expression, and so only groups."""
+    """Return whether a pair of parentheses contains one expression, and so only groups."""
     first, end = start + 1, ends[start]
     if first == end or tokens[first].token_type in _QUERIES:
         return False
@@ -184,7 +184,7 @@ def _is_grouped(tokens: Sequence[Token], ends: dict[int, int], start: int) -> bo
 
 
 class _Reader:
-    """The tokens of one condition, read span by span."""
+    """The tokens of one condition, parsed span by span."""
 
     def __init__(
         self, tokens: list[Token], text: str, parser: Parser, lists: list[Written]
@@ -200,16 +200,16 @@ class _Reader:
         try:
             return self.read(0, len(self.tokens))
         except ParseError:
-            # A name may look like a word that connects. The parser knows, as far as it comes.
+            # A name may look like a keyword. The parser decides, as far as it gets.
             return self._leaf(0, len(self.tokens))
 
     def read(self, start: int, end: int, level: int = 0) -> Logic:
-        """Return the condition that the tokens from `start` to `end` are."""
+        """Return the condition of the tokens from `start` to `end`."""
         start, end, is_negated = self._bared(start, end)
         word, spans = self._split(start, end)
         if word is None:
             found: Logic = self._leaf(start, end)
-        elif level >= _MOST_LEVELS:
+        elif level >= _MAX_LEVELS:
             raise _too_deep()
         else:
             found = self._junction(word, spans, level + 1)
@@ -218,7 +218,7 @@ class _Reader:
         return found.part if isinstance(found, Negation) else Negation(found)
 
     def _bared(self, start: int, end: int) -> tuple[int, int, bool]:
-        """Take NOTs and parentheses off a span, and say whether an odd number of NOTs went."""
+        """Strip NOTs and parentheses from a span, and return whether the number of NOTs is odd."""
         is_negated = False
         while end - start > 1:
             kind = self.tokens[start].token_type
@@ -240,7 +240,7 @@ class _Reader:
         )
 
     def _split(self, start: int, end: int) -> tuple[str | None, list[tuple[int, int]]]:
-        """Return the word that connects the parts of a span, and the parts; None if it has one."""
+        """Return the keyword between the parts of a span, and the parts; None if it has one."""
         if self._ends is None:
             return None, []
         cuts: dict[TokenType, list[int]] = {TokenType.OR: [], TokenType.AND: []}
@@ -255,9 +255,9 @@ class _Reader:
             elif kind in cuts and not is_name:
                 cuts[kind].append(index)
             index = self._ends.get(index, index) + 1
-        for kind, places in cuts.items():
-            if places:
-                edges = [start - 1, *places, end]
+        for kind, positions in cuts.items():
+            if positions:
+                edges = [start - 1, *positions, end]
                 return kind.name, [(a + 1, b) for a, b in pairwise(edges)]
         return None, []
 
@@ -271,18 +271,18 @@ class _Reader:
         return Junction("AND" if word == "AND" else "OR", tuple(parts))
 
     def _folded(self, word: str, spans: list[tuple[int, int]], level: int) -> Iterator[Logic]:
-        """Yield the parts of a chain; `a = 1 OR a = 2 OR …` is one test for a list of values."""
+        """Yield the parts of a chain; `a = 1 OR a = 2 OR …` becomes one test for a value list."""
         kinds = [self._comparison(word, *span) for span in spans]
         tested: dict[tuple[str, TokenType], list[str]] = {}
         for kind in kinds:
             if kind is not None:
                 tested.setdefault(kind[:2], []).append(kind[2])
-        told = set()
+        seen = set()
         for span, kind in zip(spans, kinds, strict=True):
             if kind is None or len(tested[kind[:2]]) <= FEW_VALUES:
                 yield self.read(*span, level)
-            elif kind[:2] not in told:
-                told.add(kind[:2])
+            elif kind[:2] not in seen:
+                seen.add(kind[:2])
                 yield self._listed(word, span, kind[1], tested[kind[:2]])
 
     def _comparison(self, word: str, start: int, end: int) -> tuple[str, TokenType, str] | None:
@@ -308,8 +308,8 @@ class _Reader:
     ) -> Logic:
         start, end, _ = self._bared(*span)
         comparison = self._leaf(start, end)
-        is_text = kind is TokenType.STRING
-        written = written_list(**{"strings" if is_text else "numbers": values})
+        is_string = kind is TokenType.STRING
+        written = written_list(**{"strings" if is_string else "numbers": values})
         number = len(self._lists)
         self._lists.append(written)
         found = exp.In(this=comparison.this, expressions=[written.placeholder(number)])
@@ -317,10 +317,10 @@ class _Reader:
 
     def _leaf(self, start: int, end: int) -> exp.Expr:
         self._parts += 1
-        if self._parts > _MOST_PARTS:
+        if self._parts > _MAX_PARTS:
             raise PredicateError(
-                f"the condition has more than the {_MOST_PARTS:,} parts that lakehand reads",
-                hint="test a column for many values with IN, or upsert and delete by key",
+                f"the condition has more than {_MAX_PARTS:,} parts",
+                hint="use IN for many values of a column, or upsert and delete by key",
             )
         found = self._parser.parse_into(exp.Condition, self.tokens[start:end], self._text)
         if len(found) != 1 or found[0] is None:

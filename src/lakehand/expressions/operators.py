@@ -1,4 +1,4 @@
-"""Operators of Spark's SQL, as DuckDB computes them over values of the same types."""
+"""Operators of Spark SQL, translated to DuckDB SQL over values of the same types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 from sqlglot import exp
 
-from lakehand.expressions.typed import (
+from lakehand.expressions.literals import quote_string
+from lakehand.expressions.spark_types import (
     BIGINT,
     BOOLEAN,
     DATE,
@@ -20,7 +21,7 @@ from lakehand.expressions.typed import (
     WALL_TIME,
     Typed,
     Unsupported,
-    as_text,
+    as_string,
     cast,
     coerce,
     common_type,
@@ -28,7 +29,6 @@ from lakehand.expressions.typed import (
     decimal_type,
     is_integer,
     is_number,
-    quoted,
     sql_type,
 )
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["OPERATORS", "as_boolean", "as_decimal_literal"]
 
 _WIDEST_DECIMAL = 38
-#: Values of a list that are expressions; of plain values there may be many more.
-_MOST_EXPRESSIONS = 1000
+#: Maximum number of expressions in a value list; literals may be many more.
+_MAX_EXPRESSIONS = 1000
 _COMPARISONS: Mapping[type[exp.Expr], str] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
@@ -55,7 +55,7 @@ _COMPARISONS: Mapping[type[exp.Expr], str] = {
 _ARITHMETIC: Mapping[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 _INTERVALS_OF_DATES = {"DAY", "WEEK", "MONTH", "YEAR"}
 _INTERVALS = {*_INTERVALS_OF_DATES, "HOUR", "MINUTE", "SECOND"}
-#: A pattern in which every backslash protects something, as Spark demands.
+#: A pattern in which every backslash escapes a character, as Spark requires.
 _SOUND_PATTERN = re.compile(r"(?:[^\\]|\\[\\%_])*", re.DOTALL)
 
 
@@ -110,10 +110,10 @@ def _between(node: exp.Expr, compile_: Compile) -> Typed:
 
 
 def _in(node: exp.Expr, compile_: Compile) -> Typed:
-    if len(node.expressions) > _MOST_EXPRESSIONS:
+    if len(node.expressions) > _MAX_EXPRESSIONS:
         raise Unsupported(
-            f"a list of {len(node.expressions):,} values that are not all plain numbers, strings or"
-            f" dates; {_MOST_EXPRESSIONS:,} are understood"
+            f"a list of {len(node.expressions):,} values that are not all number, string or date"
+            f" literals; the maximum is {_MAX_EXPRESSIONS:,}"
         )
     value, *listed = coerce(*(compile_(one) for one in (node.this, *node.expressions)))
     if pat.is_nested(value.type) or not listed:
@@ -122,10 +122,10 @@ def _in(node: exp.Expr, compile_: Compile) -> Typed:
 
 
 def _like(node: exp.Expr, compile_: Compile) -> Typed:
-    value, pattern = as_text(compile_(node.this)), compile_(node.expression)
+    value, pattern = as_string(compile_(node.this)), compile_(node.expression)
     if pattern.literal is None or not _SOUND_PATTERN.fullmatch(pattern.literal):
-        raise Unsupported("a pattern of LIKE that is computed, or has a stray backslash")
-    found = f"({value.sql} LIKE {quoted(pattern.literal)} ESCAPE '\\')"
+        raise Unsupported("a LIKE pattern that is not a literal, or has an invalid backslash")
+    found = f"({value.sql} LIKE {quote_string(pattern.literal)} ESCAPE '\\')"
     return Typed(f"(NOT {found})" if node.args.get("negate") else found, BOOLEAN)
 
 
@@ -142,14 +142,14 @@ def _arithmetic(node: exp.Expr, compile_: Compile) -> Typed:
 
 
 def _shifted(word: str, moment: Typed, interval: exp.Interval) -> Typed:
-    """Return a date or a time that is a written interval later or earlier."""
+    """Return a date or timestamp plus or minus an interval literal."""
     unit = str(interval.args.get("unit") or "").upper().removesuffix("S")
     number = interval.this.name if isinstance(interval.this, exp.Literal) else ""
     is_date = moment.type == DATE and unit in _INTERVALS_OF_DATES
     is_time = moment.type in {TIMESTAMP, WALL_TIME} and unit in _INTERVALS
     if not number.isdigit() or not (is_date or is_time):
-        raise Unsupported(f"{interval.sql()} beside {moment.type}")
-    shifted = f"({moment.sql} {word} INTERVAL {quoted(number)} {unit})"
+        raise Unsupported(f"{interval.sql()} with {moment.type}")
+    shifted = f"({moment.sql} {word} INTERVAL {quote_string(number)} {unit})"
     return cast(Typed(shifted, WALL_TIME), DATE) if is_date else Typed(shifted, moment.type)
 
 
@@ -166,7 +166,7 @@ def _decimal_arithmetic(word: str, left: Typed, right: Typed) -> Typed:
         whole = max(one.precision - one.scale, other.precision - other.scale)
         precision = whole + scale + 1
     if precision > _WIDEST_DECIMAL:
-        raise Unsupported("decimals of so many digits")
+        raise Unsupported("decimals with this many digits")
     return Typed(
         f"CAST({cast(left, one).sql} {word} {cast(right, other).sql} AS"
         f" DECIMAL({precision},{scale}))",
@@ -175,7 +175,7 @@ def _decimal_arithmetic(word: str, left: Typed, right: Typed) -> Typed:
 
 
 def as_decimal_literal(value: Typed) -> Typed:
-    """Return an integer that was written as the decimal with as many digits, as Spark takes it."""
+    """Return an integer literal as the decimal with as many digits, as Spark does."""
     if value.literal is None or not is_integer(value.type):
         return value
     type_ = pa.decimal128(len(value.literal.lstrip("-")), 0)
@@ -191,7 +191,7 @@ def _division(node: exp.Expr, compile_: Compile) -> Typed:
     if isinstance(node, exp.Div):
         return Typed(f"({cast(left, DOUBLE).sql} / {cast(right, DOUBLE).sql})", DOUBLE)
     if not (is_integer(left.type) and is_integer(right.type)):
-        raise Unsupported("a division with a rest of other numbers than integers")
+        raise Unsupported("an integer division or modulo of other types than integers")
     if isinstance(node, exp.IntDiv):
         return Typed(f"({cast(left, BIGINT).sql} // {cast(right, BIGINT).sql})", BIGINT)
     type_ = common_type(left.type, right.type)
@@ -205,9 +205,9 @@ def _require_numbers(*values: Typed) -> None:
 
 
 def _require_positive(value: Typed) -> None:
-    """Refuse what may be zero: an error in one engine, and null in another."""
+    """Reject a divisor that may be zero: an error in one engine, null in another."""
     if value.literal is None or float(value.literal) <= 0:
-        raise Unsupported("a division by anything but a positive number that is written down")
+        raise Unsupported("a division by anything but a positive literal")
 
 
 def _negation(node: exp.Expr, compile_: Compile) -> Typed:
@@ -267,7 +267,7 @@ def _literal(node: exp.Expr, compile_: Compile) -> Typed:
     del compile_
     text = node.name
     if node.args.get("is_string"):
-        return Typed(quoted(text), TEXT, text)
+        return Typed(quote_string(text), TEXT, text)
     if text.isdigit():
         bits = int(text).bit_length()
         type_ = INTEGER if bits < INTEGER.bit_width else BIGINT
@@ -276,13 +276,13 @@ def _literal(node: exp.Expr, compile_: Compile) -> Typed:
         name = "INTEGER" if type_ == INTEGER else "BIGINT"
         return Typed(f"CAST({text} AS {name})", type_, text)
     if "e" in text.lower():
-        return Typed(f"CAST({quoted(text)} AS DOUBLE)", DOUBLE, text)
+        return Typed(f"CAST({quote_string(text)} AS DOUBLE)", DOUBLE, text)
     return _decimal_literal(text)
 
 
 def _decimal_literal(text: str) -> Typed:
     type_ = decimal_type(text)
-    return Typed(f"CAST({quoted(text)} AS {sql_type(type_)})", type_, text)
+    return Typed(f"CAST({quote_string(text)} AS {sql_type(type_)})", type_, text)
 
 
 def _boolean(node: exp.Expr, compile_: Compile) -> Typed:
@@ -295,7 +295,7 @@ def _null(node: exp.Expr, compile_: Compile) -> Typed:
     return Typed("NULL", pa.null())
 
 
-#: Each with the arguments that it understands; any other one is refused.
+#: Each with its supported arguments; any other one is rejected.
 OPERATORS: Mapping[type[exp.Expr], tuple[Callable[[Any, Compile], Typed], set[str]]] = {
     exp.And: (_logical, {"expression"}),
     exp.Or: (_logical, {"expression"}),

@@ -1,4 +1,4 @@
-"""Predicates over the rows of a table, written in SQL as Spark reads it."""
+"""Predicates over the rows of a table, in Spark SQL."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sqlglot.errors import SqlglotError
 
 from lakehand.errors import PredicateError
 from lakehand.expressions.computed import Calculator
+from lakehand.expressions.duckdb_session import compute
 from lakehand.expressions.engine_types import engine_schema, require_engine_types
 from lakehand.expressions.logic import map_leaves, parse_logic
-from lakehand.expressions.names import reference_name
-from lakehand.expressions.session import compute
-from lakehand.expressions.typed import BOOLEAN, Typed, Unsupported
+from lakehand.expressions.name_resolution import reference_name
+from lakehand.expressions.spark_types import BOOLEAN, Typed, Unsupported
 from lakehand.expressions.value_lists import with_lists
 from lakehand.observe.clock import SystemClock
 
@@ -35,49 +35,49 @@ _SHOWN_CHARACTERS = 500
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Predicate:
-    """A condition that keeps the rows for which it is true; neither false nor null keeps a row.
+    """A condition that selects the rows for which it is true, and not those for false or null.
 
-    It is true for the rows for which Spark says so: what the engine that computes it sees in
-    another way is spelled out for it, or refused.
+    It has Spark's semantics: where DuckDB differs, the difference is spelled out in SQL, or the
+    predicate is rejected.
     """
 
-    #: The condition as text, with the time of parsing in place of functions that ask for it. Means
-    #: the same whenever and wherever it is parsed again.
+    #: The condition as a string, with functions of the current time replaced by the time of
+    #: parsing. Parsing it again always gives the same meaning.
     text: str
-    #: The condition for the engine, over the columns v0, v1, … which stand for `references`.
+    #: The condition for DuckDB, over the columns v0, v1, … which represent `references`.
     sql: str
-    #: The same as what AND, OR and NOT connect.
+    #: The same as a tree of AND, OR and NOT.
     condition: Logic
-    #: Paths of the columns that are read, as spelled in the schema.
+    #: Paths of the columns that are read, as in the schema.
     references: tuple[tuple[str, ...], ...]
     #: Type of each reference.
     types: tuple[pa.DataType, ...]
-    #: Long lists of values; each is a column of the computation.
+    #: Long value lists; each is a column of the evaluation.
     lists: tuple[ValueList, ...] = ()
 
     @property
     def shown(self) -> str:
-        """The condition as errors show it."""
+        """The condition as shown in errors."""
         return _shortened(self.text)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Top-level columns that are read, each once."""
+        """Top-level columns that are read, without duplicates."""
         return tuple(dict.fromkeys(path[0] for path in self.references))
 
 
 def parse_predicate(text: str, schema: pa.Schema, *, clock: Clock | None = None) -> Predicate:
     """Parse `text` and check it against `schema`.
 
-    Raises PredicateError, or UnknownColumnError which names the columns there are.
+    Raises PredicateError, or UnknownColumnError with the available columns.
     """
     shown = _shortened(text)
     parsed = _parse(text, shown)
     if _ASKS_FOR_THE_TIME.search(text):
         parsed = _frozen(parsed, now=(clock or SystemClock()).now())
     if not isinstance(parsed.logic, exp.Boolean) and not any(map(_names_column, parsed.leaves)):
-        hint = "write the names of columns bare or in backticks; quotes make them text"
-        raise PredicateError(f"the predicate {shown!r} names no column", hint=hint)
+        hint = "write column names without quotes or in backticks; quotes make them strings"
+        raise PredicateError(f"the predicate {shown!r} has no column", hint=hint)
     calculator = Calculator(engine_schema(schema))
     compiled, condition = _compile(calculator, parsed, text=shown)
     predicate = Predicate(
@@ -93,7 +93,7 @@ def parse_predicate(text: str, schema: pa.Schema, *, clock: Clock | None = None)
 
 
 def _shortened(text: str) -> str:
-    """Return a condition as an error shows it: a long one by its beginning.
+    """Return a condition as shown in an error, truncated if it is long.
 
     >>> _shortened("x" * 1000)[-12:], _shortened("id = 1")
     ('xxxxxxxxxx …', 'id = 1')
@@ -108,8 +108,8 @@ def _parse(text: str, shown: str) -> Parsed:
         reason = _shortened(str(error).partition("\n")[0])
         raise PredicateError(
             f"cannot parse the predicate {shown!r}: {reason}",
-            hint="write SQL as Spark reads it; a column whose name has spaces or other signs stands"
-            " in backticks: `unit price` > 5",
+            hint="use Spark SQL; quote column names with spaces or special characters by backticks:"
+            " `unit price` > 5",
         ) from error
 
 
@@ -140,12 +140,12 @@ def _compile(calculator: Calculator, parsed: Parsed, *, text: str) -> tuple[Type
     except Unsupported as error:
         require_engine_types(calculator.references, calculator.types)
         raise PredicateError(
-            f"the predicate {text!r} cannot be used, because of {error}",
-            hint="compare columns with values of their own types; what is computed might come out"
-            " in another way than in Spark, and is refused",
+            f"the predicate {text!r} is not supported: {error}",
+            hint="compare columns with values of the same type; expressions whose result may differ"
+            " from Spark's are not supported",
         ) from error
     if compiled.type != BOOLEAN:
-        raise PredicateError(f"the predicate {text!r} is neither true nor false")
+        raise PredicateError(f"the predicate {text!r} is not boolean")
     return compiled, condition
 
 

@@ -1,4 +1,4 @@
-"""Which files a predicate cannot match, and which it matches as a whole, by statistics."""
+"""Selects files by statistics: those that cannot match a predicate, and those that match fully."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import sqlglot
 from sqlglot import exp
 
 from lakehand.errors import PredicateError
+from lakehand.expressions.column_facts import Family, Knowledge, gather_facts
 from lakehand.expressions.conditions import CUT_TEXT_BYTES, conditions_of, known_column
-from lakehand.expressions.facts import Family, Knowledge, gather_facts
+from lakehand.expressions.duckdb_session import compute
 from lakehand.expressions.logic import Junction, Negation, leaves
-from lakehand.expressions.session import compute
 from lakehand.expressions.value_lists import with_lists
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from lakehand.expressions.facts import Column, Facts
+    from lakehand.expressions.column_facts import Column, Facts
     from lakehand.expressions.logic import Logic
     from lakehand.expressions.predicate import Predicate
     from lakehand.expressions.value_lists import ValueList
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truth:
-    """One flag a file each: the predicate may be true, false, null."""
+    """Per file: whether the predicate may be true, false, null."""
 
     true: Flags
     false: Flags
@@ -71,7 +71,7 @@ def combine(condition: Logic, truth_of: Callable[[exp.Expr | str], Truth]) -> Tr
 
 
 def list_truth(values: ValueList, facts: Facts) -> Truth:
-    """Say of each file whether the test may be true, false, null for one of its rows."""
+    """Return for each file whether the test may be true, false, null for one of its rows."""
     operand = sqlglot.parse_one(values.operand.sql, dialect="duckdb")
     used = {column.name for column in operand.find_all(exp.Column)}
     if used and all(facts.columns[name].knowledge is Knowledge.VALUE for name in used):
@@ -85,7 +85,7 @@ def list_truth(values: ValueList, facts: Facts) -> Truth:
     )
     low, high, is_set, is_null = answers.columns
     may_be_set, may_be_null = _flags(is_set), _flags(is_null)
-    if not len(values.values):  # Nulls alone: the test is never true, and never false.
+    if not len(values.values):  # Only nulls: the test is never true, and never false.
         none = np.zeros(facts.table.num_rows, np.bool_)
         return Truth(none, none, ~none)
     found = _may_be_within(values, column, low, high)
@@ -107,10 +107,10 @@ def _flags(values: pa.ChunkedArray) -> Flags:
 def _may_be_within(
     values: ValueList, column: Column, low: pa.ChunkedArray, high: pa.ChunkedArray
 ) -> Flags:
-    """Say of each file whether one of the values lies between its bounds."""
+    """Return for each file whether one of the values is between its bounds."""
     wanted = values.values.type
     if pat.is_floating(wanted) and pc.any(pc.is_nan(values.values)).as_py():
-        return np.ones(len(low), np.bool_)  # NaN is above all others, and bounds leave it out.
+        return np.ones(len(low), np.bool_)  # NaN is above all others, and not included in bounds.
     listed = np.sort(_sortable(values.values))
     lows, highs = low.cast(wanted), high.cast(wanted)
     first = np.searchsorted(listed, _sortable(_filled(lows, values)), side="left")
@@ -124,22 +124,22 @@ def _may_be_within(
 
 
 def _filled(bounds: pa.ChunkedArray, values: ValueList) -> pa.ChunkedArray:
-    """Put some value in the place of bounds that are not known."""
+    """Replace unknown bounds by any value."""
     return pc.fill_null(bounds, values.values[0])
 
 
 def _may_be_cut(listed: npt.NDArray[Any], highs: pa.ChunkedArray, behind: Any) -> Flags:
-    """Say where a value may be below a maximum that its writer has cut to what it begins with."""
+    """Return where a value may be below the original of a truncated maximum."""
     long = pc.greater_equal(pc.binary_length(highs), CUT_TEXT_BYTES)
     cut = np.zeros(len(highs), np.bool_)
     for index in np.flatnonzero(_flags(pc.fill_null(long, False))):  # noqa: FBT003  Arrow's own
-        place = behind[index]
-        cut[index] = place < len(listed) and listed[place].startswith(highs[index].as_py())
+        position = behind[index]
+        cut[index] = position < len(listed) and listed[position].startswith(highs[index].as_py())
     return cut
 
 
 def _sortable(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return values that NumPy compares as SQL does."""
+    """Return values that NumPy compares like SQL."""
     type_ = values.type
     if pat.is_timestamp(type_) or pat.is_date64(type_):
         values = values.cast(pa.int64())
@@ -152,12 +152,12 @@ def _sortable(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 ALL, NONE, UNKNOWN = "all", "none", "unknown"
-#: Parts of a condition that are held against bounds; tests for long lists of values count none.
-_MOST_JUDGED = 400
+#: Maximum number of leaves that are compared with bounds; tests for long value lists do not count.
+_MAX_LEAVES = 400
 
 
 def decide(predicate: Predicate, files: pa.Table) -> pa.Array:
-    """Say of each file whether `predicate` keeps `all` of its rows, `none`, or that it's `unknown`.
+    """Return for each file whether `predicate` selects `all` of its rows, `none`, or `unknown`.
 
     `files` has the columns `rows`, `partition` and `bounds` of `Snapshot.files`.
     """
@@ -167,7 +167,7 @@ def decide(predicate: Predicate, files: pa.Table) -> pa.Array:
 
 
 def may_match(predicate: Predicate, files: pa.Table) -> pa.BooleanArray:
-    """Say of each file whether it has to be read for `predicate`."""
+    """Return for each file whether it has to be read for `predicate`."""
     return pa.array(_truth(predicate, files).true)
 
 
@@ -179,16 +179,16 @@ def _truth(predicate: Predicate, files: pa.Table) -> Truth:
         answers = {name: list_truth(lists[name], facts) for name in parts if name in lists}
         answers |= _judged([part for part in parts if part not in lists], facts)
     except (PredicateError, RecursionError):
-        # The predicate fails on some of the values, or nests too deeply to be judged by bounds;
-        # computing it for the rows will tell.
+        # The predicate fails on some of the values, or nests too deeply; evaluating it on rows will
+        # decide.
         maybe = np.ones(files.num_rows, dtype=np.bool_)
         return Truth(maybe, maybe, maybe)
     return combine(predicate.condition, lambda leaf: answers[str(leaf)])
 
 
 def _judged(parts: list[str], facts: Facts) -> dict[str, Truth]:
-    """Return what bounds say of each part; of more than so many, or of deep ones, nothing."""
-    parsed = {part: _tree(part) for part in parts[:_MOST_JUDGED]}
+    """Return the truth of each leaf by bounds; unknown for too many or too deep ones."""
+    parsed = {part: _tree(part) for part in parts[:_MAX_LEAVES]}
     trees = {part: _connected(tree) for part, tree in parsed.items() if tree is not None}
     pieces = [
         piece for tree in trees.values() for piece in leaves(tree) if isinstance(piece, exp.Expr)
@@ -205,9 +205,9 @@ def _judged(parts: list[str], facts: Facts) -> dict[str, Truth]:
 
 @lru_cache(maxsize=1024)
 def _tree(part: str) -> exp.Expr | None:
-    """Return a compiled part as a tree; None if it nests more deeply than the parser does.
+    """Return a compiled leaf as a tree; None if it nests too deeply for the parser.
 
-    A compiled part has parentheses around every operation, so it nests where its text does not.
+    A compiled leaf has parentheses around every operation, so it nests more deeply than its source.
     """
     try:
         return sqlglot.parse_one(part, dialect="duckdb")
@@ -216,7 +216,7 @@ def _tree(part: str) -> exp.Expr | None:
 
 
 def _connected(tree: exp.Expr) -> Logic:
-    """Return what AND, OR and NOT connect in a compiled part, which may be made of several."""
+    """Return the AND, OR and NOT tree of a compiled leaf, which may consist of several."""
     match tree:
         case exp.And() | exp.Or():
             word: Literal["AND", "OR"] = "AND" if isinstance(tree, exp.And) else "OR"

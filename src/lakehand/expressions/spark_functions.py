@@ -1,4 +1,4 @@
-"""Functions of Spark's SQL that DuckDB computes alike, once they are spelled for it."""
+"""Functions of Spark SQL, translated to DuckDB SQL with the same results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 from sqlglot import exp
 
-from lakehand.expressions.typed import (
+from lakehand.expressions.literals import quote_string
+from lakehand.expressions.spark_types import (
     BIGINT,
     BOOLEAN,
     DATE,
@@ -20,12 +21,11 @@ from lakehand.expressions.typed import (
     WALL_TIME,
     Typed,
     Unsupported,
-    as_text,
+    as_string,
     cast,
     coerce,
     is_integer,
     is_number,
-    quoted,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["FUNCTIONS", "NAMED", "spelled_for_re2"]
 
 
-#: What ends a line in Java. A dot does not match it, and "$" may stand before the last one.
+#: Line terminators in Java. A dot does not match them, and "$" may match before the last one.
 _LINE_ENDS = r"\n\r\x{85}\x{2028}\x{2029}"
 _SETS: Mapping[str, str] = {"d": "0-9", "w": "0-9A-Za-z_", "s": r" \t\n\x0B\f\r"}
 _PART = re.compile(
@@ -53,7 +53,7 @@ _PART = re.compile(
 
 
 def spelled_for_re2(pattern: str) -> str:
-    """Return a pattern that RE2 finds where Java finds `pattern`."""
+    """Return a pattern that matches in RE2 where `pattern` matches in Java."""
     parts, position = [], 0
     while position < len(pattern):
         found = _PART.match(pattern, position)
@@ -106,8 +106,8 @@ _UNITS_OF_DATES = {
     "YEAR": "year", "YYYY": "year", "YY": "year", "QUARTER": "quarter", "MONTH": "month",
     "MM": "month", "MON": "month", "WEEK": "week",
 }  # fmt: skip
-#: Letters of which each has one counterpart, in every engine: no ß, no İ, and no Σ, whose small
-#: form depends on its place. And scripts without case.
+#: Letters with one counterpart in every engine: no ß, no İ, and no Σ, whose lower case depends on
+#: its position. And scripts without case.
 _ALIKE = (
     r"[\x00-\x7F\x{A0}-\x{B4}\x{B6}-\x{DE}\x{E0}-\x{12F}\x{132}-\x{148}\x{14A}-\x{17E}"
     r"\x{391}-\x{3A1}\x{3A4}-\x{3A9}\x{3B1}-\x{3C1}\x{3C4}-\x{3C9}\x{400}-\x{45F}"
@@ -206,24 +206,26 @@ def _format_time(node: exp.Expr, compile_: Compile) -> Typed:
     value = _moment(compile_(inner.this if isinstance(inner, exp.TimeStrToTime) else inner))
     if not _DATE_FORMAT.fullmatch(pattern):
         raise Unsupported("this pattern of date_format")
-    spelled = quoted(pattern.replace("strict", ""))
+    spelled = quote_string(pattern.replace("strict", ""))
     return Typed(f"strftime({value.sql}, {spelled})", TEXT)
 
 
 def _length(node: exp.Expr, compile_: Compile) -> Typed:
-    return Typed(f"CAST(length({as_text(compile_(node.this)).sql}) AS INTEGER)", INTEGER)
+    return Typed(f"CAST(length({as_string(compile_(node.this)).sql}) AS INTEGER)", INTEGER)
 
 
 def _change_case(node: exp.Expr, compile_: Compile) -> Typed:
     name = "upper" if isinstance(node, exp.Upper) else "lower"
-    return _in_case(name, as_text(compile_(node.this)))
+    return _in_case(name, as_string(compile_(node.this)))
 
 
 def _in_case(name: str, value: Typed) -> Typed:
-    """Change the case of letters that have one counterpart; with others, engines differ."""
+    """Change the case of letters with one counterpart; for others engines differ."""
     text = value.sql
-    complaint = quoted(f"{name} of a letter like ß or İ comes out differently in Spark")
-    is_alike = f"strlen({text}) = length({text}) OR regexp_full_match({text}, {quoted(_ALIKE)})"
+    complaint = quote_string(f"{name} of a letter like ß or İ has a different result in Spark")
+    is_alike = (
+        f"strlen({text}) = length({text}) OR regexp_full_match({text}, {quote_string(_ALIKE)})"
+    )
     return Typed(
         f"(CASE WHEN {text} IS NULL OR {is_alike} THEN {name}({text}) ELSE error({complaint}) END)",
         TEXT,
@@ -234,7 +236,7 @@ def _like_in_any_case(node: exp.Expr, compile_: Compile) -> Typed:
     lowered = exp.Like(this=exp.Lower(this=node.this), expression=node.expression)
     pattern = node.expression
     if not (isinstance(pattern, exp.Literal) and pattern.is_string and pattern.name.isascii()):
-        raise Unsupported("a pattern of ILIKE that is computed, or not ASCII")
+        raise Unsupported("an ILIKE pattern that is not an ASCII literal")
     lowered.set("expression", exp.Literal.string(pattern.name.lower()))
     lowered.set("negate", node.args.get("negate"))
     return compile_(lowered)
@@ -243,21 +245,23 @@ def _like_in_any_case(node: exp.Expr, compile_: Compile) -> Typed:
 def _matches(node: exp.Expr, compile_: Compile) -> Typed:
     pattern = compile_(node.expression)
     if pattern.literal is None or pattern.type != TEXT:
-        raise Unsupported("a pattern of RLIKE that is computed")
-    text = as_text(compile_(node.this))
-    return Typed(f"regexp_matches({text.sql}, {quoted(spelled_for_re2(pattern.literal))})", BOOLEAN)
+        raise Unsupported("an RLIKE pattern that is not a literal")
+    text = as_string(compile_(node.this))
+    return Typed(
+        f"regexp_matches({text.sql}, {quote_string(spelled_for_re2(pattern.literal))})", BOOLEAN
+    )
 
 
 def _position(node: exp.Expr, compile_: Compile) -> Typed:
     part = compile_(node.args["substr"])
     if not part.literal or part.type != TEXT:
-        raise Unsupported("the position of anything but a text that is written down")
-    text = as_text(compile_(node.this))
+        raise Unsupported("the position of anything but a string literal")
+    text = as_string(compile_(node.this))
     return Typed(f"CAST(instr({text.sql}, {part.sql}) AS INTEGER)", INTEGER)
 
 
 def _whole(node: exp.Expr, compile_: Compile) -> Typed:
-    """Round down or up to a whole number; what is none, or too large, is an error here."""
+    """Round down or up to an integer; NaN, infinity and overflow are errors here."""
     name = "ceil" if isinstance(node, exp.Ceil) else "floor"
     value = compile_(node.this)
     if is_integer(value.type):
@@ -270,7 +274,7 @@ def _whole(node: exp.Expr, compile_: Compile) -> Typed:
 def _trim(node: exp.Expr, compile_: Compile) -> Typed:
     sides = {"": "trim", "BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
     name = sides[str(node.args.get("position") or "").upper()]
-    return Typed(f"{name}({as_text(compile_(node.this)).sql}, ' ')", TEXT)
+    return Typed(f"{name}({as_string(compile_(node.this)).sql}, ' ')", TEXT)
 
 
 def _substring(node: exp.Expr, compile_: Compile) -> Typed:
@@ -278,16 +282,16 @@ def _substring(node: exp.Expr, compile_: Compile) -> Typed:
     if node.args.get("length"):
         numbers.append(compile_(node.args["length"]))
     if not all(_is_at_least(number, least) for number, least in zip(numbers, (1, 0), strict=False)):
-        raise Unsupported("substring from or of anything but positive numbers")
+        raise Unsupported("substring with anything but positive literals")
     arguments = ", ".join(number.sql for number in numbers)
-    return Typed(f"substring({as_text(compile_(node.this)).sql}, {arguments})", TEXT)
+    return Typed(f"substring({as_string(compile_(node.this)).sql}, {arguments})", TEXT)
 
 
 def _left(node: exp.Expr, compile_: Compile) -> Typed:
     number = compile_(node.expression)
     if not _is_at_least(number, 0):
-        raise Unsupported("left of anything but a positive number")
-    return Typed(f"left({as_text(compile_(node.this)).sql}, {number.sql})", TEXT)
+        raise Unsupported("left with anything but a positive literal")
+    return Typed(f"left({as_string(compile_(node.this)).sql}, {number.sql})", TEXT)
 
 
 def _is_at_least(number: Typed, least: int) -> bool:
@@ -297,29 +301,29 @@ def _is_at_least(number: Typed, least: int) -> bool:
 
 def _concatenate(node: exp.Expr, compile_: Compile) -> Typed:
     parts = node.expressions or (node.this, node.expression)
-    texts = (_spelled_out(compile_(part)).sql for part in parts)
-    return Typed(f"({' || '.join(texts)})", TEXT)
+    strings = (_spelled_out(compile_(part)).sql for part in parts)
+    return Typed(f"({' || '.join(strings)})", TEXT)
 
 
 def _spelled_out(value: Typed) -> Typed:
-    return cast(value, TEXT) if is_integer(value.type) or value.type == DATE else as_text(value)
+    return cast(value, TEXT) if is_integer(value.type) or value.type == DATE else as_string(value)
 
 
 def _test_of_text(name: str) -> Callable[[exp.Expr, Compile], Typed]:
     def compile_test(node: exp.Expr, compile_: Compile) -> Typed:
-        text, part = (as_text(compile_(side)).sql for side in (node.this, node.expression))
+        text, part = (as_string(compile_(side)).sql for side in (node.this, node.expression))
         return Typed(f"{name}({text}, {part})", BOOLEAN)
 
     return compile_test
 
 
 def _element(node: exp.Expr, compile_: Compile) -> Typed:
-    """Return one element of a list; beyond its end there is an error, as in Spark."""
-    values, (place, *others) = _list(compile_(node.this)), node.expressions
-    number = compile_(place)
+    """Return one element of a list; an index beyond its end is an error, as in Spark."""
+    values, (element_index, *others) = _list(compile_(node.this)), node.expressions
+    number = compile_(element_index)
     if others or not _is_at_least(number, 0):
-        raise Unsupported("an element of a list by anything but its number")
-    end = quoted(f"a list has no element {number.literal}")
+        raise Unsupported("a list element by anything but an integer literal")
+    end = quote_string(f"a list has no element {number.literal}")
     found = f"list_extract({values.sql}, {number.sql} + 1)"
     return Typed(
         f"(CASE WHEN {values.sql} IS NULL THEN NULL WHEN len({values.sql}) > {number.sql}"
@@ -333,11 +337,11 @@ def _size(node: exp.Expr, compile_: Compile) -> Typed:
 
 
 def _holds(node: exp.Expr, compile_: Compile) -> Typed:
-    """Say whether a list holds a value; not to be known if it may be one of its nulls."""
+    """Return whether a list contains a value; null if it may be one of its nulls."""
     values = _list(compile_(node.this))
     wanted, _ = coerce(compile_(node.expression), Typed("NULL", values.type.value_type))
     if wanted.type != values.type.value_type or pat.is_nested(wanted.type):
-        raise Unsupported(f"a list of {values.type.value_type} that holds a {wanted.type}")
+        raise Unsupported(f"a list of {values.type.value_type} that contains a {wanted.type}")
     return Typed(
         f"(CASE WHEN {values.sql} IS NULL OR {wanted.sql} IS NULL THEN NULL"
         f" WHEN list_contains({values.sql}, {wanted.sql}) THEN TRUE"
@@ -364,7 +368,7 @@ def _is_nan(node: exp.Expr, compile_: Compile) -> Typed:
     value = compile_(node.this)
     if not pat.is_floating(value.type):
         raise Unsupported(f"isnan of {value.type}")
-    # Of a null it is false.
+    # For null it is false.
     return Typed(f"coalesce(isnan({value.sql}), FALSE)", BOOLEAN)
 
 
@@ -376,7 +380,7 @@ def _conversion(type_: pa.DataType) -> Callable[[Typed], Typed]:
     return lambda value: cast(value, type_)
 
 
-#: Each with the arguments that it understands; any other one is refused.
+#: Each with its supported arguments; any other one is rejected.
 FUNCTIONS: Mapping[type[exp.Expr], tuple[Callable[[Any, Compile], Typed], set[str]]] = {
     exp.Cast: (_cast, {"to", "_type"}),
     exp.TryCast: (_cast, {"to", "_type"}),
@@ -411,7 +415,7 @@ FUNCTIONS: Mapping[type[exp.Expr], tuple[Callable[[Any, Compile], Typed], set[st
     exp.Abs: (_absolute, set()),
     exp.IsNan: (_is_nan, set()),
 }
-#: Functions of one argument that the parser has no class for.
+#: Functions of one argument for which the parser has no class.
 NAMED: Mapping[str, Callable[[Typed], Typed]] = {
     "isnull": _null_test("IS NULL"),
     "isnotnull": _null_test("IS NOT NULL"),

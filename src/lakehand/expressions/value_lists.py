@@ -1,7 +1,7 @@
-"""Long lists of written values, `id IN (1, 2, …)`: taken out of the SQL, and searched by Arrow.
+"""Long value lists, `id IN (1, 2, …)`: taken out of the SQL, and evaluated by Arrow.
 
-A parser makes an object of each value, and the computing engine plans each of them: tens of
-thousands would take minutes. Here a list is one array of values, and a set when it is searched.
+A parser creates an object for each value, and DuckDB plans each of them: tens of thousands would
+take minutes. Here a list is one array of values, and a hash set for evaluation.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pyarrow.types as pat
 from sqlglot import exp
 
 from lakehand.errors import PredicateError
-from lakehand.expressions.session import compute
-from lakehand.expressions.typed import (
+from lakehand.expressions.duckdb_session import compute
+from lakehand.expressions.spark_types import (
     BIGINT,
     DATE,
     INTEGER,
@@ -39,23 +39,23 @@ __all__ = [
     "ValueList",
     "Written",
     "compile_list",
+    "extract_lists",
     "listed_values",
-    "put_lists_back",
-    "take_lists_out",
+    "restore_lists",
     "with_lists",
     "written_list",
 ]
 
-#: Lists of up to so many values stay in the SQL.
+#: Lists of up to this many values stay in the SQL.
 FEW_VALUES = 50
-_MOST_VALUES = 1_000_000
+_MAX_VALUES = 1_000_000
 _PLACEHOLDER = "__lakehand_values__"
 _PLACEHOLDERS = re.compile(rf"{_PLACEHOLDER}\((\d+)\)", re.IGNORECASE)
 
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?![0-9A-Za-z_.])"
 _STRING = r"'(?:[^'\\]|'')*+'"
 _VALUE = rf"(?:{_NUMBER}|{_STRING}|DATE\s*{_STRING}|NULL\b)"
-#: Text of other kinds, which may hold anything; then a long list.
+#: Other tokens, which may contain anything; then a long list.
 _SCANNED = re.compile(
     r"'(?:[^'\\]|\\.|'')*+'|\"(?:[^\"\\]|\\.)*+\"|`[^`]*+`|--[^\n]*+|/\*.*?\*/"
     rf"|(?<![\w.`])IN\s*+\(\s*+(?P<list>{_VALUE}(?:\s*+,\s*+{_VALUE}){{{FEW_VALUES},}}+)\s*+\)",
@@ -68,7 +68,7 @@ _PARTS = re.compile(
 
 @dataclass(kw_only=True, slots=True)
 class Written:
-    """The values of one list as they were written."""
+    """The literals of one list."""
 
     #: The list as SQL, without its parentheses.
     text: str
@@ -79,23 +79,23 @@ class Written:
     has_null: bool = False
 
     def placeholder(self, number: int) -> exp.Expr:
-        """Return what stands for the list in a tree."""
+        """Return the placeholder of the list in a tree."""
         return exp.Anonymous(this=_PLACEHOLDER, expressions=[exp.Literal.number(number)])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ValueList:
-    """A test whether a value is one of many, which stands as a column in the SQL of a predicate."""
+    """An IN test for a long list, which is a column in the SQL of a predicate."""
 
-    #: The column.
+    #: The name of the column.
     name: str
-    #: What is looked for, in the type of the values.
+    #: The value to look up, in the type of the list.
     operand: Typed
     values: pa.Array
     has_null: bool
 
     def found_in(self, operands: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-        """Say of each operand whether it is in the list, as SQL does: null where nobody knows."""
+        """Return for each operand whether it is in the list, as in SQL: null if unknown."""
         given = _comparable(operands.cast(self.values.type))
         found = pc.is_in(given, value_set=self._searched)
         unknown = pc.is_null(given)
@@ -109,14 +109,14 @@ class ValueList:
 
 
 def _comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    # Sets tell the two zeros apart, which SQL does not.
+    # Hash sets distinguish -0.0 from 0.0, which SQL does not.
     return pc.add(values, pa.scalar(0, values.type)) if pat.is_floating(values.type) else values
 
 
-def take_lists_out(text: str) -> tuple[str, list[Written]]:
-    """Return `text` with placeholders for long lists of plain values, and those lists."""
+def extract_lists(text: str) -> tuple[str, list[Written]]:
+    """Return `text` with placeholders for long lists of literals, and those lists."""
     if _PLACEHOLDER in text.lower():
-        raise PredicateError(f"{_PLACEHOLDER} is a name that lakehand uses itself")
+        raise PredicateError(f"{_PLACEHOLDER} is a reserved name of lakehand")
     lists: list[Written] = []
 
     def take(match: re.Match[str]) -> str:
@@ -128,8 +128,8 @@ def take_lists_out(text: str) -> tuple[str, list[Written]]:
     return _SCANNED.sub(take, text), lists
 
 
-def put_lists_back(text: str, lists: Sequence[Written]) -> str:
-    """Return `text` with lists in the place of what stands for them."""
+def restore_lists(text: str, lists: Sequence[Written]) -> str:
+    """Return `text` with placeholders replaced by their lists."""
     return _PLACEHOLDERS.sub(lambda match: lists[int(match[1])].text, text)
 
 
@@ -152,26 +152,26 @@ def _add(written: Written, match: re.Match[str]) -> None:
 
 
 def written_list(*, numbers: Iterable[str] = (), strings: Iterable[str] = ()) -> Written:
-    """Return a list of integers, or of strings, that were written one by one."""
-    integers, texts = list(numbers), list(strings)
-    quoted = (string.replace("\\", "\\\\").replace("'", "''") for string in texts)
+    """Return a list of integer or string literals."""
+    integers, literals = list(numbers), list(strings)
+    quoted = (string.replace("\\", "\\\\").replace("'", "''") for string in literals)
     text = ", ".join([*integers, *(f"'{string}'" for string in quoted)])
-    return _bounded(Written(text=text, integers=integers, strings=texts))
+    return _bounded(Written(text=text, integers=integers, strings=literals))
 
 
 def _bounded(written: Written) -> Written:
     kinds = (written.integers, written.decimals, written.strings, written.dates)
     count = sum(map(len, kinds))
-    if count > _MOST_VALUES:
+    if count > _MAX_VALUES:
         raise PredicateError(
-            f"a list has {count:,} values, and conditions take up to {_MOST_VALUES:,}",
+            f"a list has {count:,} values; the maximum is {_MAX_VALUES:,}",
             hint="put the values into a table, and upsert or delete by key",
         )
     return written
 
 
 def listed_values(node: exp.Expr) -> int | None:
-    """Return which list a test by IN is about; None: the values are in the tree."""
+    """Return the list of an IN test; None: the values are in the tree."""
     [only] = node.expressions if len(node.expressions) == 1 else [None]
     if isinstance(only, exp.Anonymous) and only.name.lower() == _PLACEHOLDER:
         return int(only.expressions[0].name)
@@ -179,7 +179,7 @@ def listed_values(node: exp.Expr) -> int | None:
 
 
 def compile_list(name: str, operand: Typed, written: Written) -> ValueList:
-    """Bring the values of a list and what is looked for to one type; Unsupported if there is none.
+    """Cast the values of a list and the operand to one type; Unsupported if there is none.
 
     The rules are those of shorter lists: `typed.coerce`.
     """
@@ -192,17 +192,17 @@ def compile_list(name: str, operand: Typed, written: Written) -> ValueList:
     if wanted != TEXT:
         for string in written.strings:
             cast(Typed("", TEXT, string), wanted)
-    texts = [*written.integers, *written.decimals, *written.strings, *written.dates]
+    literals = [*written.integers, *written.decimals, *written.strings, *written.dates]
     return ValueList(
         name=name,
         operand=cast(operand, wanted),
-        values=_converted(texts, wanted),
+        values=_converted(literals, wanted),
         has_null=written.has_null,
     )
 
 
 def _types(written: Written) -> Iterable[pa.DataType]:
-    """Yield each type that numbers and dates of a list have where they stand alone, once."""
+    """Yield each distinct type that the literals of a list have by themselves."""
     if written.integers:
         bits = max(abs(number) for number in map(int, written.integers)).bit_length()
         if bits >= BIGINT.bit_width:
@@ -215,14 +215,14 @@ def _types(written: Written) -> Iterable[pa.DataType]:
         yield DATE
 
 
-def _converted(texts: list[str], type_: pa.DataType) -> pa.Array:
-    given = pa.table({"written": pa.array(texts, pa.string())})
+def _converted(literals: list[str], type_: pa.DataType) -> pa.Array:
+    given = pa.table({"written": pa.array(literals, pa.string())})
     answer = compute(f"CAST(written AS {sql_type(type_)})", given)
     return answer.column(0).combine_chunks()
 
 
 def with_lists(values: pa.Table, lists: Sequence[ValueList]) -> pa.Table:
-    """Return `values` with a column for each list, which says whether its operand is in it."""
+    """Return `values` with a column for each list, whether its operand is in it."""
     if not lists:
         return values
     plain = [one.operand.sql in values.column_names for one in lists]

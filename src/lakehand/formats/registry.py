@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakehand.errors import NotATableError, ValidationError
+from lakehand.formats.optional import SupportsCreation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +13,14 @@ if TYPE_CHECKING:
     from lakehand.formats.base import Format
     from lakehand.storage import ObjectInfo, Store
 
-__all__ = ["FORMATS", "detect_format", "format_of_root", "load_format"]
+__all__ = [
+    "FORMATS",
+    "detect_format",
+    "format_of_root",
+    "load_creating_format",
+    "load_format",
+    "register_format",
+]
 
 
 def _load_delta() -> Format:
@@ -28,13 +36,33 @@ def _load_lance() -> Format:
 
 
 #: Formats by name, in the order in which they are looked for.
-FORMATS: Mapping[str, Callable[[], Format]] = {"delta": _load_delta, "lance": _load_lance}
+FORMATS: dict[str, Callable[[], Format]] = {"delta": _load_delta, "lance": _load_lance}
 
 #: Directories by which a table of a format that lakehand does not open is known.
 _FOREIGN_MARKERS: Mapping[str, str] = {
     "metadata": "Iceberg",
     ".hoodie": "Hudi",
 }
+
+
+def register_format(name: str, load: Callable[[], Format]) -> None:
+    """Add a format, which is looked for after those that are known; ValidationError if one is.
+
+    `load` imports and returns the format; it is called for every table that no other format knows.
+    """
+    if name in FORMATS:
+        message = f"there is a format named {name!r} already"
+        raise ValidationError(message, field="format", value=name)
+    FORMATS[name] = load
+
+
+def load_creating_format(name: str) -> SupportsCreation:
+    """Return the format of this name; ValidationError if lakehand creates no tables of it."""
+    found = load_format(name)
+    if not isinstance(found, SupportsCreation):
+        message = f"lakehand opens tables of the format {name!r}, but does not create them"
+        raise ValidationError(message, field="format", value=name)
+    return found
 
 
 def load_format(name: str) -> Format:

@@ -6,9 +6,10 @@ A row is named by its place: its file and its position there, deleted rows count
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from lakehand.errors import RefusedError
+from lakehand.formats.worker import AppendWorker
 from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
 
 if TYPE_CHECKING:
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from lakehand.formats.worker import Decoder, NewFiles, TaskLimits, WriteSpec
-    from lakehand.model.snapshot import Snapshot
+    from lakehand.formats.worker import Decoder, FormatWorker, NewFiles, TaskLimits, WriteSpec
     from lakehand.model.work import DataFile, StagedFile
     from lakehand.prove.digest import Digester
 
@@ -27,13 +27,16 @@ if TYPE_CHECKING:
     Positions = npt.NDArray[np.int64]
 
 __all__ = [
-    "FormatRowWorker",
-    "FormatRows",
+    "ChangeFeedWorker",
+    "DeletedPositionsWorker",
     "HiddenRows",
     "NewRowsAsMoved",
     "PlacedColumns",
     "Positions",
     "RowChange",
+    "RowChangeWorker",
+    "change_feed_of",
+    "require_change_feed",
     "require_no_reserved_names",
 ]
 
@@ -77,31 +80,24 @@ def require_no_reserved_names(names: Iterable[str], *, table: str, operation: st
             )
 
 
-class FormatRows(Protocol):
-    """The part of a table that knows which rows came when, and whether they may go."""
+@runtime_checkable
+class DeletedPositionsWorker(Protocol):
+    """The part of a worker that reads which rows of a file are deleted."""
 
-    def require_deletion(self, snapshot: Snapshot, *, keys: Sequence[str] = ()) -> None:
-        """Raise RefusedError where rows may not be deleted, or not be compared by `keys`."""
-        ...
-
-    def placed_schema(self, snapshot: Snapshot) -> pa.Schema:
-        """Return the columns as `read_placed` hands them out: in types that can be compared."""
-        ...
-
-    def comparable_rows(self, rows: pa.Table) -> pa.Table:
-        """Return rows that are not in the table yet in the types of `placed_schema`."""
-        ...
-
-    def file_versions(self, snapshot: Snapshot) -> pa.Array:
-        """Return numbers that order the rows of `snapshot.files` by the version that brought them.
-
-        Null where nobody knows.
-        """
+    def deleted_positions(
+        self, files: Sequence[DataFile], *, limits: TaskLimits
+    ) -> list[Positions]:
+        """Return the rows of each file that readers do not see, as storage says."""
         ...
 
 
-class FormatRowWorker(Protocol):
-    """The part of a worker that deals with single rows."""
+class RowChangeWorker(AppendWorker, DeletedPositionsWorker, Protocol):
+    """A worker that finds, deletes and replaces single rows (`SupportsRowChanges`)."""
+
+    @property
+    def tracks_rows(self) -> bool:
+        """Whether rows have an identity that must survive when they move to another file."""
+        ...
 
     @property
     def hides_rows(self) -> bool:
@@ -111,11 +107,6 @@ class FormatRowWorker(Protocol):
     @property
     def proves_positions(self) -> bool:
         """Whether `deleted_positions` alone prove which rows of a file readers see."""
-        ...
-
-    @property
-    def feeds_changes(self) -> bool:
-        """Whether readers of changes must be told which rows went when a file is written anew."""
         ...
 
     def read_placed(
@@ -140,12 +131,6 @@ class FormatRowWorker(Protocol):
         The place is as `read_placed` tells it. Raises NotDecodable where only Arrow can read a
         file.
         """
-        ...
-
-    def deleted_positions(
-        self, files: Sequence[DataFile], *, limits: TaskLimits
-    ) -> list[Positions]:
-        """Return the rows of each file that readers do not see, as storage says."""
         ...
 
     def without_rows(self, file: DataFile, positions: Positions) -> DataFile:
@@ -190,19 +175,44 @@ class FormatRowWorker(Protocol):
         """Delete rows of files without writing the files anew."""
         ...
 
+
+@runtime_checkable
+class ChangeFeedWorker(Protocol):
+    """The part of a worker of tables that may have a change data feed."""
+
+    @property
+    def feeds_changes(self) -> bool:
+        """Whether the change data feed must list the rows that change when a file is rewritten."""
+        ...
+
     def change_directory(self) -> str:
-        """Return the directory that files for readers of changes go into."""
+        """Return the directory that files of the change data feed are written into."""
         ...
 
     def write_changes(
         self, changed: DataFile, spec: WriteSpec, *, stem: str, kind: RowChange = "gone"
     ) -> tuple[StagedFile, ...]:
-        """Write the visible rows of `changed` for readers of changes, who learn what happened."""
+        """Write the visible rows of `changed` for the change data feed, with what happened."""
         ...
 
     def open_changes(self, spec: WriteSpec, *, stem: str, kind: RowChange) -> NewFiles:
-        """Open files for rows that are new, for readers of changes, whatever their partitions."""
+        """Open files of the change data feed for new rows of any partition."""
         ...
+
+
+def change_feed_of(worker: FormatWorker) -> ChangeFeedWorker | None:
+    """Return `worker` if the change data feed must list the rows that it changes, else None."""
+    if isinstance(worker, ChangeFeedWorker) and worker.feeds_changes:
+        return worker
+    return None
+
+
+def require_change_feed(worker: FormatWorker) -> ChangeFeedWorker:
+    """Return `worker`, which is asked to write to the change data feed."""
+    feed = change_feed_of(worker)
+    if feed is None:
+        raise ValueError("rows are to be written to a change data feed, and the table has none")
+    return feed
 
 
 class NewRowsAsMoved:

@@ -6,15 +6,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
+import pyarrow as pa
 
-from lakehand.expressions.facts import family_of
-from lakehand.model.snapshot import column_text
+from lakehand.errors import UnknownColumnError
+from lakehand.expressions.column_facts import family_of
+from lakehand.expressions.engine_types import engine_type
+from lakehand.model.snapshot import quoted_column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
-
-    import pyarrow as pa
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile
 
-__all__ = ["Scan", "columns_with_bounds", "plan_scan", "scan"]
+__all__ = ["Scan", "columns_with_bounds", "plan_scan", "scan", "unknown_bounds"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +113,33 @@ def _plan(
 def columns_with_bounds(predicate: Predicate, snapshot: Snapshot) -> list[str]:
     """Return the columns whose bounds help to decide `predicate`, as `statistics` wants them."""
     return [
-        column_text(path)
+        quoted_column(path)
         for path, type_ in zip(predicate.references, predicate.types, strict=True)
         if path[0] not in snapshot.partition_columns and family_of(type_) is not None
     ]
+
+
+def unknown_bounds(schema: pa.Schema, columns: Sequence[str], *, count: int) -> pa.Array:
+    """Return the column `bounds` of so many files of which no bounds are known.
+
+    UnknownColumnError if one of `columns` is not of the table.
+    """
+    types = {field.name: field.type for field in schema} | dict(_types(schema, ()))
+    for column in columns:
+        if column not in types:
+            raise UnknownColumnError(column, [name for name, _ in _types(schema, ())])
+    members = [(column, _bounds_type(types[column])) for column in dict.fromkeys(columns)]
+    return pa.nulls(count, pa.struct(members))
+
+
+def _bounds_type(kind: pa.DataType) -> pa.DataType:
+    computed = engine_type(kind)
+    return pa.struct({"min": computed, "max": computed, "nulls": pa.int64()})
+
+
+def _types(fields: Iterable[pa.Field], above: tuple[str, ...]) -> Iterator[tuple[str, pa.DataType]]:
+    for field in fields:
+        path = (*above, field.name)
+        yield quoted_column(path), field.type
+        if pa.types.is_struct(field.type):
+            yield from _types(field.type, path)

@@ -1,11 +1,13 @@
-"""What lakehand asks of a format where tasks run: rows read, files written and read back."""
+"""What lakehand asks of a format where tasks run: rows read, files written and read back.
+
+`FormatWorker` is the core that every format implements; the protocols below it are optional, as
+those of `optional` are. Tasks that copy row groups load this module, so it imports little.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, Self
-
-from lakehand.formats.rows import FormatRowWorker
+from typing import TYPE_CHECKING, Literal, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from lakehand.model.order import Order, Term
     from lakehand.model.verification import Finding
     from lakehand.model.work import DataFile, Group, Refreshed, StagedFile
-    from lakehand.parquet.copy import Copied
+    from lakehand.parquet.row_group_copy import Copied
     from lakehand.prove.digest import Digester
     from lakehand.settings import Settings
 
@@ -165,26 +167,16 @@ class NewFiles(Protocol):
         ...
 
 
-class FormatWorker(FormatRowWorker, Protocol):
-    """A table as a task sees it: picklable, and bound to the snapshot it was made from."""
+class FormatWorker(Protocol):
+    """A table as a task sees it: picklable, and bound to the snapshot it was made from.
+
+    `decoder` says who may decode rows. A format with one decoder of its own ignores it, but for
+    `require_any_decoder`: without a second decoder no proof may claim one.
+    """
 
     @property
-    def schema(self) -> pa.Schema: ...
-
-    @property
-    def tracks_rows(self) -> bool:
-        """Whether rows have an identity that must survive when they move to another file."""
-        ...
-
-    def read(
-        self,
-        inputs: Sequence[DataFile],
-        *,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        row_identity: bool = False,
-    ) -> pa.RecordBatchReader:
-        """Stream the visible rows of `inputs` under their logical names and current types."""
+    def schema(self) -> pa.Schema:
+        """Columns of the table."""
         ...
 
     @property
@@ -195,6 +187,20 @@ class FormatWorker(FormatRowWorker, Protocol):
     @property
     def streamed_rows(self) -> pa.Schema:
         """Columns of rows as `read_digested` streams them, and `write` takes them."""
+        ...
+
+    def read(
+        self,
+        inputs: Sequence[DataFile],
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        row_identity: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Stream the visible rows of `inputs` under their logical names and current types.
+
+        `row_identity` adds the identity of rows, where the table tracks it.
+        """
         ...
 
     def read_digested(
@@ -208,8 +214,8 @@ class FormatWorker(FormatRowWorker, Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """Stream the visible rows of `inputs` with their identity, each counted in `digester`.
 
-        Texts may come as `dictionaries`, for those who do nothing but write them. Raises
-        NotDecodable where only Arrow can read a file.
+        Strings may come as `dictionaries`, for callers that only write them. Raises NotDecodable
+        where only Arrow can read a file.
         """
         ...
 
@@ -235,36 +241,17 @@ class FormatWorker(FormatRowWorker, Protocol):
         """Count the rows of written files in `digester`, as storage gives them back."""
         ...
 
-    def refresh(
-        self, files: Sequence[DataFile], *, accept_changes: bool = False
-    ) -> Iterator[Refreshed | LakehandError]:
-        """Compute the statistics of files anew from their visible rows, one after the other.
-
-        A file that cannot be read yields its error, and the others theirs. So does one whose rows
-        contradict the statistics that it has, because it may have been replaced; unless
-        `accept_changes` is set.
-        """
-        ...
-
-    def check_files(self, files: pa.Table) -> list[Finding]:
-        """Look at files, rows of `Snapshot.files`, as storage has them, without reading rows."""
-        ...
-
-    def check_rows(self, files: Sequence[DataFile]) -> Iterator[Finding]:
-        """Decode all rows of files, and hold them against what the table says of them."""
+    def count_rows(self, inputs: Sequence[DataFile]) -> int:
+        """Count the visible rows of `inputs` by the metadata of the files, without reading rows."""
         ...
 
     def staged_difference(
-        self, inputs: Sequence[DataFile], outputs: Sequence[StagedFile]
+        self, inputs: Sequence[DataFile], outputs: Sequence[StagedFile], /
     ) -> str | None:
-        """Return what readers find otherwise in `outputs`, though rows are equal; None: nothing."""
+        """Return what readers find different in `outputs`, though rows are equal; None: nothing."""
         ...
 
-    def count_rows(self, inputs: Sequence[DataFile]) -> int:
-        """Count the visible rows of `inputs` by what the files say of themselves, unread."""
-        ...
-
-    def output_directory(self, like: Sequence[DataFile]) -> str | None:
+    def output_directory(self, like: Sequence[DataFile], /) -> str | None:
         """Return the directory that `write` writes into; None: it may be any."""
         ...
 
@@ -279,57 +266,123 @@ class FormatWorker(FormatRowWorker, Protocol):
         """Write rows into new files whose names start with `stem`, in the partition of `like`."""
         ...
 
-    def open_files(self, spec: WriteSpec, *, stem: str | Callable[[str], str]) -> NewFiles:
-        """Open files for rows that are new to the table, whatever their partitions.
 
-        Their names start with `stem`, or with what it says of their directory.
-        """
-        ...
+def require_any_decoder(decoder: Decoder, *, format_name: str) -> None:
+    """Raise NotDecodable if only a second decoder may read rows, which the format does not have."""
+    if decoder == "only-duckdb":
+        raise NotDecodable(f"{format_name} files are read by one decoder alone")
 
-    def mark_ordered(
-        self, files: Sequence[StagedFile], order: Order, *, unit: str
-    ) -> tuple[StagedFile, ...]:
-        """Note on files that their rows were put into `order` together; `unit` names them all."""
-        ...
 
-    def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec, *, limits: TaskLimits) -> int:
-        """Return the size that the rows of `inputs` have when they are written anew.
-
-        They are written to a temporary directory, which is gone afterwards. Raises NotDecodable
-        where the fast decoder gives up on a file.
-        """
-        ...
+@runtime_checkable
+class ByteCopyWorker(Protocol):
+    """The part of a worker that copies row groups byte for byte (`SupportsByteCopy`)."""
 
     def copier(self, spec: WriteSpec | None = None) -> FormatCopier:
-        """Return what moves row groups from file to file, as far as they are as `spec` asks."""
+        """Return what copies row groups from file to file, where they are as `spec` asks."""
         ...
 
     def codec_of(self, inputs: Sequence[DataFile]) -> str | None:
         """Return the codec of most bytes of `inputs`; None if nothing is compressed."""
         ...
 
+
+@runtime_checkable
+class DeferredSyncWorker(Protocol):
+    """The part of a worker whose files become durable later than they are written.
+
+    It honours `WriteSpec.is_durable`; files of other workers are durable when `write` returns.
+    """
+
+    def make_durable(self, files: Sequence[StagedFile]) -> None:
+        """Return when files that were written would survive a power failure."""
+        ...
+
+
+@runtime_checkable
+class NativeRewriteWorker(DeferredSyncWorker, Protocol):
+    """The part of a worker that has the format rewrite files (`SupportsNativeRewrite`)."""
+
     def can_recode(self) -> bool:
         """Say whether groups for `run_native` may go through `write` as well, read only once."""
         ...
 
     def can_copy(self, inputs: Sequence[DataFile]) -> bool:
-        """Say whether `run_native` can move the bytes of `inputs`, and readers lose nothing."""
+        """Say whether `run_native` can copy the bytes of `inputs`, and readers lose nothing."""
         ...
 
     def run_native(
-        self, group: Group, *, stem: str, is_copied: bool = False
+        self, group: Group, /, *, stem: str, is_copied: bool = False
     ) -> tuple[StagedFile, ...]:
-        """Rewrite a group as the format itself does it (`FormatTable.native_group`).
+        """Rewrite a group as the format itself does it (`SupportsNativeRewrite.native_group`).
 
         The files may have names that do not start with `stem`, and are not durable yet. Where bytes
-        are to be moved (`is_copied`), rows are still to be proved.
+        are copied (`is_copied`), rows are still to be proved.
         """
         ...
 
-    def make_durable(self, files: Sequence[StagedFile]) -> None:
-        """Return when files that were written would survive a power cut.
 
-        Needed for those of `run_native`, and of `write` where its spec leaves it to others.
+@runtime_checkable
+class SizeEstimateWorker(Protocol):
+    """The part of a worker that can write rows elsewhere than into the table."""
+
+    def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec, *, limits: TaskLimits) -> int:
+        """Return the size that the rows of `inputs` have when they are rewritten.
+
+        They are written to a temporary directory, which is then deleted. Raises NotDecodable where
+        the fast decoder cannot read a file.
+        """
+        ...
+
+
+@runtime_checkable
+class OrderMarkingWorker(Protocol):
+    """The part of a worker that records the order of rows in the entries of files."""
+
+    def mark_ordered(
+        self, files: Sequence[StagedFile], order: Order, *, unit: str
+    ) -> tuple[StagedFile, ...]:
+        """Record on files that their rows were sorted by `order` together, as `unit`."""
+        ...
+
+
+class StatisticsWorker(FormatWorker, Protocol):
+    """A worker that computes statistics of files (`SupportsStatistics`)."""
+
+    def refresh(
+        self, files: Sequence[DataFile], *, accept_changes: bool = False
+    ) -> Iterator[Refreshed | LakehandError]:
+        """Recompute the statistics of files from their visible rows, one after the other.
+
+        A file that cannot be read yields its error. So does one whose rows contradict the
+        statistics that it has, because it may have been replaced, unless `accept_changes` is set.
+        """
+        ...
+
+
+@runtime_checkable
+class FileCheckWorker(Protocol):
+    """The part of a worker that compares files in storage with what the table says of them."""
+
+    def check_files(self, files: pa.Table) -> list[Finding]:
+        """Check files, rows of `Snapshot.files`, as storage has them, without reading rows."""
+        ...
+
+
+class CheckWorker(FormatWorker, FileCheckWorker, Protocol):
+    """A worker that checks files and rows (`SupportsVerification`)."""
+
+    def check_rows(self, files: Sequence[DataFile]) -> Iterator[Finding]:
+        """Decode all rows of files, and compare them with what the table says of them."""
+        ...
+
+
+class AppendWorker(FormatWorker, Protocol):
+    """A worker that writes rows which are new to the table (`SupportsAppends`)."""
+
+    def open_files(self, spec: WriteSpec, *, stem: str | Callable[[str], str]) -> NewFiles:
+        """Open files for new rows of any partition.
+
+        Their names start with `stem`, or with what it returns for their directory.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The table that rows end up in, as of a version, with the last epoch that is in that version."""
+"""The table that changes are flushed to, as of a version, and its newest epoch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pyarrow as pa
 from lakehand.errors import RefusedError, SchemaMismatchError, TableError
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.expressions.pruning import may_match
-from lakehand.formats.base import require_capability
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsRowChanges
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.hot.segments import Kind
 from lakehand.sink.target import Target
@@ -24,20 +25,21 @@ if TYPE_CHECKING:
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
+    from lakehand.formats.optional import SupportsAppends
     from lakehand.hot.segments import Entry
-    from lakehand.model.head import TableHead
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.table_head import TableHead
     from lakehand.model.work import DataFile
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
 __all__ = ["ColdTable", "ColdView"]
 
-#: So many sets of columns keep their bounds at hand.
+#: How many sets of columns have their bounds cached.
 _BOUNDS_KEPT = 8
-#: So many files, too: to ask the format for one is to read the log.
+#: How many files are cached: the format reads the log for each.
 _FILES_KEPT = 20_000
-#: What a sink that upserts reads as its own words.
+#: Columns that a sink interprets when it upserts.
 _CHANGELOG_COLUMNS = ("_op", "__weight")
 
 
@@ -63,7 +65,7 @@ class ColdView:
     def read(
         self, *, columns: Sequence[str] | None, predicate: Predicate | None
     ) -> pa.RecordBatchReader:
-        """Stream rows from no more files than the predicate needs."""
+        """Stream rows from the files that may match the predicate."""
         snapshot, chosen = self.snapshot, np.arange(self.snapshot.file_count)
         if predicate is not None:
             snapshot = self._with_bounds(predicate)
@@ -85,7 +87,7 @@ class ColdView:
         return found
 
     def _data_files(self, snapshot: Snapshot, rows: npt.NDArray[np.int64]) -> list[DataFile]:
-        """Return what is read of files; what was asked for once is kept, within bounds."""
+        """Return files, which are cached up to a limit."""
         known = self._files
         paths: list[str] = snapshot.files["path"].take(pa.array(rows)).to_pylist()
         unknown = [row for row, path in zip(rows.tolist(), paths, strict=True) if path not in known]
@@ -98,7 +100,7 @@ class ColdView:
 
 
 class ColdTable:
-    """The table as it is found in storage; created if it is not there and a schema is given."""
+    """The table in storage; created if it does not exist and a schema is given."""
 
     def __init__(
         self,
@@ -118,7 +120,7 @@ class ColdTable:
         self.table_id = self._target.head.table_id
 
     @property
-    def handle(self) -> FormatTable:
+    def handle(self) -> SupportsAppends:
         return self._target.handle
 
     @property
@@ -131,8 +133,8 @@ class ColdTable:
 
     def require_upserts(self, key: Sequence[str]) -> None:
         """Raise RefusedError if rows cannot be replaced in this table, or not be found by `key`."""
-        require_capability(self.handle, "upsert")
-        self.handle.require_deletion(self.handle.snapshot(), keys=key)
+        table = require_support(self.handle, SupportsRowChanges, operation="upsert")
+        table.require_deletion(table.snapshot(), keys=key)
         for name in _CHANGELOG_COLUMNS:
             if name in self.schema.names:
                 raise RefusedError(
@@ -146,7 +148,7 @@ class ColdTable:
     def fit(self, batch: pa.RecordBatch, *, is_whole: bool = False) -> pa.RecordBatch:
         """Return rows as the table wants them; SchemaMismatchError if it cannot be.
 
-        With `is_whole` no column may be left out: what is there under a key would lose its value.
+        With `is_whole` no column may be missing: the row that is replaced would lose its value.
         """
         if is_whole:
             self._require_all_columns(batch.schema)

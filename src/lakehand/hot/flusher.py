@@ -15,24 +15,24 @@ from lakehand.storage.retry import RetryPolicy
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakehand.hot.table import HotTable
+    from lakehand.hot.hot_table import HotTable
     from lakehand.settings import Settings
 
 __all__ = ["Budget", "Flusher"]
 
 
 class Budget:
-    """So many bytes. Who wants more waits until others are flushed."""
+    """A limit on memory. A caller that exceeds it waits until other changes are flushed."""
 
     def __init__(self, max_bytes: int, *, on_full: Callable[[], None]) -> None:
-        """`on_full` is told when somebody has to wait."""
+        """`on_full` is called when a caller has to wait."""
         self.max_bytes = max_bytes
         self._on_full = on_full
         self._used = 0
-        # Entered by itself: who is interrupted on the way out of a condition may keep its lock.
+        # Entered by itself: a thread interrupted while it leaves a condition may keep its lock.
         self._lock = threading.Lock()
         self._freed = threading.Condition(self._lock)
-        #: How often somebody had to wait, and how many do now.
+        #: How often a caller had to wait, and how many wait now.
         self.waits = 0
         self.waiting = 0
         self.peak_bytes = 0
@@ -44,7 +44,7 @@ class Budget:
     def take(self, size: int, *, wait_seconds: float) -> None:
         """Take memory; BackpressureError if there is none in time.
 
-        What is larger than all of it is let in when it is alone.
+        A change larger than the limit is accepted while nothing else is in memory.
         """
         with self._lock:
             if not self._fits(size):
@@ -62,7 +62,7 @@ class Budget:
             self.waiting -= 1
 
     def force(self, size: int) -> None:
-        """Take memory for what is there already."""
+        """Reserve memory for changes that are in memory already."""
         with self._lock:
             self._add(size)
 
@@ -135,8 +135,8 @@ class Flusher:
             self._thread.join()
 
     def note_change(self) -> None:
-        """Say that there is more in memory than before."""
-        if self._is_over() or self._delta_count() >= self._delta_entries:
+        """Note that memory has grown."""
+        if self._is_over() or self._unmerged_changes() >= self._delta_entries:
             self._wake.set()
 
     @property
@@ -147,8 +147,8 @@ class Flusher:
         rows = sum(table.hot_rows for table in self.tables)
         return rows >= self._flush_rows or self.budget.used_bytes >= self._flush_bytes
 
-    def _delta_count(self) -> int:
-        return sum(table.delta_count for table in self.tables)
+    def _unmerged_changes(self) -> int:
+        return sum(table.unmerged_changes for table in self.tables)
 
     def _run(self) -> None:
         while not self._is_ending:
@@ -171,11 +171,11 @@ class Flusher:
                 self._try(table, table.sync_log)
 
     def _merge(self) -> None:
-        is_over = self._delta_count() >= self._delta_entries
+        is_over = self._unmerged_changes() >= self._delta_entries
         for table in self.tables:
-            is_old = table.delta_count > 1 and table.oldest_seconds >= self._delta_seconds
+            is_old = table.unmerged_changes > 1 and table.oldest_seconds >= self._delta_seconds
             if is_over or is_old:
-                self._try(table, table.flush_delta)
+                self._try(table, table.merge_changes)
 
     def _flush(self) -> None:
         for table in self.tables:
@@ -199,10 +199,10 @@ class Flusher:
         try:
             work()
         except WriteTimeoutError as error:
-            # It goes on, and is waited for again in the next round, after the other tables.
+            # It goes on, and the next round waits for it again, after the other tables.
             self._wake.set()
             log_event(_logger, logging.WARNING, "hot_flush_slow", "%s", error.message)
-        except BaseException as error:  # noqa: BLE001  told, kept, tried again; the thread goes on
+        except BaseException as error:  # noqa: BLE001  logged and retried; the thread goes on
             if table.is_closed:
                 return
             delay = self._retry.delay_seconds(

@@ -1,10 +1,10 @@
-"""Changes on their way in: durable in groups, then visible, all in one order.
+"""Group commit of changes: logged in groups, then visible, all in one order.
 
-Who finds nobody writing writes all that waits, with one sync of the disk, and the others wait for
-it. So the slower the disk is, the more changes share a sync.
+A caller that finds no other thread writing writes all waiting changes, with one sync of the disk,
+and the other callers wait for it. So the slower the disk is, the more changes share a sync.
 
-Whoever writes may be interrupted, at any place. What the log has taken is then made visible all the
-same, so that memory holds what the log does; and the turn is always given back.
+The thread that writes may be interrupted at any place. Changes that are in the log become visible
+even then, so that memory and log hold the same; and the turn to write is always passed on.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from lakehand.hot.segments import Entry, decode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from lakehand.hot.log import WriteAheadLog
     from lakehand.hot.segments import Kind
+    from lakehand.hot.write_ahead_log import WriteAheadLog
 
 __all__ = ["Journal"]
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class _Ticket:
-    """A change that somebody waits for, or a turn to write without one."""
+    """A change that a caller waits for, or a turn to write without one."""
 
     content: pa.Buffer
     entry: Entry | None = None
@@ -39,7 +39,7 @@ class _Ticket:
 
 
 class Journal:
-    """Puts changes in order, has them logged, and hands them on to be seen."""
+    """Numbers changes, writes them to the log, and makes them visible."""
 
     def __init__(
         self,
@@ -58,22 +58,22 @@ class Journal:
         self._publish = publish
         self._on_refused = on_refused
         self._last = last
-        # Entered by itself: who is interrupted on the way out of a condition may keep its lock.
+        # Entered by itself: a thread interrupted while it leaves a condition may keep its lock.
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
         self._waiting: list[_Ticket] = []
         #: Whose turn it is to write, and what.
         self._writer: _Ticket | None = None
         self._group: list[_Ticket] = []
-        #: Held by those who come in, and by who wants nobody to.
+        #: Held by callers that add changes, and by `paused`.
         self._gate = threading.Lock()
         self._is_closed = False
 
     def commit(self, kind: Kind, content: pa.Buffer) -> int:
         """Log a change, make it visible, and return its sequence.
 
-        What it raises is what the log says: see `WriteAheadLog.write`. Who is interrupted does not
-        know whether the change was taken; it is in the log and visible, or in neither of them.
+        Raises as `WriteAheadLog.write` does. A caller that is interrupted does not know whether the
+        change was taken; it is both in the log and visible, or neither.
         """
         ticket = _Ticket(content=content)
         try:
@@ -115,13 +115,13 @@ class Journal:
         self._give_back(ticket, None)
 
     def _leave(self, ticket: _Ticket, error: BaseException) -> None:
-        """End a call that `error` ends, wherever it is: nobody waits for it any more."""
+        """End a call that `error` has interrupted: its caller no longer waits."""
         with self._lock:
             if not ticket.is_done and ticket not in self._group:
                 self._waiting = [other for other in self._waiting if other is not ticket]
                 self._on_refused(ticket.content.size)
             if self._writer is not ticket:
-                return  # it is as it will be told to who writes
+                return  # the thread that writes the change tells the outcome
         self._give_back(ticket, self._settle(error))
 
     def _settle(self, error: BaseException) -> BaseException | None:
@@ -161,7 +161,7 @@ class Journal:
             yield
 
     def _write_waiting(self, ticket: _Ticket) -> None:
-        """Wait until nobody writes, and write what still waits."""
+        """Wait until no thread writes, and write what still waits."""
         try:
             with self._lock:
                 self._turn.wait_for(lambda: self._writer is None)

@@ -6,8 +6,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakehand.hot.newest import collapse
-from lakehand.hot.snapshot import HotSnapshot
+from lakehand.hot.hot_snapshot import HotSnapshot, collapse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,15 +21,14 @@ __all__ = ["Layers", "Memtable"]
 class Memtable:
     """The changes of one epoch. Entries are replaced as a whole, never changed in place.
 
-    Readers keep the tuple that they found: versions of rows that nobody reads any more go with the
-    last reader.
+    Readers keep the tuple that they read: old versions of rows are freed with their last reader.
     """
 
     epoch: int
     entries: tuple[Entry, ...] = ()
-    #: How many of the entries, from the first, are put together already.
+    #: How many of the entries, from the first, are merged.
     merged_count: int = 0
-    #: Rows and deleted keys, each as often as it was changed and not put together.
+    #: Rows and deleted keys; older versions count until they are merged.
     rows: int = 0
     bytes: int = 0
     #: When the oldest of the changes came; None if there are none.
@@ -42,12 +40,12 @@ class Memtable:
         rows = self.rows + sum(entry.rows.num_rows for entry in entries)
         size = self.bytes + sum(entry.bytes for entry in entries)
         since = now if self.since is None and together else self.since
-        # In one step: who interrupts it finds all of them or none.
+        # In one step: an interrupt leaves all of them changed or none.
         self.entries, self.rows, self.bytes, self.since = together, rows, size, since
 
     @property
-    def delta_count(self) -> int:
-        """How many entries are as they came."""
+    def unmerged_changes(self) -> int:
+        """Entries that were not merged yet."""
         return len(self.entries) - self.merged_count
 
     def replace(self, merged: Sequence[Entry], count: int) -> int:
@@ -115,7 +113,7 @@ class Layers:
             self._sequence = newest
 
     def freeze(self, next_epoch: int) -> None:
-        """Let changes go to another memtable. Nobody publishes meanwhile."""
+        """Begin another memtable. No change is published at the same time."""
         with self._lock:
             self._reach(next_epoch)
 
@@ -141,7 +139,7 @@ class Layers:
 
     def snapshot(self) -> HotSnapshot:
         with self._lock:
-            # An epoch that has not ended is in the table by nobody who was right to.
+            # An epoch that has not ended was committed by another writer, by mistake.
             active = self._memtables[-1]
             entries = [
                 entry
@@ -152,7 +150,7 @@ class Layers:
             return HotSnapshot(self._view, entries, key=self._key, sequence=self._sequence)
 
     def merge(self, memtable: Memtable) -> tuple[Entry, ...]:
-        """Put the changes of a memtable together, by their newest versions, and return them.
+        """Merge the changes of a memtable, by their newest versions, and return them.
 
         Snapshots that were taken before keep what they had.
         """
@@ -162,7 +160,7 @@ class Layers:
                 return entries
             merged = collapse(entries, self._key)
             with self._lock:
-                # What was flushed meanwhile is accounted for.
+                # If it was flushed since, its memory is accounted for.
                 is_here = any(memtable is known for known in self._memtables)
                 freed = memtable.replace(merged, len(entries)) if is_here else 0
         self._on_freed(freed)

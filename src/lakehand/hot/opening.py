@@ -1,42 +1,30 @@
-"""Opening a hot table: one owner, its log replayed, its cold table read."""
+"""Opening a hot table: its owner is recorded, its log replayed, its cold table read."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
-import os
-import socket
-import uuid
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakehand.errors import (
-    HotTableTakenError,
-    LakehandError,
-    ObjectExistsError,
-    ObjectNotFoundError,
     UnknownColumnError,
 )
 from lakehand.hot.cold import ColdTable
-from lakehand.hot.directory import DirectoryLock, claim, new_writer_id
-from lakehand.hot.flushing import ColdWriter, claim_name, collision
+from lakehand.hot.cold_writer import ColdWriter, claim_name, collision
+from lakehand.hot.hot_snapshot import check_key
 from lakehand.hot.journal import Journal
 from lakehand.hot.layers import Layers, Memtable
-from lakehand.hot.log import WriteAheadLog
-from lakehand.hot.newest import check_key
+from lakehand.hot.ownership import DirectoryLock, Owner, Ownership, claim, new_writer_id
 from lakehand.hot.segments import Entry, Kind, decode
-from lakehand.model.documents import DocumentError, parse_object, read_value
-from lakehand.observe.logs import get_logger, log_event
-from lakehand.sink.conform import Conformer
+from lakehand.hot.write_ahead_log import WriteAheadLog
+from lakehand.schema.conform import Conformer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from lakehand.hot.cold import ColdView
     from lakehand.hot.flusher import Flusher
@@ -44,204 +32,7 @@ if TYPE_CHECKING:
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
-__all__ = ["HotOptions", "Opened", "Owner", "Ownership", "open_parts"]
-
-
-_logger = get_logger(__name__)
-_KEY = "_lakehand/hot/owner.json"
-_TAKEN = "_lakehand/hot/taken"
-_FORMAT = 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Owner:
-    """What the record says."""
-
-    #: Tells the hot table from others: the same one for a log each time that it is opened.
-    identity: str
-    writer_id: str
-    #: Its directory; None: what is not in the table goes with the process.
-    log: str | None
-    host: str
-    #: The processes among which `process` is one, and that one; None where the system tells none.
-    machine: str | None
-    process: str | None
-
-    @classmethod
-    def here(cls, *, writer_id: str, log: Path | None) -> Self:
-        return cls(
-            identity=writer_id if log is not None else uuid.uuid4().hex,
-            writer_id=writer_id,
-            log=None if log is None else str(log),
-            host=socket.gethostname(),
-            machine=_machine(),
-            process=_process(str(os.getpid())),
-        )
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether its changes are gone for sure, with the process that had them in memory."""
-        if self.log is not None or self.process is None or self.machine != _machine():
-            return False
-        number = self.process.partition("@")[0]
-        return number.isdecimal() and _process(number) != self.process
-
-    def described(self) -> str:
-        where = "in memory only" if self.log is None else f"with the log {self.log}"
-        return f"that of {self.writer_id!r} on the host {self.host}, {where}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ownership:
-    """The record of one hot table, beside its table."""
-
-    store: Store
-    owner: Owner
-    #: The owner before this hot table was opened; None: nobody. Empty as long as it was not asked.
-    before: list[Owner | None] = field(default_factory=list)
-
-    def acquire(self, *, takeover: bool) -> None:
-        """Write the record; HotTableTakenError if it is another's, unless that is taken over.
-
-        Of one that was taken over all changes are given up, unless it takes the table back.
-        """
-        there = self._read()
-        self.before.append(there)
-        is_own = there is not None and there.identity == self.owner.identity
-        if not (there is None or is_own or there.is_gone or takeover):
-            raise self._taken(there)
-        if not (is_own or takeover):
-            self._require_not_given_up()
-        if there is None:
-            self._create()
-        else:
-            self._replace(there)
-        self.store.delete([_mark(self.owner)])
-
-    def check(self) -> None:
-        """Raise HotTableTakenError if another hot table has taken the table over."""
-        there = self._read()
-        if there is None:
-            self._require_not_given_up()
-            self._create()  # somebody tidied up
-        elif there.identity != self.owner.identity:
-            raise self._taken(there)
-
-    def _replace(self, there: Owner) -> None:
-        """Take the record from another one, whose changes never get into the table then."""
-        is_taken = there.identity != self.owner.identity and not there.is_gone
-        if is_taken:
-            self._give_up(there)
-        self.store.put(_KEY, self._content(self.owner))
-        if is_taken:
-            self._give_up(there)  # it may have been opened in between, and cleared that
-        self.check()
-
-    def _give_up(self, other: Owner) -> None:
-        self.store.put(_mark(other), self._content(self.owner))
-
-    def _require_not_given_up(self) -> None:
-        if not self.store.exists(_mark(self.owner)):
-            return
-        url = self.store.url
-        raise HotTableTakenError(
-            f"another hot table has taken {url} over: the changes of {self.owner.writer_id!r} that"
-            " are not in the table are older than what came after them",
-            table=url,
-            path=self.owner.log,
-            host=self.owner.host,
-            writer_id=self.owner.writer_id,
-            hint="nothing was changed; begin with an empty log, or open this one with"
-            " takeover=True: its changes then replace newer rows of the same keys",
-        )
-
-    def release(self) -> None:
-        """Let another hot table have the table: nothing is left that is not in it."""
-        try:
-            there = self._read()
-            if there is not None and there.identity == self.owner.identity:
-                self.store.delete([_KEY])
-        except LakehandError as error:
-            message = "%s is still taken by this hot table, and others are refused: %s"
-            url, reason = self.store.url, error.message
-            log_event(_logger, logging.WARNING, "hot_table_still_taken", message, url, reason)
-
-    def restore(self) -> None:
-        """Leave the record as it was: this hot table could not be opened."""
-        other = next((one for one in self.before if one is not None), None)
-        if other is not None and other.identity == self.owner.identity:
-            return
-        if other is None or other.is_gone:
-            if self.before:
-                self.release()
-            return
-        there = self._read()
-        if there is not None and there.identity == self.owner.identity:
-            self.store.put(_KEY, self._content(other))
-            self.store.delete([_mark(other)])
-
-    def _create(self) -> None:
-        try:
-            self.store.put_if_absent(_KEY, self._content(self.owner))
-        except ObjectExistsError:
-            there = self._read()
-            if there is None or there.identity != self.owner.identity:
-                raise self._taken(there) from None
-
-    def _content(self, owner: Owner) -> bytes:
-        return json.dumps({"format": _FORMAT, **asdict(owner)}, indent=1).encode()
-
-    def _read(self) -> Owner | None:
-        try:
-            content = self.store.get(_KEY)
-        except ObjectNotFoundError:
-            return None
-        try:
-            document = parse_object(content)
-            if document.pop("format", None) == _FORMAT:
-                return read_value(Owner, document)
-        except DocumentError:
-            pass
-        raise HotTableTakenError(
-            f"{_KEY} of {self.store.url} says nothing that this version of lakehand can read",
-            table=self.store.url,
-            hint="nothing was changed; if no other hot table writes to this table, delete it",
-        )
-
-    def _taken(self, there: Owner | None) -> HotTableTakenError:
-        other = "one that was opened just now" if there is None else there.described()
-        return HotTableTakenError(
-            f"another hot table brings changes by key into {self.store.url}: {other}",
-            table=self.store.url,
-            path=None if there is None else there.log,
-            host=None if there is None else there.host,
-            writer_id=None if there is None else there.writer_id,
-            hint="nothing was changed; close the other one, which flushes it, or send the changes"
-            " to it; if it and its log are lost, open this one with takeover=True: what the other"
-            " has not flushed never gets into the table then",
-        )
-
-
-def _mark(owner: Owner) -> str:
-    hashed = hashlib.sha256(owner.identity.encode(errors="surrogatepass")).hexdigest()[:32]
-    return f"{_TAKEN}/{hashed}.json"
-
-
-def _machine() -> str | None:
-    """Return what tells this set of processes from those of other machines and containers."""
-    with suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    return None
-
-
-def _process(number: str) -> str | None:
-    """Return what tells a process from a later one of the same number; None if it has ended."""
-    with suppress(OSError, IndexError):
-        # The name, which comes before the rest, may hold spaces and brackets.
-        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
-        return f"{number}@{fields[19]}"
-    return None
+__all__ = ["HotOptions", "Opened", "open_parts"]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -268,7 +59,7 @@ class Opened:
         return self.cold.load(self.writer_id)
 
     def writer(self) -> ColdWriter:
-        """Return who writes to the cold table; opened with the first flush."""
+        """Return the writer of the cold table; opened with the first flush."""
         if self._writer is None:
             self._writer = ColdWriter(
                 self.cold.handle.store,
@@ -281,7 +72,7 @@ class Opened:
         return self._writer
 
     def fit_keys(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
-        """Return keys as the table wants them; columns beside those of the key are left out."""
+        """Return keys as the table wants them; other columns are dropped."""
         schema = pa.schema([self.cold.schema.field(name) for name in self.key])
         conformer = Conformer.of_keys(schema, self.cold.head)
         for batch in batches:
@@ -351,7 +142,7 @@ class HotOptions:
     #: Where its log is; None: nothing is logged.
     directory: Path | None
     key: tuple[str, ...]
-    #: Of a cold table that is not there yet.
+    #: Of a cold table that does not exist yet.
     schema: pa.Schema | None
     properties: Mapping[str, str] | None
     writer_id: str | None
@@ -364,7 +155,7 @@ class HotOptions:
 def open_parts(
     store: Store, options: HotOptions, settings: Settings, *, flusher: Flusher
 ) -> Opened:
-    """Open the cold table and the log, and take up what the log holds."""
+    """Open the cold table and the log, and replay the log."""
     lock = None if options.directory is None else DirectoryLock(options.directory)
     try:
         return _opened(store, options, settings, lock=lock, flusher=flusher)
@@ -393,7 +184,7 @@ def _opened(
         ownership = _acquired(store, options, name) if key else None
         if ownership is not None:
             stack.callback(ownership.restore)
-        opened = _put_together(
+        opened = _assemble(
             options,
             settings,
             cold=cold,
@@ -414,7 +205,7 @@ def _acquired(store: Store, options: HotOptions, name: str) -> Ownership:
     return ownership
 
 
-def _put_together(
+def _assemble(
     options: HotOptions,
     settings: Settings,
     *,
@@ -425,7 +216,7 @@ def _put_together(
     ownership: Ownership | None,
     flusher: Flusher,
 ) -> Opened:
-    """Take up what the log holds."""
+    """Replay the log."""
     view, now = cold.load(name), flusher.clock.monotonic
     log, memtables = _take_up(options.directory, settings, view, now=now())
     last = log.sequence if log is not None else 0

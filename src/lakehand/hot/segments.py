@@ -47,14 +47,14 @@ _MAGIC = b"LHR1"
 _HEADER = struct.Struct("<4sIIQB7xI")
 _CHECKED = _HEADER.size - 4
 _LARGEST = 2**32 - 1
-#: Every stream of Arrow's ends in a mark of so many bytes, not all of which are zeros.
+#: Bytes of the mark that ends every Arrow stream; not all of them are zeros.
 _END_BYTES = 8
 
 
 class Kind(IntEnum):
     """What a record says."""
 
-    #: These rows are in the table; under a key they take the place of older ones.
+    #: These rows are in the table; with a key they replace older ones.
     ROWS = 1
     #: Rows with these keys are not in the table any more.
     DELETED_KEYS = 2
@@ -110,8 +110,8 @@ def framed(kind: Kind, sequence: int, content: pa.Buffer) -> tuple[bytes, pa.Buf
 def scan_records(data: memoryview, *, start: int, path: str) -> Iterator[Scanned]:
     """Yield the records in `data` from `start` on, as far as they are whole.
 
-    Ends before the end of `data` where a crash has cut the last record short: nobody was told that
-    it was kept. HotLogError where a record that is whole does not hold what was written.
+    Ends before the end of `data` where a crash has cut the last record short: it was never
+    acknowledged. HotLogError where a record that is whole does not hold what was written.
     """
     position = start
     while position < len(data):
@@ -138,7 +138,7 @@ def _record_at(data: memoryview, position: int, path: str) -> Scanned | None:
     if zlib.crc32(content) != checksum:
         _require_zeros(data, position, start + length - _END_BYTES, path)
         return None
-    # A copy of its own: rows are kept as long as they are needed, the file as a whole is not.
+    # A copy: rows outlive the buffer of the whole file.
     kept = pa.py_buffer(bytes(content))
     return Scanned(sequence=sequence, kind=Kind(kind), content=kept, end=start + length)
 
@@ -248,7 +248,7 @@ def list_segments(directory: Path) -> list[Segment]:
     """Return the segments in their order."""
     for path in directory.iterdir():
         if is_temporary(path.name):
-            path.unlink()  # of a crash; nobody wrote into it
+            path.unlink()  # left by a crash, and empty
     paths = sorted(path for path in directory.iterdir() if _NAME.fullmatch(path.name))
     return [_opened(path) for path in paths]
 
@@ -309,7 +309,7 @@ def _damaged(segment: Segment, message: str) -> HotLogError:
 
 
 def _cut(segment: Segment, good: int, size: int) -> None:
-    message = "The log %s ended within a record, which nobody was told is kept: %d bytes cut off"
+    message = "The log %s ended within a record that was never acknowledged: %d bytes cut off"
     log_event(_logger, logging.WARNING, "hot_log_cut", message, segment.path, size - good)
     with translated("put", str(segment.path)), segment.path.open("r+b") as file:
         os.ftruncate(file.fileno(), good)

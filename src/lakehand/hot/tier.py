@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import threading
+import warnings
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import HotTierError, ValidationError
-from lakehand.hot.directory import log_directory
 from lakehand.hot.flusher import Flusher
-from lakehand.hot.table import HotTable
+from lakehand.hot.hot_table import HotTable
+from lakehand.hot.ownership import log_directory
 from lakehand.settings import Settings
 
 if TYPE_CHECKING:
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Unpack
 
-    from lakehand.hot.reports import FlushReport, StorageStats
+    from lakehand.hot.hot_reports import FlushReport, StorageStats
     from lakehand.model.reports import OperationReport
-    from lakehand.settings.typed import CompactSettings, CreateSettings
+    from lakehand.settings.setting_types import CompactSettings, CreateSettings
     from lakehand.storage import Store
 
 __all__ = ["HotTier"]
@@ -29,14 +30,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class HotTier:
-    """Hot tables by name. The log of each is a directory of its own below that of the tier."""
+    """Hot tables by name. The log of each is a directory below that of the tier."""
 
     def __init__(
         self, directory: str | Path | None = None, **settings: Unpack[CreateSettings]
     ) -> None:
         """`directory` is on a local disk; it is needed unless `hot_durability` is none.
 
-        Further keywords are settings, of the tier and of its tables.
+        Other keyword arguments are settings, of the tier and of its tables.
         """
         self._directory = log_directory(directory, field="directory")
         self._given = settings
@@ -45,7 +46,7 @@ class HotTier:
         self._lock = threading.Lock()
 
     def open(self, name: str, uri: str | Path | Store, **options: Any) -> HotTable:
-        """Open a hot table under a name of its own; `options` are those of `HotTable`."""
+        """Open a hot table under a unique name; `options` are those of `HotTable`."""
         if not _NAME.fullmatch(name):
             message = f"{name!r} cannot be the name of a directory"
             raise ValidationError(message, field="name", value=name)
@@ -71,9 +72,15 @@ class HotTier:
         """Bring all changes of a table straight into its cold table: see `HotTable.flush`."""
         return self[table].flush()
 
+    def merge_changes(self, table: str) -> int:
+        """Merge the changes of a table in memory: see `HotTable.merge_changes`."""
+        return self[table].merge_changes()
+
     def flush_delta(self, table: str) -> int:
-        """Put the changes of a table together in memory: see `HotTable.flush_delta`."""
-        return self[table].flush_delta()
+        """Merge the changes in memory; use `merge_changes`, this name is deprecated."""
+        message = "HotTier.flush_delta is now HotTier.merge_changes"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return self.merge_changes(table)
 
     def compact(self, table: str, **settings: Unpack[CompactSettings]) -> OperationReport:
         """Rewrite small files of a cold table: see `HotTable.compact`."""

@@ -5,14 +5,21 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from lakehand.assess.inspect import measure
+from lakehand.assess.inspection import measure
 from lakehand.errors import ValidationError, describe_error
+from lakehand.formats.optional import reason_against
 from lakehand.maintenance.steps import carry_out, choose_rewrite, vacuum_if_due
-from lakehand.model.maintenance import MaintenanceReport, MaintenanceStep
+from lakehand.model.maintenance import MAINTENANCE_STEPS, MaintenanceReport, MaintenanceStep
 from lakehand.model.quantities import format_bytes, format_count, format_duration
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.logs import get_logger
-from lakehand.planning.policy import CHOSEN_WORDS, LEFT_WORDS, Reason
+from lakehand.observe.stopwatch import Stopwatch
+from lakehand.planning.policy import (
+    LEFT_DESCRIPTIONS,
+    Reason,
+    describe_chosen,
+)
 from lakehand.retention.log_maintenance import checkpoint, clean_logs
 
 if TYPE_CHECKING:
@@ -28,7 +35,6 @@ if TYPE_CHECKING:
     from lakehand.settings import Settings
 
 __all__ = [
-    "STEPS",
     "left_by_rewrite",
     "left_by_vacuum",
     "maintain",
@@ -42,10 +48,7 @@ _IN_SHAPE = (Reason.LARGE_ENOUGH, Reason.IN_ORDER, Reason.ADOPTED)
 
 
 def rewrite_reason(report: OperationReport) -> str:
-    parts = [
-        f"{format_count(count, 'file')} {CHOSEN_WORDS.get(reason, reason)}"
-        for reason, count in report.files_chosen.items()
-    ]
+    parts = [describe_chosen(reason, count) for reason, count in report.files_chosen.items()]
     if report.indices_updated:
         parts.append(f"indices that did not know all rows: {', '.join(report.indices_updated)}")
     if report.left_to_runs and not parts:
@@ -58,7 +61,7 @@ def left_by_rewrite(report: OperationReport, note: str | None) -> Iterator[str]:
         yield note
     for reason, count in report.files_left.items():
         if reason not in _IN_SHAPE:
-            yield f"{format_count(count, 'file')}: {LEFT_WORDS.get(reason, reason)}"
+            yield f"{format_count(count, 'file')}: {LEFT_DESCRIPTIONS.get(reason, reason)}"
     if report.groups.dropped:
         yield f"{format_count(report.groups.dropped, 'group')} lost to concurrent writers"
 
@@ -83,11 +86,10 @@ def left_by_vacuum(report: VacuumReport) -> Iterator[str]:
         yield f"{format_count(report.kept.pinned, 'file')} needed by pins only: {names}"
 
 
-#: Steps by their verbs; a table is either compacted or clustered.
-STEPS = ("compact", "cluster", "vacuum", "checkpoint", "clean_logs")
 _logger = get_logger(__name__)
 
 
+@reported
 def maintain(
     table: FormatTable,
     *,
@@ -100,7 +102,7 @@ def maintain(
 ) -> MaintenanceReport:
     """Do whatever is due. A step that fails is reported, and the others are taken all the same."""
     clock = clock or SystemClock()
-    started = clock.monotonic()
+    watch = Stopwatch(clock)
     common = {"dry_run": dry_run, "spark": spark, "clock": clock}
     work = _Maintenance(table, settings, _Listener(on_progress), _verbs(skip), common)
     steps = work.run()
@@ -111,7 +113,7 @@ def maintain(
         steps=steps,
         dry_run=dry_run,
         errors=tuple(error for step in steps for error in step.errors),
-        duration_ms=(clock.monotonic() - started) * 1000,
+        duration_ms=watch.total_milliseconds(),
     )
 
 
@@ -124,9 +126,9 @@ def _sum_of(steps: Collection[MaintenanceStep]) -> MaintenanceOutcome:
 
 def _verbs(skip: Collection[str]) -> frozenset[str]:
     verbs = frozenset(name.replace("-", "_") for name in skip)
-    unknown = min(verbs - set(STEPS), default=None)
+    unknown = min(verbs - set(MAINTENANCE_STEPS), default=None)
     if unknown is not None:
-        message = f"no step named {unknown!r}; there are: {', '.join(STEPS)}"
+        message = f"no step named {unknown!r}; there are: {', '.join(MAINTENANCE_STEPS)}"
         raise ValidationError(message, field="skip", value=unknown)
     return verbs
 
@@ -179,7 +181,7 @@ class _Maintenance:
         )
 
     def _take(self, verb: str, step: Callable[[], MaintenanceStep]) -> MaintenanceStep:
-        lacking = self._table.capabilities.lacking.get(verb)
+        lacking = reason_against(self._table, verb)
         if verb in self._skip or lacking is not None:
             reason = "not wanted" if lacking is None else lacking
             return MaintenanceStep(step=verb, outcome="left_out", reason=reason)

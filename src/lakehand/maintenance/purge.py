@@ -14,9 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.model.maintenance import KeepWishes, PurgeReport, Remains
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsPurge
+from lakehand.model.maintenance import ExtraRetention, PurgeReport, Remains
 from lakehand.model.quantities import format_count, format_duration
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
+from lakehand.observe.stopwatch import Stopwatch
 from lakehand.planning.compaction import plan_compaction
 from lakehand.planning.policy import CompactionPolicy, Reason
 from lakehand.retention.log_maintenance import clean_logs, held_versions
@@ -57,7 +61,7 @@ class _Hidden:
     has_dropped_columns: pa.BooleanArray
 
     @classmethod
-    def of(cls, table: FormatTable) -> _Hidden:
+    def of(cls, table: SupportsPurge) -> _Hidden:
         snapshot = table.snapshot()
         rows = pc.fill_null(snapshot.files["deleted_rows"], 0)
         return cls(snapshot, rows, table.hold_dropped_columns(snapshot))
@@ -81,6 +85,7 @@ class _Hidden:
         return affected
 
 
+@reported
 def purge(
     table: FormatTable,
     *,
@@ -95,7 +100,8 @@ def purge(
     Earlier versions stay readable within vacuum's retention, and hold them until then.
     """
     clock = clock or SystemClock()
-    started = clock.monotonic()
+    watch = Stopwatch(clock)
+    table = require_support(table, SupportsPurge, operation="purge")
     before = _Hidden.of(table)
     common: dict[str, Any] = {"dry_run": dry_run, "on_progress": on_progress, "clock": clock}
     request = Request(plan=_plan(table, before, settings), erases=True)
@@ -106,7 +112,7 @@ def purge(
     after = before if dry_run else _Hidden.of(table)
     done = "committed" in (rewritten.outcome, swept.outcome, cleaned.outcome) or is_freed
     outcome: Outcome = "committed" if done else "nothing_to_do"
-    old = table.old_values(KeepWishes(pinned_versions=held_versions(table, clock)))
+    old = table.old_values(ExtraRetention(pinned_versions=held_versions(table, clock)))
     left = _Left(table, after, swept, old, grace=settings.grace, now=clock.now())
     return PurgeReport(
         outcome="dry_run" if dry_run else outcome,
@@ -124,7 +130,7 @@ def purge(
         remaining=tuple(left.places()),
         dry_run=dry_run,
         errors=(*rewritten.errors, *swept.errors, *cleaned.errors),
-        duration_ms=(clock.monotonic() - started) * 1000,
+        duration_ms=watch.total_milliseconds(),
     )
 
 
@@ -193,7 +199,7 @@ class _Left:
         """Name every place that still holds deleted rows, dropped columns or values of them."""
         yield from self._in_newest_version()
         yield from self._in_older_versions()
-        yield from self._elsewhere()
+        yield from self._other_stores()
 
     def _in_newest_version(self) -> Iterator[Remains]:
         if self._hidden.row_count:
@@ -231,7 +237,7 @@ class _Left:
             failed = format_count(len(swept.errors), "file")
             yield Remains(code="not_deleted", message=f"{failed} could not be deleted; see errors")
 
-    def _elsewhere(self) -> Iterator[Remains]:
+    def _other_stores(self) -> Iterator[Remains]:
         if self._old.in_history:
             message = (
                 "the log holds values of deleted rows: statistics, partition values or predicates"

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import ObjectNotFoundError, RefusedError, StorageError, ValidationError
+from lakehand.formats.optional import SupportsClustering, clustering_columns
 from lakehand.model.documents import DocumentError, parse_object, read_value
 from lakehand.model.order import order_of, parse_order
 from lakehand.observe.logs import get_logger, log_event
@@ -113,8 +114,10 @@ def choose_rewrite(table: FormatTable, snapshot: Snapshot, settings: Settings) -
 
 def _order_of_table(table: FormatTable, snapshot: Snapshot, settings: Settings) -> Order | None:
     """Return the order that is asked for, that the table declares, or that it was put into last."""
-    stored = _last_stored(table.stored_orders(snapshot), snapshot.files)
-    wanted = settings.cluster_by or table.clustering(snapshot)
+    stored = None
+    if isinstance(table, SupportsClustering):
+        stored = _last_stored(table.stored_orders(snapshot), snapshot.files)
+    wanted = settings.cluster_by or clustering_columns(table, snapshot)
     is_asked = settings.sources["cluster_curve"] != "default"
     if not wanted or (stored and set(stored.columns) == set(wanted) and not is_asked):
         return stored

@@ -1,3 +1,3 @@
-"""Facts as frozen values: no I/O, no Spark, no words of one format."""
+"""Frozen values without I/O, Spark or terms of one format."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""JSON documents that lakehand stores and reads back, as values.
+"""Reads the JSON documents that lakehand stores into dataclasses.
 
-A document may be of a later lakehand, or damaged. Members that are not known are ignored; a member
-that is missing or of another type is an error, before any part of the document is used.
+A document may be written by a later lakehand, or damaged. Unknown members are ignored; a member
+that is missing or has another type is an error, before any part of the document is used.
 """
 
 from __future__ import annotations
@@ -15,38 +15,39 @@ from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from lakehand.model.order import Curve
-from lakehand.model.work import Method
+from lakehand.model.work import Method, Strategy
 
 __all__ = ["DocumentError", "known_members", "parse_object", "read_value"]
 
 T = TypeVar("T")
 
-#: Names in annotations that modules import for type checkers only.
+#: Names in annotations that modules import only for type checkers.
 _NAMES: Mapping[str, Any] = {
     "Mapping": Mapping,
     "datetime": datetime,
     "Curve": Curve,
     "Method": Method,
+    "Strategy": Strategy,
 }
 
 
 class DocumentError(ValueError):
-    """A document is not what it is read as. Its readers turn this into an error of their own."""
+    """A document does not have the expected form. Callers turn this into an error of their own."""
 
 
 def parse_object(text: bytes | str) -> dict[str, Any]:
-    """Return the JSON object in `text`; DocumentError if it is none."""
+    """Parse the JSON object in `text`; DocumentError if it is not a JSON object."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DocumentError(f"it is no JSON: {error}") from error
+        raise DocumentError(f"not valid JSON: {error}") from error
     if not isinstance(value, dict):
-        raise DocumentError("it is no JSON object")
+        raise DocumentError("not a JSON object")
     return value
 
 
 def known_members(kind: type, value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members of `value` that the dataclass `kind` knows.
+    """Return the members of `value` that are fields of the dataclass `kind`.
 
     >>> from lakehand.model.work import Transaction
     >>> known_members(Transaction, {"application": "a", "version": 1, "of_later": True})
@@ -61,10 +62,10 @@ def _field_names(kind: Any) -> tuple[str, ...]:
 
 
 def read_value(kind: type[T], value: object, *, required: Collection[str] = ()) -> T:
-    """Return the dataclass `kind` as `value`, parsed JSON, describes it.
+    """Build the dataclass `kind` from `value`, parsed JSON.
 
-    DocumentError if a member is not of the type that the dataclass declares, or is missing although
-    it has no default or is among those `required`.
+    Raises DocumentError if a member does not have the declared type, or is missing although it has
+    no default or is in `required`.
     """
     missing = [name for name in required if not isinstance(value, dict) or name not in value]
     if missing:
@@ -74,34 +75,34 @@ def read_value(kind: type[T], value: object, *, required: Collection[str] = ()) 
 
 
 class _Reader:
-    """Turns parsed JSON into a value of one type; called with where it is, for messages."""
+    """Converts parsed JSON into a value of one type; gets the member's path for messages."""
 
-    def __call__(self, value: Any, place: str) -> Any:
+    def __call__(self, value: Any, path: str) -> Any:
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class _Plain(_Reader):
     kinds: tuple[type, ...]
-    words: str
+    description: str
 
-    def __call__(self, value: Any, place: str) -> Any:
-        # A boolean is an integer to Python, and nowhere else.
+    def __call__(self, value: Any, path: str) -> Any:
+        # In Python a boolean is an integer; in JSON it is not.
         if not isinstance(value, self.kinds) or (
             isinstance(value, bool) and bool not in self.kinds
         ):
-            raise _unfit(place, self.words, value)
+            raise _mismatch(path, self.description, value)
         return value
 
 
 class _Instant(_Reader):
-    def __call__(self, value: Any, place: str) -> datetime:
+    def __call__(self, value: Any, path: str) -> datetime:
         try:
             moment = datetime.fromisoformat(value)
         except (TypeError, ValueError):
             moment = None
         if moment is None or moment.tzinfo is None:
-            raise _unfit(place, "a time with its offset from UTC", value)
+            raise _mismatch(path, "a timestamp with a UTC offset", value)
         return moment
 
 
@@ -109,9 +110,9 @@ class _Instant(_Reader):
 class _Choice(_Reader):
     choices: tuple[Any, ...]
 
-    def __call__(self, value: Any, place: str) -> Any:
+    def __call__(self, value: Any, path: str) -> Any:
         if value not in self.choices or isinstance(value, bool):
-            raise _unfit(place, f"one of {', '.join(map(str, self.choices))}", value)
+            raise _mismatch(path, f"one of {', '.join(map(str, self.choices))}", value)
         return value
 
 
@@ -119,36 +120,36 @@ class _Choice(_Reader):
 class _Optional(_Reader):
     inner: _Reader
 
-    def __call__(self, value: Any, place: str) -> Any:
-        return None if value is None else self.inner(value, place)
+    def __call__(self, value: Any, path: str) -> Any:
+        return None if value is None else self.inner(value, path)
 
 
 @dataclass(frozen=True, slots=True)
 class _Items(_Reader):
     inner: _Reader
-    #: How many there are; None: any number.
+    #: Required length; None: any.
     count: int | None = None
 
-    def __call__(self, value: Any, place: str) -> tuple[Any, ...]:
+    def __call__(self, value: Any, path: str) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple) or self.count not in {None, len(value)}:
-            raise _unfit(
-                place, "a list" if self.count is None else f"a list of {self.count}", value
+            raise _mismatch(
+                path, "a list" if self.count is None else f"a list of {self.count}", value
             )
-        return tuple(self.inner(item, f"{place}[{number}]") for number, item in enumerate(value))
+        return tuple(self.inner(item, f"{path}[{number}]") for number, item in enumerate(value))
 
 
 @dataclass(frozen=True, slots=True)
 class _Members(_Reader):
     inner: _Reader
 
-    def __call__(self, value: Any, place: str) -> dict[str, Any]:
+    def __call__(self, value: Any, path: str) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise _unfit(place, "an object", value)
-        return {name: self.inner(item, f"{place}.{name}") for name, item in value.items()}
+            raise _mismatch(path, "an object", value)
+        return {name: self.inner(item, f"{path}.{name}") for name, item in value.items()}
 
 
 class _Anything(_Reader):
-    def __call__(self, value: Any, place: str) -> Any:  # noqa: ARG002  any place, too
+    def __call__(self, value: Any, path: str) -> Any:  # noqa: ARG002  accepts every path
         return value
 
 
@@ -160,12 +161,12 @@ class _Record(_Reader):
             (field.name, _reader(hints[field.name]), _is_required(field)) for field in fields(kind)
         ]
 
-    def __call__(self, value: Any, place: str) -> Any:
+    def __call__(self, value: Any, path: str) -> Any:
         if not isinstance(value, dict):
-            raise _unfit(place, "an object", value)
+            raise _mismatch(path, "an object", value)
         found: dict[str, Any] = {}
         for name, reader, is_required in self._readers:
-            inner = f"{place}.{name}" if place else name
+            inner = f"{path}.{name}" if path else name
             if name in value:
                 found[name] = reader(value[name], inner)
             elif is_required:
@@ -200,7 +201,7 @@ def _composed(kind: Any, origin: Any, parts: tuple[Any, ...]) -> _Reader:
         return _Items(_reader(parts[0]), None if parts[-1] is Ellipsis else len(parts))
     if origin is Mapping:
         return _Members(_reader(parts[1]))
-    raise TypeError(f"no document holds {kind}")
+    raise TypeError(f"unsupported type in a document: {kind}")
 
 
 _PLAIN: Mapping[Any, _Reader] = {
@@ -211,11 +212,11 @@ _PLAIN: Mapping[Any, _Reader] = {
 }
 
 
-def _unfit(place: str, expected: str, value: object) -> DocumentError:
+def _mismatch(path: str, expected: str, value: object) -> DocumentError:
     shown = repr(value)
-    short = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
-    return DocumentError(f"{place or 'the document'} is not {expected}: {short}")
+    short = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
+    return DocumentError(f"{path or 'the document'} is not {expected}: {short}")
 
 
-#: Characters of a bad value that a message shows.
-_MOST_SHOWN = 60
+#: Maximum number of characters of an invalid value in a message.
+_MAX_SHOWN = 60

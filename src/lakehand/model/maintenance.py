@@ -1,9 +1,11 @@
-"""What log maintenance, `maintain` and `purge` report. Fields are those of the JSON."""
+"""Reports of log maintenance, `maintain` and `purge`. Fields are those of the JSON documents."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from lakehand.model.reports import Report
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
     from lakehand.model.retention import VacuumReport
 
 __all__ = [
-    "KeepWishes",
+    "MAINTENANCE_STEPS",
+    "ExtraRetention",
     "LogCleanup",
     "LogCleanupReport",
     "MaintenanceOutcome",
@@ -26,32 +29,35 @@ __all__ = [
     "StepOutcome",
 ]
 
+#: The steps of `maintain`, by their verbs. A table is either compacted or clustered.
+MAINTENANCE_STEPS = ("compact", "cluster", "vacuum", "checkpoint", "clean_logs")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeepWishes:
-    """What must stay readable beyond what the table itself asks for."""
+class ExtraRetention:
+    """What must stay readable beyond the table's own retention."""
 
-    #: So many of the newest versions.
+    #: Number of latest versions.
     versions: int = 0
-    #: So many of the newest checkpoints.
+    #: Number of latest checkpoints.
     checkpoints: int = 0
-    #: These, wherever they are.
+    #: These versions, whatever their age.
     pinned_versions: Collection[int] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogCleanup:
-    """What of a log is, or would be, gone."""
+    """What was, or would be, deleted from a log."""
 
-    #: Newest version of the table.
+    #: Latest version of the table.
     version: int
     #: The oldest version that stays readable.
     oldest_version: int
-    #: Versions that ended before this time may go.
+    #: Versions that ended before this time may be deleted.
     cutoff: datetime
-    #: Why nothing more goes; null where time alone decides.
+    #: Why nothing more is deleted; null if only the retention decides.
     reason: str | None = None
-    #: Objects that are gone, or would go, in the order in which they go.
+    #: Objects that were, or would be, deleted, in this order.
     files: tuple[str, ...] = ()
     #: Their size.
     bytes: int = 0
@@ -60,74 +66,62 @@ class LogCleanup:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LogCleanupReport:
-    """What a cleanup of the log deleted."""
+class LogCleanupReport(Report):
+    """Report of a log cleanup."""
 
-    #: The verb.
+    #: The operation.
     operation: str = "clean_logs"
     #: `committed`: something was deleted; `nothing_to_do`; `dry_run`.
     outcome: Outcome
-    #: URL of the table, without credentials.
-    table: str
-    #: Newest version of the table.
+    #: Latest version of the table.
     version: int
     #: The oldest version that stays readable.
     oldest_version: int
-    #: Versions that ended before this time may go, ISO 8601.
+    #: Versions that ended before this time may be deleted, ISO 8601.
     cutoff: str
-    #: Why nothing more goes; null where time alone decides.
+    #: Why nothing more is deleted; null if only the retention decides.
     reason: str | None
-    #: Objects that are gone, or in a dry run would go.
+    #: Objects that were deleted, or in a dry run would be.
     files: tuple[str, ...]
-    #: Number of these.
+    #: Number of these objects.
     files_deleted: int
     #: Their size.
     bytes_freed: int
-    #: Whether uploads that were never finished would have been seen. False in object stores: there
-    #: a rule of the bucket has to abort them.
+    #: Whether incomplete uploads are visible in this store. False for object stores: use a
+    #: lifecycle rule of the bucket to abort them.
     sees_unfinished_uploads: bool
     #: Whether nothing was changed.
     dry_run: bool
     #: Objects that could not be deleted, each with its error.
-    errors: tuple[Mapping[str, Any], ...]
-    #: From the call to its end.
+    errors: tuple[Mapping[str, Any], ...] = ()
+    #: Duration of the call.
     duration_ms: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that `lakehand clean-logs --json` prints."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RestoreReport:
-    """What it took to bring a table back to an earlier version."""
+class RestoreReport(Report):
+    """Report of a restore."""
 
-    #: The verb.
+    #: The operation.
     operation: str = "restore"
-    #: `committed`; `nothing_to_do`: the table is as it was; `dry_run`.
+    #: `committed`; `nothing_to_do`: the table has this content already; `dry_run`.
     outcome: Outcome
-    #: URL of the table, without credentials.
-    table: str
-    #: The newest version now.
+    #: The latest version now.
     version: int
-    #: The version whose content the table has again.
+    #: The version that was restored.
     restored_version: int
-    #: Files that came back.
+    #: Files added back to the table.
     files_restored: int
     #: Their size.
     bytes_restored: int
-    #: Files that left.
+    #: Files removed from the table.
     files_removed: int
     #: Their size.
     bytes_removed: int
-    #: Whether columns or properties were set back as well.
+    #: Whether the schema or properties were restored as well.
     metadata_restored: bool
-    #: From the call to its end.
+    #: Duration of the call.
     duration_ms: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that `lakehand restore --json` prints."""
-        return asdict(self)
 
 
 if TYPE_CHECKING:
@@ -139,83 +133,77 @@ StepOutcome = Literal["committed", "nothing_to_do", "dry_run", "failed", "left_o
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaintenanceStep:
-    """One thing that a table may need, and what became of it."""
+    """One maintenance step and its result."""
 
-    #: The verb: `compact` or `cluster`, `vacuum`, `checkpoint`, `clean_logs`.
+    #: The operation: `compact` or `cluster`, `vacuum`, `checkpoint`, `clean_logs`.
     step: str
     #: `committed`: something was done; `nothing_to_do`; `dry_run`; `failed`; `left_out`: the format
-    #: has no such thing, or the caller does not want it.
+    #: does not support it, or the caller skips it.
     outcome: StepOutcome
-    #: Whether there was something to do; null if nobody looked, or the step failed.
+    #: Whether the step was due; null if not checked, or if the step failed.
     is_due: bool | None = None
     #: Why it was due, or why not.
     reason: str
     #: What was left for later, and why.
     left: tuple[str, ...] = ()
-    #: What the verb reports; null if it was not called, or ended with an error.
+    #: The report of the operation; null if it did not run, or raised an error.
     report: StepReport | None = None
-    #: Why the step failed; null if it did not, or if its report says what went wrong.
+    #: Why the step failed; null if it did not, or if its report has the errors.
     error: Mapping[str, Any] | None = None
 
     @property
     def errors(self) -> tuple[Mapping[str, Any], ...]:
-        """All that went wrong, each with the name of the step."""
+        """All errors of the step, each with its name."""
         own = (self.error,) if self.error is not None else ()
-        within = getattr(self.report, "errors", ())
+        within = self.report.errors if self.report is not None else ()
         return tuple({"step": self.step, **error} for error in (*own, *within))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MaintenanceReport:
-    """What was due on a table, and what was done about it."""
+class MaintenanceReport(Report):
+    """Report of `maintain`: which steps were due, and their results."""
 
-    #: The verb.
+    #: The operation.
     operation: str = "maintain"
-    #: `committed`: some step changed something; `failed`: none did, and some step failed;
+    #: `committed`: a step changed something; `failed`: no step did, and a step failed;
     #: `nothing_to_do`; `dry_run`.
     outcome: MaintenanceOutcome
-    #: URL of the table, without credentials.
-    table: str
-    #: The newest version that was seen or made.
+    #: The latest version seen or committed.
     version: int
-    #: Every step, in the order in which they were taken.
+    #: All steps, in the order in which they ran.
     steps: tuple[MaintenanceStep, ...]
     #: Whether nothing was changed.
     dry_run: bool
-    #: What went wrong in any step, each with the name of the `step`; the others were taken.
-    errors: tuple[Mapping[str, Any], ...]
-    #: From the call to its end.
+    #: Errors of all steps, each with the name of the `step`; the other steps ran.
+    errors: tuple[Mapping[str, Any], ...] = ()
+    #: Duration of the call.
     duration_ms: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that `lakehand maintain --json` prints."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remains:
-    """A place that still holds what was deleted, or values of it."""
+    """A location that still holds deleted data, or values of it."""
 
-    #: Stable name of the place.
+    #: Stable name of the kind of location.
     code: str
-    #: What is there, and what removes it.
+    #: What it holds, and what removes it.
     message: str
-    #: From when on a purge can remove it; null: not known.
+    #: When a purge can remove it; null if not known.
     until: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OldValues:
-    """What the history of a table holds beyond its newest version."""
+    """What the history of a table holds beyond its latest version."""
 
-    #: Newest version that removed rows or columns; None: none that the history still has.
+    #: Latest version that removed rows or columns; None if the history has none.
     version: int | None
-    #: When it was committed; without a version: when the last files that the history still knows of
+    #: When it was committed; without a version: when the last files that the history still lists
     #: were removed.
     at: datetime | None
-    #: Whether the history itself, apart from data files, holds values that were removed.
+    #: Whether the log itself, apart from data files, holds removed values.
     in_history: bool
-    #: From when on the last of it can be deleted; None: not known.
+    #: When the last of it can be deleted; None if not known.
     history_gone_at: datetime | None = None
     #: Why that is not known.
     reason: str | None = None
@@ -224,22 +212,20 @@ class OldValues:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PurgeReport:
-    """What a purge rewrote, quarantined and deleted, and what is left."""
+class PurgeReport(Report):
+    """Report of a purge: what was rewritten, quarantined and deleted, and what remains."""
 
-    #: The verb.
+    #: The operation.
     operation: str = "purge"
     #: `committed`: something was rewritten, quarantined or deleted; `nothing_to_do`; `dry_run`.
     outcome: Outcome
-    #: URL of the table, without credentials.
-    table: str
-    #: The newest version after the purge.
+    #: The latest version after the purge.
     version: int
     #: Files with deleted rows or dropped columns that were rewritten; in a dry run: would be.
     files_rewritten: int
-    #: Deleted rows that are still in files of the newest version.
+    #: Deleted rows that are still in files of the latest version.
     deleted_row_count: int
-    #: Files of the newest version that still hold columns which the table has dropped.
+    #: Files of the latest version that still hold dropped columns.
     files_with_dropped_columns: int
     #: Files quarantined now, until their grace period ends. In a dry run: would be.
     files_quarantined: int
@@ -249,12 +235,12 @@ class PurgeReport:
     log_files_deleted: int
     #: Id of the quarantine that was started now; null if none was.
     quarantine_id: str | None = None
-    #: From when on vacuum can delete the last data file that holds what was deleted; null if it is
-    #: deleted, or if the time is not known.
+    #: When vacuum can delete the last data file that holds deleted data; null if it is deleted, or
+    #: if the time is not known.
     gone_at: datetime | None = None
-    #: From when on the last values of such files can be deleted from the log; null as above.
+    #: When the last values of such files can be deleted from the log; null as above.
     log_gone_at: datetime | None = None
-    #: Every place that still holds what was deleted, or values of it.
+    #: Every location that still holds deleted data, or values of it.
     remaining: tuple[Remains, ...] = ()
     #: Whether nothing was changed.
     dry_run: bool = False
@@ -267,8 +253,10 @@ class PurgeReport:
         """Return the document that `lakehand purge --json` prints."""
         moments = {"gone_at": self.gone_at, "log_gone_at": self.log_gone_at}
         document = asdict(self) | {name: _iso(at) for name, at in moments.items()}
-        places = [place | {"until": _iso(place["until"])} for place in document["remaining"]]
-        return document | {"remaining": places}
+        locations = [
+            location | {"until": _iso(location["until"])} for location in document["remaining"]
+        ]
+        return document | {"remaining": locations}
 
 
 def _iso(at: datetime | None) -> str | None:

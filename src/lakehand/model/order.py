@@ -1,4 +1,4 @@
-"""The order of rows, as it is asked for, stored in plans and sent to tasks."""
+"""Sort orders: parsed from SQL, stored in plans and sent to tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from lakehand.errors import ValidationError
-from lakehand.model.snapshot import column_text
+from lakehand.model.snapshot import quoted_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,42 +22,42 @@ _TERM = re.compile(
 )
 _PART = re.compile(_NAME)
 
-#: `linear` sorts by one column after the other; the others treat all columns alike.
+#: `linear` sorts by one column after the other; the other curves weight all columns equally.
 Curve = Literal["hilbert", "zorder", "linear"]
 _ORDER = re.compile(rf"(?P<curve>{'|'.join(get_args(Curve))})\((?P<terms>.+)\)", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Term:
-    """One column of an order."""
+    """One column of a sort order."""
 
-    #: Names that lead to the column: more than one for a member of a struct.
+    #: Path of the column: more than one name for a struct field.
     path: tuple[str, ...]
     descending: bool = False
     nulls_first: bool = True
 
     @property
     def column(self) -> str:
-        return column_text(self.path)
+        return quoted_column(self.path)
 
     @property
     def text(self) -> str:
-        """The one spelling of the term: whatever is the default is left out.
+        """The term in SQL, without default directions.
 
         >>> Term(path=("a",), descending=True, nulls_first=True).text
         'a DESC NULLS FIRST'
         """
-        words = [self.column]
+        parts = [self.column]
         if self.descending:
-            words.append("DESC")
+            parts.append("DESC")
         if self.nulls_first == self.descending:
-            words.append("NULLS FIRST" if self.nulls_first else "NULLS LAST")
-        return " ".join(words)
+            parts.append("NULLS FIRST" if self.nulls_first else "NULLS LAST")
+        return " ".join(parts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
-    """By which columns rows are ordered, and along which curve."""
+    """Columns to sort by, and the curve."""
 
     terms: tuple[Term, ...]
     curve: Curve = "linear"
@@ -72,7 +72,7 @@ class Order:
 
     @property
     def text(self) -> str:
-        """The one spelling of the order.
+        """The order in SQL.
 
         >>> order_of(["a", "b"], "hilbert").text
         'hilbert(a, b)'
@@ -80,20 +80,20 @@ class Order:
         return f"{self.curve}({', '.join(self.texts)})"
 
 
-def parse_terms(wish: str | Sequence[str]) -> tuple[Term, ...]:
-    """Read an order as SQL spells it, as one text or as one a column.
+def parse_terms(order: str | Sequence[str]) -> tuple[Term, ...]:
+    """Parse an SQL sort order: one string, or one string per column.
 
-    Nulls come first, and last where the order descends, unless it is said otherwise.
+    By default nulls come first in ascending and last in descending order.
 
     >>> [term.text for term in parse_terms("a DESC, `b.c`.d NULLS LAST")]
     ['a DESC', '`b.c`.d NULLS LAST']
     """
-    texts = [wish] if isinstance(wish, str) else list(wish)
-    return tuple(term for text in texts for term in _terms(text))
+    strings = [order] if isinstance(order, str) else list(order)
+    return tuple(term for string in strings for term in _terms(string))
 
 
 def column_names(by: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that are named with commas between them, or one by one.
+    """Return the columns of a comma-separated string or of a sequence.
 
     >>> column_names("a, `b,c`.d")
     ('a', '`b,c`.d')
@@ -107,11 +107,11 @@ def _terms(text: str) -> Iterator[Term]:
         match = _TERM.match(text, position)
         if match is None:
             raise ValidationError(
-                f"this is no order: {text!r}",
+                f"not a valid sort order: {text!r}",
                 field="order",
                 value=text,
-                hint="write columns with commas between them, as in: a DESC NULLS LAST, point.x; a"
-                " name with spaces, commas or dots stands in backticks: `unit price`",
+                hint="separate columns by commas, as in: a DESC NULLS LAST, point.x; quote names "
+                "with spaces, commas or dots by backticks: `unit price`",
             )
         yield _term(match)
         position = match.end()
@@ -129,17 +129,17 @@ def _unquoted(name: str) -> str:
 
 
 def order_of(texts: Sequence[str], curve: Curve) -> Order:
-    """Read an order that was checked before it was written down."""
+    """Parse an order that was validated before it was stored."""
     return Order(terms=parse_terms(texts), curve=curve)
 
 
 def parse_order(text: str) -> Order:
-    """Read `Order.text` again; ValidationError if it is none.
+    """Parse `Order.text`; ValidationError if it is not a valid order.
 
     >>> parse_order("linear(a DESC, b)").texts
     ('a DESC', 'b')
     """
     match = _ORDER.fullmatch(text)
     if match is None:
-        raise ValidationError(f"this is no order: {text!r}", field="order", value=text)
+        raise ValidationError(f"not a valid sort order: {text!r}", field="order", value=text)
     return order_of([match["terms"]], cast("Curve", match["curve"]))

@@ -1,4 +1,4 @@
-"""Sizes, counts, durations and times as people write and read them."""
+"""Parses and formats sizes, counts, durations and times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_DURATION",
     "OneOf",
-    "one_moment",
     "parse_auto",
     "parse_bool",
     "parse_bytes",
@@ -27,7 +26,9 @@ __all__ = [
     "parse_names",
     "parse_number",
     "parse_part",
-    "parse_text",
+    "parse_string",
+    "parse_time_zone",
+    "resolve_timestamp",
 ]
 
 
@@ -39,7 +40,7 @@ _HOURS_PER_DAY = 24
 
 
 def format_bytes(count: float) -> str:
-    """Write a size with the unit that keeps it short.
+    """Format a size with the unit that keeps it short.
 
     >>> format_bytes(134_217_728)
     '128 MiB'
@@ -48,7 +49,7 @@ def format_bytes(count: float) -> str:
     """
     value = float(count)
     for unit in _BYTE_UNITS[:-1]:
-        # 1023.95 would be printed as 1024.0: the next unit says it better.
+        # 1023.95 would be printed as 1024.0: use the next unit.
         if round(value, 1) < _STEP:
             return f"{_short(value)} {unit}"
         value /= _STEP
@@ -56,7 +57,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_count(count: int, noun: str) -> str:
-    """Write a number of things.
+    """Format a number of things.
 
     >>> format_count(1, "file"), format_count(12_000, "file")
     ('1 file', '12,000 files')
@@ -65,7 +66,7 @@ def format_count(count: int, noun: str) -> str:
 
 
 def format_duration(duration: timedelta) -> str:
-    """Write a duration with the two units that matter.
+    """Format a duration with its two largest units.
 
     >>> from datetime import timedelta
     >>> format_duration(timedelta(milliseconds=250)), format_duration(timedelta(hours=25))
@@ -94,10 +95,12 @@ def _short(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-#: Longer durations count as this long: they lead beyond the dates and waits that there are.
+#: Longer durations are reduced to this: they would exceed the range of dates and waits.
 MAX_DURATION = timedelta(days=100_000)
-#: Engines read sizes and counts as signed integers of 64 bits.
+#: Engines read sizes and counts as signed 64-bit integers.
 _MAX_BYTES = _MAX_COUNT = 2**63 - 1
+_UTC = "UTC"
+_OFFSET = re.compile(r"[+-]([01][0-9]|2[0-3]):?[0-5][0-9]")
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 _SPELLINGS_BYTE_UNITS = {
     "": 1, "b": 1,
@@ -125,7 +128,7 @@ def _quantity(text: str, units: Mapping[str, float], what: str) -> float:
 
 
 def parse_count(value: str | float) -> int:
-    """Read a whole number; a fraction is refused, not cut off.
+    """Parse an integer; a fraction is an error, and is not truncated.
 
     >>> parse_count("12"), parse_count(3.0)
     (12, 3)
@@ -141,19 +144,19 @@ def parse_count(value: str | float) -> int:
 
 
 def parse_number(value: str | float) -> float:
-    """Read a number; what is none is refused.
+    """Parse a finite number.
 
     >>> parse_number("0.5")
     0.5
     """
     number = float(value)
-    if not math.isfinite(number):  # No minimum refuses NaN, and no JSON document holds infinity.
+    if not math.isfinite(number):  # A minimum does not exclude NaN, and JSON has no infinity.
         raise ValueError(f"{value!r} is not a finite number")
     return number
 
 
 def parse_bytes(value: str | int) -> int:
-    """Read a size such as `128MiB`, `512 mb` or a plain number of bytes.
+    """Parse a size such as `128MiB`, `512 mb` or a plain number of bytes.
 
     >>> parse_bytes("128MiB")
     134217728
@@ -167,9 +170,9 @@ def parse_bytes(value: str | int) -> int:
 
 
 def parse_duration(value: str | float | timedelta) -> timedelta:
-    """Read a duration such as `7d`, `24h` or `500ms`; a number needs a unit, unless it is 0.
+    """Parse a duration such as `7d`, `24h` or `500ms`; a number other than 0 needs a unit.
 
-    Which unit a plain number means differs from tool to tool: 168 may be hours, or seconds.
+    The unit of a plain number differs between tools: 168 may mean hours or seconds.
 
     >>> parse_duration("24h")
     datetime.timedelta(days=1)
@@ -191,30 +194,47 @@ def _bounded(seconds: float, given: object) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-def parse_text(value: str) -> str:
-    """Take a string as it is; TypeError for anything else, whose spelling nobody chose."""
+def parse_string(value: str) -> str:
+    """Return a string unchanged; TypeError for other types."""
     if not isinstance(value, str):
-        raise TypeError("it is no string")
+        raise TypeError("it is not a string")
     return value
 
 
-def parse_bool(value: str | bool) -> bool:  # noqa: FBT001  what a user gave
-    """Read a yes or no.
+def parse_time_zone(value: str) -> str:
+    """Take the name of a time zone as it is, or an offset from UTC.
+
+    >>> parse_time_zone("Europe/Berlin"), parse_time_zone("+02:00")
+    ('Europe/Berlin', '+02:00')
+    """
+    if parse_string(value) == _UTC or _OFFSET.fullmatch(value):
+        return value
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(value).key
+    except (ValueError, OSError, LookupError):
+        message = f"{value!r} is no time zone: write a name such as Europe/Berlin, UTC or +02:00"
+        raise ValueError(message) from None
+
+
+def parse_bool(value: str | bool) -> bool:  # noqa: FBT001  a value from the user
+    """Parse a boolean.
 
     >>> parse_bool("yes")
     True
     """
-    words = {"true": True, "yes": True, "on": True, "1": True}
-    words |= {"false": False, "no": False, "off": False, "0": False}
+    spellings = {"true": True, "yes": True, "on": True, "1": True}
+    spellings |= {"false": False, "no": False, "off": False, "0": False}
     if isinstance(value, bool):
         return value
-    if str(value).strip().lower() not in words:
+    if str(value).strip().lower() not in spellings:
         raise ValueError(f"{value!r} is neither true nor false")
-    return words[str(value).strip().lower()]
+    return spellings[str(value).strip().lower()]
 
 
-def parse_auto(value: str | bool) -> bool:  # noqa: FBT001  what a user gave
-    """Read a yes or no, where engines also write which kind of yes.
+def parse_auto(value: str | bool) -> bool:  # noqa: FBT001  a value from the user
+    """Parse a boolean, or the names that engines use for kinds of true.
 
     >>> parse_auto("auto"), parse_auto("false")
     (True, False)
@@ -223,7 +243,7 @@ def parse_auto(value: str | bool) -> bool:  # noqa: FBT001  what a user gave
 
 
 def parse_names(value: str | Sequence[str]) -> tuple[str, ...]:
-    """Read names, in a list or separated by commas; empty ones are left out.
+    """Parse names, in a list or separated by commas, without empty ones.
 
     >>> parse_names("a, b,"), parse_names(["a,b"])
     (('a', 'b'), ('a,b',))
@@ -233,7 +253,7 @@ def parse_names(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_part(value: str | float) -> float:
-    """Read a number between 0 and 1, both excluded.
+    """Parse a number between 0 and 1, both excluded.
 
     >>> parse_part("0.01")
     0.01
@@ -245,26 +265,26 @@ def parse_part(value: str | float) -> float:
 
 
 def parse_local_path(value: str | os.PathLike[str]) -> str:
-    """Read a path of this machine's disk, or a `file:` URL of one; other URLs are refused.
+    """Parse a local path or a `file:` URL; other URLs are rejected.
 
     >>> parse_local_path("file:///var/log%20s"), parse_local_path("a/b")
     ('/var/log s', 'a/b')
     """
     text = str(value)
-    # A Path, too: that of a URL would be a relative directory such as `s3:`.
+    # Also a Path: Path("s3://bucket") would be a relative directory `s3:`.
     match = _URL.fullmatch(text)
     if match is None:
         if not text:
-            raise ValueError("a path is not empty")
+            raise ValueError("the path is empty")
         return text
     scheme, authority, path = match["scheme"].lower(), match["authority"], match["path"]
     if scheme != "file" or authority not in {None, "", "localhost"} or not path:
-        raise ValueError(f"{text!r} is not on this machine: give a path, or file:///path")
+        raise ValueError(f"{text!r} is not a local path: use a path or file:///path")
     return unquote(path)
 
 
 class OneOf:
-    """Parses one of a few names."""
+    """Parses one of a fixed set of names."""
 
     def __init__(self, *choices: str) -> None:
         self.choices = choices
@@ -275,22 +295,22 @@ class OneOf:
         return value
 
 
-def one_moment(version: int | None, timestamp: datetime | str | None) -> datetime | None:
-    """Return the time that was given, if any; ValidationError if a version was, too."""
+def resolve_timestamp(version: int | None, timestamp: datetime | str | None) -> datetime | None:
+    """Return the given timestamp, if any; ValidationError if a version is given as well."""
     if version is not None and timestamp is not None:
-        raise ValidationError("give a version or a timestamp, not both", field="timestamp")
-    return _as_moment(timestamp)
+        raise ValidationError("pass a version or a timestamp, not both", field="timestamp")
+    return _parse_timestamp(timestamp)
 
 
-def _as_moment(timestamp: datetime | str | None) -> datetime | None:
-    """Read a time; one without a zone is UTC."""
+def _parse_timestamp(timestamp: datetime | str | None) -> datetime | None:
+    """Parse a timestamp; without a time zone it is UTC."""
     if timestamp is None:
         return None
     try:
         moment = datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else timestamp
     except ValueError as error:
         raise ValidationError(
-            f"{timestamp!r} is not a time",
+            f"{timestamp!r} is not a timestamp",
             field="timestamp",
             value=timestamp,
             hint="write it as 2026-01-31, 2026-01-31T12:00:00 or 2026-01-31T12:00:00+02:00",

@@ -1,4 +1,4 @@
-"""What verbs report. Fields have the names of the JSON documents."""
+"""Reports of operations. Fields have the names of the JSON documents."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ __all__ = [
     "OperationReport",
     "Outcome",
     "Remaining",
+    "Report",
     "RowReport",
     "StatisticsReport",
     "UpsertReport",
@@ -42,74 +43,95 @@ EngineName = Literal["spark", "local"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CheckpointReport:
-    """The checkpoint of one version."""
+class Report:
+    """What every operation on a table reports. These fields are the first in the JSON."""
 
     #: The verb.
-    operation: str = "checkpoint"
-    #: `committed`: written now; `nothing_to_do`: a complete one was there.
-    outcome: Outcome
+    operation: str
+    #: `committed`, `nothing_to_do` or `dry_run`.
+    outcome: str
     #: URL of the table, without credentials.
     table: str
-    #: The version that was folded.
-    version: int
-    #: Form of the checkpoint, as the format knows it.
-    kind: str
-    #: Objects that it is made of.
-    files: tuple[str, ...]
-    #: Size of these objects together.
-    bytes: int
-    #: Entries in it.
-    action_count: int
-    #: From the call to its end.
-    duration_ms: float
+    #: The version that the operation made, or the newest one if it made none.
+    version: int | None
+
+    if TYPE_CHECKING:
+        # Every report has it, at its own place in the JSON.
+        duration_ms: float
+
+    @property
+    def errors(self) -> tuple[Mapping[str, Any], ...]:
+        """What went wrong without ending the operation; a field of reports that can have any."""
+        return ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document that `lakehand checkpoint --json` prints."""
+        """Return the document that the command prints with `--json`."""
         return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MethodCounts:
-    """Committed groups by the way they were rewritten."""
+class CheckpointReport(Report):
+    """The checkpoint of one version."""
 
-    #: Row groups moved byte for byte.
+    #: The operation.
+    operation: str = "checkpoint"
+    #: `committed`: written now; `nothing_to_do`: a complete checkpoint existed.
+    outcome: Outcome
+    #: The version of the checkpoint.
+    version: int
+    #: Kind of the checkpoint, in the terms of the format.
+    kind: str
+    #: Objects of the checkpoint.
+    files: tuple[str, ...]
+    #: Total size of these objects.
+    bytes: int
+    #: Actions in the checkpoint.
+    action_count: int
+    #: Duration of the call.
+    duration_ms: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MethodCounts:
+    """Committed groups by rewrite method."""
+
+    #: Row groups copied byte for byte.
     copy: int = 0
-    #: Rows read and written anew.
+    #: Rows decoded and encoded again.
     recode: int = 0
-    #: Rows read and written in another order.
+    #: Rows sorted.
     sort: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupCounts:
-    """What became of the planned groups."""
+    """Number of groups by result."""
 
-    #: Chosen to be rewritten.
+    #: Planned.
     planned: int = 0
     #: Proved and committed.
     committed: int = 0
-    #: Lost to concurrent writers.
+    #: Dropped because of conflicts with concurrent writers.
     dropped: int = 0
-    #: Of those planned, rewritten and proved by an earlier run that died.
+    #: Of the planned groups, rewritten and proved by an earlier run that died.
     adopted: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remaining:
-    """What is worth rewriting, but left for a later run by the caps of this one."""
+    """What is left for a later run because of the limits of this one."""
 
-    #: Groups beyond the caps.
+    #: Groups beyond the limits.
     groups: int = 0
     #: Files of these groups.
     files: int = 0
-    #: Size of these files together.
+    #: Total size of these files.
     bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
-    """What is expected of a plan."""
+    """Estimated result of a plan."""
 
     #: Files of the table before.
     files_before: int
@@ -119,11 +141,11 @@ class Forecast:
     bytes_before: int
     #: Size of the table after.
     bytes_after: int
-    #: What the tasks read.
+    #: Bytes that tasks read.
     bytes_read: int
-    #: What the tasks write.
+    #: Bytes that tasks write.
     bytes_written: int
-    #: Processor time of all tasks together, as one core of local disk would take.
+    #: Total processor time of all tasks, on one core with a local disk.
     task_seconds: float
 
     def to_json(self) -> dict[str, Any]:
@@ -136,167 +158,154 @@ class Forecast:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BeforeAfter:
-    """One figure of the table before an operation and after it."""
+    """A number before and after an operation."""
 
     #: Before.
     before: int
-    #: After, had nobody else written meanwhile.
+    #: After; without the changes of other writers.
     after: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StatisticsReport:
-    """What became of the statistics of a table's files. No file is written for them."""
+class StatisticsReport(Report):
+    """Report of recomputed statistics. No data file is written."""
 
-    #: The verb.
+    #: The operation.
     operation: str = "statistics"
     #: `committed`, `nothing_to_do` or `dry_run`.
     outcome: Outcome
-    #: URL of the table, without credentials.
-    table: str
-    #: The version that the operation made, or the newest one if it made none.
+    #: The committed version, or the latest one if nothing was committed.
     version: int
     #: Files of the table before.
     files_before: int
-    #: Files of the table after: as many, because the files stay.
+    #: Files of the table after: the same number.
     files_after: int
-    #: Files whose statistics were missing or incomplete; all of them if that was asked for.
+    #: Files with missing or incomplete statistics; all files with `full`.
     files_chosen: int = 0
-    #: Files that have other statistics now.
+    #: Files with new statistics.
     files_refreshed: int = 0
-    #: Chosen files whose statistics turned out to be right as they are.
+    #: Selected files whose statistics are already correct.
     files_unchanged: int = 0
-    #: Chosen files that concurrent writers touched meanwhile; they were left alone.
+    #: Selected files that concurrent writers changed; they were skipped.
     files_dropped: int = 0
-    #: Chosen files beyond the caps of this run.
+    #: Selected files beyond the limits of this run.
     files_remaining: int = 0
-    #: Rows that were read.
+    #: Rows read.
     rows_read: int = 0
     #: Size of the table before.
     bytes_before: int
     #: Size of the table after: the same.
     bytes_after: int
-    #: From the call to its end.
+    #: Duration of the call.
     duration_ms: float
-    #: Time for choosing the files.
+    #: Time to select the files.
     plan_ms: float = 0.0
-    #: Time for reading, added up over all tasks.
+    #: Time to read, summed over all tasks.
     read_ms: float = 0.0
-    #: Time for the commit.
+    #: Time to commit.
     commit_ms: float = 0.0
-    #: Attempts of the commit beyond the first.
+    #: Commit attempts after the first.
     retries: int = 0
     #: Files that could not be read, each with its error; the others were committed.
     errors: tuple[Mapping[str, Any], ...] = ()
-    #: Where tasks ran: `spark`, or `local` for processes of this machine; null if there were none.
+    #: Where tasks ran: `spark`, or `local` for local processes; null if there were none.
     ran_on: EngineName | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that `lakehand statistics --json` prints."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChangeReport:
-    """What every operation reports that puts files into a table or takes them out."""
+class ChangeReport(Report):
+    """Fields that all operations report that add or remove files."""
 
-    #: The verb.
+    #: The operation.
     operation: str
     #: `committed`, `nothing_to_do` or `dry_run`.
     outcome: Outcome
-    #: URL of the table, without credentials.
-    table: str
-    #: The version that the operation made last, or the newest one if it made none.
+    #: The last committed version, or the latest one if nothing was committed.
     version: int
     #: Files of the table before.
     files_before: int
-    #: Files of the table after, had nobody else written meanwhile.
+    #: Files of the table after, without the changes of other writers.
     files_after: int
-    #: Files that left the table.
+    #: Files removed from the table.
     files_removed: int = 0
-    #: Files that were written, most of them in place of others.
+    #: Files written and added to the table.
     files_added: int = 0
-    #: Rows that were read for it.
+    #: Rows read.
     rows_read: int = 0
-    #: Rows in the files that were written.
+    #: Rows in the written files.
     rows_written: int = 0
     #: Size of the table before.
     bytes_before: int
-    #: Size of the table after, had nobody else written meanwhile.
+    #: Size of the table after, without the changes of other writers.
     bytes_after: int
-    #: From the call to its end.
+    #: Duration of the call.
     duration_ms: float
-    #: Time for choosing the files, and for finding the rows where single ones are meant.
+    #: Time to select the files, and to find rows by key or predicate.
     plan_ms: float = 0.0
-    #: Time for reading, added up over all tasks; likewise the next two.
+    #: Time to read, summed over all tasks; likewise the next two.
     read_ms: float = 0.0
-    #: Time for writing.
+    #: Time to write.
     write_ms: float = 0.0
-    #: Time for reading back and comparing.
+    #: Time to read back and compare.
     prove_ms: float = 0.0
-    #: Time for the commit.
+    #: Time to commit.
     commit_ms: float = 0.0
-    #: Committed groups by the way they were rewritten; where rows are taken out: files.
+    #: Committed groups by rewrite method; for deletes: files.
     methods: MethodCounts = MethodCounts()
-    #: What became of the groups of files that tasks worked on.
+    #: Groups of files by result.
     groups: GroupCounts = GroupCounts()
-    #: Evidence for all that was committed; null if nothing was, or nothing had to be proved.
+    #: The proof of what was committed; null if nothing was committed, or nothing had to be proved.
     proof: Proof | None = None
-    #: Attempts of the commit beyond the first.
+    #: Commit attempts after the first.
     retries: int = 0
     #: Groups that failed, each with its error; the others were committed.
     errors: tuple[Mapping[str, Any], ...] = ()
-    #: Where tasks ran: `spark`, or `local` for processes of this machine; null if there were none.
+    #: Where tasks ran: `spark`, or `local` for local processes; null if there were none.
     ran_on: EngineName | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that the command prints with `--json`."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationReport(ChangeReport):
-    """What an operation that rewrites files did."""
+    """Report of an operation that rewrites files."""
 
-    #: All versions that it made: several where it commits in batches.
+    #: All committed versions: several if the operation commits in batches.
     versions: tuple[int, ...] = ()
-    #: Files that were chosen to be rewritten, by reason.
+    #: Files selected for rewriting, by reason.
     files_chosen: Mapping[str, int] = field(default_factory=dict)
-    #: Files that were left alone, by reason.
+    #: Files not selected, by reason.
     files_left: Mapping[str, int] = field(default_factory=dict)
-    #: Files that were left alone because they are neither small nor in bad shape.
+    #: Files not selected because they are large enough and need no other rewrite.
     files_skipped_large_enough: int = 0
-    #: Why there was nothing to do: the reason of the files that came closest to being rewritten,
-    #: or `no_files_to_compact`; null if there was something.
+    #: Why there was nothing to do: the reason of the files that came closest to being rewritten, or
+    #: `no_files_to_compact`; null if there was something to do.
     skip_reason: str | None = None
-    #: Runs that are at work, to which files were left because they are rewriting them.
+    #: Running operations that are rewriting files of the table; those files were skipped.
     left_to_runs: tuple[str, ...] = ()
-    #: What is worth rewriting, but beyond the caps of this run.
+    #: What is left for a later run because of the limits of this one.
     remaining: Remaining = Remaining()
-    #: Size of a file on average.
+    #: Average file size.
     average_file_bytes: BeforeAfter
-    #: Rows rewritten and committed, by the time of the whole call.
+    #: Committed rows per second of the whole call.
     rows_per_second: float = 0.0
-    #: Bytes of the files that were replaced, by the time of the whole call.
+    #: Replaced bytes per second of the whole call.
     bytes_per_second: float = 0.0
-    #: How files were put together.
+    #: How files were grouped.
     strategy: str
-    #: How full the new files are: their bytes by what as many files of the target size would have;
-    #: null if there are none.
+    #: Size of the new files relative to as many files of the target size; null if there are none.
     bin_packing_efficiency: float | None = None
     #: Partitions with a committed group; an unpartitioned table is one.
     partitions_compacted: int = 0
-    #: What the plan expected.
+    #: The estimates of the plan.
     forecast: Forecast
-    #: What became of the statistics of the other files; null unless that was asked for.
+    #: Statistics recomputed for the other files; null unless requested.
     statistics: StatisticsReport | None = None
-    #: Indices that know rows now which came after them.
+    #: Indices to which rows were added that came after them.
     indices_updated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """One measure of the table's files before an operation and after it."""
+    """A measure of the table's files before and after an operation."""
 
     #: Before.
     before: float
@@ -306,155 +315,149 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ZoneWidths:
-    """Which part of all values a file spans in a column; queries for one value read wide ones."""
+    """The fraction of a column's value range that a file spans; a lookup reads every wide file."""
 
     #: Over all files and columns.
     average: float
-    #: The narrowest.
+    #: The smallest.
     minimum: float
-    #: The widest.
+    #: The largest.
     maximum: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterReport(OperationReport):
-    """What an operation did that puts rows in order."""
+    """Report of an operation that clusters rows."""
 
-    #: By which columns.
+    #: Clustering columns.
     columns: tuple[str, ...]
-    #: Along which curve.
+    #: Space-filling curve.
     curve: str
-    #: Part of the files that queries do not have to read, measured on the files' statistics.
+    #: Fraction of files that queries can skip, measured on the files' statistics.
     skip_rate: Measured
-    #: Files that lie over the middle of a file on average, itself among them.
+    #: Average number of files that overlap at the middle of a file, including itself.
     overlap_depth: Measured
-    #: What was gained in skip rate.
+    #: Increase of the skip rate.
     data_skipping_improvement: float
-    #: 1 where no file lies over another, 0 where each lies over all.
+    #: 1 if no files overlap, 0 if all files overlap each other.
     clustering_ratio: float
-    #: How wide files are after it.
+    #: Value ranges of files afterwards.
     zone_widths: ZoneWidths
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowReport(ChangeReport):
-    """What a change of single rows meant for rows and files."""
+    """Fields that all operations report that change single rows."""
 
-    #: Visible rows of the table before; null if they were not counted.
+    #: Visible rows of the table before; null if not counted.
     rows_before: int | None = None
-    #: Visible rows of the table after, had nobody else written meanwhile.
+    #: Visible rows of the table after, without the changes of other writers.
     rows_after: int | None = None
-    #: Files that stay as they are, with more rows hidden.
+    #: Files that stay, with more rows deleted by deletion vectors.
     files_marked: int = 0
-    #: Files written for readers of changes.
+    #: Change data files written for the change data feed.
     change_files_added: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeletionReport(RowReport):
-    """Which rows went, and what that meant for files."""
+    """Report of a delete."""
 
-    #: Rows that went; in a dry run: would go.
+    #: Deleted rows; in a dry run: would be.
     rows_removed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpsertReport(RowReport):
-    """Which rows came, which were replaced and which went. In a dry run: would."""
+    """Report of an upsert: inserted, updated and deleted rows. In a dry run: would be."""
 
-    #: The columns that rows were found by.
+    #: The key columns.
     key: tuple[str, ...]
-    #: Rows that were given, before those with one key became one.
+    #: Rows in the input, before changes of one key were merged.
     rows_given: int = 0
-    #: Rows whose key was not there.
+    #: Rows whose key was not in the table.
     rows_inserted: int = 0
-    #: Rows whose key was there: they took the place of what had it.
+    #: Rows whose key was in the table.
     rows_updated: int = 0
-    #: Rows that went and that nothing replaced.
+    #: Rows that were deleted and not replaced.
     rows_deleted: int = 0
-    #: Files that may have held one of the keys, so that their keys were read.
+    #: Files that may contain one of the keys, whose key columns were read.
     files_scanned: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeduplicationReport(DeletionReport):
-    """Which duplicates went, and how they were distributed."""
+    """Report of a deduplication: removed duplicates, and their distribution."""
 
-    #: The columns that were compared; null for exact duplicates of whole rows.
+    #: The key columns; null for exact duplicates of whole rows.
     key: tuple[str, ...] | None = None
     #: Which of several equal rows was kept.
     keep: str = "first"
-    #: Whose greatest value was kept by `latest`.
+    #: The column whose greatest value `latest` keeps.
     order_by: str | None = None
-    #: Rows that went because another one has the same key; in a dry run: would go.
+    #: Rows removed because another row has the same key; in a dry run: would be.
     duplicates_removed: int = 0
-    #: The same where whole rows were compared, else 0.
+    #: The same if whole rows were compared, else 0.
     exact_duplicates_removed: int = 0
-    #: How many keys have so many rows too many.
+    #: Number of keys by their number of extra rows.
     duplicate_distribution: Mapping[int, int] = field(default_factory=dict)
-    #: Most rows with one key; 1 if there are no duplicates, 0 if there are no rows.
+    #: Maximum number of rows with one key; 1 if there are no duplicates, 0 if there are no rows.
     max_duplicates_per_key: int = 0
-    #: Rows that went by rows before.
+    #: Removed rows relative to the rows before.
     deduplication_ratio: float = 0.0
-    #: Runs that are at work on the same deduplication, which was left to them.
+    #: Running operations with the same deduplication, to which it was left.
     left_to_runs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WriteReport:
-    """What `append` or `overwrite` did."""
+class WriteReport(Report):
+    """Report of `append` or `overwrite`."""
 
-    #: The verb.
+    #: The operation.
     operation: str
-    #: `committed`, or `nothing_to_do` if there were no rows, or the table had them.
+    #: `committed`, or `nothing_to_do` if there were no rows, or the epoch was already committed.
     outcome: Outcome
-    #: URL of the table, without credentials.
-    table: str
-    #: The version that holds the rows, or the newest one known if nothing was committed.
+    #: The version that holds the rows, or the latest known version if nothing was committed.
     version: int
-    #: Files that left the table.
+    #: Files removed from the table.
     files_removed: int = 0
     #: Files with the new rows.
     files_added: int = 0
     #: New rows.
     rows_written: int = 0
-    #: Size of the new files together.
+    #: Total size of the new files.
     bytes_written: int = 0
-    #: From the call to its end.
+    #: Duration of the call.
     duration_ms: float
-    #: Time for reading the rows that were given, and writing them into files.
+    #: Time to read the input and write it to files.
     write_ms: float = 0.0
-    #: Time for the commit.
+    #: Time to commit.
     commit_ms: float = 0.0
-    #: Attempts of the commit beyond the first.
+    #: Commit attempts after the first.
     retries: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as a JSON document."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HistoryEntry:
-    """One commit as users of the format know it."""
+    """One commit, in the terms of the format."""
 
-    #: Version that the commit made.
+    #: The committed version.
     version: int
     #: When it was committed.
     at: datetime
-    #: Name of the operation; null where the commit does not say.
+    #: Name of the operation; null if the commit does not have it.
     operation: str | None
-    #: Arguments of the operation, as written.
+    #: Parameters of the operation, as written.
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    #: Counts of the operation under the names of the engine that wrote them.
+    #: Metrics of the operation, with the names of the engine that wrote them.
     metrics: Mapping[str, str] = field(default_factory=dict)
-    #: What the commit did, in words.
+    #: What the commit did, as text.
     summary: str = ""
     #: Engine that wrote the commit.
     engine: str | None = None
-    #: Token of the writer, by which it recognises its commit.
+    #: Token by which the writer recognizes its commit.
     token: str | None = None
-    #: The evidence that lakehand stored with its commit; null for other commits.
+    #: The proof that lakehand stored in its commit; null for other commits.
     proof: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -463,7 +466,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """What changed between two versions; the tables have the columns of `Snapshot.files`."""
+    """The files that changed between two versions, with the columns of `Snapshot.files`."""
 
     from_version: int
     to_version: int

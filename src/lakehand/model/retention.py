@@ -1,9 +1,11 @@
-"""What must stay in a table's root, and what became of the rest."""
+"""Protected files, and the report of vacuum."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from lakehand.model.reports import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,45 +32,45 @@ class Protection:
 
     #: All files of this version and of every later one are protected ...
     oldest_version: int
-    #: ... up to this one, the newest when the log was read.
+    #: ... up to this one, the latest when the log was read.
     newest_version: int
-    #: Keys below the root, distinct: data files and everything that belongs to them.
+    #: Distinct keys below the root: data files and their deletion vectors, change data and others.
     keys: pa.ChunkedArray
-    #: The same of versions that were named one by one.
+    #: The same for pinned versions.
     pinned_keys: pa.ChunkedArray
-    #: Bare names of files that the table names from outside, by scheme or from the root of a disk.
-    #: Such a path may lead back into the table in a way that its text does not show.
+    #: File names that the table references by absolute path or URL. Such a path may point into the
+    #: table although its string does not show it.
     names: pa.ChunkedArray
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Forgotten:
-    """Files that versions gave up, as the table's own history tells."""
+    """Files that commits removed, according to the table's log."""
 
-    #: Keys below the root, distinct.
+    #: Distinct keys below the root.
     keys: pa.ChunkedArray
-    #: They are all that was given up until this version; None: there is nothing new to tell.
+    #: The last version whose removed files are included; None if there is nothing new.
     last_version: int | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deletion:
-    """What is about to be deleted, and by which rule."""
+    """Files to be deleted, and the retention rule applied."""
 
-    #: Version that the rule was applied to.
+    #: Version to which the rule was applied.
     version: int
     files: int
     bytes: int
     #: None: the table's own.
     asked_retention: timedelta | None
     allows_short_retention: bool
-    #: Whether the table's history shall tell of it: auto, always or never.
+    #: Whether to commit entries to the log: auto, always or never.
     entries: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeletionOutcome:
-    """What became of a deletion."""
+    """The result of a deletion."""
 
     files: int
     directories: int
@@ -77,15 +79,15 @@ class DeletionOutcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """Why files stay; each counts once, by the first reason that holds."""
+    """Retained files by reason; each counts once, by the first reason that applies."""
 
-    #: Written within the retention: their writers may be about to commit them.
+    #: Written within the retention: a writer may be about to commit them.
     young: int = 0
-    #: Needed by a version within the retention, or from which a stream still reads.
+    #: Referenced by a version within the retention, or read by a pinned stream.
     needed: int = 0
-    #: Needed by a pinned version or a declared clone only.
+    #: Referenced only by a pinned version or a declared clone.
     pinned: int = 0
-    #: Written by a run of lakehand that may still commit them.
+    #: Written by a running lakehand operation that may still commit them.
     running: int = 0
 
     @property
@@ -95,78 +97,73 @@ class Kept:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holder:
-    """Who needs more than the retention keeps, and would break without it."""
+    """A pin, tag, branch or run that needs more than the retention keeps."""
 
     #: Name of the pin, the tag or the branch, or the id of the run.
     name: str
-    #: `version`, `stream` or `clone`; `tag` for a version that the table itself keeps by a name,
-    #: `run` for one from which on a run of lakehand that is under way reads, `branch` for a branch
-    #: of the table, which shares files with it.
+    #: `version`, `stream` or `clone`; `tag` for a version with a tag of the table, `run` for the
+    #: first version that a running lakehand operation reads, `branch` for a branch of the table
+    #: that shares files with it.
     kind: str
-    #: The version that is kept, or from which on all are; null for a clone, and for a branch of a
-    #: branch.
+    #: The protected version, or the first of the protected versions; null for a clone, and for a
+    #: branch of a branch.
     version: int | None = None
-    #: Where the stream or the clone is.
+    #: URL of the stream or the clone.
     uri: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VacuumReport:
-    """What a vacuum found, set aside and deleted."""
+class VacuumReport(Report):
+    """Report of a vacuum: files found, quarantined and deleted."""
 
-    #: The verb.
+    #: The operation.
     operation: str = "vacuum"
-    #: `committed`: files were set aside or deleted; `nothing_to_do`; `dry_run`.
+    #: `committed`: files were quarantined or deleted; `nothing_to_do`; `dry_run`.
     outcome: Outcome
-    #: URL of the table, without credentials.
-    table: str
-    #: The newest version when the log was read.
+    #: The latest version when the log was read.
     version: int
     #: The oldest version that stays readable in full.
     oldest_version: int
-    #: Age in seconds from which on files that no version needs are garbage.
+    #: Age in seconds above which unreferenced files are deleted.
     retention_seconds: float
-    #: `full`: the files were listed; `lite`: only what the history says was removed.
+    #: `full`: storage was listed; `lite`: only files that commits removed were considered.
     mode: str = "full"
-    #: Data files that were looked at.
+    #: Data files examined.
     files_scanned: int = 0
-    #: Files that are needed, or too young to tell.
+    #: Files that are referenced or too recent.
     files_retained: int = 0
-    #: Why they stay: counts of young, needed, pinned and running.
+    #: Retained files by reason: young, needed, pinned and running.
     kept: Kept = field(default_factory=Kept)
-    #: Pins in force, and what each holds back.
+    #: Active pins, and what each protects.
     holders: tuple[Holder, ...] = ()
-    #: Objects in the root that are no data of the table; none of them is touched.
+    #: Objects under the root that are not data of the table; they are never touched.
     files_ignored: int = 0
-    #: Files set aside earlier whose grace is not over.
+    #: Files quarantined earlier whose grace period has not ended.
     files_waiting: int = 0
-    #: Files of runs that died before they could commit them, deleted now.
+    #: Uncommitted files of dead runs, deleted now.
     files_swept: int = 0
-    #: Files set aside now: they stay in place until their grace is over. In a dry run: would be.
+    #: Files quarantined now: they keep their paths until the grace period ends. In a dry run: would
+    #: be.
     files_quarantined: int = 0
     #: Their size.
     bytes_quarantined: int = 0
-    #: Files that are gone now. In a dry run: would be.
+    #: Files deleted now. In a dry run: would be.
     files_deleted: int = 0
     #: Their size.
     bytes_freed: int = 0
-    #: Files that `--undo` gave back.
+    #: Files released by `--undo`.
     files_undone: int = 0
-    #: Directories that were removed because nothing was left in them.
+    #: Empty directories that were removed.
     directories_removed: int = 0
-    #: Name of what was set aside now, for `--undo`, or was undone; null if nothing was.
+    #: Id of the quarantine that was started or undone now, for `--undo`; null if none was.
     quarantine_id: str | None = None
     #: Whether nothing was changed.
     dry_run: bool = False
-    #: Files that a run would set aside or delete; only in a dry run.
+    #: Files that would be quarantined or deleted; only in a dry run.
     files_to_delete: tuple[str, ...] = ()
     #: Files that could not be deleted; the others were.
     files_failed: int = 0
-    #: The first 1,000 of them, each with its error, and whatever else went wrong.
+    #: The first 1,000 of them, each with its error, and other errors.
     errors: tuple[Mapping[str, Any], ...] = ()
-    #: From the call to its end.
+    #: Duration of the call.
     duration_ms: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that `lakehand vacuum --json` prints."""
-        return asdict(self)

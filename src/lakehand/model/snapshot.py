@@ -1,4 +1,4 @@
-"""What a table holds at one version."""
+"""A table at one version."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-#: Names under which a reader hands out the identity of a row, where the table tracks it.
+#: Names of the columns in which a reader returns row tracking ids, if the table has them.
 ROW_ID = "__lakehand_row_id"
 ROW_VERSION = "__lakehand_row_version"
 
-#: Names under which a reader hands out where a row lies: the number of its file among those that
-#: are read, and its position there, deleted rows counted.
+#: Names of the columns in which a reader returns the location of a row: the index of its file among
+#: the files read, and its position in it, counting deleted rows.
 FILE_NUMBER = "__lakehand_file"
 POSITION = "__lakehand_position"
 
-#: Marks a column, in the metadata of its field, whose texts are equal or not by a collation.
+#: Key in the field metadata of string columns that are compared by a collation.
 COLLATED = b"lakehand.collated"
-# In a path of names, a dot leads into a struct and backticks hold a name together: also one with
-# spaces or commas, because orders are read from texts.
+# In a column path, a dot separates struct fields, and backticks quote a name: also one with spaces
+# or commas, because sort orders are parsed from strings.
 _SPECIAL = re.compile(r"[\s,.`]")
 
 
-def column_text(path: Sequence[str]) -> str:
-    """Return the one spelling of a column, or of a member of a struct, by its path.
+def quoted_column(path: Sequence[str]) -> str:
+    """Return the canonical spelling of a column, or of a struct field, by its path.
 
-    >>> column_text(["point", "x"]), column_text(["point.x"]), column_text(["unit price"])
+    >>> quoted_column(["point", "x"]), quoted_column(["point.x"]), quoted_column(["unit price"])
     ('point.x', '`point.x`', '`unit price`')
     """
     return ".".join(_quoted(name) if _SPECIAL.search(name) else name for name in path)
@@ -43,30 +43,30 @@ def _quoted(name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
-    """A table at one version. Its files are one Arrow table and never a list of objects."""
+    """A table at one version. Its files are one Arrow table, not a list of objects."""
 
     #: URL of the table.
     table: str
     version: int
-    #: When this version was committed (aware, UTC).
+    #: When this version was committed (timezone-aware, UTC).
     at: datetime
-    #: Logical columns, partition columns included, in the table's order.
+    #: Logical columns, including partition columns, in table order.
     schema: pa.Schema
     partition_columns: tuple[str, ...]
-    #: One row a live file: FILE_COLUMNS, then `partition: struct`, `native: struct` and, if asked
-    #: for, `bounds: struct<column: struct<min, max, nulls>>`. `rows` counts physical rows and is
-    #: null where the table does not say; `deleted_rows` is how many of them are no longer visible.
+    #: One row per live file: FILE_COLUMNS, then `partition: struct`, `native: struct` and, if
+    #: requested, `bounds: struct<column: struct<min, max, nulls>>`. `rows` counts physical rows and
+    #: is null if the table does not record it; `deleted_rows` is how many of them are deleted.
     files: pa.Table
-    #: Properties of the table, as written.
+    #: Table properties, as written.
     properties: Mapping[str, str]
-    #: What only the table's format understands.
+    #: State that only the table's format interprets.
     native: Any
-    #: What tells this table from one that was created later at the same place; None: nothing does.
+    #: Distinguishes this table from one created later at the same location; None if not possible.
     table_id: str | None = None
-    #: Fingerprint of what else the format asks of new files: equal where files written for one
-    #: snapshot fit the other, as far as properties and columns do not say so already.
+    #: Fingerprint of the format's other requirements for new files: if equal, files written for one
+    #: snapshot are valid in the other, as far as properties and schema are equal, too.
     rules: str = ""
-    #: Newest checkpoint that this snapshot was built from; None where the format or table has none.
+    #: Latest checkpoint that this snapshot was read from; None if there is none.
     checkpoint_version: int | None = None
 
     @property
@@ -75,6 +75,6 @@ class Snapshot:
 
     @property
     def total_bytes(self) -> int:
-        import pyarrow.compute as pc  # takes long, and tasks need it only where they decode
+        import pyarrow.compute as pc  # a slow import, which tasks need only if they decode
 
         return int(pc.sum(self.files["bytes"]).as_py() or 0)

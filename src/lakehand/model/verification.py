@@ -1,9 +1,11 @@
-"""What `verify` and `repair` report. Fields have the names of the JSON documents."""
+"""Reports of `verify` and `repair`. Fields have the names of the JSON documents."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
+
+from lakehand.model.reports import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,32 +31,32 @@ __all__ = [
 ]
 
 
-#: Whether anything is wrong.
+#: Whether there are findings.
 Soundness = Literal["sound", "damaged"]
 
-#: `cannot_compare`: nobody can say any more, or not under this engine.
+#: `cannot_compare`: the data is no longer available, or was digested by another engine.
 Agreement = Literal["equal", "differs", "cannot_compare"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """Something that is wrong with a table."""
+    """A problem of a table."""
 
-    #: What it is: one of the names below.
+    #: Kind of the problem: one of the names below.
     name: str
-    #: The object that it is about, by its path in the table; null if it is about none.
+    #: Path of the affected object in the table; null if there is none.
     path: str | None = None
-    #: The version that it is about; null if it is about none.
+    #: The affected version; null if there is none.
     version: int | None = None
-    #: What should be there; null where nobody can say.
+    #: The expected value; null if not known.
     expected: str | None = None
-    #: What is there.
+    #: The actual value.
     found: str | None = None
-    #: The same for people.
+    #: The problem as text.
     message: str
     #: What to do about it.
     hint: str
-    #: Visible rows that cannot be read because of it, as far as the table says; null if unknown.
+    #: Visible rows that cannot be read because of it, as far as recorded; null if unknown.
     rows: int | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -67,11 +69,11 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogCheck:
-    """What is wrong with the history of a table."""
+    """Problems of a table's log."""
 
-    #: The newest version that is there, readable or not; None if there is none.
+    #: The latest version in the log, readable or not; None if there is none.
     version: int | None
-    #: The newest version that can be read; None if there is none.
+    #: The latest readable version; None if there is none.
     readable_version: int | None
     commits: int
     checkpoints: int
@@ -80,11 +82,11 @@ class LogCheck:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowsSeen:
-    """The rows of some files, as they are read now."""
+    """The current rows of some files."""
 
-    #: Files that were read.
+    #: Files read.
     files: int
-    #: Their rows, without those that were deleted then.
+    #: Their rows, without those that were deleted at that version.
     rows: int
     #: Hexadecimal.
     digest: str
@@ -92,71 +94,65 @@ class RowsSeen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProofCheck:
-    """A commit that replaced files, and whether the new ones still hold the rows of the old."""
+    """A commit that replaced files, and whether the new files still hold the same rows."""
 
-    #: Version that the commit made.
+    #: The committed version.
     version: int
     #: `equal`, `differs` or `cannot_compare`.
     outcome: Agreement
     #: What differs, or why nothing can be compared: `rows`, `record`, `unreadable_output`,
     #: `no_proof`, `unreadable_proof`, `inputs_gone`, `unreadable_input`, `outputs_gone`,
-    #: `not_recorded`, `log_gone`; null if all is equal.
+    #: `not_recorded`, `log_gone`; null if everything is equal.
     reason: str | None = None
-    #: The same for people.
+    #: The result as text.
     message: str
     #: The proof in the commit; null if it has none.
     proof: Mapping[str, Any] | None = None
-    #: Rows of the files that were replaced; null where they cannot be read.
+    #: Rows of the replaced files; null if they cannot be read.
     inputs: RowsSeen | None = None
-    #: Rows of the files that took their place; null where they cannot be read.
+    #: Rows of the new files; null if they cannot be read.
     outputs: RowsSeen | None = None
-    #: Whether the outputs have the digest of the proof; null where digests do not compare.
+    #: Whether the outputs have the digest of the proof; null if digests cannot be compared.
     matches_record: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verification:
-    """What was checked, and what came of it."""
+class Verification(Report):
+    """Report of a verification."""
 
-    #: The verb.
+    #: The operation.
     operation: str = "verify"
     #: `damaged` if there is a finding, or if rows of a rewrite differ; else `sound`.
     outcome: Soundness
-    #: URL of the table, without credentials.
-    table: str
-    #: Newest version of the table, be it readable or not; null if there is none.
+    #: Latest version of the table, readable or not; null if there is none.
     version: int | None
-    #: The newest version that can be read, whose files were checked; null if there is none.
+    #: The latest readable version, whose files were checked; null if there is none.
     readable_version: int | None
-    #: What is wrong, the history first.
+    #: All problems, those of the log first.
     findings: tuple[Finding, ...]
     #: Whether the rows of every file were read.
     deep: bool
-    #: Commits that were read.
+    #: Commits read.
     commits_checked: int
-    #: Checkpoints that were read and compared with the commits, where these are there.
+    #: Checkpoints read, and compared with the commits if these still exist.
     checkpoints_checked: int
-    #: Files that were looked at.
+    #: Files checked.
     files_checked: int
     #: Commits whose proofs were checked, newest first.
     proofs: tuple[ProofCheck, ...]
     #: `differs` if any proof does, else `equal` if anything could be compared.
     proof_outcome: Agreement
-    #: How digests were computed now.
+    #: Algorithm of the digests computed now.
     algorithm: str
-    #: What computed them.
+    #: Engine that computed them.
     engine: str
-    #: From the call to its end.
+    #: Duration of the call.
     duration_ms: float
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that `lakehand verify --json` prints."""
-        return asdict(self)
 
-
-#: What a caller may agree to, by the names of the options.
+#: Options by which a caller accepts the consequences of a repair.
 ConsentName = Literal["accept_data_loss", "accept_changed_files", "restore_deleted_rows"]
-#: What can be done about the entry of a file.
+#: Possible repairs of a file's entry.
 FileRepair = Literal[
     "drop_files",
     "restore_deleted_rows",
@@ -169,7 +165,7 @@ RepairOutcome = Literal["committed", "nothing_to_do", "dry_run", "refused"]
 
 
 def option_of(consent: ConsentName) -> str:
-    """Return the option of the command for a consent.
+    """Return the command's option for a consent.
 
     >>> option_of("accept_data_loss")
     '--accept-data-loss'
@@ -179,106 +175,101 @@ def option_of(consent: ConsentName) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Consent:
-    """What the caller agrees to. Without it nothing is lost, and no evidence of a loss hidden."""
+    """What the caller accepts. Without it no data is lost, and no evidence of a loss hidden."""
 
-    #: What cannot be read, or is missing, may be given up.
+    #: Unreadable or missing data may be dropped.
     accept_data_loss: bool = False
-    #: Files that contradict their size, statistics or checksum may be taken as they are.
+    #: Files that do not match their size, statistics or checksum may be accepted.
     accept_changed_files: bool = False
     #: Rows whose deletion vector is lost may become visible again.
     restore_deleted_rows: bool = False
 
     def allows(self, name: ConsentName | None) -> bool:
-        """Say whether something may be done that asks for this consent; None: it asks for none."""
+        """Return whether a repair that needs this consent is allowed; None: it needs none."""
         return name is None or bool(getattr(self, name))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repair:
-    """One thing that sets a table right."""
+    """One repair."""
 
-    #: What is done: `set_aside`, `rewrite_checkpoint`, `point_to_checkpoint`, `forget_versions`,
-    #: `forget_history`, `drop_files`, `restore_deleted_rows`, `accept_changed_files`,
-    #: `correct_deletion_count`, `recompute_statistics` or `remove_duplicate_entries`.
+    #: Kind of the repair: `set_aside`, `rewrite_checkpoint`, `point_to_checkpoint`,
+    #: `forget_versions`, `forget_history`, `drop_files`, `restore_deleted_rows`,
+    #: `accept_changed_files`, `correct_deletion_count`, `recompute_statistics` or
+    #: `remove_duplicate_entries`.
     name: str
-    #: The same for people.
+    #: The repair as text.
     message: str
-    #: Objects that it is about, by their paths in the table.
+    #: Paths of the affected objects in the table.
     paths: tuple[str, ...] = ()
-    #: What is lost by it; null if nothing is.
+    #: What is lost; null if nothing is.
     loses: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
-    """Something that is wrong and stays so."""
+    """A problem that was not repaired."""
 
     #: Name of the finding.
     name: str
-    #: The object that it is about; null if it is about none.
+    #: Path of the affected object; null if there is none.
     path: str | None = None
-    #: The version that it is about; null if it is about none.
+    #: The affected version; null if there is none.
     version: int | None = None
-    #: Why nothing is done about it.
+    #: Why it was not repaired.
     reason: str
-    #: Options, each of which lets a repair do something about it; empty if none does.
+    #: Options that allow a repair of it; empty if none does.
     consent: tuple[ConsentName, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DroppedFile:
-    """A file that is no longer part of the table."""
+    """A file that was removed from the table."""
 
     #: Its path.
     path: str
     #: What was wrong with it.
     name: str
-    #: Rows that were visible in it; null if the table does not say.
+    #: Rows that were visible in it; null if not recorded.
     rows: int | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogRepair:
-    """What was, or would be, done about the history of a table."""
+    """What was, or would be, repaired in a table's log."""
 
     repairs: tuple[Repair, ...]
     refused: tuple[Refusal, ...]
-    #: Where objects that were taken out of the history are now; None if none was.
+    #: Backup directory of the objects removed from the log; None if none was.
     aside: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RepairReport:
-    """What was wrong with a table, what was done about it, and what is left."""
+class RepairReport(Report):
+    """Report of a repair."""
 
-    #: The verb.
+    #: The operation.
     operation: str = "repair"
-    #: `committed`: something was repaired; `refused`: something is wrong, and nothing was
-    #: repaired; `nothing_to_do`: nothing is wrong; `dry_run`.
+    #: `committed`: something was repaired; `refused`: there are problems, and nothing was repaired;
+    #: `nothing_to_do`: there is no problem; `dry_run`.
     outcome: RepairOutcome
-    #: URL of the table, without credentials.
-    table: str
-    #: The newest version now; null if there is none.
+    #: The latest version now; null if there is none.
     version: int | None
-    #: What was wrong before.
+    #: Problems before the repair.
     findings: tuple[Finding, ...]
-    #: What was done, or in a dry run would be done, in this order.
+    #: Repairs that were, or in a dry run would be, done, in this order.
     repairs: tuple[Repair, ...]
-    #: What was left alone, and why.
+    #: Problems that were not repaired, and why.
     refused: tuple[Refusal, ...]
-    #: Files that were, or would be, taken out of the table because they are lost.
+    #: Files that were, or would be, removed from the table because they are lost.
     files_dropped: tuple[DroppedFile, ...]
-    #: Rows that were visible in them, as far as the table says.
+    #: Rows that were visible in them, as far as recorded.
     rows_dropped: int
-    #: Where objects that were taken out of the history are now; null if none was.
+    #: Backup directory of the objects removed from the log; null if none was.
     aside: str | None
-    #: What is wrong now, as a last look shows; in a dry run what is wrong before.
+    #: Problems after the repair; in a dry run: before.
     remaining: tuple[Finding, ...]
     #: Whether nothing was changed.
     dry_run: bool
-    #: From the call to its end.
+    #: Duration of the call.
     duration_ms: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that `lakehand repair --json` prints."""
-        return asdict(self)

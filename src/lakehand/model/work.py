@@ -1,6 +1,6 @@
-"""The values that pass between planning, tasks, proof and commit.
+"""Values that pass between planning, tasks, proof and commit.
 
-All of them survive a process boundary: `to_json` gives a plain dict, `from_json` takes it back.
+All of them can be sent to another process: `to_json` returns a plain dict, `from_json` reads it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Method = Literal["copy", "recode", "sort"]
 ProofKind = Literal["digest", "ranges", "positions", "mixed", "counts"]
-#: What is asked of a proof: rows read back; rows read back by another decoder; counts alone.
+#: How outputs are proved: rows read back; rows read back by another decoder; row counts only.
 ProveMode = Literal["digest", "independent", "counts"]
 #: How small files are grouped.
 Strategy = Literal["greedy", "bin-packing", "sort-by-size"]
@@ -30,15 +30,15 @@ ChangeKind = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataFile:
-    """A live file that was chosen for work."""
+    """A live file that was selected for an operation."""
 
-    #: Decoded path: relative to the table's root, or absolute where the table says so.
+    #: Decoded path: relative to the table's root, or absolute if the table has it so.
     path: str
     bytes: int
-    #: Physical rows; None where the table does not say.
+    #: Physical rows; None if the table does not record it.
     rows: int | None
     deleted_rows: int = 0
-    #: What the format needs to read and to replace the file, as plain JSON values.
+    #: What the format needs to read and replace the file, as JSON values.
     native: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -51,14 +51,14 @@ class DataFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StagedFile:
-    """A file that a task wrote and that no version refers to yet."""
+    """A file that a task wrote and that no version references yet."""
 
     path: str
     bytes: int
     rows: int
     #: What the format needs to commit the file: partition values, statistics.
     native: Mapping[str, Any] = field(default_factory=dict)
-    #: Where indexes and footer begin, and the checksum of both, if it was taken as they were made.
+    #: Offset of the page indexes and footer, and the checksum of both, if computed while writing.
     tail: tuple[int, int] | None = None
 
     @classmethod
@@ -69,22 +69,23 @@ class StagedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Files that become new files together, in one task. All are of one partition."""
+    """Files of one partition that are rewritten together, in one task."""
 
     id: int
     inputs: tuple[DataFile, ...]
     method: Method = "recode"
-    #: Numbers of the inputs that a copy has to recode first: crumbs, and files with deleted rows.
+    #: Indexes of the inputs that a copy must re-encode first: very small files, and files with
+    #: deleted rows.
     recoded: tuple[int, ...] = ()
-    #: Why these files were chosen; shown to users.
+    #: Why these files were selected; shown to users.
     reason: str = ""
-    #: Size each output aims for.
+    #: Target size of each output.
     target_file_bytes: int = 128 * 2**20
     #: Sort order, e.g. ("a DESC", "b"); empty if none.
     order: tuple[str, ...] = ()
-    #: Along which the columns of the order are followed.
+    #: The curve by which the columns of the order are combined.
     curve: Curve = "linear"
-    #: A plan of the format's own, for formats that plan themselves.
+    #: The plan of formats that plan rewrites themselves.
     native: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -93,13 +94,13 @@ class Group:
 
     @property
     def moved_bytes(self) -> int:
-        """Those that a copy moves as they are."""
+        """Bytes that a copy moves unchanged."""
         if self.method != "copy":
             return 0
         return self.input_bytes - sum(self.inputs[number].bytes for number in self.recoded)
 
     def to_json(self) -> dict[str, Any]:
-        # A group may have thousands of inputs, and `asdict` takes its time over each.
+        # A group may have thousands of inputs, and `asdict` is slow for each.
         named = {name: getattr(self, name) for name in self.__slots__}
         return {**named, "inputs": [file.to_json() for file in self.inputs]}
 
@@ -116,7 +117,7 @@ class Digest:
 
     rows: int
     lanes: tuple[int, int]
-    #: Algorithm and engine: digests compare only where both are equal.
+    #: Algorithm and engine: digests are comparable only if both are equal.
     algorithm: str
     engine: str
 
@@ -127,31 +128,31 @@ class Digest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """Evidence that outputs hold the rows of inputs."""
+    """Evidence that outputs hold the rows of the inputs."""
 
     #: What was compared.
     kind: ProofKind
     #: Rows that are proved equal.
     rows: int
-    #: Hexadecimal; null where the kind needs none.
+    #: Hexadecimal; null if the kind needs none.
     digest: str | None
     #: Bytes that were read back.
     bytes: int
-    #: How the digest was computed: digests compare only where this and `engine` are equal.
+    #: How the digest was computed: digests are comparable only if this and `engine` are equal.
     algorithm: str
-    #: What computed it.
+    #: Engine that computed it.
     engine: str
-    #: Who decoded inputs and outputs, where these were two on purpose.
+    #: Decoders of inputs and outputs, if two different ones were used on purpose.
     decoders: str | None = None
-    #: Rows that were meant to go: those before are these and the ones that are proved.
+    #: Rows removed on purpose: the rows before are these plus the proved ones.
     removed_rows: int = 0
-    #: Their digest; null where there are none.
+    #: Their digest; null if there are none.
     removed_digest: str | None = None
-    #: Rows among the proved ones that were not there before.
+    #: New rows among the proved ones.
     added_rows: int = 0
-    #: Their digest; null where there are none, or where it holds only until they are committed.
+    #: Their digest; null if there are none, or if it is valid only until they are committed.
     added_digest: str | None = None
-    #: Of the positions of rows that went from files which stay; null where rows were compared.
+    #: Digest of the positions of rows removed from files that stay; null if rows were compared.
     positions_digest: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -164,12 +165,12 @@ class Proof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupResult:
-    """What one task made of one group, with the evidence that it holds the same rows."""
+    """The result of one task for one group, with the proof that it holds the same rows."""
 
     group: int
     attempt: str
     outputs: tuple[StagedFile, ...]
-    #: How it was made: a group that could not be copied was recoded.
+    #: How it was rewritten: a group that could not be copied was re-encoded.
     method: Method = "recode"
     proof: Proof | None = None
     #: Milliseconds by stage: read, write, prove.
@@ -189,7 +190,7 @@ class GroupResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replacement:
-    """Files that leave the table together, and the files that hold their rows from then on."""
+    """Files that are removed together, and the files that replace them with the same rows."""
 
     group: int
     removes: tuple[DataFile, ...]
@@ -198,31 +199,31 @@ class Replacement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refreshed:
-    """A file that stays in the table as it is, with statistics that were computed anew."""
+    """A file that stays in the table, with recomputed statistics."""
 
     file: DataFile
-    #: What the format stores of the file in place of what it had.
+    #: The new metadata of the file, in the terms of the format.
     native: Mapping[str, Any]
     #: Rows that were read for it.
     rows: int = 0
-    #: Whether the table says all this already.
+    #: Whether the table has these statistics already.
     is_known: bool = False
 
 
-#: Greatest version of a transaction: other engines read a signed integer of 64 bits.
+#: Maximum transaction version: other engines read a signed 64-bit integer.
 MAX_EPOCH = 2**63 - 1
 _MAX_NAME_BYTES = 1024
 
 
 def require_epoch(value: object) -> int:
-    """Return the number of an epoch; ValidationError if it is none that a table can hold."""
+    """Return the number of an epoch; ValidationError if a table cannot store it."""
     try:
         number = None if isinstance(value, bool) else operator.index(cast("SupportsIndex", value))
     except TypeError:
         number = None
     if number is None or not 0 <= number <= MAX_EPOCH:
         raise ValidationError(
-            f"an epoch is an integer from 0 to {MAX_EPOCH}, and not {_short(value)}",
+            f"an epoch must be an integer from 0 to {MAX_EPOCH}, not {_short(value)}",
             field="epoch",
             value=_short(value),
             hint="nothing was written; count epochs from 0",
@@ -231,10 +232,10 @@ def require_epoch(value: object) -> int:
 
 
 def require_writer_name(value: object, *, field: str = "writer_id") -> str:
-    """Return the name of a writer; ValidationError if no log can hold it."""
+    """Return the name of a writer; ValidationError if a log cannot store it."""
     problem = None
     if not isinstance(value, str):
-        problem = f"must be a string, and not {_short(value)}"
+        problem = f"must be a string, not {_short(value)}"
     elif not value.strip():
         problem = "must not be empty"
     elif any("\ud800" <= character <= "\udfff" for character in value):
@@ -252,7 +253,7 @@ def _short(value: object) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Transaction:
-    """The mark of an application in the table: commits with the same mark happen once."""
+    """The transaction id of an application: commits with the same id and version happen once."""
 
     application: str
     version: int
@@ -261,42 +262,47 @@ class Transaction:
         require_writer_name(self.application)
         object.__setattr__(self, "version", require_epoch(self.version))
 
+    def is_in(self, transactions: Mapping[str, int]) -> bool:
+        """Say whether a table whose newest versions by application are these has the mark."""
+        return transactions.get(self.application, self.version - 1) >= self.version
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
     """What one commit does to a table.
 
-    A rewrite is made of `replacements` and a change of statistics of `refreshed`, which a conflict
-    drops one by one. Other changes use `adds`, `removes` and `restored`, which stand or fall
-    together.
+    A rewrite has `replacements` and an update of statistics has `refreshed`; conflicting ones are
+    dropped one by one. Other changes use `adds`, `removes` and `restored`, which are committed
+    together or not at all.
     """
 
     kind: ChangeKind
     #: Version of the snapshot that the change was made from.
     base_version: int
-    #: The verb, with what was asked for; or a name that users of the format know, as it is.
+    #: The operation with its arguments; or a name in the terms of the format, unchanged.
     operation: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     replacements: tuple[Replacement, ...] = ()
     refreshed: tuple[Refreshed, ...] = ()
     adds: tuple[StagedFile, ...] = ()
     removes: tuple[DataFile, ...] = ()
-    #: Files of rows that went or came, for readers of changes; no version has them among its files.
+    #: Change data files with deleted and inserted rows, for change data feed readers; they are not
+    #: data files of any version.
     changes: tuple[StagedFile, ...] = ()
-    #: Files that the table had before and that come back as they were.
+    #: Files of an earlier version that are added again unchanged.
     restored: tuple[DataFile, ...] = ()
-    #: What the format stores of the table itself from this commit on, in its own words.
+    #: Table metadata of this commit, in the terms of the format.
     native: tuple[Mapping[str, Any], ...] = ()
     transaction: Transaction | None = None
-    #: `Snapshot.table_id` of the table that the change is for; None: whatever is there.
+    #: `Snapshot.table_id` of the table that the change is for; None: not checked.
     table_id: str | None = None
     #: Whether the change depends on the rows it read (it then conflicts with rows added since).
     reads_rows: bool = False
-    #: Whether the commit must not hold values of the rows in files that it removes.
+    #: Whether the commit must not contain values of the rows in files that it removes.
     erases: bool = False
-    #: Evidence by group (its id as text), as `Proof.to_json()`; the commit keeps the sum of it.
+    #: Proofs by group (its id as a string), as `Proof.to_json()`; the commit stores their sum.
     proof: Mapping[str, Any] | None = None
-    #: Numbers to store with the commit beside those that follow from its files.
+    #: Metrics to store in the commit in addition to those computed from its files.
     metrics: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -312,16 +318,16 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receipt:
-    """What a commit did."""
+    """The result of a commit."""
 
     version: int
-    #: Groups that lost against concurrent writers and were left out.
+    #: Groups that were dropped because of conflicts with concurrent writers.
     dropped: tuple[int, ...] = ()
-    #: How often the commit was tried; every clean rebase is one more.
+    #: Number of commit attempts; every rebase is one more.
     attempts: int = 1
     #: Files that this commit added and removed.
     files_added: int = 0
     files_removed: int = 0
-    #: The change's transaction was in the table before, at `version` or earlier: nothing was
-    #: committed now. The table may refer to the change's files, so none of them may be deleted.
+    #: The change's transaction was already in the table, at `version` or earlier: nothing was
+    #: committed now. The table may reference the change's files, so none of them may be deleted.
     already_committed: bool = False

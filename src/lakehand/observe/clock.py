@@ -1,4 +1,4 @@
-"""The one clock. Everything that needs the time or waits gets it handed in."""
+"""The clock. Code that needs the time, or waits, gets one injected."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time and waits."""
+    """A source of time that can also wait."""
 
     def now(self) -> datetime:
-        """Return the wall time, aware and in UTC."""
+        """Return the current time, timezone-aware, in UTC."""
         ...
 
     def monotonic(self) -> float: ...
@@ -20,7 +20,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The system clock."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -33,12 +33,12 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to: for tests, which then never wait."""
+    """A clock for tests that advances only on request, so that tests never wait."""
 
     def __init__(self, start: datetime | None = None) -> None:
         self._start = start or datetime(2026, 1, 1, tzinfo=UTC)
         self.elapsed = 0.0
-        #: Every wait that was asked for, in seconds.
+        #: Every requested wait, in seconds.
         self.sleeps: list[float] = []
 
     def now(self) -> datetime:

@@ -9,24 +9,24 @@ from datetime import UTC, datetime
 from typing import Any
 
 _ROOT = "lakehand"
-# A library stays silent until its user configures logging.
+# A library logs nothing until its user configures logging.
 logging.getLogger(_ROOT).addHandler(logging.NullHandler())
 
 
 def get_logger(module: str) -> logging.Logger:
-    """Return the logger of a module of lakehand."""
+    """Return the logger of a lakehand module."""
     return logging.getLogger(module if module.startswith(_ROOT) else f"{_ROOT}.{module}")
 
 
 def log_event(
     logger: logging.Logger, level: int, event: str, message: str, *args: Any, **fields: Any
 ) -> None:
-    """Log `message % args` with the stable name `event` and further fields."""
+    """Log `message % args` with the stable event name `event` and additional fields."""
     logger.log(level, message, *args, extra={"event": event, "fields": fields})
 
 
-def is_heard(logger: logging.Logger) -> bool:
-    """Say whether somebody has configured logging, so that records of `logger` are shown."""
+def is_logging_configured(logger: logging.Logger) -> bool:
+    """Return whether logging is configured, so that records of `logger` are shown."""
     found: logging.Logger | None = logger
     while found is not None:
         if any(not isinstance(handler, logging.NullHandler) for handler in found.handlers):
@@ -36,7 +36,7 @@ def is_heard(logger: logging.Logger) -> bool:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """Formats each record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         document = {
@@ -53,7 +53,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logging(*, level: str, form: str) -> None:
-    """Show log records of lakehand on stderr, as the command does."""
+    """Write lakehand's log records to stderr, as the command does."""
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonFormatter() if form == "json" else text)

@@ -1,4 +1,4 @@
-"""How far a long operation has come."""
+"""Progress of long operations."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """How far a long verb has come. Raising from the callback cancels the verb safely."""
+    """Progress of an operation. An exception from the callback cancels the operation safely."""
 
-    #: Stage of the work: survey, read, write, prove, commit, ...
+    #: Phase of the operation: survey, read, write, prove, commit, ...
     phase: str
     done: int
-    #: None while it is not known.
+    #: None if not known yet.
     total: int | None = None
     #: What is counted: groups, files, bytes.
     unit: str = ""
-    #: The same in bytes that are read, where units differ in size.
+    #: The same in bytes read, for units that differ in size.
     done_bytes: int | None = None
     total_bytes: int | None = None
+    #: The verb, and the URL of the table that it works on.
+    operation: str = ""
+    table: str = ""
 
 
 OnProgress = Callable[[Progress], None]

@@ -1,7 +1,7 @@
-"""The points at which a crash would hurt most, by name.
+"""Named crash points: the steps of an operation at which fault tests kill the process.
 
-Code that writes calls `reached` at each of them. Nothing listens in production; the fault tests
-listen and kill the process there, and one test fails when a step has no kill test.
+Code that writes calls `reached` at each of them. In production there is no listener; the fault
+tests listen and kill the process, and one test fails if a step has no kill test.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
 class Step(StrEnum):
     """A point between two writes."""
 
-    #: A commit: nothing was put yet.
+    #: A commit: nothing is written yet.
     COMMIT_PREPARED = "commit-prepared"
-    #: A commit: the version was put, its answer not yet looked at.
+    #: A commit: the log entry is written, its result not yet checked.
     COMMIT_PUT = "commit-put"
-    #: A commit: the version was read back and is ours.
+    #: A commit: the log entry was read back and is this writer's.
     COMMIT_CONFIRMED = "commit-confirmed"
-    #: A checkpoint: its sidecars are written, its top file is not.
+    #: A checkpoint: its sidecars are written, its top-level file is not.
     CHECKPOINT_SIDECARS = "checkpoint-sidecars"
-    #: A checkpoint: its top file is written, the pointer to it is not.
+    #: A checkpoint: its top-level file is written, the pointer to it is not.
     CHECKPOINT_WRITTEN = "checkpoint-written"
     #: A checkpoint: the pointer to it is written.
     CHECKPOINT_POINTED = "checkpoint-pointed"
-    #: A cleanup of the log: a part of what goes is gone.
+    #: A log cleanup: some of the files to delete are deleted.
     LOG_STRETCH_DELETED = "log-stretch-deleted"
-    #: A repair of the log: what leaves it is copied, and still in its place.
+    #: A log repair: the files to remove are backed up, and still in the log.
     REPAIR_COPIED = "repair-copied"
-    #: A repair of the log: a part of the versions that go is gone.
+    #: A log repair: some of the versions to remove are deleted.
     REPAIR_FORGETTING = "repair-forgetting"
-    #: A repair of the log: what misleads readers is gone, and nothing took its place yet.
+    #: A log repair: invalid files are deleted from the log, and not replaced yet.
     REPAIR_SET_ASIDE = "repair-set-aside"
     #: A run: its ledger exists.
     RUN_STARTED = "run-started"
-    #: A task: its names are reserved, no byte of them written.
+    #: A task: its file names are reserved, nothing is written.
     TASK_RESERVED = "task-reserved"
-    #: A run: it has taken over a dead one, and adopted nothing of it yet.
+    #: A run: it has taken over a dead run, and adopted none of its results yet.
     RUN_TOOK_OVER = "run-took-over"
-    #: A run: it has adopted what fits of a dead one, whose ledger is still there.
+    #: A run: it has adopted matching results of a dead run, whose ledger still exists.
     RUN_ADOPTED = "run-adopted"
     #: A task: its files are written and not proved.
     TASK_WRITTEN = "task-written"
@@ -52,43 +52,43 @@ class Step(StrEnum):
     TASK_RECORDED = "task-recorded"
     #: An upsert: its new rows are written and not proved.
     ROWS_ARRIVED = "rows-arrived"
-    #: A run: its fate says that it commits; nothing was put yet.
+    #: A run: its fate is "committing"; nothing is committed yet.
     RUN_COMMITTING = "run-committing"
-    #: A run: its commit landed, which its ledger does not say yet.
+    #: A run: its commit succeeded, which its ledger does not record yet.
     RUN_COMMITTED = "run-committed"
-    #: A run: its ledger says what came of its commit; there may be more to do.
+    #: A run: its ledger records the result of its commit; there may be more to do.
     RUN_SETTLED = "run-settled"
-    #: A run: it has declared that it commits nothing more; what it staged is still there.
+    #: A run: it is closed for commits; its staged files still exist.
     RUN_CLOSED = "run-closed"
-    #: A run: what it staged and did not commit is deleted; its ledger is still there.
+    #: A run: its uncommitted staged files are deleted; its ledger still exists.
     RUN_CLEANED = "run-cleaned"
-    #: Vacuum: the list of files to set aside is written, its manifest is not.
+    #: Vacuum: the list of files to quarantine is written, its manifest is not.
     QUARANTINE_LISTED = "quarantine-listed"
-    #: Vacuum: the manifest is written, so the files are set aside.
+    #: Vacuum: the manifest is written, so the files are quarantined.
     QUARANTINE_STARTED = "quarantine-started"
-    #: Vacuum: it is decided whether a quarantine is swept or undone; neither has begun.
+    #: Vacuum: it is decided whether a quarantine is deleted or undone; neither has begun.
     QUARANTINE_DECIDED = "quarantine-decided"
-    #: Vacuum: the manifest of a quarantine is gone, its list is not.
+    #: Vacuum: the manifest of a quarantine is deleted, its list is not.
     QUARANTINE_DROPPED = "quarantine-dropped"
-    #: Vacuum: the history says that files will be deleted; none is yet.
+    #: Vacuum: VACUUM START is committed; no file is deleted yet.
     VACUUM_ANNOUNCED = "vacuum-announced"
     #: Vacuum: some files are deleted.
     VACUUM_DELETING = "vacuum-deleting"
-    #: Vacuum: all files are deleted; quarantines and history do not say so yet.
+    #: Vacuum: all files are deleted; quarantines and the log do not record it yet.
     VACUUM_DELETED = "vacuum-deleted"
-    #: A sink: some rows of an epoch are on their way into files.
+    #: A sink: some rows of an epoch are being written to files.
     SINK_WRITING = "sink-writing"
-    #: A sink: all rows of an epoch are in files; no commit was tried.
+    #: A sink: all rows of an epoch are in files; no commit was attempted.
     SINK_STAGED = "sink-staged"
-    #: A sink: an epoch is in the table, which its caller does not know yet.
+    #: A sink: an epoch is committed, and its caller not told yet.
     SINK_COMMITTED = "sink-committed"
-    #: A hot table: changes are in its log, which their callers do not know yet.
+    #: A hot table: changes are in its log, and not acknowledged yet.
     HOT_LOGGED = "hot-logged"
-    #: A hot table: changes go to the next epoch from now on; nothing of this one is written.
+    #: A hot table: new changes go to the next epoch; nothing of this one is written.
     HOT_FROZEN = "hot-frozen"
     #: A hot table: an epoch is in the cold table, and still in memory and in the log.
     HOT_FLUSHED = "hot-flushed"
-    #: A hot table: a part of what an epoch had in the log is gone.
+    #: A hot table: part of an epoch is deleted from the log.
     HOT_DROPPING = "hot-dropping"
 
 
@@ -96,12 +96,12 @@ _listener: Callable[[Step], None] | None = None
 
 
 def reached(step: Step) -> None:
-    """Say that the work has come to `step`."""
+    """Report that the operation has reached `step`."""
     if _listener is not None:
         _listener(step)
 
 
 def listen(listener: Callable[[Step], None] | None) -> None:
-    """Call `listener` at every step from now on; None stops listening."""
+    """Call `listener` at every step from now on; None removes the listener."""
     global _listener  # noqa: PLW0603  one process, one listener, used by fault tests only
     _listener = listener

@@ -1,4 +1,4 @@
-"""Where the time of a task goes."""
+"""Measures how the time of a task is spent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Stopwatch:
-    """Adds up time by stage. A stage inside another one takes its time away from the outer one."""
+    """Adds up time by stage. Time in a nested stage does not count for the outer stage."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -37,7 +37,7 @@ class Stopwatch:
             self._stages.pop()
 
     def iterate(self, stage: str, items: Iterable[T]) -> Iterator[T]:
-        """Pass `items` on, and count the time that they take to come as `stage`."""
+        """Yield `items`, and count the time that the iterator takes as `stage`."""
         iterator = iter(items)
         while True:
             with self.measure(stage):
@@ -51,7 +51,7 @@ class Stopwatch:
         return {stage: seconds * 1000 for stage, seconds in self._seconds.items()}
 
     def total_milliseconds(self) -> float:
-        """Return the time since the watch was made."""
+        """Return the time since the stopwatch was created."""
         return (self.clock.monotonic() - self._started) * 1000
 
     def _turn(self) -> None:

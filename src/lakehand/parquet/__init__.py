@@ -1,3 +1,3 @@
-"""Parquet as bytes: footers, faithful writing, typed bounds."""
+"""Parquet files: footers, statistics, byte-level copies, reading and writing."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bytes of files in bounded memory: blocks of ranges, one behind the other."""
+"""Reads byte ranges of files in blocks of bounded memory."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["Ranges", "read_blocks", "read_places"]
+__all__ = ["Ranges", "read_blocks", "read_ranges"]
 
-#: What a processor's cache holds from the reading of a block to its writing.
+#: Fits into the processor's cache from reading a block to writing it.
 _LOCAL_BLOCK_BYTES = 512 * 1024
-#: Requests cost more than bytes where they go over a network; this many are in flight.
+#: Over a network a request costs more than its bytes; this many are in flight.
 _REMOTE_BLOCK_BYTES = 4 * 2**20
 _REMOTE_WINDOW = 4
-#: Places with less than this between them are read together.
+#: Ranges with a smaller gap between them are read together.
 _GAP_BYTES = 64 * 1024
 
 
 class Ranges(Protocol):
-    """What holds the bytes of files: a store, or memory."""
+    """A source of byte ranges: a store, or memory."""
 
     def get_range(self, key: str, *, start: int, length: int) -> bytes: ...
 
@@ -34,10 +34,10 @@ class Ranges(Protocol):
 def read_blocks(
     store: Ranges, key: str, ranges: Iterable[tuple[int, int]]
 ) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of `ranges` (start and length) in order; no block reaches into two of them.
+    """Yield the bytes of `ranges` (start and length) in order; no block spans two of them.
 
-    A block is gone when the next is asked for. CorruptFileError if the file ends before a range
-    does.
+    A block is valid until the next one is requested. Raises CorruptFileError if the file ends
+    before a range does.
     """
     path = store.local_path(key) if isinstance(store, Store) else None
     if path is not None:
@@ -46,7 +46,9 @@ def read_blocks(
         read = partial(_read, store, key)
         yield from fetch_ahead(_cut(ranges, _REMOTE_BLOCK_BYTES), read, window=_REMOTE_WINDOW)
     else:
-        yield from (_read(store, key, place) for place in _cut(ranges, _LOCAL_BLOCK_BYTES))
+        yield from (
+            _read(store, key, byte_range) for byte_range in _cut(ranges, _LOCAL_BLOCK_BYTES)
+        )
 
 
 def _blocks_of_file(
@@ -58,8 +60,8 @@ def _blocks_of_file(
         yield block
 
 
-def _read(store: Ranges, key: str, place: tuple[int, int]) -> bytes:
-    start, length = place
+def _read(store: Ranges, key: str, byte_range: tuple[int, int]) -> bytes:
+    start, length = byte_range
     data = store.get_range(key, start=start, length=length)
     if len(data) < length:
         raise _cut_off(key)
@@ -68,9 +70,9 @@ def _read(store: Ranges, key: str, place: tuple[int, int]) -> bytes:
 
 def _cut_off(key: str) -> CorruptFileError:
     return CorruptFileError(
-        f"{key} ends in the middle of a chunk",
+        f"{key} ends within a column chunk",
         path=key,
-        hint="it was cut off since its footer was read; restore it from a copy",
+        hint="it was truncated after its footer was read; restore it from a backup",
     )
 
 
@@ -80,12 +82,12 @@ def _cut(ranges: Iterable[tuple[int, int]], block_bytes: int) -> Iterator[tuple[
             yield at, min(block_bytes, start + length - at)
 
 
-def read_places(
-    store: Ranges, key: str, places: Iterable[tuple[int, int]]
+def read_ranges(
+    store: Ranges, key: str, byte_ranges: Iterable[tuple[int, int]]
 ) -> dict[tuple[int, int], bytes]:
-    """Return the bytes of many small places (start and length), read by few requests."""
+    """Return the bytes of many small ranges (start and length), read with few requests."""
     found: dict[tuple[int, int], bytes] = {}
-    for first, end, inside in _joined(sorted(set(places))):
+    for first, end, inside in _joined(sorted(set(byte_ranges))):
         data = store.get_range(key, start=first, length=end - first)
         for start, length in inside:
             found[start, length] = data[start - first : start - first + length]
@@ -93,11 +95,11 @@ def read_places(
 
 
 def _joined(
-    places: Iterable[tuple[int, int]],
+    byte_ranges: Iterable[tuple[int, int]],
 ) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
     first = end = 0
     inside: list[tuple[int, int]] = []
-    for start, length in places:
+    for start, length in byte_ranges:
         if inside and (start - end > _GAP_BYTES or start - first > _REMOTE_BLOCK_BYTES):
             yield first, end, inside
             inside = []

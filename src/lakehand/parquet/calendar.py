@@ -1,4 +1,4 @@
-"""Which calendar a file's dates and timestamps are in, as Spark decides it from the footer."""
+"""The calendar of a file's dates and timestamps, by Spark's rules for the footer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VERSION_KEY = "org.apache.spark.version"
 TIME_ZONE_KEY = "org.apache.spark.timeZone"
 LEGACY_DATETIME_KEY = "org.apache.spark.legacyDateTime"
 LEGACY_INT96_KEY = "org.apache.spark.legacyINT96"
-#: Keys that decide how values are read: they travel with the row groups.
+#: Keys that decide how values are read: they are copied with the row groups.
 MARKER_KEYS = (VERSION_KEY, TIME_ZONE_KEY, LEGACY_DATETIME_KEY, LEGACY_INT96_KEY)
 
 Calendar = Literal["legacy", "corrected", "unknown"]
@@ -33,12 +33,12 @@ class CalendarClass:
 
     datetime: Calendar
     int96: Calendar
-    #: Zone by which legacy values are shifted; None where none is legacy.
+    #: Time zone of the rebase of legacy values; None if there are none.
     time_zone: str | None
 
 
 def calendar_class(key_values: Mapping[str, str | None]) -> CalendarClass:
-    """Return the calendar class that a file's key-value metadata gives it."""
+    """Return the calendar class of a file's key-value metadata."""
     datetime = _calendar(key_values, LEGACY_DATETIME_KEY, _CORRECTED_DATETIME_SINCE)
     int96 = _calendar(key_values, LEGACY_INT96_KEY, _CORRECTED_INT96_SINCE)
     is_legacy = "legacy" in (datetime, int96)
@@ -50,30 +50,30 @@ def _calendar(key_values: Mapping[str, str | None], marker: str, since: str) -> 
     version = key_values.get(VERSION_KEY)
     if version is None:
         return "unknown"
-    # Spark compares the version as text, so this must too.
+    # Spark compares the version as a string, so this must as well.
     return "legacy" if version < since or marker in key_values else "corrected"
 
 
-#: Both calendars agree from 1582-10-15 on for dates, from 1900-01-01 on for instants in any zone.
+#: Both calendars agree from 1582-10-15 for dates, and from 1900-01-01 for timestamps in any zone.
 FIRST_MODERN_DAY = -141_427
 FIRST_MODERN_SECOND = -2_208_988_800
 _PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-def may_hold_ancient_values(footer: Footer, leaves: Sequence[Leaf]) -> bool:
-    """Say whether some value may be older than both calendars agree on.
+def may_contain_old_dates(footer: Footer, leaves: Sequence[Leaf]) -> bool:
+    """Return whether a value may be older than the date from which both calendars agree.
 
-    Only bounds in the footer prove the contrary; where there are none, the answer is yes.
+    Only bounds in the footer can exclude it; without bounds the answer is True.
     """
     calendar_columns = [index for index, leaf in enumerate(leaves) if leaf.is_calendar]
     return any(
-        _chunk_may_be_ancient(chunks(row_group)[index], leaves[index])
+        _chunk_may_have_old_dates(chunks(row_group)[index], leaves[index])
         for row_group in footer.row_groups
         for index in calendar_columns
     )
 
 
-def _chunk_may_be_ancient(chunk: Struct, leaf: Leaf) -> bool:
+def _chunk_may_have_old_dates(chunk: Struct, leaf: Leaf) -> bool:
     if leaf.physical_type == INT96:
         return True
     column = field(chunk, ChunkField.METADATA, {})

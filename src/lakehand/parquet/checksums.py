@@ -1,4 +1,4 @@
-"""CRC-32, and checksums of pages for code that does not decode them."""
+"""CRC-32, and checks of page checksums without decoding."""
 
 from __future__ import annotations
 
@@ -35,19 +35,20 @@ except ImportError:
 
 
 _PAGE_TYPE, _PLAIN_BYTES, _COMPRESSED_BYTES, _CRC = 1, 2, 3, 4
-#: Data, index, dictionary, and data of the second version.
+#: Data, index, dictionary, and data page V2.
 _PAGE_TYPES = range(4)
-#: So many headers, each where the one before says, are no chance.
+#: This many headers in sequence, each at the position given by the one before, are not a
+#: coincidence.
 _PAGES_IN_A_ROW = 2
-#: More than this is no header of a page, whatever bounds it holds.
+#: A page header is never larger, whatever its statistics are.
 _MAX_HEADER_BYTES = 16 * 2**20
 
 
 class PageChecker:
-    """Follows pages that lie behind each other while their bytes go by.
+    """Checks the checksums of consecutive pages while their bytes stream through.
 
-    Each page must have the checksum that its header gives. Where the first one gives none, the file
-    was written without them, and no other is looked at.
+    Each page must have the checksum in its header. If the first one has none, the file was written
+    without checksums, and no page is checked.
     """
 
     def __init__(self, key: str, *, start: int, is_on: bool = True) -> None:
@@ -61,7 +62,7 @@ class PageChecker:
         self._is_on = is_on
 
     def feed(self, block: bytes | memoryview) -> None:
-        """Take the next bytes; CorruptFileError if a page that ends in them was changed."""
+        """Add the next bytes; CorruptFileError if a page that ends in them has changed."""
         if not self._is_on:
             return
         view = memoryview(self._head + block if self._head else block)
@@ -70,7 +71,7 @@ class PageChecker:
             view = self._follow(view) if self._left else self._enter(view)
 
     def finish(self) -> None:
-        """Say that no more bytes come; CorruptFileError if a page should go on."""
+        """Finish; CorruptFileError if a page is incomplete."""
         if self._is_on and (self._left or self._head):
             self._fail("its last page ends too early")
 
@@ -79,7 +80,7 @@ class PageChecker:
             header, end = decode(view)
         except ThriftError:
             if len(view) > _MAX_HEADER_BYTES:
-                self._fail("a page has no header that can be read")
+                self._fail("a page header cannot be read")
             self._head = bytes(view)
             return view[:0]
         self._is_on = _CRC in header or not self._is_first
@@ -106,21 +107,21 @@ class PageChecker:
 
     def _leave(self) -> None:
         if self._expected is not None and self._crc != self._expected % 2**32:
-            self._fail("a page does not have the checksum that was written with it")
+            self._fail("a page does not match its checksum")
 
     def _fail(self, difference: str) -> NoReturn:
         raise CorruptFileError(
-            f"{self._key} is damaged before byte {self._position}: {difference}",
+            f"{self._key} is corrupt before byte {self._position}: {difference}",
             path=self._key,
-            hint="restore the file from a copy, or delete its rows knowingly",
+            hint="restore the file from a backup, or accept the loss of its rows and remove it",
         )
 
 
 def pages_are_intact(path: Path, *, columns: Collection[str] | None = None) -> bool:
-    """Say whether every page of a local file has the checksum that was written with it.
+    """Return whether every page of a local file has the checksum in its header.
 
-    `columns` are the top-level columns to look at, in small letters; None: all. A file whose first
-    page has no checksum was written without them, and passes.
+    `columns` are the top-level columns to check, in lower case; None: all. A file whose first page
+    has no checksum was written without them, and passes.
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if _begins_without(data):
@@ -131,15 +132,15 @@ def pages_are_intact(path: Path, *, columns: Collection[str] | None = None) -> b
                 return True
             return all(_is_intact(data, start, end) for start, end in spans)
         except (CorruptFileError, RefusedError, ThriftError, TypeError):
-            # A changed bit may make another type of a number, too.
+            # A flipped bit may change the type of a number as well.
             return False
 
 
 def _begins_without(data: mmap.mmap) -> bool:
-    """Say whether a page without a checksum comes first, as far as that is seen without a footer.
+    """Return whether the first page has no checksum, as far as this is visible without a footer.
 
-    Most writers put it right behind the magic bytes. What is found there is one if the next page
-    begins where its header says, and has no checksum either.
+    Most writers put the first page right after the magic bytes. The bytes there are a page header
+    if the next page starts where it says, and has no checksum either.
     """
     position = len(MAGIC)
     try:
@@ -163,7 +164,7 @@ def _chunk_spans(footer: Footer, columns: Collection[str] | None) -> Iterator[tu
 
 
 def _top_level(chunk: Struct) -> str | None:
-    """Return the name of the column that a chunk belongs to, in small letters."""
+    """Return the name of a chunk's top-level column, in lower case."""
     path = elements(field(chunk, ChunkField.METADATA, {}), ColumnField.PATH)
     return path[0].decode("utf-8", "replace").lower() if path else None
 

@@ -18,15 +18,15 @@ _FIELD_ID = b"PARQUET:field_id"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileColumn:
-    """A column of a file, or a part of one."""
+    """A column of a file, or a nested part of one."""
 
     name: str
     type: pa.DataType
-    #: Id that the writer gave the column; None where it gave none.
+    #: Field id; None if there is none.
     field_id: int | None
-    #: Members of a struct, the element of a list, key and value of a map.
+    #: Fields of a struct, the element of a list, key and value of a map.
     parts: tuple[FileColumn, ...]
-    #: Positions among the columns that the file stores: those without parts.
+    #: Indexes of the leaf columns.
     leaves: tuple[int, ...]
 
 
@@ -58,7 +58,7 @@ def _parts(type_: pa.DataType) -> Iterable[pa.Field]:
 
 
 def is_any_list(type_: pa.DataType) -> bool:
-    """Say whether a type is a list in any of its layouts."""
+    """Return whether a type is a list in any of its layouts."""
     types = pa.types
     return bool(
         types.is_list(type_)
@@ -70,10 +70,10 @@ def is_any_list(type_: pa.DataType) -> bool:
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type whose values a type holds, whatever layout in memory its writer preferred.
+    """Return the logical type of a type, independent of its layout in memory.
 
-    Files may carry Arrow's schema, and then Arrow reads them into dictionaries, views or large
-    offsets: of the file that says nothing. The parts of nested types are left as they are.
+    Files may contain Arrow's schema, and Arrow then reads them into dictionaries, views or large
+    offsets, which says nothing about the file. The parts of nested types are not changed.
     """
     if isinstance(type_, pa.DictionaryType):
         return plain_type(type_.value_type)

@@ -1,7 +1,7 @@
-"""Whether row groups of several files may live in one file, byte for byte.
+"""Decides whether row groups of several files may be copied into one file.
 
-Files of one `CopyClass` may be copied together: their pages mean the same under one footer. A file
-that has a `refusal` is never copied; it is recoded.
+Files of one `CopyClass` may be copied together: their pages have the same meaning with one footer.
+A file with a `refusal` is never copied; it is re-encoded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lakehand.parquet.calendar import (
     VERSION_KEY,
     CalendarClass,
     calendar_class,
-    may_hold_ancient_values,
+    may_contain_old_dates,
 )
 from lakehand.parquet.footer import (
     ChunkField,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _WRITER = re.compile(r"(?P<name>.*?)\s+version\s+(?P<version>[^\s(]+)", re.DOTALL)
 _NUMBERS = re.compile(r"(\d+)\.(\d+)")
-#: Writers below these versions have faults that readers work around by the writer's name.
+#: Older versions of these writers have bugs that readers work around by the writer's name.
 _OLDEST_TRUSTED = {"parquet-mr": (1, 10), "parquet-cpp": (3, 0), "parquet-cpp-arrow": (3, 0)}
 _LAST_FIELD = {"file": 9, "row group": 7, "chunk": 9, "column": 17}
 _VENDOR_FIELD = 32767
@@ -49,7 +49,7 @@ _VENDOR_FIELD = 32767
 CODECS = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
 
 _ORIGINAL_CREATED_BY = "original.created.by"
-#: Keys that speak of one file or one job, and are wrong for any other.
+#: Keys that describe one file or one job, and are wrong for any other.
 _DROPPED_KEYS = ("geo", _ORIGINAL_CREATED_BY)
 _DROPPED_PREFIX = "com.databricks.spark."
 _SPARK_WITHOUT_REBASE = "3.1.0"
@@ -57,37 +57,37 @@ _SPARK_WITHOUT_REBASE = "3.1.0"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CopyClass:
-    """What two files must share for their row groups to live in one file."""
+    """What two files must have in common to be copied into one."""
 
     leaves: tuple[tuple[Any, ...], ...]
     field_ids: tuple[tuple[int | None, ...], ...]
     column_orders: bytes | None
     codec: str
-    #: None where no value can depend on the calendar.
+    #: None if no value can depend on the calendar.
     calendar: CalendarClass | None
-    #: Whether INT96 values are read as those of parquet-mr; None where there are none.
+    #: Whether INT96 values are read as parquet-mr's; None if there are none.
     int96_of_parquet_mr: bool | None
 
 
 def refusal(footer: Footer) -> str | None:
-    """Return why the row groups of a file must not be moved, or None."""
+    """Return why the row groups of a file must not be copied, or None."""
     writer_fault = _writer_fault(footer.created_by)
     if writer_fault:
         return writer_fault
     if FileField.ENCRYPTION in footer.meta or FileField.SIGNING_KEY in footer.meta:
         return "the file is encrypted or signed"
     if not footer.rows:
-        return "the file holds no rows"
+        return "the file has no rows"
     if not is_known(footer.schema):
-        return "the schema holds a logical type that lakehand does not know"
+        return "the schema has an unknown logical type"
     unknown = next(_unknown_fields(footer), None)
     if unknown is not None:
-        return f"the footer holds a field that lakehand does not know: {unknown}"
+        return f"the footer has an unknown field: {unknown}"
     return next(_chunk_faults(footer), None)
 
 
 def copy_class(footer: Footer) -> CopyClass:
-    """Return the class of a file that has no refusal."""
+    """Return the class of a file without a refusal."""
     columns = leaves(footer.schema)
     has_int96 = any(leaf.physical_type == INT96 for leaf in columns)
     orders = footer.meta.get(FileField.COLUMN_ORDERS)
@@ -102,12 +102,12 @@ def copy_class(footer: Footer) -> CopyClass:
 
 
 def empty_file_footer(schema: pa.Schema) -> Footer:
-    """Return the footer of a file that Arrow would write, to compare those of others with."""
+    """Return the footer of a file that Arrow would write, to compare others with."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     sink = pa.BufferOutputStream()
-    # What decides how leaves are stored; the rest is as the writer of the table's files has it.
+    # Options that decide how leaves are stored; the rest is as in the writer of the table's files.
     pq.ParquetWriter(
         sink,
         schema,
@@ -121,16 +121,16 @@ def empty_file_footer(schema: pa.Schema) -> Footer:
 
 
 def merged_created_by(footers: Sequence[Footer], *, writer: str) -> str:
-    """Return the writer's name for a file that holds row groups of `footers`.
+    """Return `created_by` for a file with row groups of `footers`.
 
-    Readers choose workarounds by it, so a file made of parquet-mr's row groups says that it is
+    Readers choose workarounds by it, so a file with row groups of parquet-mr says that it is
     compatible, without claiming a version of parquet-mr.
     """
     return f"parquet-mr compatible {writer}" if all(map(_is_parquet_mr, footers)) else writer
 
 
 def merged_key_values(footers: Sequence[Footer]) -> dict[str, str]:
-    """Return the key-value metadata that is true of all row groups of `footers` together."""
+    """Return the key-value metadata that is true of all row groups of `footers`."""
     first, *others = [footer.key_values for footer in footers]
     merged = {
         key: value
@@ -155,7 +155,7 @@ def _markers(footers: Sequence[Footer]) -> dict[str, str]:
 
 
 def _relevant_calendar(footer: Footer, columns: list[Leaf]) -> CalendarClass | None:
-    if not may_hold_ancient_values(footer, columns):
+    if not may_contain_old_dates(footer, columns):
         return None
     return calendar_class(footer.key_values)
 
@@ -176,7 +176,7 @@ def _codecs(footer: Footer) -> set[str]:
 def _writer_fault(created_by: str | None) -> str | None:
     match = _WRITER.match(created_by or "")
     if match is None:
-        return f"the writer of the file is not known ({created_by!r})"
+        return f"the writer of the file is unknown ({created_by!r})"
     oldest = _OLDEST_TRUSTED.get(match["name"])
     numbers = _NUMBERS.match(match["version"])
     if oldest is None or (numbers and (int(numbers[1]), int(numbers[2])) >= oldest):
@@ -209,7 +209,7 @@ def _chunk_faults(footer: Footer) -> Iterator[str]:
 
 def _chunk_fault(chunk: Struct, file_bytes: int) -> Iterator[str]:
     if ChunkField.FILE_PATH in chunk:
-        yield "a column chunk lies in another file"
+        yield "a column chunk is in another file"
     if ChunkField.CRYPTO in chunk or ChunkField.ENCRYPTED_METADATA in chunk:
         yield "a column chunk is encrypted"
     if ChunkField.METADATA not in chunk:
@@ -217,6 +217,6 @@ def _chunk_fault(chunk: Struct, file_bytes: int) -> Iterator[str]:
         return
     start, length = chunk_range(chunk)
     if start < len(b"PAR1") or length < 0 or start + length > file_bytes:
-        yield "a column chunk lies outside the file"
+        yield "a column chunk is outside the file"
     if field(field(chunk, ChunkField.METADATA), ColumnField.CODEC, -1) not in range(len(CODECS)):
         yield "a column chunk has an unknown codec"

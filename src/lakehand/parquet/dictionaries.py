@@ -1,4 +1,4 @@
-"""Dictionary encoding: which columns benefit, and strings that stay codes between both coders."""
+"""Dictionary encoding: which columns benefit, and strings that stay dictionary-encoded."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DICTIONARY_BYTES",
-    "NumberedTexts",
-    "few_texts",
-    "with_one_dictionary",
+    "DictionaryDecoder",
+    "columns_without_dictionary",
+    "dictionary_strings",
+    "unify_dictionaries",
     "without_dictionaries",
-    "without_use_for_dictionaries",
 ]
 
 
-#: The encoder gives a dictionary up that grows beyond this.
+#: The encoder falls back to plain encoding if a dictionary grows beyond this.
 DICTIONARY_BYTES = 2**20
 _SAMPLE_ROWS = 4096
-#: So few values are read faster by their numbers, whatever a codec makes of them.
+#: With this few values, dictionary indexes are always faster to read.
 _FEW_VALUES = 255
-_BITS_A_BYTE = 8
+_BITS_PER_BYTE = 8
 _TEXT = {pa.string(), pa.binary(), pa.large_string(), pa.large_binary()}
 
 
-def without_use_for_dictionaries(rows: pa.Table, codec: str) -> frozenset[str]:
-    """Return flat columns whose row group is no larger, or even smaller, without a dictionary."""
+def columns_without_dictionary(rows: pa.Table, codec: str) -> frozenset[str]:
+    """Return flat columns whose row group is not larger without a dictionary."""
     flat = [field.name for field in rows.schema if _can_be_sampled(field.type)]
     if not flat or not rows.num_rows:
         return frozenset()
@@ -67,7 +67,7 @@ def _can_be_sampled(kind: pa.DataType) -> bool:
 
 
 def _evenly(rows: int) -> pa.Array:
-    """Return row numbers far enough from each other that values in runs count once."""
+    """Return row numbers spread evenly, so that repeated values in runs count once."""
     count = min(rows, _SAMPLE_ROWS)
     return pa.array(np.linspace(0, rows - 1, count, dtype=np.int64))
 
@@ -77,7 +77,7 @@ def _present(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _pays(values: pa.Array, *, rows: float, codec: str) -> bool:
-    """Say whether `rows` rows take less room with a dictionary, judged by some of their values."""
+    """Estimate, from a sample, whether `rows` rows are smaller with a dictionary."""
     found = pc.count_distinct(values).as_py()
     if found <= min(_FEW_VALUES, len(values) / 2):
         return True
@@ -85,12 +85,12 @@ def _pays(values: pa.Array, *, rows: float, codec: str) -> bool:
     if distinct * values.nbytes / len(values) > DICTIONARY_BYTES:
         return False
     value_bytes = _stored_bytes(values, codec) / len(values)
-    numbers = rows * math.ceil(math.log2(max(2.0, distinct))) / _BITS_A_BYTE
+    numbers = rows * math.ceil(math.log2(max(2.0, distinct))) / _BITS_PER_BYTE
     return distinct * value_bytes + numbers < rows * value_bytes
 
 
 def _distinct_among(rows: float, *, sampled: int, found: int) -> float:
-    """Return how many different values `rows` rows have, if all are about equally frequent."""
+    """Estimate how many distinct values `rows` rows have, if all are about equally frequent."""
     repeats = sampled - found
     if not repeats:
         return rows
@@ -99,7 +99,7 @@ def _distinct_among(rows: float, *, sampled: int, found: int) -> float:
 
 
 def _stored_bytes(values: pa.Array, codec: str) -> int:
-    """Return what the values take one after the other, compressed as they will be in the file."""
+    """Return the compressed size of the values in plain encoding."""
     buffers = [buffer for buffer in values.buffers()[1:] if buffer is not None]
     if codec == "none":
         return sum(buffer.size for buffer in buffers)
@@ -107,31 +107,31 @@ def _stored_bytes(values: pa.Array, codec: str) -> int:
     return sum(len(compress(buffer)) for buffer in buffers)
 
 
-#: DuckDB looks a text up by comparing it with one after the other.
-_MOST_TEXTS = 32
-#: A dictionary page that is larger has more of them, or longer ones.
-_MOST_PAGE_BYTES = 2048
+#: DuckDB looks a string up by comparing it with one after the other.
+_MAX_STRINGS = 32
+#: A larger dictionary page has more strings, or longer ones.
+_MAX_PAGE_BYTES = 2048
 #: Longer ones might be too long for the statistics of a footer.
-_MOST_TEXT_BYTES = 1024
+_MAX_STRING_BYTES = 1024
 
 
-def few_texts(paths: Sequence[Path], leaves: Mapping[int, int]) -> dict[int, pa.Array]:
-    """Return the texts of columns that have few in all of some local files of one schema.
+def dictionary_strings(paths: Sequence[Path], leaves: Mapping[int, int]) -> dict[int, pa.Array]:
+    """Return the distinct strings of low-cardinality columns over local files of one schema.
 
-    `leaves` are the numbers of the columns in the files, by any others.
+    `leaves` maps any keys to the leaf indexes of the columns.
     """
     sampled = dict.fromkeys((paths[0], paths[len(paths) // 2], paths[-1])) if leaves else {}
-    samples = [_texts_of(path, leaves) for path in sampled]
+    samples = [_strings_of(path, leaves) for path in sampled]
     joined = {
         key: pc.unique(pa.concat_arrays([sample[key] for sample in samples]))
         for key in leaves
         if all(key in sample for sample in samples)
     }
-    return {key: texts for key, texts in joined.items() if len(texts) <= _MOST_TEXTS}
+    return {key: strings for key, strings in joined.items() if len(strings) <= _MAX_STRINGS}
 
 
-def _texts_of(path: Path, leaves: Mapping[int, int]) -> dict[int, pa.Array]:
-    """Return the texts of columns that have few in the first row group of a file."""
+def _strings_of(path: Path, leaves: Mapping[int, int]) -> dict[int, pa.Array]:
+    """Return the distinct strings of low-cardinality columns in the first row group of a file."""
     footer = read_local_footer(path)
     columns = chunks(footer.row_groups[0]) if footer.row_groups else []
     names = [".".join(leaf.path) for leaf in leaves_of(footer.schema)]
@@ -146,7 +146,7 @@ def _texts_of(path: Path, leaves: Mapping[int, int]) -> dict[int, pa.Array]:
         with pq.ParquetFile(path, read_dictionary=list(small.values())) as file:
             rows = file.read_row_group(0, columns=list(small.values()))
     except (pa.ArrowException, OSError):
-        # Whoever reads the rows says what is wrong with them.
+        # The error is raised when the rows are read.
         return {}
     found = {key: rows.column(name) for key, name in small.items()}
     return {
@@ -161,33 +161,34 @@ def _has_small_dictionary(chunk: Struct) -> bool:
     offset = dictionary_offset(column) if column else None
     if offset is None:
         return False
-    return int(field(column, ColumnField.DATA_PAGE)) - offset <= _MOST_PAGE_BYTES
+    return int(field(column, ColumnField.DATA_PAGE)) - offset <= _MAX_PAGE_BYTES
 
 
 def _are_few(column: pa.Array) -> bool:
-    if not pat.is_dictionary(column.type) or not 0 < len(column.dictionary) <= _MOST_TEXTS:
+    if not pat.is_dictionary(column.type) or not 0 < len(column.dictionary) <= _MAX_STRINGS:
         return False
     longest: int | None = pc.max(pc.binary_length(column.dictionary)).as_py()
-    return longest is not None and longest <= _MOST_TEXT_BYTES
+    return longest is not None and longest <= _MAX_STRING_BYTES
 
 
-class NumberedTexts:
-    """Makes dictionaries of columns of few texts that came as their numbers."""
+class DictionaryDecoder:
+    """Rebuilds dictionary columns from the indexes of their strings."""
 
-    def __init__(self, texts: Mapping[int, pa.Array], schema: pa.Schema) -> None:
-        """`texts` are those of flat columns, by their positions in `schema`."""
-        self._texts = texts
+    def __init__(self, strings: Mapping[int, pa.Array], schema: pa.Schema) -> None:
+        """`strings` are the strings of flat columns, by their positions in `schema`."""
+        self._strings = strings
         self._schema = schema
-        #: By which columns are dictionaries: to make one costs as much as all else here.
+        #: By which columns are dictionaries: creating a schema costs as much as all else here.
         self._schemas: dict[tuple[int, ...], pa.Schema] = {}
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of `batch`.
 
-        Behind all columns it has one for each of few texts, with those that have no number.
+        After all columns, it has one per low-cardinality column with the strings that have no
+        index.
         """
         columns, width, complete = batch.columns, len(self._schema), []
-        for others, (position, values) in zip(columns[width:], self._texts.items(), strict=True):
+        for others, (position, values) in zip(columns[width:], self._strings.items(), strict=True):
             coded = pa.DictionaryArray.from_arrays(columns[position], values, safe=False)
             if others.null_count == len(others):
                 columns[position] = coded
@@ -207,11 +208,11 @@ class NumberedTexts:
         return self._schemas[coded]
 
 
-def with_one_dictionary(rows: pa.Table) -> pa.Table:
-    """Return the rows of a row group with one dictionary a column, of texts that are all in use.
+def unify_dictionaries(rows: pa.Table) -> pa.Table:
+    """Return the rows of a row group with one dictionary per column, without unused strings.
 
-    Arrow gives up dictionaries at the second one, where texts become plain here. And where there
-    are nulls, it may take a text that nobody uses for a bound.
+    Arrow falls back to plain encoding at the second dictionary, so strings are decoded then. If
+    there are nulls, Arrow may use an unused string as a bound.
     """
     for position, member in enumerate(rows.schema):
         if pat.is_dictionary(member.type):
@@ -221,7 +222,7 @@ def with_one_dictionary(rows: pa.Table) -> pa.Table:
 
 
 def without_dictionaries(rows: pa.Table) -> pa.Table:
-    """Return `rows` with plain texts in all columns."""
+    """Return `rows` with plain strings in all columns."""
     for position, member in enumerate(rows.schema):
         if pat.is_dictionary(member.type):
             column = rows.column(position).cast(member.type.value_type)
@@ -234,17 +235,17 @@ def _in_use(column: pa.ChunkedArray) -> pa.ChunkedArray:
     used = pc.unique(numbers).drop_null()
     if not len(used) or not _has_one_dictionary(column):
         return column.cast(column.type.value_type)
-    texts = column.chunk(0).dictionary
-    if len(used) == len(texts):
+    strings = column.chunk(0).dictionary
+    if len(used) == len(strings):
         return column
     used = used.sort()
-    places = np.zeros(len(texts), np.uint8)
-    places[used.to_numpy()] = np.arange(len(used))
-    kept, anew = texts.take(used), pa.array(places)
-    chunks = [anew.take(chunk.indices) for chunk in column.chunks]
+    positions = np.zeros(len(strings), np.uint8)
+    positions[used.to_numpy()] = np.arange(len(used))
+    kept, renumbered = strings.take(used), pa.array(positions)
+    chunks = [renumbered.take(chunk.indices) for chunk in column.chunks]
     return pa.chunked_array([pa.DictionaryArray.from_arrays(chunk, kept) for chunk in chunks])
 
 
 def _has_one_dictionary(column: pa.ChunkedArray) -> bool:
-    texts = column.chunk(0).dictionary
-    return all(chunk.dictionary.equals(texts) for chunk in column.chunks)
+    strings = column.chunk(0).dictionary
+    return all(chunk.dictionary.equals(strings) for chunk in column.chunks)

@@ -1,4 +1,4 @@
-"""How DuckDB sees Parquet files, and which files describe their columns alike."""
+"""How DuckDB reads Parquet files, and which files have the same columns."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lakehand.expressions.literals import quote_string
 from lakehand.parquet.columns import plain_type
 from lakehand.parquet.footer import FileField, LocalTails, fetch_footer, parse_footer
 from lakehand.parquet.thrift import encode
@@ -29,10 +30,10 @@ def seen_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> pa.Schema:
 
 
 def reads_alike(seen: pa.DataType, stored: pa.DataType) -> bool:
-    """Say whether DuckDB, which sees `seen`, reads the values that Arrow reads as `stored`."""
+    """Return whether DuckDB's type `seen` has the values that Arrow reads as `stored`."""
     stored = plain_type(stored)
     if pat.is_timestamp(stored):
-        # Milliseconds become microseconds on the way; nanoseconds would lose digits.
+        # Milliseconds become microseconds; nanoseconds would lose digits.
         return bool(stored.unit != "ns" and seen == pa.timestamp("us", tz=stored.tz))
     if not pat.is_nested(stored):
         return bool(seen == stored)
@@ -41,26 +42,26 @@ def reads_alike(seen: pa.DataType, stored: pa.DataType) -> bool:
     pairs = [(seen.field(i), stored.field(i)) for i in range(seen.num_fields)]
     has_names = pat.is_struct(stored)
     return all(
-        reads_alike(ours.type, theirs.type) and (ours.name == theirs.name or not has_names)
-        for ours, theirs in pairs
+        reads_alike(one.type, other.type) and (one.name == other.name or not has_names)
+        for one, other in pairs
     )
 
 
 def quoted_list(paths: Iterable[Path]) -> str:
-    """Return paths as a SQL list of strings."""
-    return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths) + "]"
+    """Return paths as an SQL list of strings."""
+    return "[" + ", ".join(quote_string(str(path)) for path in paths) + "]"
 
 
 def by_schema(paths: Sequence[Path]) -> list[list[int]]:
-    """Sort local files by what their footers say of columns; return positions of those that agree.
+    """Group local files by the columns in their footers; return the positions of each group.
 
-    CorruptFileError if one is no Parquet file, ObjectNotFoundError if it is gone.
+    Raises CorruptFileError for a file that is not Parquet, ObjectNotFoundError for a missing one.
     """
     found: defaultdict[bytes, list[int]] = defaultdict(list)
     schema = None
     for position, path in enumerate(paths):
         footer = _footer(path)
-        # Columns come first in a footer, so most need not be taken apart.
+        # Columns come first in a footer, so most footers need not be parsed.
         if schema is None or not footer.startswith(schema):
             schema = _schema(footer, path)
         found[schema].append(position)
@@ -75,5 +76,5 @@ def _footer(path: Path) -> bytes:
 def _schema(footer: bytes, path: Path) -> bytes:
     meta = parse_footer(footer, path=str(path), file_bytes=0).meta
     known = (FileField.VERSION, FileField.SCHEMA)
-    # The last byte ends the struct, which goes on in the footer.
+    # The last byte ends the struct, which continues in the footer.
     return encode({key: meta[key] for key in known if key in meta})[:-1]

@@ -1,4 +1,4 @@
-"""Footers of Parquet files: read from storage, and parsed without losing anything."""
+"""Footers of Parquet files: read from storage, and parsed without loss."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ __all__ = ["collector_paused"]
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Let footers be taken apart without a look at each of their values time and again.
+    """Disable the garbage collector while footers are parsed.
 
-    They have many values and no cycles. To take one apart would take twice as long, and to move
-    row groups by them a tenth longer.
+    They have many values and no cycles. Parsing would take twice as long, and copying row groups a
+    tenth longer.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -52,13 +52,13 @@ def collector_paused() -> Iterator[None]:
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
 TRAILER_BYTES = 8
-#: One request of this size brings most footers whole.
+#: One request of this size returns most footers completely.
 TAIL_BYTES = 64 * 1024
-_RESTORE = "compare its size with the log, and restore it from a copy"
+_RESTORE = "compare its size with the log, and restore it from a backup"
 
 
 class Tails(Protocol):
-    """What holds files: a store, or one of them."""
+    """A source of file tails: a store, or one local file."""
 
     def get_tail(self, key: str, length: int, /) -> tuple[bytes, int]: ...
 
@@ -106,7 +106,7 @@ class Footer:
 
     @property
     def schema(self) -> list[Struct]:
-        """Schema elements, depth first, root included."""
+        """Schema elements, depth first, including the root."""
         return elements(self.meta, FileField.SCHEMA)
 
     @property
@@ -132,7 +132,7 @@ def field(struct_: Struct, field_id: int, default: Any = None) -> Any:
 
 
 def elements(struct_: Struct, field_id: int) -> list[Any]:
-    """Return the elements of a list field; an absent one is empty."""
+    """Return the elements of a list field; empty if absent."""
     return struct_[field_id][1][1] if field_id in struct_ else []
 
 
@@ -146,9 +146,9 @@ def chunks(row_group: Struct) -> list[Struct]:
 
 
 def chunk_range(chunk: Struct) -> tuple[int, int]:
-    """Return where a chunk's pages lie: start and length, the dictionary page included.
+    """Return the byte range of a chunk's pages: start and length, including the dictionary page.
 
-    RefusedError if the column is encrypted.
+    Raises RefusedError if the column is encrypted.
     """
     column = field(chunk, ChunkField.METADATA)
     if column is None:
@@ -160,18 +160,18 @@ def chunk_range(chunk: Struct) -> tuple[int, int]:
 
 
 def row_group_bytes(row_group: Struct) -> int:
-    """Return the bytes of a row group's pages."""
+    """Return the size of a row group's pages."""
     return sum(chunk_range(chunk)[1] for chunk in chunks(row_group))
 
 
 def dictionary_offset(column: Struct) -> int | None:
-    """Return the offset of the dictionary page; some writers say 0 where they mean none."""
+    """Return the offset of the dictionary page; some writers use 0 for none."""
     offset = field(column, ColumnField.DICTIONARY_PAGE, 0)
     return offset if 0 < offset < field(column, ColumnField.DATA_PAGE) else None
 
 
 def read_footer(store: Store, key: str, *, table: str | None = None) -> Footer:
-    """Read the footer of a file; an encrypted one is refused, a broken one is an error."""
+    """Read the footer of a file; errors for an encrypted and for a corrupt one."""
     data, size = fetch_footer(store, key, table=table)
     return parse_footer(data, path=key, file_bytes=size)
 
@@ -180,13 +180,13 @@ def fetch_footer(store: Tails, key: str, *, table: str | None = None) -> tuple[b
     """Return the bytes of a footer, and the size of its file."""
     tail, size = store.get_tail(key, TAIL_BYTES)
     if len(tail) < TRAILER_BYTES + len(MAGIC):
-        raise CorruptFileError(f"{key} has {size} bytes: no Parquet file", path=key, table=table)
+        raise CorruptFileError(f"{key} has {size} bytes: not a Parquet file", path=key, table=table)
     length, magic = struct.unpack("<I4s", tail[-TRAILER_BYTES:])
     if magic == ENCRYPTED_MAGIC:
         raise RefusedError(f"{key} has an encrypted footer", feature="encryption", table=table)
     if magic != MAGIC or length + TRAILER_BYTES + len(MAGIC) > size:
         raise CorruptFileError(
-            f"{key} does not end as a Parquet file does (it may be cut off)",
+            f"{key} does not end like a Parquet file (it may be truncated)",
             path=key,
             table=table,
             hint=_RESTORE,
@@ -197,36 +197,36 @@ def fetch_footer(store: Tails, key: str, *, table: str | None = None) -> tuple[b
 
 
 def split_footer(tail: bytes) -> bytes:
-    """Return the footer out of the last bytes of a file, which must hold all of it."""
+    """Return the footer from the last bytes of a file, which must contain all of it."""
     (length,) = struct.unpack("<I", tail[-TRAILER_BYTES : -len(MAGIC)])
     return tail[-TRAILER_BYTES - length : -TRAILER_BYTES]
 
 
 def parse_footer(data: bytes, *, path: str, file_bytes: int) -> Footer:
-    """Take the bytes of a FileMetaData apart; CorruptFileError if no writer writes such."""
+    """Parse the bytes of a FileMetaData; CorruptFileError if it is invalid."""
     try:
         with collector_paused():
             meta, _ = decode(data)
             check_footer(meta, file_bytes=file_bytes or None)
     except (ThriftError, FooterError) as error:
         raise CorruptFileError(
-            f"the footer of {path} is broken: {error}", path=path, hint=_RESTORE
+            f"the footer of {path} is corrupt: {error}", path=path, hint=_RESTORE
         ) from error
     return Footer(path=path, file_bytes=file_bytes, meta=meta)
 
 
 class FirstCodecs:
-    """Finds the codec of the first column of files, without taking their footers apart.
+    """Finds the codec of the first column of files, without parsing their footers.
 
-    Columns are described first, by the same bytes in files of one schema and writer, which are
-    passed over at once where they are known.
+    The schema comes first, with the same bytes in files of one schema and writer, which are skipped
+    if they are known.
     """
 
     def __init__(self) -> None:
         self._known = b""
 
     def of(self, footer: bytes) -> int | None:
-        """Return the number of the codec; None without row groups. ThriftError if it is broken."""
+        """Return the number of the codec; None without row groups. ThriftError if it is invalid."""
         at = len(self._known)
         if not at or not footer.startswith(self._known):
             _, at = find_field(footer, 0, FileField.ROWS)
@@ -254,7 +254,7 @@ def read_local_footer(path: Path) -> Footer:
 
 
 class LocalTails:
-    """The end of one local file."""
+    """The tail of one local file."""
 
     def __init__(self, file: FileIO) -> None:
         self._descriptor = file.fileno()

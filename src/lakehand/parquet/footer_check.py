@@ -1,8 +1,8 @@
-"""Whether a decoded footer says what a Parquet footer may say.
+"""Checks that the values of a decoded footer are valid.
 
-A flipped bit in a footer makes another number, type or length of it. Arrow throws C++ exceptions
-for some of these where nothing catches them, which ends the process, and code that trusts the
-footer fails in other ways. So every value that somebody relies on is checked once, here.
+A flipped bit in a footer changes a number, a type or a length. For some of these Arrow throws C++
+exceptions that are not caught, which ends the process, and code that trusts the footer fails in
+other ways. So every value that is used is checked once, here.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["FooterError", "check_footer"]
 
 
 class FooterError(ValueError):
-    """A footer holds a value that none may hold."""
+    """A footer has an invalid value."""
 
 
-#: What a field is: a wire type, a struct by its fields, or a list of one of these.
+#: The type of a field: a wire type, a struct by its fields, or a list of one of these.
 _Spec = dict[int, Any]
 _BOOLEAN = TRUE
 _TIME = {1: _BOOLEAN, 2: {1: {}, 2: {}, 3: {}}}
@@ -41,7 +41,7 @@ _SCHEMA_ELEMENT: _Spec = {
     1: I32, 2: I32, 3: I32, 4: BINARY, 5: I32, 6: I32, 7: I32, 8: I32, 9: I32, 10: _LOGICAL_TYPE,
 }  # fmt: skip
 _KEY_VALUE: _Spec = {1: BINARY, 2: BINARY}
-#: Column chunks are many: `_check_chunk` looks at what it needs of them, and no more.
+#: Column chunks are many: `_check_chunk` checks only the values that are used.
 _ROW_GROUP: _Spec = {
     1: [{}], 2: I64, 3: I64, 4: [{1: I32, 2: _BOOLEAN, 3: _BOOLEAN}], 5: I64, 6: I64, 7: I16,
 }  # fmt: skip
@@ -59,12 +59,12 @@ _REQUIRED, _REPEATED = 0, 2
 _MAGIC_BYTES = 4
 _MAX_DEPTH = 200
 
-# Numbers of fields, by struct.
+# Field numbers, by struct.
 _SCHEMA, _FILE_ROWS, _ROW_GROUPS = 2, 3, 4
 _TYPE, _LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED = range(1, 7)
 _COLUMNS, _ROWS, _SORTING = 1, 3, 4
 _FILE_PATH, _METADATA, _CRYPTO, _ENCRYPTED = 1, 3, 8, 9
-#: Where the indexes of pages lie, and how long they are.
+#: Fields with the offsets and lengths of page indexes.
 _INDEXES = ((4, 5), (6, 7))
 _ENCODINGS, _PATH, _CODEC, _VALUES, _PLAIN_BYTES, _BYTES, _DATA_PAGE, _DICTIONARY = (
     *range(2, 8), 9, 11,
@@ -78,16 +78,16 @@ _STRING_BYTES, _REPETITION_LEVELS, _DEFINITION_LEVELS = 1, 2, 3
 class _Leaf(NamedTuple):
     name: str
     type: int
-    #: Bytes of a value; None where they differ.
+    #: Bytes of a value; None if variable.
     width: int | None
     definition: int
     repetition: int
 
 
 def check_footer(meta: Struct, *, file_bytes: int | None) -> None:
-    """Raise FooterError if `meta`, the FileMetaData of a file, cannot be what a writer wrote.
+    """Raise FooterError if `meta`, the FileMetaData of a file, is invalid.
 
-    Without `file_bytes` nothing is said of where pages lie.
+    Without `file_bytes`, offsets are not checked.
     """
     _check_types(meta, _FILE)
     columns = _leaves(_list(meta, _SCHEMA))
@@ -96,11 +96,11 @@ def check_footer(meta: Struct, *, file_bytes: int | None) -> None:
     for group in groups:
         _check_row_group(group, columns, end)
     if sum(group[_ROWS][1] for group in groups) != _natural(meta, _FILE_ROWS, "file", "rows"):
-        raise FooterError("its row groups do not have as many rows as it says")
+        raise FooterError("the row counts of its row groups do not add up to its row count")
 
 
 def _check_types(struct: Struct, spec: _Spec) -> None:
-    """Compare wire types; a field that is not known may be anything."""
+    """Compare wire types; an unknown field may have any."""
     for number, (kind, value) in struct.items():
         want = spec.get(number)
         if want == kind or want is None or (want == _BOOLEAN and kind in _BOOLEANS):
@@ -131,7 +131,7 @@ def _leaves(schema: list[Struct]) -> list[_Leaf]:
         raise FooterError("it has no schema")
     found = list(_children(nodes, root, (0, 0), depth=0))
     if next(nodes, None) is not None:
-        raise FooterError("its schema has more columns than their parents say")
+        raise FooterError("its schema has more elements than their parents declare")
     return found
 
 
@@ -139,11 +139,11 @@ def _children(
     nodes: Iterator[Struct], parent: Struct, levels: tuple[int, int], *, depth: int
 ) -> Iterator[_Leaf]:
     if depth > _MAX_DEPTH:
-        raise FooterError("its columns are nested too deep")
+        raise FooterError("its columns are nested too deeply")
     for _ in range(_value(parent, _CHILDREN, 0)):
         node = next(nodes, None)
         if node is None:
-            raise FooterError("its schema has fewer columns than their parents say")
+            raise FooterError("its schema has fewer elements than their parents declare")
         name = _name(node)
         kind = _member(node, _REPETITION, _REPETITIONS, name, "repetition", default=_REQUIRED)
         _member(node, _CONVERTED, _CONVERTED_TYPES, name, "converted type", default=0)
@@ -158,7 +158,7 @@ def _name(node: Struct) -> str:
     try:
         return str(node[_NAME][1], "utf-8")
     except (KeyError, UnicodeDecodeError) as error:
-        raise FooterError("a column has no name in UTF-8") from error
+        raise FooterError("a column name is not valid UTF-8") from error
 
 
 def _type(node: Struct, name: str) -> tuple[int, int | None]:
@@ -182,26 +182,26 @@ def _check_row_group(group: Struct, columns: list[_Leaf], file_bytes: int) -> No
         except FooterError:
             raise
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise FooterError(f"what it says of {leaf.name} cannot be decoded") from error
+            raise FooterError(f"the metadata of {leaf.name} cannot be decoded") from error
     for term in _list(group, _SORTING):
         _member(term, 1, range(len(columns)), "a sort key", "column")
 
 
 def _check_chunk(chunk: Struct, leaf: _Leaf, rows: int, file_bytes: int) -> None:
-    """Check one chunk; what is missing or of another type makes it fail in any way.
+    """Check one chunk; a missing value, or one of another type, may raise any exception.
 
     A footer has up to a hundred thousand of them, so this makes few calls.
     """
     name, kind, _, definition, repetition = leaf
     column = chunk[_METADATA][1]
     if column[_TYPE][1] != kind or column[_CODEC][1] not in _CODECS:
-        raise FooterError(f"{name} has another type than in the schema, or an unknown codec")
+        raise FooterError(f"{name} has a different type than in the schema, or an unknown codec")
     values = column[_VALUES][1]
     if values < rows or (values > rows and not repetition):
         raise FooterError(f"{name} has {values:,} values in {rows:,} rows")
     if column[_PLAIN_BYTES][1] < 0 or column[_ENCODINGS][0] != LIST or column[_PATH][0] != LIST:
-        raise FooterError(f"what it says of {name} is wrong")
-    # Without values there need not be a page, and writers say anything of its place.
+        raise FooterError(f"the metadata of {name} is invalid")
+    # Without values there need not be a page, and writers use any offset.
     if values and _FILE_PATH not in chunk:
         _check_place(column, name, file_bytes)
     if _STATISTICS in column:
@@ -221,7 +221,7 @@ def _check_place(column: Struct, name: str, file_bytes: int) -> None:
     if _DICTIONARY in column and 0 < column[_DICTIONARY][1] < data_page:
         first = column[_DICTIONARY][1]
     if not _MAGIC_BYTES <= first <= data_page <= first + length <= file_bytes:
-        raise FooterError(f"{name} lies outside of the file")
+        raise FooterError(f"{name} is outside the file")
 
 
 def _check_statistics(statistics: Struct, leaf: _Leaf) -> None:
@@ -229,11 +229,11 @@ def _check_statistics(statistics: Struct, leaf: _Leaf) -> None:
     for number in _BOUNDS:
         if number in statistics:
             length = len(statistics[number][1])
-            # Writers may shorten those of fixed bytes.
+            # Writers may truncate fixed-length values.
             if width is not None and (length > width or (length < width and kind != _FIXED_BYTES)):
                 raise FooterError(f"a bound of {name} has {length} bytes")
     if _NULLS in statistics and statistics[_NULLS][1] < 0:
-        raise FooterError(f"{name} has less than no nulls")
+        raise FooterError(f"{name} has a negative null count")
 
 
 def _check_histogram(sizes: Struct, number: int, name: str, deepest: int) -> None:
@@ -251,7 +251,7 @@ def _check_string_bytes(sizes: Struct, name: str, kind: int) -> None:
 def _check_indexes(chunk: Struct, name: str, file_bytes: int) -> None:
     for start, length in _INDEXES:
         if start in chunk and not 0 <= chunk[start][1] <= file_bytes - chunk[length][1]:
-            raise FooterError(f"an index of {name} lies outside of the file")
+            raise FooterError(f"an index of {name} is outside the file")
 
 
 def _list(struct: Struct, number: int) -> list[Any]:
@@ -264,13 +264,13 @@ def _value(struct: Struct, number: int, default: int) -> int:
     return value
 
 
-# What is checked is named in two parts, because putting them together takes longer than the check.
+# Names have two parts, because joining them takes longer than the check.
 
 
 def _natural(struct: Struct, number: int, name: str, what: str) -> int:
     value: int = struct[number][1] if number in struct else -1
     if value < 0:
-        raise FooterError(f"{what} of {name}: missing, or below zero")
+        raise FooterError(f"{what} of {name}: missing, or negative")
     return value
 
 
@@ -279,5 +279,5 @@ def _member(
 ) -> int:
     value: int = struct[number][1] if number in struct else default
     if value not in allowed:
-        raise FooterError(f"{what} of {name}: missing, or {value}, which Parquet does not have")
+        raise FooterError(f"{what} of {name}: missing, or {value}, which is not a Parquet value")
     return value

@@ -1,7 +1,8 @@
-"""The leaves of a Parquet schema in a form that can be compared.
+"""The leaf columns of a Parquet schema in a comparable form.
 
-Files may share row groups only if the bytes of their pages mean the same. Writers spell one
-meaning differently (converted type, logical type, or neither), so each leaf is brought to one form.
+Row groups may be copied into one file only if the bytes of their pages have the same meaning.
+Writers express one meaning differently (converted type, logical type, or neither), so each leaf is
+normalized.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _TYPE, _LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISION, _
     range(1, 11)
 )
 _UNITS = {1: "ms", 2: "us", 3: "ns"}
-#: Logical types up to this id are known; a later one may mean that pages hold file offsets.
+#: Logical types up to this id are known; a later one may mean that pages contain file offsets.
 _LAST_KNOWN_LOGICAL = 18
 
 _FROM_CONVERTED: dict[int, tuple[Any, ...]] = {
@@ -70,27 +71,27 @@ _DECIMAL, _TIME, _TIMESTAMP, _INTEGER = 5, 7, 8, 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leaf:
-    """One column of values, with everything that decides how its pages are read."""
+    """A leaf column, with everything that decides how its pages are read."""
 
-    #: Names from the top column down.
+    #: Names from the top-level column down.
     path: tuple[str, ...]
     physical_type: int
     #: Bytes of a fixed-length value; None for others.
     type_length: int | None
     meaning: tuple[Any, ...]
-    #: Repetition and meaning of every node above and of the leaf itself: they fix the levels.
+    #: Repetition and meaning of every ancestor and of the leaf itself: they determine the levels.
     shape: tuple[tuple[int, tuple[Any, ...]], ...]
-    #: Field ids from the top column down; None where a node has none.
+    #: Field ids from the top-level column down; None where a node has none.
     ids: tuple[int | None, ...]
 
     @property
     def pages_mean(self) -> tuple[Any, ...]:
-        """What must be equal for pages of one file to be read as pages of another."""
+        """What must be equal for pages of two files to have the same meaning."""
         return (self.path, self.physical_type, self.type_length, self.meaning, self.shape)
 
     @property
     def is_calendar(self) -> bool:
-        """Whether Spark reads the values by a calendar that the file chooses."""
+        """Whether Spark reads the values in a calendar that the file determines."""
         instant = self.meaning[:1] == ("timestamp",) and self.meaning[2] is True
         return self.physical_type == INT96 or self.meaning == ("date",) or instant
 
@@ -103,7 +104,7 @@ def leaves(schema: list[Struct]) -> list[Leaf]:
 
 
 def is_known(schema: list[Struct]) -> bool:
-    """Say whether all logical types are of kinds whose pages hold no file offsets."""
+    """Return whether all logical types are known to have no file offsets in their pages."""
     unions = (field(element, _LOGICAL, {}) for element in schema)
     return all(kind <= _LAST_KNOWN_LOGICAL for union in unions for kind in union)
 

@@ -1,7 +1,7 @@
-"""Which calendar markers recoded files carry, and which rows must then not be among them.
+"""Calendar markers of re-encoded files, and the values that they exclude.
 
-Recoding copies the integers of dates and timestamps. Their meaning stays the same only if readers
-find the markers of the inputs, or if no value is so old that the calendars differ.
+Re-encoding keeps the integers of dates and timestamps. Their meaning stays the same only if the
+outputs have the markers of the inputs, or if no value is so old that the calendars differ.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from lakehand.parquet.facts import FileFacts
+    from lakehand.parquet.footer_facts import FileFacts
 
-__all__ = ["RecodedCalendar", "recoded_calendar_name", "refuse_ancient_values"]
+__all__ = ["RecodedCalendar", "recoded_calendar_name", "reject_old_dates"]
 
-# From here on both calendars agree: dates by themselves, timestamps in every zone.
+# Both calendars agree from here on: for dates, and for timestamps in every zone.
 _FIRST_MODERN_DATE = "DATE '1582-10-15'"
 _FIRST_MODERN_TIME = "TIMESTAMPTZ '1900-01-01 00:00:00+00'"
 _OLDEST_TRUSTED_VERSION = "3.1.0"
@@ -39,18 +39,18 @@ _OLDEST_TRUSTED_VERSION = "3.1.0"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecodedCalendar:
-    """What becomes of the inputs' calendar markers."""
+    """The calendar markers of the outputs of a re-encoding."""
 
     #: For the footers of the outputs.
     key_values: Mapping[str, str]
-    #: Whether the markers hold only for values on which all calendars agree.
+    #: Whether the markers are valid only for values on which all calendars agree.
     modern_values_only: bool
-    #: Whether readers shift ancient dates of some inputs.
+    #: Whether readers rebase old dates of some inputs.
     is_legacy: bool
 
     @classmethod
     def of(cls, inputs: Sequence[FileFacts]) -> RecodedCalendar:
-        """Keep the one class that all inputs share, or else demand modern values."""
+        """Keep the calendar class that all inputs share; otherwise require modern values."""
         classes = {_recoded_class(facts) for facts in inputs}
         versions = sorted(v for facts in inputs if (v := facts.key_values.get(VERSION_KEY)))
         shared = classes.pop() if len(classes) == 1 else None
@@ -64,12 +64,12 @@ class RecodedCalendar:
 
 
 def recoded_calendar_name(key_values: Mapping[str, str | None], *, has_int96: bool) -> str:
-    """Return a name for how a file's dates are read: files of one name may be recoded into one."""
+    """Return the name of a file's calendar: files with equal names may be re-encoded into one."""
     return repr(_class_of(key_values, has_int96=has_int96))
 
 
 def _recoded_class(facts: FileFacts) -> CalendarClass | None:
-    """Return the class of a file; None if INT96 columns follow another rule than the rest."""
+    """Return the calendar class of a file; None if INT96 columns have another one than the rest."""
     return _class_of(facts.key_values, has_int96=facts.has_int96)
 
 
@@ -92,20 +92,20 @@ def _markers(shared: CalendarClass, versions: Sequence[str]) -> dict[str, str]:
     return markers
 
 
-def refuse_ancient_values(
+def reject_old_dates(
     batches: Iterable[pa.RecordBatch], *, with_clocks: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Pass batches on; RefusedError at the first value on which calendars differ.
+    """Yield batches; RefusedError at the first value on which calendars differ.
 
-    `with_clocks`: timestamps without a zone were dates in the files, so they count, too.
+    `with_clocks`: timestamps without a zone were dates in the files, so they are checked, too.
     """
     with connect(threads=1) as connection:
         for batch in batches:
-            _refuse_ancient(connection, batch, with_clocks=with_clocks)
+            _reject_old_dates(connection, batch, with_clocks=with_clocks)
             yield batch
 
 
-def _refuse_ancient(
+def _reject_old_dates(
     connection: duckdb.DuckDBPyConnection, batch: pa.RecordBatch, *, with_clocks: bool
 ) -> None:
     columns = {f"c{i}": column for i, column in enumerate(batch.columns)}
@@ -120,25 +120,25 @@ def _refuse_ancient(
     query = ", ".join(f"coalesce(bool_or({test}), false)" for test in tests.values())
     [found] = connection.execute(f"SELECT {query} FROM batch").fetchall()
     connection.unregister("batch")
-    ancient = [name for name, is_ancient in zip(tests, found, strict=True) if is_ancient]
-    if ancient:
+    old = [name for name, is_old in zip(tests, found, strict=True) if is_old]
+    if old:
         raise RefusedError(
-            f"column {ancient[0]!r} holds values before 1582 (or timestamps before 1900), and its "
-            "files do not agree on the calendar that they are in",
+            f"column {old[0]!r} has dates before 1582 (or timestamps before 1900), and its "
+            "files use different calendars",
             feature="ancient dates of mixed calendars",
             operation="rewrite",
-            hint="rewrite the affected rows with Spark, which knows both calendars",
+            hint="rewrite the affected rows with Spark, which supports both calendars",
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Test:
-    """Makes SQL that says whether a value holds an ancient date."""
+    """Generates SQL that tests whether a value contains an old date."""
 
     with_clocks: bool
 
     def of(self, value: str, kind: pa.DataType, depth: int = 0) -> str | None:
-        """Return the SQL for a value; None if its type cannot hold one."""
+        """Return the SQL for a value; None if its type has no dates."""
         if pat.is_date(kind):
             return f"{value} < {_FIRST_MODERN_DATE}"
         if pat.is_timestamp(kind):

@@ -1,7 +1,7 @@
-"""The compact Thrift encoding, without a schema.
+"""The compact Thrift protocol, without a schema.
 
-A struct becomes `{field id: (type, value)}`, and encodes back to the bytes it came from. So a
-footer can be changed in a few places while everything else in it stays as its writer wrote it.
+A struct becomes `{field id: (type, value)}`, and encodes back to the same bytes. So a footer can be
+changed in a few fields while everything else stays as its writer wrote it.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class ThriftError(ValueError):
 
 
 def decode(data: bytes | memoryview | mmap, start: int = 0) -> tuple[Struct, int]:
-    """Return the struct that begins at `start`, and where it ends."""
+    """Return the struct at `start`, and where it ends."""
     try:
         return _read_struct(data, start, 0)
     except IndexError as error:
-        raise ThriftError("the struct is cut off") from error
+        raise ThriftError("the struct is truncated") from error
 
 
 def find_field(data: bytes, at: int, wanted: int, *, after: int = 0) -> tuple[int, int]:
-    """Return the wire type of a field of the struct at `at`, and where its value begins.
+    """Return the wire type of a field of the struct at `at`, and where its value starts.
 
-    Values before it are passed over. `after` is the field that ends where `at` is, if any does.
+    Values before it are skipped. `after` is the field that ends at `at`, if any does.
     """
     field_id = after
     try:
@@ -61,14 +61,14 @@ def find_field(data: bytes, at: int, wanted: int, *, after: int = 0) -> tuple[in
                 break
             _, at = _READERS[kind](data, at, 1)
     except IndexError as error:
-        raise ThriftError("the struct is cut off") from error
+        raise ThriftError("the struct is truncated") from error
     raise ThriftError(f"there is no field {wanted}")
 
 
 def first_element(data: bytes, at: int) -> int | None:
-    """Return where the first of a list of structs begins; None if there is none."""
+    """Return where the first element of a list of structs starts; None if the list is empty."""
     if at >= len(data) or data[at] & 0x0F != STRUCT:
-        raise ThriftError("there is no list of structs")
+        raise ThriftError("the field is not a list of structs")
     length, at = data[at] >> 4, at + 1
     if length == _LONG_LIST:
         length, at = read_varint(data, at)
@@ -82,8 +82,8 @@ def encode(struct: Struct) -> bytes:
     return bytes(out)
 
 
-# Footers hold a few hundred thousand values, so each costs one call and no more. Every reader
-# takes where its value begins, and returns it with where it ends.
+# Footers contain a few hundred thousand values, so each costs one call and no more. Every reader
+# takes the start of its value, and returns the value and its end.
 
 
 def read_varint(data: Any, at: int) -> tuple[int, int]:
@@ -111,7 +111,7 @@ def _read_integer(data: Any, at: int, _depth: int = 0) -> tuple[int, int]:
 
 def _read_struct(data: Any, at: int, depth: int) -> tuple[Struct, int]:
     if depth > _MAX_DEPTH:
-        raise ThriftError("structs are nested too deep")
+        raise ThriftError("structs are nested too deeply")
     fields: Struct = {}
     field_id = 0
     while header := data[at]:
@@ -136,7 +136,7 @@ def _read_struct(data: Any, at: int, depth: int) -> tuple[Struct, int]:
 
 def _read_list(data: Any, at: int, depth: int) -> tuple[tuple[int, list[Any]], int]:
     if depth > _MAX_DEPTH:
-        raise ThriftError("lists are nested too deep")
+        raise ThriftError("lists are nested too deeply")
     length, kind = data[at] >> 4, data[at] & 0x0F
     at += 1
     if length == _LONG_LIST:
@@ -234,7 +234,7 @@ def _write_binary(out: bytearray, value: bytes) -> None:
 
 
 _WRITERS: dict[int, Callable[[bytearray, Any], None]] = {
-    # A boolean of a struct is in its header.
+    # A boolean field of a struct is in its header.
     TRUE: lambda _out, _value: None,
     FALSE: lambda _out, _value: None,
     BYTE: bytearray.append,

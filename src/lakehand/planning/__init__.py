@@ -1,3 +1,3 @@
-"""Which files to rewrite, and why: pure and vectorised."""
+"""Selects the files to rewrite, with a reason for every file: pure and vectorized."""
 
 from __future__ import annotations

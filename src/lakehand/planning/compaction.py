@@ -1,4 +1,4 @@
-"""The compaction planner: which files become which files, read from top to bottom."""
+"""The compaction planner: selects and groups files."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.model.reports import Forecast, Remaining
-from lakehand.planning.candidates import find_candidates, read_files
+from lakehand.planning.compaction_candidates import find_candidates, read_files
 from lakehand.planning.drafts import draft_groups, split_at_caps
+from lakehand.planning.footer_survey import sum_by_owner
 from lakehand.planning.method import are_tiny, copy_affinity
-from lakehand.planning.plan import Plan, partition_text
+from lakehand.planning.plan import Plan, format_partition
 from lakehand.planning.policy import CHOSEN, LEFT, Reason, code_of, count_reasons, reason_column
-from lakehand.planning.surveyed import sum_by_owner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Strategy
-    from lakehand.planning.candidates import Candidates, Files
+    from lakehand.planning.compaction_candidates import Candidates, Files
     from lakehand.planning.drafts import Drafts
+    from lakehand.planning.footer_survey import Flags, Integers
     from lakehand.planning.plan import PlannedGroup
     from lakehand.planning.policy import CompactionPolicy, ReasonCodes
-    from lakehand.planning.surveyed import Flags, Integers
 
 __all__ = [
     "CutGroups",
@@ -47,11 +47,11 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class CutGroups:
-    """Groups of which each fits into a run."""
+    """Groups that each fit into a run."""
 
     #: The group of every file; -1 for files in none.
     group_of_file: Integers
-    #: Files that were in a group, and that no run within the caps would rewrite.
+    #: Files that were in a group, but exceed the limits of any run.
     is_above: Flags
 
 
@@ -64,10 +64,10 @@ def cut_to_caps(
     only_whole: Flags | None = None,
     ranks: Integers | None = None,
 ) -> CutGroups:
-    """Cut groups that exceed a cap of `policy`.
+    """Split groups that exceed a limit of `policy`.
 
-    `must` marks files that are worth rewriting alone, `only_whole` those that are not worth it in a
-    part of their group. With `ranks` neighbours stay together.
+    `must` marks files that are worth rewriting alone, `only_whole` those that are worth it only in
+    their whole group. With `ranks`, neighbours stay together.
     """
     bytes_cap = policy.max_bytes_per_run or np.iinfo(np.int64).max
     files_cap = policy.max_files_per_run or len(files) + 1
@@ -96,17 +96,17 @@ def cut_to_caps(
 
 
 def _at_most(pieces: Integers, most: int) -> Integers:
-    """Divide pieces of more than `most` files."""
+    """Split pieces of more than `most` files."""
     order = np.argsort(pieces, kind="stable")
     ordered = pieces[order]
-    place = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
+    rank_in_piece = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
     divided = np.empty(len(pieces), np.int64)
-    divided[order] = ordered * (len(pieces) + 1) + place // most
+    divided[order] = ordered * (len(pieces) + 1) + rank_in_piece // most
     return divided
 
 
 def _worthwhile(pieces: Integers, must: Flags) -> Flags:
-    """Say of each file whether its piece is more than one file that is well alone."""
+    """Return for each file whether its piece is more than one file that needs no rewrite."""
     if not len(pieces):
         return np.zeros(0, np.bool_)
     _, numbers = np.unique(pieces, return_inverse=True)
@@ -117,7 +117,7 @@ def _worthwhile(pieces: Integers, must: Flags) -> Flags:
 
 
 def _renumbered(groups: Integers) -> Integers:
-    """Return the same groups with numbers without gaps, in their order."""
+    """Return the same groups, renumbered without gaps."""
     numbers = np.full(len(groups), -1, np.int64)
     inside = groups >= 0
     numbers[inside] = np.unique(groups[inside], return_inverse=True)[1]
@@ -126,32 +126,32 @@ def _renumbered(groups: Integers) -> Integers:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Items:
-    """What is to be packed: one entry an item."""
+    """What is to be packed: one entry per item."""
 
     sizes: Integers
-    #: What will be left of the items: it decides whether a bin is worth being one.
+    #: Expected size after the rewrite: decides whether a bin is too small.
     expected: Integers
     #: Items of different partitions never share a bin.
     partition: Integers
-    #: Items of different affinity share a bin only if it would stay small otherwise.
+    #: Items of different affinity share a bin only if it would be too small otherwise.
     affinity: Integers
-    #: Place in the order in which neighbours should stay together.
+    #: Sort position: neighbours should stay together.
     rank: Integers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """How much goes into a bin."""
+    """Capacity of bins."""
 
     capacity: int
-    #: A bin below this is not worth being one: it is put together with others ...
+    #: A smaller bin is merged with others ...
     small_bytes: float
-    #: ... and may then be filled up to this.
+    #: ... up to this size.
     fullest: int
 
 
 def pack(items: Items, strategy: Strategy, limits: Limits) -> Integers:
-    """Return the number of each item's bin; only an item that is too large itself exceeds one."""
+    """Return the bin of each item; only an item that is too large itself exceeds the capacity."""
     bins = _number_by_strategy(items, strategy, limits.capacity)
     sizes = sum_by_owner(items.expected, bins, len(bins))
     is_used = np.bincount(bins, minlength=len(bins)) > 0
@@ -165,7 +165,7 @@ def pack(items: Items, strategy: Strategy, limits: Limits) -> Integers:
 
 
 def _first_of_each(numbers: Integers) -> Integers:
-    """Replace every number by the place where it is first met."""
+    """Replace every number by the position of its first occurrence."""
     _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
     return first[inverse]
 
@@ -182,7 +182,7 @@ def _number_by_strategy(items: Items, strategy: Strategy, capacity: int) -> Inte
 
 
 def next_fit(sizes: Integers, segments: Integers, *, capacity: int) -> Integers:
-    """Fill one bin after the other in the given order; a bin ends with its segment at the latest.
+    """Fill one bin after the other in the given order; a bin ends at the end of its segment.
 
     >>> next_fit(np.array([40, 40, 40, 10]), np.array([0, 0, 0, 0]), capacity=100)
     array([0, 0, 1, 1])
@@ -191,7 +191,7 @@ def next_fit(sizes: Integers, segments: Integers, *, capacity: int) -> Integers:
     before = np.concatenate(([0], np.cumsum(sizes)))
     last_of_segment = np.searchsorted(segments, segments, side="right")
     fitting = np.searchsorted(before, before[:-1] + capacity, side="right") - 1
-    # An item beyond the capacity fills a bin of its own.
+    # An item beyond the capacity gets its own bin.
     ends = np.maximum(np.minimum(fitting, last_of_segment), np.arange(count) + 1)
     starts = np.zeros(count, np.int64)
     starts[_chain(ends.tolist())] = 1
@@ -200,7 +200,7 @@ def next_fit(sizes: Integers, segments: Integers, *, capacity: int) -> Integers:
 
 
 def _chain(ends: list[int]) -> list[int]:
-    """Return where bins begin: each at the end of the one before."""
+    """Return where bins start: each at the end of the previous one."""
     starts, position = [], 0
     while position < len(ends):
         starts.append(position)
@@ -209,7 +209,7 @@ def _chain(ends: list[int]) -> list[int]:
 
 
 def first_fit_decreasing(sizes: Integers, segments: Integers, *, capacity: int) -> Integers:
-    """Put each item, the largest first, into the first bin of its segment that has room.
+    """Put each item, the largest first, into the first bin of its segment with enough space.
 
     >>> first_fit_decreasing(np.array([30, 80, 70, 15]), np.zeros(4, np.int64), capacity=100)
     array([1, 0, 1, 0])
@@ -224,10 +224,10 @@ def first_fit_decreasing(sizes: Integers, segments: Integers, *, capacity: int) 
 
 
 def _fill_bins(negated: list[int], bounds: Sequence[int], capacity: int) -> list[int]:
-    """Fill whole bins one at a time, which is what first-fit comes to, without looking at others.
+    """Fill one bin at a time, which is equivalent to first-fit without searching bins.
 
-    `negated` ascends within the segments that `bounds` delimit. Every item is taken once; what is
-    taken is skipped by pointers that shorten themselves, so the work is O(n log n).
+    `negated` ascends within the segments given by `bounds`. Every item is taken once; taken items
+    are skipped by pointers with path compression, so the work is O(n log n).
     """
     bins = [0] * len(negated)
     following = list(range(len(negated) + 1))
@@ -236,7 +236,7 @@ def _fill_bins(negated: list[int], bounds: Sequence[int], capacity: int) -> list
         while (item := _next_free(following, first)) < end:
             room = capacity
             while item < end:
-                # The head of a bin is taken whatever its size.
+                # The first item of a bin is taken whatever its size.
                 if -negated[item] <= room or room == capacity:
                     room += negated[item]
                     bins[item] = number
@@ -255,13 +255,13 @@ def _next_free(following: list[int], item: int) -> int:
     return item
 
 
-#: Files too small to be copied that are looked at, to know how much of them is footer.
+#: Number of files too small to be copied whose footers are read, to estimate the share of footers.
 _SAMPLED_FILES = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Planning:
-    """A plan, and beside it the reason of every file of the table, in the order of its files."""
+    """A plan, and the reason of every file of the table, in the order of its files."""
 
     plan: Plan
     reasons: pa.DictionaryArray
@@ -277,12 +277,12 @@ def plan_compaction(
     exclusions: Mapping[Reason, Flags] | None = None,
     sorts: bool = False,
 ) -> Planning:
-    """Plan which files of `snapshot` are rewritten, which together, how, and what comes of it.
+    """Plan which files of `snapshot` are rewritten, in which groups, how, and the expected result.
 
-    Only files with equal `partition_keys` ever become one. `survey` adds what footers say (see
-    `surveyed`). Where `order_keys` holds the place of each file in the order of the table, only
-    neighbours are put together, whatever the strategy. `exclusions` has a mask for each reason to
-    leave files alone. `sorts` puts the rows of every group in order.
+    Only files with equal `partition_keys` are combined. `survey` adds facts from footers (see
+    `surveyed`). If `order_keys` has the sort position of each file, only neighbours are combined,
+    whatever the strategy. `exclusions` has a mask for each reason to skip files. `sorts` sorts the
+    rows of every group.
     """
     files = read_files(snapshot.files, partition_keys, policy, survey)
     candidates = find_candidates(files, policy, exclusions=exclusions or {})
@@ -310,7 +310,7 @@ def plan_drafts(
     reasons: ReasonCodes,
     policy: CompactionPolicy,
 ) -> Planning:
-    """Make a plan of the groups that the caps of a run allow; the others are left for later."""
+    """Make a plan of the groups within the limits of a run; the others are left for later."""
     kept, later = split_at_caps(drafts, policy)
     reasons[later.positions] = code_of(Reason.LATER_RUN)
     plan = Plan(
@@ -338,10 +338,11 @@ def paths_to_survey(
     exclusions: Mapping[Reason, Flags] | None = None,
     with_healthy: bool = False,
 ) -> list[str]:
-    """Return the files whose footers tell most: candidates, the largest first, at most `limit`.
+    """Return the files whose footers matter most: candidates, the largest first, at most `limit`.
 
-    Files too small for a healthy row group are recoded whatever their footers say; a few of them
-    stand for all. `with_healthy` adds files that are fine by size, to find bad row groups.
+    Files that are too small for a reasonable row group are re-encoded whatever their footers are; a
+    few of them represent all. `with_healthy` adds files of sufficient size, to find tiny row
+    groups.
     """
     files = read_files(snapshot.files, partition_keys, policy, None)
     candidates = find_candidates(files, policy, exclusions=exclusions or {})
@@ -384,7 +385,7 @@ def _groups(candidates: Candidates, policy: CompactionPolicy, ranks: Integers) -
     bins = pack(items, policy.strategy, limits)
     sizes = np.bincount(bins, minlength=len(chosen))
     has_must = np.bincount(bins, weights=candidates.must[chosen], minlength=len(chosen)) > 0
-    # One healthy file would be rewritten into itself.
+    # A single file without a reason of its own would be rewritten into itself.
     worthwhile = (sizes > 1) | has_must
     numbers = np.cumsum(worthwhile & (sizes > 0)) - 1
     group_of_file = np.full(len(files), -1, np.int64)
@@ -401,11 +402,11 @@ def _without_single_files(candidates: Candidates, drafts: Drafts) -> ReasonCodes
 
 
 def _named_groups(kept: Drafts, files: pa.Table) -> tuple[PlannedGroup, ...]:
-    """Turn the groups into values that name files and partition."""
+    """Turn the groups into values with paths and partition."""
     first = files["partition"].take(pa.array(kept.positions[kept.bounds[:-1]])).to_pylist()
     groups = kept.to_groups(files["path"])
     return tuple(
-        replace(group, partition=partition_text(values))
+        replace(group, partition=format_partition(values))
         for group, values in zip(groups, first, strict=True)
     )
 

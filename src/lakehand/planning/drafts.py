@@ -1,4 +1,4 @@
-"""Groups on their way into a plan: arrays while there may be many, values at the end."""
+"""Groups during planning: arrays while there may be many, values at the end."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.model.quantities import format_bytes, format_count
+from lakehand.planning.footer_survey import medians_by_owner, sum_by_owner
 from lakehand.planning.method import SORT, are_tiny, choose_method, copy_affinity
 from lakehand.planning.plan import PlannedGroup, expected_file_counts, task_seconds
 from lakehand.planning.policy import CHOSEN, Reason, code_of
-from lakehand.planning.surveyed import medians_by_owner, sum_by_owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakehand.planning.candidates import Files
+    from lakehand.planning.compaction_candidates import Files
+    from lakehand.planning.footer_survey import Flags, Integers
     from lakehand.planning.method import MethodChoice
     from lakehand.planning.policy import CompactionPolicy, ReasonCodes
-    from lakehand.planning.surveyed import Flags, Integers
 
 __all__ = ["Drafts", "GroupFacts", "draft_groups", "find_moved", "read_facts", "split_at_caps"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupFacts:
-    """What the table and the footers say of the files of a group."""
+    """Facts about the files of a group, from the table and the footers."""
 
-    #: Whether the footers of all files were read that could be copied.
+    #: Whether the footers of all copyable files were read.
     is_surveyed: bool
     has_deleted_rows: bool = False
     #: Why one of the files must not be copied.
     refusal: str | None = None
     copy_class_count: int = 1
-    #: Files that a copy would leave.
+    #: Output files of a copy.
     expected_files: int = 1
     row_group_count: int = 0
     median_row_group_bytes: int = 0
@@ -44,23 +44,24 @@ class GroupFacts:
     largest_row_group_bytes: int = 0
     rows: int = 0
     data_bytes: int = 0
-    #: Rows in row groups far below a healthy size.
-    crumb_rows: int = 0
+    #: Rows in tiny row groups.
+    tiny_group_rows: int = 0
 
     file_count: int = 0
     live_bytes: int = 0
-    #: Files whose footers are not worth a look.
+    #: Files that are too small for their footers to be read.
     tiny_files: int = 0
-    #: What may be moved if all else is recoded first: files of one kind, with healthy row groups.
+    #: Files that can be copied if the others are re-encoded first: of one copy class, with
+    #: reasonable row groups.
     moved_files: int = 0
     moved_bytes: int = 0
     moved_row_group_count: int = 0
-    #: Whether rows that are written anew could be row groups of the same file.
+    #: Whether re-encoded rows may be row groups of the same file.
     joins_recoded: bool = False
 
 
 def find_moved(files: Files, group_of_file: Integers) -> Flags:
-    """Say which files of each group to move, if some are recoded: those of the kind of most bytes.
+    """Select the files of each group to copy if others are re-encoded: the class with most bytes.
 
     `group_of_file` is -1 for files in no group.
     """
@@ -69,7 +70,7 @@ def find_moved(files: Files, group_of_file: Integers) -> Flags:
     pairs = np.stack([group_of_file[able], affinity[able]], axis=1)
     kinds, kind_of_file = np.unique(pairs, axis=0, return_inverse=True)
     sizes = sum_by_owner(files.live_bytes[able], kind_of_file.ravel(), len(kinds))
-    # The last kind of each group is the one that is kept.
+    # The last class of each group is the one that is kept.
     order = np.lexsort((-kinds[:, 1], sizes, kinds[:, 0]))
     largest = np.zeros(int(group_of_file.max(initial=-1)) + 1, np.int64)
     largest[kinds[order, 0]] = kinds[order, 1]
@@ -84,13 +85,15 @@ def read_facts(
     moved: Flags,
     expected_files: Integers,
     *,
-    crumb_bytes: float,
+    tiny_group_bytes: float,
 ) -> list[GroupFacts]:
     """Return the facts of every group; `group_of_file` is -1 for files in none."""
     count = len(expected_files)
     inside = np.flatnonzero(group_of_file >= 0)
     figures = _file_figures(files, group_of_file[inside], inside, moved, count)
-    figures |= _row_group_figures(files, group_of_file, moved, count, crumb_bytes=crumb_bytes)
+    figures |= _row_group_figures(
+        files, group_of_file, moved, count, tiny_group_bytes=tiny_group_bytes
+    )
     figures["expected_files"] = expected_files
     names, columns = list(figures), [column.tolist() for column in figures.values()]
     refusals = _refusals(files, group_of_file, inside)
@@ -124,13 +127,13 @@ def _file_figures(
 
 
 def _row_group_figures(
-    files: Files, group_of_file: Integers, moved: Flags, count: int, *, crumb_bytes: float
+    files: Files, group_of_file: Integers, moved: Flags, count: int, *, tiny_group_bytes: float
 ) -> dict[str, Integers]:
     groups = files.survey.row_groups
     owner = group_of_file[groups.owner]
     kept = owner >= 0
     owner, sizes, rows = owner[kept], groups.bytes[kept], groups.rows[kept]
-    is_crumb = groups.are_crumbs(crumb_bytes)[kept]
+    is_tiny_group = groups.are_tiny_groups(tiny_group_bytes)[kept]
     largest = np.zeros(count, np.int64)
     np.maximum.at(largest, owner, sizes)
     moves = moved[groups.owner[kept]].astype(np.int64)
@@ -141,7 +144,7 @@ def _row_group_figures(
         "largest_row_group_bytes": largest,
         "rows": sum_by_owner(rows, owner, count),
         "data_bytes": sum_by_owner(sizes, owner, count),
-        "crumb_rows": sum_by_owner(rows * is_crumb, owner, count),
+        "tiny_group_rows": sum_by_owner(rows * is_tiny_group, owner, count),
         "moved_row_group_count": sum_by_owner(moves, owner, count),
     }
 
@@ -153,13 +156,13 @@ def _count_classes(group: Integers, copy_class: Integers, count: int) -> Integer
 
 
 def _refusals(files: Files, group_of_file: Integers, inside: Integers) -> dict[int, str]:
-    """Return why a file of a group must not be copied, for groups that have such a file."""
+    """Return why a file of a group must not be copied, for groups with such a file."""
     survey = files.survey
     refused = inside[(survey.copy_class[inside] < 0) & survey.is_surveyed[inside]]
-    words = survey.refusal.take(refused).to_pylist()
+    refusals = survey.refusal.take(refused).to_pylist()
     return {
         group: word or "a file must not be copied"
-        for group, word in zip(group_of_file[refused].tolist(), words, strict=True)
+        for group, word in zip(group_of_file[refused].tolist(), refusals, strict=True)
     }
 
 
@@ -169,9 +172,9 @@ class Drafts:
 
     #: Rows of the table of files, group after group.
     positions: Integers
-    #: Inputs whose row groups are moved; the others are recoded.
+    #: Inputs whose row groups are copied; the others are re-encoded.
     is_moved: Flags
-    #: Where each group begins in `positions`, and one entry more for the end.
+    #: Start of each group in `positions`, and the end.
     bounds: Integers
     input_bytes: Integers
     expected_bytes: Integers
@@ -249,7 +252,7 @@ class Drafts:
         )
 
     def _recoded(self, choice: MethodChoice, start: int, end: int) -> tuple[int, ...]:
-        """Return the numbers of the inputs that a copy recodes first."""
+        """Return the indexes of the inputs that a copy re-encodes first."""
         if not choice.mixes:
             return ()
         return tuple(np.flatnonzero(~self.is_moved[start:end]).tolist())
@@ -264,7 +267,7 @@ def draft_groups(
     *,
     sorts: bool = False,
 ) -> Drafts:
-    """Work out method, forecast and cost of every group; inputs are in the order of `ranks`."""
+    """Compute method, forecast and cost of every group; inputs are in the order of `ranks`."""
     inside = np.flatnonzero(group_of_file >= 0)
     positions = inside[np.lexsort((ranks[inside], group_of_file[inside]))]
     group = group_of_file[positions]
@@ -272,7 +275,9 @@ def draft_groups(
     moved = find_moved(files, group_of_file)
     live = sum_by_owner(files.live_bytes[positions], group, count)
     counts = expected_file_counts(live, policy)
-    facts = read_facts(files, group_of_file, moved, counts, crumb_bytes=policy.crumb_bytes)
+    facts = read_facts(
+        files, group_of_file, moved, counts, tiny_group_bytes=policy.tiny_group_bytes
+    )
     methods = [SORT if sorts else choose_method(fact) for fact in facts]
     is_moved = _moved_inputs(methods, moved[positions], group)
     read = sum_by_owner(files.bytes[positions], group, count)
@@ -300,7 +305,7 @@ def draft_groups(
 
 
 def _moved_inputs(methods: Sequence[MethodChoice], moved: Flags, group: Integers) -> Flags:
-    """Say of each input whether its row groups are moved: in a copy all, unless it mixes."""
+    """Return for each input whether its row groups are copied: in a copy all, unless it mixes."""
     is_copy = np.array([choice.method == "copy" for choice in methods], np.bool_)
     mixes = np.array([choice.mixes for choice in methods], np.bool_)
     return is_copy[group] & (moved | ~mixes[group])
@@ -309,7 +314,7 @@ def _moved_inputs(methods: Sequence[MethodChoice], moved: Flags, group: Integers
 def _targets(
     live: Integers, expected: Integers, outputs: Integers, policy: CompactionPolicy
 ) -> Integers:
-    """Return the size that outputs aim for: several are even, one takes all there may be."""
+    """Return the target size of outputs: several have even sizes, a single one has no limit."""
     even = -(-expected // np.maximum(outputs, 1))
     return np.where(outputs > 1, even, np.maximum(live, policy.target_file_bytes))
 
@@ -317,15 +322,15 @@ def _targets(
 def _reasons(
     codes: ReasonCodes, group: Integers, count: int, policy: CompactionPolicy
 ) -> Iterator[str]:
-    """Yield a sentence for each group that counts its files by reason."""
-    words = {
+    """Yield a sentence for each group with the number of its files by reason."""
+    descriptions = {
         Reason.WORN: f"with more than {policy.deleted_row_ratio:.0%} of rows deleted",
         Reason.OVERSIZED: f"above {format_bytes(policy.oversized_file_bytes)}",
-        Reason.SMALL_ROW_GROUPS: "with row groups far below a healthy size",
+        Reason.SMALL_ROW_GROUPS: "with very small row groups",
         Reason.SMALL: f"below {format_bytes(policy.small_file_bytes)}",
-        Reason.UNORDERED: "never put in order",
-        Reason.OVERLAPPING: "where too many lie over one another",
-        Reason.ASKED_FOR: "in order already, but asked for",
+        Reason.UNORDERED: "not clustered yet",
+        Reason.OVERLAPPING: "with too much overlap",
+        Reason.ASKED_FOR: "clustered already, but requested",
     }
     counts = {
         reason: np.bincount(group[codes == code_of(reason)], minlength=count).tolist()
@@ -333,8 +338,8 @@ def _reasons(
     }
     for number in range(count):
         yield ", ".join(
-            f"{format_count(counts[reason][number], 'file')} {words[reason]}"
-            for reason in words
+            f"{format_count(counts[reason][number], 'file')} {descriptions[reason]}"
+            for reason in descriptions
             if counts[reason][number]
         )
 
@@ -342,8 +347,8 @@ def _reasons(
 def split_at_caps(drafts: Drafts, policy: CompactionPolicy) -> tuple[Drafts, Drafts]:
     """Return the groups of this run, largest first, and those for later ones.
 
-    Where there is a cap, groups that take most files away for the bytes they cost come first; one
-    that does not fit any more gives way to smaller ones.
+    With a limit, groups that remove most files for their bytes come first; a group that exceeds the
+    limit is skipped in favour of smaller ones.
     """
     order = _most_worthwhile_first(drafts, policy)
     kept = np.array(list(_within_caps(drafts, order, policy)), np.int64)

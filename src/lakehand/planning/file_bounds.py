@@ -1,4 +1,4 @@
-"""Between which values the rows of each file lie in a column, as far as the table says."""
+"""Minimum and maximum values of a column per file, as far as recorded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import UnknownColumnError
-from lakehand.expressions.facts import comparable_bounds
+from lakehand.expressions.column_facts import comparable_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     Ranks = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["Extent", "ValueBounds", "dense_ranks", "extents_of", "place", "value_bounds"]
+__all__ = ["Extent", "ValueBounds", "dense_ranks", "extent_of_ranks", "extents_of", "value_bounds"]
 
-#: Writers may have cut a greatest text that is this long without saying so.
+#: Writers may have truncated a maximum string of this length without saying so.
 _CUT_TEXT_BYTES = 32
-#: Behind a text that was cut, this reaches all that the text may have gone on with.
+#: Appended to a truncated string, this is above every continuation of it.
 _LAST_CHARACTER = "\U0010ffff"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ValueBounds:
-    """The least and the greatest value of one column, file by file.
+    """The minimum and maximum of one column, file by file.
 
-    Ends may be wider than the values, never narrower; an end that is not known is null.
+    Bounds may be wider than the values, never narrower; an unknown bound is null.
     """
 
     low: pa.Array
@@ -43,9 +43,9 @@ class ValueBounds:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Extent:
-    """Where files lie in one column, as ranks of the ends: equal values have equal ranks.
+    """Value ranges of files in one column, as ranks of the bounds: equal values have equal ranks.
 
-    An end that is not known lies at the outermost rank. A file without values has `low > high`.
+    An unknown bound has the outermost rank. A file without values has `low > high`.
     """
 
     low: Ranks
@@ -62,8 +62,7 @@ class Extent:
 def value_bounds(files: pa.Table, column: str) -> ValueBounds:
     """Return the bounds of `column` in a table with `rows`, `partition` and `bounds`.
 
-    The table is that of a snapshot which was asked for statistics of `column`; partition columns
-    need none.
+    The table is that of a snapshot with statistics of `column`; partition columns need none.
     """
     partition = _member(files, "partition", column)
     if partition is not None:
@@ -81,12 +80,12 @@ def value_bounds(files: pa.Table, column: str) -> ValueBounds:
 
 
 def extents_of(files: pa.Table, columns: Sequence[str]) -> list[Extent]:
-    """Return where the files lie in each of `columns`."""
+    """Return the value ranges of the files in each of `columns`."""
     return [_extent(value_bounds(files, column)) for column in columns]
 
 
 def dense_ranks(values: pa.Array) -> tuple[Ranks, int]:
-    """Return the rank of each value from 0 on, -1 for nulls, and how many ranks there are."""
+    """Return the rank of each value from 0, -1 for nulls, and the number of ranks."""
     ranks = np.full(len(values), -1, np.int64)
     ranks[_flags(values.is_valid())] = _ranked(values.drop_null())
     return ranks, int(ranks.max(initial=-1)) + 1
@@ -97,7 +96,7 @@ def _ranked(values: pa.Array) -> Ranks:
     if pa.types.is_temporal(values.type):
         values = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())  # noqa: PLR2004
     if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-        # NumPy takes half of Arrow's time for numbers.
+        # For numbers, NumPy takes half of Arrow's time.
         _, ranks = np.unique(np.from_dlpack(values), return_inverse=True)
     else:
         ranks = np.from_dlpack(pc.rank(values, tiebreaker="dense")).astype(np.int64) - 1
@@ -106,16 +105,16 @@ def _ranked(values: pa.Array) -> Ranks:
 
 def _extent(bounds: ValueBounds) -> Extent:
     ranks, count = dense_ranks(pa.concat_arrays([bounds.low, bounds.high]))
-    return place(bounds, ranks, rank_count=max(count, 1))
+    return extent_of_ranks(bounds, ranks, rank_count=max(count, 1))
 
 
-def place(bounds: ValueBounds, ranks: Ranks, *, rank_count: int) -> Extent:
-    """Make an extent of the ranks of all low ends, followed by those of all high ends."""
+def extent_of_ranks(bounds: ValueBounds, ranks: Ranks, *, rank_count: int) -> Extent:
+    """Make an extent of the ranks of all lower bounds, followed by those of all upper bounds."""
     files = len(bounds.is_empty)
     low, high = np.maximum(ranks[:files], 0), ranks[files : 2 * files].copy()
     last = rank_count - 1
     high[high < 0] = last
-    # Ends in the wrong order say nothing, and what says nothing keeps a file.
+    # Bounds in the wrong order are treated as unknown, and an unknown range is never skipped.
     is_broken = low > high
     low[is_broken], high[is_broken] = 0, last
     low[bounds.is_empty], high[bounds.is_empty] = 1, 0
@@ -132,7 +131,7 @@ def _past_cut(high: pa.Array) -> pa.Array:
 
 
 def _member(files: pa.Table, struct: str, name: str) -> pa.ChunkedArray | None:
-    """Return a member of a struct; as everywhere in SQL, its name may be spelled in any case."""
+    """Return a field of a struct; its name is case-insensitive, as in SQL."""
     if struct not in files.schema.names:
         return None
     names = [field.name.lower() for field in files.schema.field(struct).type]
@@ -142,5 +141,5 @@ def _member(files: pa.Table, struct: str, name: str) -> pa.ChunkedArray | None:
 
 
 def _flags(values: pa.Array) -> Flags:
-    # By way of numbers, because Arrow's own conversion of booleans loads pandas.
+    # Converted to integers, because Arrow's conversion of booleans loads pandas.
     return np.from_dlpack(values.cast(pa.uint8())).astype(np.bool_)

@@ -1,4 +1,4 @@
-"""How a group is rewritten: row groups copied byte for byte, or rows rewritten."""
+"""Chooses the rewrite method of a group: copy row groups byte for byte, or re-encode rows."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from lakehand.model.quantities import format_bytes, format_count
-from lakehand.planning.surveyed import medians_by_owner, sum_by_owner
+from lakehand.planning.footer_survey import medians_by_owner, sum_by_owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakehand.planning.candidates import Files
+    from lakehand.planning.compaction_candidates import Files
     from lakehand.planning.drafts import GroupFacts
-    from lakehand.planning.surveyed import Flags, Integers
+    from lakehand.planning.footer_survey import Flags, Integers
 
 __all__ = [
     "DEFAULT_RULE",
@@ -34,31 +34,31 @@ _MIB = 2**20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CopyRule:
-    """What row groups must be like."""
+    """Conditions for copying row groups."""
 
     #: The median row group has at least these bytes or these rows.
     min_median_bytes: int = 4 * _MIB
     min_median_rows: int = 100_000
-    #: At most this part of the rows lies in crumbs.
-    max_crumb_row_ratio: float = 0.1
-    #: Row groups in an output, by its size and in all.
+    #: At most this fraction of the rows is in tiny row groups.
+    max_tiny_group_row_ratio: float = 0.1
+    #: Maximum number of row groups in an output, by its size and in total.
     max_row_groups_per_128_mib: int = 64
     max_row_groups: int = 1000
-    #: Where there are several outputs, no row group is larger than this part of one.
+    #: With several outputs, no row group is larger than this fraction of one.
     max_row_group_ratio: float = 0.2
-    #: Other files may be recoded into the copy if at least this part of the bytes is copied.
+    #: Other files may be re-encoded into the copy if at least this fraction of the bytes is copied.
     min_copied_ratio: float = 0.5
 
     def is_healthy(self, *, median_bytes: float, median_rows: float) -> bool:
         return median_bytes >= self.min_median_bytes or median_rows >= self.min_median_rows
 
     def row_group_limit(self, data_bytes: int, files: int) -> int:
-        """Return how many row groups may go into this many files together."""
+        """Return how many row groups this many files may have together."""
         by_size = self.max_row_groups_per_128_mib * max(1.0, data_bytes / (128 * _MIB))
         return min(self.max_row_groups * max(1, files), int(by_size))
 
     def largest_divisible(self, data_bytes: int, files: int) -> float:
-        """Return how large row groups may be: half of one is the error of a file's size."""
+        """Return the maximum size of row groups: half of one is the error of a file's size."""
         return self.max_row_group_ratio * data_bytes / files if files > 1 else float("inf")
 
 
@@ -66,23 +66,23 @@ DEFAULT_RULE = CopyRule()
 
 
 def are_tiny(files: Files, rule: CopyRule = DEFAULT_RULE) -> Flags:
-    """Say which files are too small to hold a row group that is worth moving."""
+    """Return which files are too small to have a row group that is worth copying."""
     has_few_rows = (files.rows >= 0) & (files.rows < rule.min_median_rows)
     tiny: Flags = (files.bytes < rule.min_median_bytes) & has_few_rows
     return tiny
 
 
 def copy_affinity(files: Files, rule: CopyRule = DEFAULT_RULE) -> Integers:
-    """Return a number for each file: files of one number above 0 can be copied together.
+    """Return a number for each file: files with equal numbers above 0 can be copied together.
 
-    Packing them apart from files that must be recoded keeps most bytes from being decoded.
+    Packing them separately from files that must be re-encoded avoids decoding most bytes.
     """
     groups, count = files.survey.row_groups, len(files)
     median_bytes = medians_by_owner(groups.bytes, groups.owner, count)
     median_rows = medians_by_owner(groups.rows, groups.owner, count)
     healthy = (median_bytes >= rule.min_median_bytes) | (median_rows >= rule.min_median_rows)
-    crumb_rows = sum_by_owner(groups.rows * groups.are_crumbs(_MIB), groups.owner, count)
-    healthy &= crumb_rows <= rule.max_crumb_row_ratio * files.survey.rows
+    tiny_group_rows = sum_by_owner(groups.rows * groups.are_tiny_groups(_MIB), groups.owner, count)
+    healthy &= tiny_group_rows <= rule.max_tiny_group_row_ratio * files.survey.rows
     copyable: Flags = healthy & ~files.has_deleted_rows & (files.survey.copy_class >= 0)
     return np.where(copyable, files.survey.copy_class + 1, 0)
 
@@ -94,22 +94,22 @@ class MethodChoice:
     method: Literal["copy", "recode", "sort"]
     #: Shown to users.
     reason: str
-    #: Files that cannot or should not be moved are recoded first, and moved as what came of them.
+    #: Files that cannot or should not be copied are re-encoded first, and the result is copied.
     mixes: bool = False
 
 
-SORT = MethodChoice(method="sort", reason="rows are put in order")
+SORT = MethodChoice(method="sort", reason="rows are sorted")
 
 
 @lru_cache(maxsize=1024)
 def choose_method(facts: GroupFacts, rule: CopyRule = DEFAULT_RULE) -> MethodChoice:
-    """Choose `copy` where the bytes mean the same in the new file and are worth keeping."""
+    """Choose `copy` if the bytes have the same meaning in the new file and a good layout."""
     obstacle = next(_obstacles(facts), None) or next(_flaws(facts, rule), None)
     if obstacle is None:
-        return MethodChoice(method="copy", reason="healthy row groups of one kind")
+        return MethodChoice(method="copy", reason="row groups of sufficient size and of one kind")
     if _can_mix(facts, rule):
         recoded = format_count(facts.file_count - facts.moved_files, "file")
-        reason = f"healthy row groups, and {recoded} to recode beside them: {obstacle}"
+        reason = f"row groups of sufficient size, and {recoded} to re-encode: {obstacle}"
         return MethodChoice(method="copy", reason=reason, mixes=True)
     return MethodChoice(method="recode", reason=obstacle)
 
@@ -119,7 +119,7 @@ def _obstacles(facts: GroupFacts) -> Iterator[str]:
     if facts.has_deleted_rows:
         yield "deleted rows are dropped"
     if facts.tiny_files:
-        yield f"{format_count(facts.tiny_files, 'file')} too small for a healthy row group"
+        yield f"{format_count(facts.tiny_files, 'file')} too small for a reasonable row group"
     if not facts.is_surveyed:
         yield "not all footers were read"
     if facts.refusal is not None:
@@ -129,15 +129,15 @@ def _obstacles(facts: GroupFacts) -> Iterator[str]:
 
 
 def _flaws(facts: GroupFacts, rule: CopyRule) -> Iterator[str]:
-    """Yield what a copy would preserve and a rewrite would mend."""
+    """Yield what a copy would preserve and a re-encoding would fix."""
     if not rule.is_healthy(
         median_bytes=facts.median_row_group_bytes, median_rows=facts.median_row_group_rows
     ):
         size = format_bytes(facts.median_row_group_bytes)
         yield f"row groups are small: half of them below {size}"
-    if facts.crumb_rows > rule.max_crumb_row_ratio * facts.rows:
-        share = facts.crumb_rows / facts.rows
-        yield f"{share:.0%} of the rows are in row groups far below a healthy size"
+    if facts.tiny_group_rows > rule.max_tiny_group_row_ratio * facts.rows:
+        share = facts.tiny_group_rows / facts.rows
+        yield f"{share:.0%} of the rows are in very small row groups"
     if facts.row_group_count > rule.row_group_limit(facts.data_bytes, facts.expected_files):
         yield f"{format_count(facts.row_group_count, 'row group')} are too many"
     if facts.largest_row_group_bytes > rule.largest_divisible(
@@ -148,7 +148,7 @@ def _flaws(facts: GroupFacts, rule: CopyRule) -> Iterator[str]:
 
 
 def _can_mix(facts: GroupFacts, rule: CopyRule) -> bool:
-    """Say whether enough of the bytes can be moved, into one file with rows written anew."""
+    """Return whether enough bytes can be copied into one file with re-encoded rows."""
     return (
         facts.joins_recoded
         and facts.expected_files == 1

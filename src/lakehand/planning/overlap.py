@@ -1,10 +1,10 @@
-"""How many files lie over one another: the sweep line, in as many columns as there are.
+"""Overlap depth of files, computed by a sweep line in one column, or in several columns.
 
-The depth of a file is the number of files that hold the middle of its range, itself among them:
-what a query for a value there has to open. In one column a sweep line counts them: those that have
-started by then, minus those that have ended before. In several columns a few thousand files are
-held against one another; more are counted on a grid, where a file adds one to the corner at its
-start, takes one away behind each side, and sums along every column give the files over each cell.
+The depth of a file is the number of files that contain the middle of its range, including itself:
+what a query for a value there reads. In one column a sweep line counts them: the files that have
+started by then, minus those that have ended before. In several columns, a few thousand files are
+compared with each other; more are counted on a grid: a file adds one at its first cell, subtracts
+one after its last cell in each column, and cumulative sums give the files over each cell.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 
 __all__ = ["Depth", "overlap_depth", "overlapping_files"]
 
-#: Up to so many files, those of several columns are compared pair by pair.
-_MOST_PAIRED_FILES = 4096
-#: Files at a time that are held against all others.
+#: Up to this many files are compared pair by pair in several columns.
+_MAX_PAIRED_FILES = 4096
+#: Files that are compared with all others at a time.
 _PAIRED_CHUNK = 256
 #: Cells of the grid for more files.
-_MOST_CELLS = 2**20
+_MAX_CELLS = 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Depth:
-    """How deep files lie over one another; 1 is a file whose middle no other file holds."""
+    """Overlap depth of files; 1 for a file that no other file overlaps at its middle."""
 
-    #: The mean over the files that hold values; 0 if none does.
+    #: The mean over the files with values; 0 if there are none.
     average: float
-    #: That of the deepest file.
+    #: The maximum over the files.
     maximum: int
-    #: For each file, how many files hold the middle of its range; 0 for a file without values.
+    #: For each file, how many files contain the middle of its range; 0 for a file without values.
     by_file: Numbers
 
 
 def overlap_depth(extents: Sequence[Extent]) -> Depth:
-    """Return how deep files lie over one another in all columns of `extents` together.
+    """Return the overlap depth of files in all columns of `extents` together.
 
-    Exact for one column, and for several up to 4,096 files. Beyond that the files are counted over
-    the middle of the nearest cell of a grid.
+    Exact for one column, and for several up to 4,096 files. Beyond that, files are counted at the
+    middle of the nearest cell of a grid.
     """
     has_values = np.logical_and.reduce([extent.has_values for extent in extents])
     by_file = np.zeros(len(has_values), np.int64)
@@ -63,8 +63,8 @@ def overlap_depth(extents: Sequence[Extent]) -> Depth:
 
 
 def overlapping_files(extent: Extent) -> Numbers:
-    """Return for each file how many others share values with it, as far as one column tells."""
-    # All but those that start behind its end and those that end before its start.
+    """Return for each file how many others overlap it in one column."""
+    # All but those that start after its end and those that end before its start.
     begun, ended = _begun_and_ended(_only(extent, extent.has_values))
     counts = begun[extent.high + 1] - ended[extent.low] - 1
     return np.where(extent.has_values, counts, 0)
@@ -84,15 +84,15 @@ def _only(extent: Extent, chosen: NDArray[np.bool_]) -> Extent:
 def _depths(extents: Sequence[Extent]) -> Numbers:
     if len(extents) == 1:
         return _swept(extents[0])
-    if len(extents[0].low) <= _MOST_PAIRED_FILES:
+    if len(extents[0].low) <= _MAX_PAIRED_FILES:
         return _paired(extents)
-    # A file may be so narrow that it holds the middle of no cell; but it holds its own.
+    # A file may be so narrow that it contains the middle of no cell; but it contains its own.
     return np.maximum(_gridded(extents), 1)
 
 
 def _swept(extent: Extent) -> Numbers:
     begun, ended = _begun_and_ended(extent)
-    # The middle of a range may lie between two ranks.
+    # The middle of a range may be between two ranks.
     doubled = extent.low + extent.high
     depths: Numbers = begun[doubled // 2 + 1] - ended[(doubled + 1) // 2]
     return depths
@@ -114,9 +114,9 @@ def _held_against_all(extents: Sequence[Extent], chunk: slice) -> Numbers:
 
 
 def _gridded(extents: Sequence[Extent]) -> Numbers:
-    """Return how many files lie over the cell that the middle of each file is in."""
+    """Return how many files cover the cell that contains the middle of each file."""
     shape = _grid_shape([extent.rank_count for extent in extents])
-    # One cell more on each side takes what files at the rim take away behind their end.
+    # One more cell on each side, for the subtraction after files at the edge.
     padded = tuple(side + 1 for side in shape)
     steps = np.zeros(math.prod(padded), np.int64)
     sides = [_side(each, side) for each, side in zip(extents, shape, strict=True)]
@@ -136,7 +136,7 @@ def _gridded(extents: Sequence[Extent]) -> Numbers:
 
 
 def _side(extent: Extent, cells: int) -> tuple[Numbers, Numbers]:
-    """Return the first cell whose middle a file reaches, and the first behind those it covers."""
+    """Return the first cell whose middle a file contains, and the first after those it covers."""
     scale = cells / extent.rank_count
     start = np.ceil((extent.low + 0.5) * scale - 0.5).astype(np.int64)
     end = np.floor((extent.high + 0.5) * scale - 0.5).astype(np.int64) + 1
@@ -144,9 +144,9 @@ def _side(extent: Extent, cells: int) -> tuple[Numbers, Numbers]:
 
 
 def _grid_shape(rank_counts: Sequence[int]) -> tuple[int, ...]:
-    """Share the cells among the columns; what one with few ranks leaves goes to the others."""
+    """Divide the cells among the columns; columns with few ranks leave more to the others."""
     sides = dict.fromkeys(range(len(rank_counts)), 1)
-    left = float(_MOST_CELLS)
+    left = float(_MAX_CELLS)
     for done, column in enumerate(sorted(sides, key=lambda column: rank_counts[column])):
         fair = max(1, math.floor(left ** (1 / (len(sides) - done)) + 1e-9))
         sides[column] = min(rank_counts[column], fair)

@@ -1,4 +1,4 @@
-"""The plan of a rewrite, and its forecast: plain values to print, store, send and run."""
+"""The plan of a rewrite, and its forecast: plain values to print, store, send and execute."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from lakehand.model.order import Curve
     from lakehand.model.work import Method
+    from lakehand.planning.footer_survey import Integers
     from lakehand.planning.policy import CompactionPolicy
-    from lakehand.planning.surveyed import Integers
 
 __all__ = [
     "PLAN_FORM",
@@ -31,27 +31,27 @@ __all__ = [
     "Plan",
     "PlannedGroup",
     "expected_file_counts",
+    "format_partition",
     "locate_inputs",
-    "partition_text",
     "recoded_bytes",
     "task_seconds",
 ]
 
 
 _MIB = 2**20
-#: Row groups moved byte for byte, checksums at both ends.
+#: Row groups copied byte for byte, with checksums at both ends.
 COPY_BYTES_PER_SECOND = 500 * _MIB
-#: Rows decoded and digested on the way in ...
+#: Rows decoded and digested ...
 RECODE_READ_BYTES_PER_SECOND = 40 * _MIB
 #: ... and encoded, then read back and digested again.
 RECODE_WRITE_BYTES_PER_SECOND = 32 * _MIB
-#: Opening an input: its footer, its schema.
+#: Opening an input: its footer and schema.
 SECONDS_PER_FILE = 0.003
 #: Starting a task and finishing its files.
 SECONDS_PER_GROUP = 0.1
 
-#: What is left of the bytes when row groups below this size are put together: dictionaries and
-#: headers are no longer repeated.
+#: Fraction of the bytes that remains if row groups below this size are merged: dictionaries and
+#: headers are not repeated.
 _TIGHT_ROW_GROUP_BYTES = 4 * _MIB
 _RECODED_SHARE = 0.87
 
@@ -59,9 +59,9 @@ _RECODED_SHARE = 0.87
 def recoded_bytes(
     live_bytes: Integers, row_group_bytes: NDArray[np.float64], policy: CompactionPolicy
 ) -> Integers:
-    """Return the size that rows have after a rewrite; `row_group_bytes` is that of one row group.
+    """Return the size of rows after a rewrite; `row_group_bytes` is the size of one row group.
 
-    Row groups of the size that a writer would give them stay as they are.
+    Row groups of the size that a writer would give them keep their size.
     """
     limit = min(_TIGHT_ROW_GROUP_BYTES, policy.smallest_written_row_group_bytes)
     share = np.where(row_group_bytes < limit, _RECODED_SHARE, 1.0)
@@ -69,7 +69,7 @@ def recoded_bytes(
 
 
 def expected_file_counts(expected_bytes: Integers, policy: CompactionPolicy) -> Integers:
-    """Return how many files each group becomes: even ones near the target, none of them small.
+    """Return how many files each group becomes: of even size near the target, none small.
 
     >>> from lakehand.planning.policy import CompactionPolicy
     >>> policy = CompactionPolicy(target_file_bytes=100)
@@ -90,7 +90,7 @@ def task_seconds(
     encoded_bytes: Integers,
     file_counts: Integers,
 ) -> NDArray[np.float64]:
-    """Estimate the processor time of each group: what it moves, decodes, encodes and opens."""
+    """Estimate the processor time of each group: to copy, decode, encode and open files."""
     seconds = (
         SECONDS_PER_GROUP
         + SECONDS_PER_FILE * file_counts
@@ -101,35 +101,36 @@ def task_seconds(
     return seconds.astype(np.float64)
 
 
-#: Number of the document's form. A plan of another form is refused, never guessed at.
+#: Version of the document's form. A plan of another form is rejected.
 PLAN_FORM = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedGroup:
-    """Files of one partition that become new files together, in one task."""
+    """Files of one partition that are rewritten together, in one task."""
 
     #: Number of the group; the largest group is 0.
     id: int
-    #: The partition of the files, as `column=value`; empty where the table has none.
+    #: The partition of the files, as `column=value`; empty if the table has none.
     partition: str = ""
-    #: The files, as the table spells their paths.
+    #: The files, by their paths in the table.
     paths: tuple[str, ...]
-    #: Size of these files together.
+    #: Total size of these files.
     input_bytes: int
-    #: Why these files.
+    #: Why these files were selected.
     reason: str
-    #: How they are rewritten: `copy` moves row groups byte for byte, `recode` writes rows anew.
+    #: How they are rewritten: `copy` copies row groups byte for byte, `recode` decodes and encodes
+    #: rows again.
     method: Method
     #: Why this method.
     method_reason: str
-    #: Numbers of the paths that a copy has to recode first.
+    #: Indexes of the paths that a copy has to re-encode first.
     recoded: tuple[int, ...] = ()
-    #: Size that each output aims for: even, where the rows go into several files.
+    #: Target size of each output: even, if there are several.
     target_file_bytes: int
-    #: Files that are expected to come out.
+    #: Expected number of output files.
     expected_files: int
-    #: Size of these files together.
+    #: Expected total size of the outputs.
     expected_bytes: int
     #: Estimated processor time.
     task_seconds: float
@@ -137,13 +138,13 @@ class PlannedGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayoutForecast:
-    """What queries are expected to have of rows in order: `after` was tried on a sample."""
+    """Expected effect of clustering on queries: `after` was measured on a sample of rows."""
 
-    #: Part of the files that queries do not have to read.
+    #: Fraction of files that queries can skip.
     skip_rate: Measured
-    #: Files that lie over the middle of a file on average, itself among them.
+    #: Average number of files that overlap at the middle of a file, including itself.
     overlap_depth: Measured
-    #: Rows that were tried.
+    #: Rows in the sample.
     sampled_rows: int
 
 
@@ -151,46 +152,51 @@ class LayoutForecast:
 class Plan:
     """What is to be rewritten, largest group first, and why the rest is not."""
 
-    #: Number of this document's form.
+    #: Version of this document's form.
     form: int = PLAN_FORM
-    #: The verb that carries it out.
+    #: The operation that executes it.
     operation: str = "compact"
     #: URL of the table, without credentials.
     table: str
-    #: What tells the table from one created later at the same place; null: nothing does.
+    #: Distinguishes the table from one created later at the same location; null if not possible.
     table_id: str | None = None
-    #: Version that the plan was made from.
+    #: Version that the plan is based on.
     version: int
-    #: The condition on the files that were looked at, as SQL; null: all of them.
+    #: The predicate on files, as SQL; null: all files.
     where: str | None = None
-    #: By which columns rows are put in order; empty: by none.
+    #: Columns to sort or cluster by; empty: none.
     order: tuple[str, ...] = ()
-    #: Along which curve; null: rows stay in the order they are in.
+    #: Space-filling curve; null: rows keep their order.
     curve: Curve | None = None
-    #: The settings in force.
+    #: The settings of the plan.
     policy: CompactionPolicy
     #: Number of files to be rewritten, by reason.
     chosen: Mapping[str, int] = field(default_factory=dict)
-    #: Number of files left alone, by reason.
+    #: Number of files not to be rewritten, by reason.
     left: Mapping[str, int] = field(default_factory=dict)
-    #: Runs that are at work, to which files were left because they are rewriting them.
+    #: Running operations that are rewriting files of the table; those files are skipped.
     left_to_runs: tuple[str, ...] = ()
-    #: What the caps of the run leave for a later one.
+    #: What is left for a later run because of the limits of this one.
     remaining: Remaining = field(default_factory=Remaining)
-    #: What is expected of the run.
+    #: Expected result of the run.
     forecast: Forecast
-    #: What queries are expected to have of it; null unless rows are put in order.
+    #: Expected effect on queries; null unless rows are clustered.
     layout: LayoutForecast | None = None
-    #: What becomes what.
+    #: The groups of files to rewrite.
     groups: tuple[PlannedGroup, ...]
 
+    @property
+    def paths(self) -> list[str]:
+        """The files that are to be rewritten."""
+        return [path for group in self.groups for path in group.paths]
+
     def to_json(self) -> dict[str, Any]:
-        """Return the document that `lakehand plan --json` prints, and `compact --plan` takes."""
+        """Return the document that `lakehand plan --json` prints, and `compact --plan` reads."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read the document again; ValidationError if it is none."""
+        """Read the document; ValidationError if it is not a plan."""
         if value.get("form") != PLAN_FORM:
             raise _not_a_plan(f"its form is not {PLAN_FORM}")
         try:
@@ -201,23 +207,23 @@ class Plan:
         return plan
 
     def check(self) -> None:
-        """Raise ValidationError if the groups of a plan contradict themselves."""
+        """Raise ValidationError if the groups of a plan contradict each other."""
         paths = [path for group in self.groups for path in group.paths]
         if len(set(paths)) < len(paths):
-            raise _not_a_plan("it names a file twice")
+            raise _not_a_plan("it contains a file twice")
         for group in self.groups:
             numbers = range(len(group.paths))
             if not group.paths or any(number not in numbers for number in group.recoded):
                 raise _not_a_plan(f"group {group.id} has no such files")
             if group.target_file_bytes <= 0:
-                raise _not_a_plan(f"group {group.id} aims for files without bytes")
+                raise _not_a_plan(f"group {group.id} has a target size of zero")
 
     def to_text(self) -> str:
         return json.dumps(self.to_json(), indent=2) + "\n"
 
     @classmethod
     def from_text(cls, text: str | bytes) -> Self:
-        """Read what `to_text` wrote; ValidationError if it is no plan."""
+        """Read what `to_text` wrote; ValidationError if it is not a plan."""
         try:
             value = parse_object(text)
         except DocumentError as error:
@@ -227,16 +233,16 @@ class Plan:
 
 def _not_a_plan(reason: str) -> ValidationError:
     return ValidationError(
-        f"this is no plan that this version of lakehand can carry out: {reason}",
+        f"not a plan that this version of lakehand can execute: {reason}",
         field="plan",
-        hint="make one with `lakehand plan TABLE --output FILE`",
+        hint="create one with `lakehand plan TABLE --output FILE`",
     )
 
 
-def partition_text(values: Mapping[str, Any]) -> str:
-    """Spell the partition of a file for people.
+def format_partition(values: Mapping[str, Any]) -> str:
+    """Format the partition of a file.
 
-    >>> partition_text({"region": "eu", "day": None})
+    >>> format_partition({"region": "eu", "day": None})
     'region=eu, day=null'
     """
     return ", ".join(f"{k}={'null' if v is None else v}" for k, v in values.items())
@@ -245,15 +251,15 @@ def partition_text(values: Mapping[str, Any]) -> str:
 def locate_inputs(plan: Plan, files: pa.Table) -> list[Integers]:
     """Return the rows of `files` that each group rewrites.
 
-    ReplanError if a file of the plan is not among them.
+    Raises ReplanError if a file of the plan is not among them.
     """
     paths = pa.array([path for group in plan.groups for path in group.paths], pa.string())
     rows = pc.index_in(paths, files["path"].combine_chunks())
     if rows.null_count:
         lost = paths.filter(rows.is_null())[0].as_py()
         raise ReplanError(
-            f"the plan for version {plan.version} of {plan.table} names {lost}, "
-            "which the table does not hold",
+            f"the plan for version {plan.version} of {plan.table} contains {lost}, "
+            "which is not in the table",
             table=plan.table,
             expected_version=plan.version,
             hint="plan again",

@@ -1,4 +1,4 @@
-"""What is worth rewriting, how much of it at once, and the reason for every file."""
+"""Thresholds and limits of a plan, and the reasons for every file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
+
+from lakehand.model.quantities import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,54 +21,54 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHOSEN",
-    "CHOSEN_WORDS",
     "LEFT",
-    "LEFT_WORDS",
+    "LEFT_DESCRIPTIONS",
     "CompactionPolicy",
     "Reason",
     "code_of",
     "count_reasons",
+    "describe_chosen",
     "reason_column",
 ]
 
 
-#: Files may come out this much below their forecast. What is near a limit counts as below it, so
-#: that a second run finds nothing to do.
+#: Files may be this much smaller than forecast. A size near a threshold counts as below it, so that
+#: a second run finds nothing to do.
 _SHRINKAGE = 0.09
 
-#: Row groups below both limits cost more to find than to read.
-_CRUMB_BYTES = 2**20
-CRUMB_ROWS = 20_000
-#: Row groups of a rewritten file are at least this part of the target, its last one apart.
+#: Row groups below both limits cost more to locate than to read.
+_TINY_GROUP_BYTES = 2**20
+TINY_GROUP_ROWS = 20_000
+#: Row groups of a rewritten file, except the last, have at least this fraction of the target.
 _ROW_GROUPS_PER_TARGET = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompactionPolicy:
-    """The settings that decide over a plan. Fields have the names of the settings."""
+    """The settings that determine a plan. Fields have the names of the settings."""
 
-    #: Size that new files aim for.
+    #: Target size of new files.
     target_file_bytes: int
-    #: A file is small below this part of the target.
+    #: A file is small below this fraction of the target.
     small_file_ratio: float = 0.5
-    #: A file is worn when more than this part of its rows is deleted.
+    #: A file is rewritten if more than this fraction of its rows is deleted.
     deleted_row_ratio: float = 0.05
     #: A file is oversized above this many times the target.
     oversized_file_ratio: float = 10.0
-    #: Fewer small files than this in a partition are left alone; other reasons know no minimum.
+    #: Fewer small files than this in a partition are not compacted; other reasons have no minimum.
     min_files: int = 4
-    #: How files were put together: in a clustered table always `greedy`, in its order.
+    #: How files are grouped: for a clustered table always `greedy`, in its order.
     strategy: Strategy = "greedy"
-    #: Caps of the run; null: none. Likewise the next two.
+    #: Limits of the run; null: none. Likewise the next two.
     max_bytes_per_run: int | None = None
-    #: Cap on files.
+    #: Limit of files.
     max_files_per_run: int | None = None
-    #: Cap on groups.
+    #: Limit of groups.
     max_groups_per_run: int | None = None
 
     @classmethod
     def from_settings(cls, settings: Settings, *, automatic: bool = False) -> Self:
-        """Take the policy from settings; a run that nobody asked for waits for more files."""
+        """Return the policy of settings; an automatic run waits for more files."""
         values = {field.name: settings[field.name] for field in fields(cls)}
         if automatic and settings.sources["min_files"] == "default":
             values["min_files"] = settings.automatic_min_files
@@ -83,7 +85,7 @@ class CompactionPolicy:
 
     @property
     def fullest_group_bytes(self) -> int:
-        """Up to this a group may be filled rather than leave a small file behind."""
+        """Up to this size a group may be filled to avoid leaving a small file."""
         return int(self.target_file_bytes / (1 - _SHRINKAGE))
 
     @property
@@ -92,13 +94,13 @@ class CompactionPolicy:
 
     @property
     def smallest_written_row_group_bytes(self) -> float:
-        """No rewrite makes row groups below this, so none is made for the sake of larger ones."""
+        """Rewrites make no row groups below this, so none is done for the sake of larger ones."""
         return self.target_file_bytes / _ROW_GROUPS_PER_TARGET
 
     @property
-    def crumb_bytes(self) -> float:
-        """A row group below this, and below `CRUMB_ROWS`, is a crumb."""
-        return min(_CRUMB_BYTES, self.smallest_written_row_group_bytes)
+    def tiny_group_bytes(self) -> float:
+        """A row group below this, and below `TINY_GROUP_ROWS`, is tiny."""
+        return min(_TINY_GROUP_BYTES, self.smallest_written_row_group_bytes)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -113,47 +115,47 @@ if TYPE_CHECKING:
 
 
 class Reason(StrEnum):
-    """The values are stable: they stand in plans and reports."""
+    """The values are stable: they are part of plans and reports."""
 
-    #: Chosen: below the size at which a file is worth its request.
+    #: Chosen: smaller than `small_file_ratio` of the target size.
     SMALL = "small"
     #: Chosen: too many of its rows are deleted.
     WORN = "worn"
     #: Chosen: far above the target size, to be split.
     OVERSIZED = "oversized"
-    #: Chosen: too many rows in row groups far below a healthy size.
+    #: Chosen: too many rows in tiny row groups.
     SMALL_ROW_GROUPS = "small_row_groups"
-    #: Chosen: its rows were never put in order.
+    #: Chosen: its rows were never clustered.
     UNORDERED = "unordered"
-    #: Chosen: too many files lie over one another where it lies.
+    #: Chosen: too many files overlap it.
     OVERLAPPING = "overlapping"
-    #: Chosen: all files were asked for.
+    #: Chosen: all files were requested.
     ASKED_FOR = "asked_for"
-    #: Left: in order, and well apart from others.
+    #: Left: clustered, with little overlap.
     IN_ORDER = "in_order"
-    #: Left: in another order than the one asked for.
+    #: Left: clustered by another order than the requested one.
     OTHER_ORDER = "other_order"
-    #: Left: neither small nor in bad shape.
+    #: Left: large enough, and without a need for a rewrite.
     LARGE_ENOUGH = "large_enough"
     #: Left: small, but its partition has too few such files.
     BELOW_MINIMUM_FILES = "below_minimum_files"
-    #: Left: small, but no other file fits beside it.
+    #: Left: small, but no other file can be combined with it.
     SINGLE_FILE = "single_file"
-    #: Left: worth rewriting, but the caps of the run are reached.
+    #: Left: worth rewriting, but the limits of the run are reached.
     LATER_RUN = "later_run"
-    #: Left: not among the files that the predicate asks for.
+    #: Left: not selected by the predicate.
     OUTSIDE_PREDICATE = "outside_predicate"
-    #: Left: taken out by the caller's own function over the files.
+    #: Left: excluded by the caller's file_filter.
     OUTSIDE_FILTER = "outside_filter"
-    #: Left: its partition is being written to.
+    #: Left: its partition has recent writes.
     RECENTLY_WRITTEN = "recently_written"
-    #: Left: the run is automatic, and the table wants none of these.
+    #: Left: the run is automatic, and the table disables automatic runs.
     DISABLED = "disabled"
     #: Left: an earlier run that died has rewritten it, and this run commits that.
     ADOPTED = "adopted"
-    #: Left: another run that is at work is rewriting it.
+    #: Left: another running operation is rewriting it.
     BEING_REWRITTEN = "being_rewritten"
-    #: Left: worth rewriting, but too large for the caps of any run.
+    #: Left: worth rewriting, but too large for the limits of any run.
     ABOVE_CAP = "above_cap"
 
 
@@ -167,45 +169,55 @@ CHOSEN = (
     Reason.ASKED_FOR,
 )
 LEFT = tuple(reason for reason in Reason if reason not in CHOSEN)
-#: The same in words that need no glossary.
-CHOSEN_WORDS: Mapping[str, str] = {
-    Reason.SMALL: "that are small",
+#: The same as text.
+_CHOSEN_DESCRIPTIONS: Mapping[str, str] = {
     Reason.WORN: "with too many deleted rows",
     Reason.OVERSIZED: "far above the target size",
-    Reason.SMALL_ROW_GROUPS: "with row groups far below a healthy size",
-    Reason.UNORDERED: "never put in order",
-    Reason.OVERLAPPING: "where too many lie over one another",
-    Reason.ASKED_FOR: "that were asked for",
+    Reason.SMALL_ROW_GROUPS: "with very small row groups",
+    Reason.UNORDERED: "not clustered yet",
+    Reason.OVERLAPPING: "with too much overlap",
+    Reason.ASKED_FOR: "requested",
 }
-LEFT_WORDS: Mapping[str, str] = {
-    Reason.LARGE_ENOUGH: "large enough and in good shape",
+LEFT_DESCRIPTIONS: Mapping[str, str] = {
+    Reason.LARGE_ENOUGH: "large enough, no rewrite needed",
     Reason.BELOW_MINIMUM_FILES: "small, but too few in their partition",
-    Reason.SINGLE_FILE: "small, but without another to go with",
-    Reason.LATER_RUN: "beyond the caps of this run",
+    Reason.SINGLE_FILE: "small, but no other file to combine with",
+    Reason.LATER_RUN: "beyond the limits of this run",
     Reason.ABOVE_CAP: "too large for max_bytes_per_run or max_files_per_run",
-    Reason.OUTSIDE_PREDICATE: "outside the predicate",
-    Reason.OUTSIDE_FILTER: "taken out by file_filter",
-    Reason.RECENTLY_WRITTEN: "in partitions written to a moment ago",
-    Reason.ADOPTED: "rewritten before by a run that died, and committed now",
+    Reason.OUTSIDE_PREDICATE: "not selected by the predicate",
+    Reason.OUTSIDE_FILTER: "excluded by file_filter",
+    Reason.RECENTLY_WRITTEN: "in partitions with recent writes",
+    Reason.ADOPTED: "rewritten by an earlier run that died, and committed now",
     Reason.BEING_REWRITTEN: "being rewritten by another run",
-    Reason.IN_ORDER: "in order, and well apart from others",
-    Reason.OTHER_ORDER: "in another order; --full takes them, too",
-    Reason.DISABLED: "in a table that wants no automatic runs",
+    Reason.IN_ORDER: "clustered, with little overlap",
+    Reason.OTHER_ORDER: "clustered by another order; use --full to include them",
+    Reason.DISABLED: "in a table that disables automatic runs",
 }
 _CODES = {reason: code for code, reason in enumerate(Reason)}
 
 
+def describe_chosen(reason: str, count: int) -> str:
+    """Return the number of files chosen for a reason, as text.
+
+    >>> describe_chosen("small", 1800), describe_chosen("worn", 1)
+    ('1,800 small files', '1 file with too many deleted rows')
+    """
+    if reason == Reason.SMALL:
+        return format_count(count, "small file")
+    return f"{format_count(count, 'file')} {_CHOSEN_DESCRIPTIONS.get(reason, reason)}"
+
+
 def code_of(reason: Reason) -> int:
-    """Return the number that stands for `reason` in arrays."""
+    """Return the number of `reason` in arrays."""
     return _CODES[reason]
 
 
 def reason_column(codes: ReasonCodes) -> pa.DictionaryArray:
-    """Return the reasons as a column beside the table of files."""
+    """Return the reasons as a column for the table of files."""
     return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array([str(r) for r in Reason]))
 
 
 def count_reasons(codes: ReasonCodes, reasons: Iterable[Reason]) -> Mapping[str, int]:
-    """Count the files of each of `reasons`; those that apply to no file are left out."""
+    """Count the files of each of `reasons`, without those that apply to no file."""
     counts = np.bincount(codes, minlength=len(_CODES))
     return {str(r): int(counts[_CODES[r]]) for r in reasons if counts[_CODES[r]]}

@@ -1,9 +1,9 @@
-"""A fixed set of questions to a table, and the share of its files that answers them unread.
+"""A fixed set of probe queries, and the fraction of files that they skip.
 
-The set is drawn once, from quantiles of the columns, with a seed that never changes: ten points,
-ten ranges of 1 % and ten of 10 % of the rows for each column, and the same for each pair of columns
-at once. Whoever laid the files out, and before and after they are laid out anew, the questions are
-the same; so the shares can be compared.
+The set is drawn once, from quantiles of the columns, with a constant seed: ten points, ten ranges
+of 1 % and ten of 10 % of the rows for each column, and the same for each pair of columns. The
+probes are the same before and after a rewrite, and for any layout, so that skip rates are
+comparable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.expressions.literals import literal
-from lakehand.planning.file_bounds import dense_ranks, place, value_bounds
+from lakehand.planning.file_bounds import dense_ranks, extent_of_ranks, value_bounds
 from lakehand.planning.quantiles import STEPS, quantiles_of_bounds
 
 if TYPE_CHECKING:
@@ -41,18 +41,18 @@ _CHUNK_FILES = 64 * 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probe:
-    """One question: the rows whose values lie in one range of each of its columns."""
+    """One probe: the rows whose values are in one range of each of its columns."""
 
     kind: Kind
-    #: For each column, which of its ranges in the set is meant.
+    #: For each column, the index of its range in the set.
     ranges: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ProbeSet:
-    """The questions to a table. A value: drawn once, and then asked before and after."""
+    """The probes of a table: drawn once, and evaluated before and after."""
 
-    #: Least and greatest values of the ranges of each column; both belong to the range.
+    #: Bounds of the ranges of each column, both inclusive.
     low: Mapping[str, pa.Array]
     high: Mapping[str, pa.Array]
     probes: tuple[Probe, ...]
@@ -62,7 +62,7 @@ class ProbeSet:
         return tuple(self.low)
 
     def to_sql(self) -> list[str]:
-        """Return the questions as predicates, for readers that are asked in SQL."""
+        """Return the probes as SQL predicates."""
         return [
             " AND ".join(self._term(column, at) for column, at in probe.ranges.items())
             for probe in self.probes
@@ -75,25 +75,25 @@ class ProbeSet:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class SkipRate:
-    """Shares that a reader of min/max statistics does not read, averaged over the questions."""
+    """Fractions that min/max statistics skip, averaged over the probes."""
 
-    #: Share of the files.
+    #: Fraction of the files.
     files: float
-    #: Share of the bytes.
+    #: Fraction of the bytes.
     bytes: float
-    #: Share of the files by probe, in the order of the set.
+    #: Fraction of the files by probe, in the order of the set.
     by_probe: NDArray[np.float64]
 
 
 def probes_of_bounds(files: pa.Table, columns: Sequence[str]) -> ProbeSet:
-    """Draw the questions to a table from what its bounds tell; columns without bounds have none."""
+    """Draw the probes of a table from its bounds; columns without bounds have none."""
     rows = np.from_dlpack(files["rows"].fill_null(1).combine_chunks()).astype(np.int64)
     found = {column: quantiles_of_bounds(value_bounds(files, column), rows) for column in columns}
     return draw_probes({column: values for column, values in found.items() if len(values)})
 
 
 def draw_probes(quantiles: Mapping[str, pa.Array]) -> ProbeSet:
-    """Draw the questions from quantiles of each column: STEPS + 1 values, ascending."""
+    """Draw the probes from quantiles of each column: STEPS + 1 values, ascending."""
     random = np.random.default_rng(_SEED)
     kinds = [kind for kind in _SPANS for _ in range(_PROBES_PER_KIND)]
     spans = np.array([_SPANS[kind] for kind in kinds])
@@ -106,7 +106,7 @@ def draw_probes(quantiles: Mapping[str, pa.Array]) -> ProbeSet:
 def _probes(columns: Sequence[str], kinds: Sequence[Kind]) -> Iterator[Probe]:
     for column in columns:
         yield from (Probe(kind=kind, ranges={column: number}) for number, kind in enumerate(kinds))
-    # Ranges were drawn column by column, so those of equal number have nothing else in common.
+    # Ranges were drawn column by column, so ranges with equal indexes are independent.
     for pair in combinations(columns, 2):
         yield from (
             Probe(kind=kind, ranges=dict.fromkeys(pair, number))
@@ -115,9 +115,9 @@ def _probes(columns: Sequence[str], kinds: Sequence[Kind]) -> Iterator[Probe]:
 
 
 def skip_rate(files: pa.Table, probes: ProbeSet) -> SkipRate:
-    """Return the shares of `files` that statistics alone rule out for the questions of the set.
+    """Return the fractions of `files` that statistics alone skip for the probes of the set.
 
-    Without a file, or without a question that can be asked, nothing is skipped.
+    Without files, or without probes, nothing is skipped.
     """
     sizes = np.from_dlpack(files["bytes"].combine_chunks()).astype(np.float64)
     if not len(sizes) or not probes.probes:
@@ -139,17 +139,17 @@ def skip_rate(files: pa.Table, probes: ProbeSet) -> SkipRate:
 
 
 class _Ranges:
-    """The files and the ranges of the questions in one column, by ranks among one another."""
+    """The files and the probe ranges of one column, as ranks."""
 
     def __init__(self, files: pa.Table, probes: ProbeSet, column: str) -> None:
         bounds = value_bounds(files, column)
         sides = [bounds.low, bounds.high, probes.low[column], probes.high[column]]
         ranks, count = dense_ranks(pa.concat_arrays([side.cast(sides[0].type) for side in sides]))
-        self._files = place(bounds, ranks, rank_count=count)
+        self._files = extent_of_ranks(bounds, ranks, rank_count=count)
         self._low, self._high = np.split(ranks[2 * files.num_rows :], 2)
 
     def may_hold(self, chunk: slice) -> Flags:
-        """Say for each range which files of the chunk may hold a value in it."""
+        """Return for each range which files of the chunk may contain a value in it."""
         low, high = self._files.low[chunk], self._files.high[chunk]
         begun, left = low <= self._high[:, None], high >= self._low[:, None]
         masks: Flags = begun & left & (low <= high)

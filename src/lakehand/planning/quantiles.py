@@ -1,4 +1,4 @@
-"""Where the values of a column lie, as a thousand steps from the least to the greatest."""
+"""Quantiles of a column: a thousand steps from its minimum to its maximum."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 __all__ = ["STEPS", "quantiles_of_bounds", "quantiles_of_values"]
 
-#: Steps between the least and the greatest value.
+#: Steps between the minimum and the maximum.
 STEPS = 1000
-#: Places that stand for all rows.
-_PLACES = 64 * 1024
-#: Multiples of it, without their whole parts, fill the way from 0 to 1 evenly at any number.
+#: Number of positions that represent all rows.
+_POSITIONS = 64 * 1024
+#: The fractional parts of its multiples fill the interval from 0 to 1 evenly at any number.
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
-#: Bytes of texts that are told apart, as far as their numbers stay exact.
-_MOST_TEXT_BYTES = 16
+#: Bytes of strings that are distinguished, as long as their numbers are exact.
+_MAX_STRING_BYTES = 16
 _EXACT_BITS = 52
-#: More than a decimal has, before and behind its point, also where a double is a little larger.
+#: More digits than a decimal has, also if a double is slightly larger.
 _DECIMAL_DIGITS = 80
 
 
@@ -41,22 +41,22 @@ def quantiles_of_values(values: pa.Array) -> pa.Array:
 
 
 def quantiles_of_bounds(bounds: ValueBounds, rows: NDArray[np.int64]) -> pa.Array:
-    """Return the quantiles as far as bounds tell: the rows of a file spread evenly between its own.
+    """Estimate the quantiles from bounds: the rows of a file spread evenly between its own.
 
-    Empty where nothing is known.
+    Empty if nothing is known.
     """
     known = np.flatnonzero(_both_known(bounds) & (rows > 0))
     if not len(known):
         return bounds.low.slice(0, 0)
-    steps = np.arange(_PLACES)
+    steps = np.arange(_POSITIONS)
     rows_until = np.cumsum(rows[known])
-    files = known[np.searchsorted(rows_until, (steps + 0.5) / _PLACES * rows_until[-1])]
+    files = known[np.searchsorted(rows_until, (steps + 0.5) / _POSITIONS * rows_until[-1])]
     low, high = bounds.low.take(pa.array(files)), bounds.high.take(pa.array(files))
     scale = _scale_of(low, high)
     starts, ends = scale.numbers(low), scale.numbers(high)
-    places = np.sort(starts + (ends - starts) * (steps * _GOLDEN_RATIO % 1))
-    places[0], places[-1] = starts.min(), ends.max()
-    return scale.values(_at_numbers(places))
+    positions = np.sort(starts + (ends - starts) * (steps * _GOLDEN_RATIO % 1))
+    positions[0], positions[-1] = starts.min(), ends.max()
+    return scale.values(_at_numbers(positions))
 
 
 def _at_steps(ascending: pa.Array) -> pa.Array:
@@ -68,8 +68,8 @@ def _at_numbers(ascending: Numbers) -> Numbers:
 
 
 def _steps(count: int) -> NDArray[np.int64]:
-    places = np.linspace(0, count - 1, STEPS + 1) if count else np.zeros(0)
-    return np.round(places).astype(np.int64)
+    positions = np.linspace(0, count - 1, STEPS + 1) if count else np.zeros(0)
+    return np.round(positions).astype(np.int64)
 
 
 def _both_known(bounds: ValueBounds) -> NDArray[np.bool_]:
@@ -77,17 +77,17 @@ def _both_known(bounds: ValueBounds) -> NDArray[np.bool_]:
     return np.from_dlpack(valid).astype(np.bool_) & ~bounds.is_empty
 
 
-def _scale_of(low: pa.Array, high: pa.Array) -> _NumberScale | _TextScale:
+def _scale_of(low: pa.Array, high: pa.Array) -> _NumberScale | _StringScale:
     type_ = low.type
     if pa.types.is_decimal(type_):
         return _DecimalScale(type_)
-    if _is_text(type_) or pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
-        return _TextScale(low, high)
+    if _is_string(type_) or pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
+        return _StringScale(low, high)
     return _NumberScale(type_)
 
 
 class _NumberScale:
-    """Values that are numbers, or count something: days, microseconds, false and true."""
+    """Values that are numbers, or stored as numbers: dates, timestamps, booleans."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self._type = type_
@@ -102,7 +102,7 @@ class _NumberScale:
         target = self._stored.to_pandas_dtype()
         if pa.types.is_integer(self._stored):
             limits = np.iinfo(target)
-            # The largest long is no double; the next one below is.
+            # The largest 64-bit integer is not a double; the next lower one is.
             numbers = np.clip(np.floor(numbers), limits.min, np.nextafter(float(limits.max), 0))
         stored = pa.array(numbers.astype(target))
         is_boolean = pa.types.is_boolean(self._type)
@@ -118,15 +118,15 @@ class _DecimalScale(_NumberScale):
         with localcontext(prec=_DECIMAL_DIGITS):
             step = Decimal(1).scaleb(-self._type.scale)
             most = (Decimal(10) ** self._type.precision - 1) * step
-            texts = (Decimal(float(number)).quantize(step, ROUND_FLOOR) for number in numbers)
-            bounded = [max(-most, min(most, text)) for text in texts]
+            found = (Decimal(float(number)).quantize(step, ROUND_FLOOR) for number in numbers)
+            bounded = [max(-most, min(most, text)) for text in found]
         return pa.array(bounded, self._type)
 
 
-class _TextScale:
-    """Texts as numbers: the bytes behind those that all begin with, as digits.
+class _StringScale:
+    """Strings as numbers: the bytes after their common prefix, as digits.
 
-    There are as many digits as different bytes, so what lies between two texts looks like them.
+    There are as many digits as different bytes, so that interpolated strings look like the others.
     """
 
     def __init__(self, low: pa.Array, high: pa.Array) -> None:
@@ -146,17 +146,17 @@ class _TextScale:
         return numbers
 
     def values(self, numbers: Numbers) -> pa.Array:
-        texts = pa.array([self._value(int(number)) for number in numbers], self._type)
-        return texts.take(pc.sort_indices(texts))
+        found = pa.array([self._value(int(number)) for number in numbers], self._type)
+        return found.take(pc.sort_indices(found))
 
     def _tails(self, values: pa.Array) -> NDArray[np.uint8]:
-        """Return the bytes behind the common ones, one row a value, zeros behind its end."""
+        """Return the bytes after the common prefix, one row per value, padded with zeros."""
         content = pa.concat_arrays([_as_bytes(values)])
         ends = np.frombuffer(content.buffers()[1], np.int64, len(content) + 1)
         data = np.frombuffer(content.buffers()[2] or b"\0", np.uint8)
-        places = ends[:-1, None] + len(self._prefix) + np.arange(_MOST_TEXT_BYTES)
-        is_inside = places < ends[1:, None]
-        return np.where(is_inside, data[np.where(is_inside, places, 0)], np.uint8(0))
+        positions = ends[:-1, None] + len(self._prefix) + np.arange(_MAX_STRING_BYTES)
+        is_inside = positions < ends[1:, None]
+        return np.where(is_inside, data[np.where(is_inside, positions, 0)], np.uint8(0))
 
     def _value(self, number: int) -> Any:
         digits = []
@@ -164,12 +164,14 @@ class _TextScale:
             number, digit = divmod(number, self._base)
             digits.append(int(self._alphabet[min(digit, len(self._alphabet) - 1)]))
         tail = bytes(reversed(digits)).rstrip(b"\0")
-        # A zero stands for the end of a text.
-        is_text = _is_text(self._type)
-        return _valid_text(self._prefix + tail.split(b"\0")[0]) if is_text else self._prefix + tail
+        # A zero marks the end of a string.
+        is_string = _is_string(self._type)
+        return (
+            _valid_string(self._prefix + tail.split(b"\0")[0]) if is_string else self._prefix + tail
+        )
 
 
-def _valid_text(whole: bytes) -> str:
+def _valid_string(whole: bytes) -> str:
     try:
         return whole.decode()
     except UnicodeDecodeError as error:
@@ -182,7 +184,7 @@ def _common_prefix(first: bytes, second: bytes) -> bytes:
     return first[:length]
 
 
-def _is_text(type_: pa.DataType) -> bool:
+def _is_string(type_: pa.DataType) -> bool:
     return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
 
 
@@ -191,7 +193,7 @@ def _as_bytes(values: pa.Array) -> pa.Array:
 
 
 def _stored_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type of the number that a value is stored as."""
+    """Return the integer type that a value is stored as."""
     if pa.types.is_boolean(type_):
         return pa.uint8()
     if pa.types.is_temporal(type_):

@@ -1,4 +1,4 @@
-"""Which files a call is not about, whatever their state: each function returns a mask of them."""
+"""Excludes files by predicate, filter or recent writes: each function returns a mask."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakehand.expressions.predicate import Predicate
-    from lakehand.planning.surveyed import Flags
+    from lakehand.planning.footer_survey import Flags
 
     FileFilter = Callable[[pa.Table], pa.Array | pa.ChunkedArray | np.ndarray]
 
@@ -27,13 +27,13 @@ __all__ = ["QuietRule", "files_outside_filter", "files_outside_predicate"]
 def files_outside_predicate(
     predicate: Predicate, files: pa.Table, *, verdicts: pa.Array | None = None
 ) -> Flags:
-    """Say of each file whether `predicate` keeps none of its rows.
+    """Return for each file whether `predicate` matches none of its rows.
 
-    PredicateError if it keeps some rows of a file and not others, or if that is not known: a file
-    is rewritten as a whole or not at all. `files` needs bounds of the columns of the predicate,
-    unless there are `verdicts` that come from the rows themselves.
+    Raises PredicateError if it matches only some rows of a file, or if that is not known: a file is
+    rewritten as a whole or not at all. `files` needs bounds of the predicate's columns, unless
+    there are `verdicts` from the rows themselves.
     """
-    from lakehand.expressions.pruning import ALL, UNKNOWN, decide  # SQL takes long to import
+    from lakehand.expressions.pruning import ALL, UNKNOWN, decide  # a slow import
 
     if verdicts is None:
         verdicts = decide(predicate, files)
@@ -49,15 +49,15 @@ def _undecided(predicate: Predicate, files: pa.Table, unknown: np.ndarray) -> Pr
     example = files["path"][int(unknown[0])].as_py()
     partition = files.schema.field("partition").type if "partition" in files.schema.names else ()
     names = [member.name for member in partition]
-    hint = f"use the partition columns ({', '.join(names)})" if names else "leave the predicate out"
+    hint = f"use the partition columns ({', '.join(names)})" if names else "remove the predicate"
     others = ", ".join(name for name in predicate.columns if name not in names)
     return PredicateError(
-        f"the predicate {predicate.shown!r} cannot be decided from metadata for "
-        f"{format_count(len(unknown), 'file')}: {example}, for example, may hold rows on both "
-        f"sides of the condition on {others or 'its columns'}, and files are rewritten as a whole",
+        f"the predicate {predicate.shown!r} cannot be evaluated by statistics for "
+        f"{format_count(len(unknown), 'file')}: for example, {example} may have both matching and "
+        f"other rows by {others or 'its columns'}, and files are rewritten as a whole",
         field="where",
         value=predicate.shown,
-        hint=f"{hint}, or choose whole files with file_filter=",
+        hint=f"{hint}, or select whole files with file_filter=",
     )
 
 
@@ -65,20 +65,20 @@ def _undecided(predicate: Predicate, files: pa.Table, unknown: np.ndarray) -> Pr
 class QuietRule:
     """Which files an automatic run leaves to other writers.
 
-    A rewrite never conflicts with appends. Whoever deletes, updates or merges rows at the same time
-    fails for it, as delta-spark does, so their partitions get a time of quiet, but not for ever.
+    A rewrite never conflicts with appends. A concurrent delete, update or merge would fail because
+    of it, as with delta-spark, so partitions with such writes are skipped, but not forever.
     """
 
-    #: Files that were written later are left alone.
+    #: Files that were written later are skipped.
     written_after: datetime
-    #: A small file that was written earlier has waited for long enough.
+    #: A small file that was written earlier has waited long enough.
     waiting_since: datetime
     small_file_bytes: float
     #: Whether rows were deleted, updated or overwritten since `written_after`.
     rows_change: bool
 
     def left_alone(self, files: pa.Table, partition_keys: pa.Array) -> Flags:
-        """Say of each file whether it is left alone."""
+        """Return for each file whether it is skipped."""
         recent = _compared(pc.greater, files, self.written_after)
         if not self.rows_change:
             return recent
@@ -94,16 +94,16 @@ def _compared(compare: Callable[..., pa.ChunkedArray], files: pa.Table, at: date
 
 
 def _shared(partition_keys: pa.Array, chosen: Flags) -> Flags:
-    """Say of each file whether a chosen one is in its partition."""
+    """Return for each file whether its partition has a marked file."""
     found = pc.is_in(partition_keys, partition_keys.filter(pa.array(chosen)))
     mask: Flags = found.to_numpy(zero_copy_only=False)
     return mask
 
 
 def files_outside_filter(file_filter: FileFilter, files: pa.Table) -> Flags:
-    """Say of each file whether `file_filter`, a function over the table of files, leaves it out.
+    """Return for each file whether `file_filter`, a function of the table of files, excludes it.
 
-    The function returns one truth value a file; null counts as false.
+    The function returns one boolean per file; null counts as false.
     """
     column = _as_column(file_filter(files))
     if not pa.types.is_boolean(column.type) or len(column) != files.num_rows:
@@ -123,5 +123,5 @@ def _as_column(answer: object) -> pa.ChunkedArray:
 
 
 def _bad_answer(message: str) -> ValidationError:
-    hint = "return one boolean a file, for example pc.less(files['bytes'], 1000)"
+    hint = "return one boolean per file, for example pc.less(files['bytes'], 1000)"
     return ValidationError(message, field="file_filter", hint=hint)

@@ -1,3 +1,3 @@
-"""Evidence that two sets of rows are equal."""
+"""Proofs that two sets of rows are equal."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A fingerprint of a set of rows that does not depend on their order.
+"""An order-independent fingerprint of a set of rows.
 
-It is the number of rows and the sums of two hashes of each row. The sums are never XORs: those
-would not see a pair of equal rows replaced by another pair. Strength: about 2^-64 for an accident;
-none against somebody who computes collisions.
+It consists of the number of rows and the sums of two hashes of each row. Sums, not XORs: XOR would
+not detect that a pair of equal rows was replaced by another pair. Collision probability: about
+2^-64 by accident; no protection against deliberate collisions.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.duckdb_pool import connect, is_taken_sliced, unsliced
+from lakehand.errors import SchemaMismatchError
+from lakehand.model.batches import Gathering
 from lakehand.model.work import Digest
 from lakehand.prove.row_hash import ALGORITHM, ENGINE, LANES, check_engine, digest_query
 
@@ -25,23 +27,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Digester", "SplitDigester", "digest"]
 
-#: Rows that are hashed in one query; smaller batches wait for others.
-_ROWS_A_QUERY = 128 * 1024
+#: Rows hashed per query; smaller batches are collected.
+_ROWS_PER_QUERY = 128 * 1024
 _LANE_MODULUS = 2**64
 
 
 class Digester:
-    """Takes batches of one schema as they pass by and sums up their rows."""
+    """Computes the digest of batches of one schema as they stream through."""
 
     def __init__(self, schema: pa.Schema, *, threads: int = 1) -> None:
         check_engine()
         self._schema = schema
         self._query = digest_query("SELECT * FROM batch", schema)
         self._threads = threads
-        #: None until rows have to be hashed here: most come with their hashes.
+        #: None until rows must be hashed here: most come with their hashes.
         self._connection: duckdb.DuckDBPyConnection | None = None
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_rows = 0
+        self._waiting = Gathering[pa.RecordBatch](rows=_ROWS_PER_QUERY)
         self._rows = 0
         self._lanes = (0, 0)
 
@@ -54,13 +55,11 @@ class Digester:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the rows of `batch`; its schema must be the digester's, names aside."""
-        self._waiting.append(batch)
-        self._waiting_rows += batch.num_rows
-        if self._waiting_rows >= _ROWS_A_QUERY:
+        if self._waiting.add(batch):
             self._hash_waiting()
 
     def add_all(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Count the rows of all `batches` as they come, in one query that holds none of them."""
+        """Add the rows of all `batches` while they stream through one query."""
         failures: list[BaseException] = []
         given = _kept(batches, failures)
         first = next(given, None)
@@ -68,19 +67,19 @@ class Digester:
             return
         reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], given))
         try:
-            # Batches come one after the other: more threads would only wait for each other.
+            # Batches arrive sequentially: more threads would only wait for each other.
             with connect(threads=1) as connection:
                 self._hash(connection, reader)
         except duckdb.Error:
             if not failures:
                 raise
-        # DuckDB tells in words of its own what was raised while batches came.
+        # DuckDB replaces an exception raised while it pulls batches by its own.
         if failures:
             raise failures[0]
 
     def add_hashed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Count rows that come with their hashes (`query_with_lanes`); return them without."""
-        # By position: a table may have columns of any name.
+        """Add rows that come with hashes (`query_with_lanes`); return them without hashes."""
+        # By position: a table may have columns with any name.
         width = batch.num_columns - len(LANES)
         lanes = (batch.column(width + lane).to_numpy() for lane in range(len(LANES)))
         first, second = (int(np.sum(lane, dtype=np.uint64)) for lane in lanes)
@@ -88,7 +87,7 @@ class Digester:
         return batch.select(list(range(width)))
 
     def add_sums(self, rows: int, first: int, second: int) -> None:
-        """Count rows that were hashed and summed up elsewhere (`digest_query`)."""
+        """Add sums that were computed elsewhere (`digest_query`)."""
         self._rows += rows
         self._lanes = _add(self._lanes, first, second)
 
@@ -98,10 +97,9 @@ class Digester:
         return Digest(rows=self._rows, lanes=self._lanes, algorithm=ALGORITHM, engine=ENGINE)
 
     def _hash_waiting(self) -> None:
-        if not self._waiting_rows:
+        if not self._waiting.rows:
             return
-        table = pa.Table.from_batches(self._waiting)
-        self._waiting, self._waiting_rows = [], 0
+        table = pa.Table.from_batches(self._waiting.take())
         connection = self._connection = self._connection or connect(threads=self._threads)
         self._hash(connection, unsliced(table))
 
@@ -111,16 +109,25 @@ class Digester:
         connection.register("batch", given)
         try:
             [(rows, first, second)] = connection.execute(self._query).fetchall()
+        except duckdb.BinderException as error:
+            raise SchemaMismatchError(
+                f"rows do not have the columns by which they are counted: {_first_line(error)}",
+                hint="run `lakehand verify` on the table",
+            ) from error
         finally:
             connection.unregister("batch")
         # The sums of no rows are null.
         self.add_sums(rows, int(first or 0), int(second or 0))
 
 
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
 def _kept(
     batches: Iterable[pa.RecordBatch], failures: list[BaseException]
 ) -> Iterator[pa.RecordBatch]:
-    """Pass batches on as DuckDB takes them, all of one schema, and keep what they raise."""
+    """Yield batches for DuckDB, checked to have one schema, and keep the exception they raise."""
     schema: pa.Schema | None = None
     is_taken = False
     try:
@@ -138,18 +145,18 @@ def _kept(
 
 
 def _require_equal(schema: pa.Schema, expected: pa.Schema) -> None:
-    # Nobody else looks: memory would be read as what it is not.
+    # DuckDB does not check it, and would interpret memory with the wrong type.
     if schema != expected:
-        raise TypeError(f"rows have the columns {schema} after {expected}")
+        raise TypeError(f"the schema of rows changed from {expected} to {schema}")
 
 
 class SplitDigester(Digester):
-    """Takes the rows of one file in their order, and counts some of them once more."""
+    """Digests the rows of one file in order, and some of them a second time."""
 
     def __init__(self, schema: pa.Schema, *, chosen: npt.NDArray[np.int64]) -> None:
-        """`chosen` are the rows to be counted twice, ascending: the first that comes is row 0."""
+        """`chosen` are the positions of the rows to digest twice, ascending; the first row is 0."""
         super().__init__(schema)
-        #: Those that are chosen.
+        #: The chosen rows.
         self.part = Digester(schema)
         self._chosen = chosen
         self._seen = 0
@@ -159,9 +166,9 @@ class SplitDigester(Digester):
         self.part.__exit__(*error)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        places = self._places(batch.num_rows)
-        if len(places):
-            self.part.add(batch.take(pa.array(places)))
+        positions = self._positions(batch.num_rows)
+        if len(positions):
+            self.part.add(batch.take(pa.array(positions)))
         super().add(batch)
 
     def add_all(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -169,12 +176,12 @@ class SplitDigester(Digester):
             self.add(batch)
 
     def add_hashed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        places = self._places(batch.num_rows)
-        if len(places):
-            self.part.add_hashed(batch.take(pa.array(places)))
+        positions = self._positions(batch.num_rows)
+        if len(positions):
+            self.part.add_hashed(batch.take(pa.array(positions)))
         return super().add_hashed(batch)
 
-    def _places(self, rows: int) -> npt.NDArray[np.int64]:
+    def _positions(self, rows: int) -> npt.NDArray[np.int64]:
         start, self._seen = self._seen, self._seen + rows
         first, last = np.searchsorted(self._chosen, (start, self._seen))
         return self._chosen[first:last] - start

@@ -1,4 +1,4 @@
-"""From two digests, or two counts, to a proof; or to an error that stops the commit."""
+"""Compares two digests, or two counts, and returns a proof, or raises ProofError."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from lakehand.model.work import ProofKind
 
 __all__ = [
+    "check_deleted_count",
     "check_footers",
-    "check_hidden",
-    "check_same_reading",
-    "digest_text",
+    "check_same_rows",
+    "digest_hex",
     "is_readable",
-    "prove_arrived",
+    "prove_added",
     "prove_counted",
     "prove_equal",
     "prove_positions",
     "prove_remaining",
     "prove_removed",
-    "sum_of_digests",
+    "sum_digests",
     "total_digest",
     "total_proof",
     "with_rows",
@@ -49,21 +49,21 @@ def prove_equal(
     subject: str,
     decoders: str | None = None,
 ) -> Proof:
-    """Return the evidence that the rows written are the rows read; ProofError if they are not.
+    """Return the proof that the rows written are the rows read; ProofError if they differ.
 
-    `expected_rows` comes from a source that neither digest has seen: a wrong reading may produce
-    two equal digests, and still not the number of rows that the inputs say they hold.
+    `expected_rows` comes from a source independent of both digests: a wrong decoder may produce two
+    equal digests, but not the number of rows that the metadata of the inputs has.
     """
     _check_counts(subject, expected=expected_rows, read=before.rows, written=after.rows)
     if (before.algorithm, before.engine) != (after.algorithm, after.engine):
-        raise _failure(subject, "rows were read and written under different engines")
+        raise _failure(subject, "the rows read and written were digested by different engines")
     if before.lanes != after.lanes:
-        read, written = digest_text(before), digest_text(after)
+        read, written = digest_hex(before), digest_hex(after)
         raise _failure(subject, f"rows read have the digest {read}, rows written {written}")
     return Proof(
         kind="digest",
         rows=after.rows,
-        digest=digest_text(after),
+        digest=digest_hex(after),
         bytes=proved_bytes,
         algorithm=after.algorithm,
         engine=after.engine,
@@ -71,25 +71,25 @@ def prove_equal(
     )
 
 
-def check_same_reading(one: Digest, other: Digest, *, subject: str) -> None:
-    """Raise ProofError if two decoders do not read the same rows from the same files."""
+def check_same_rows(one: Digest, other: Digest, *, subject: str) -> None:
+    """Raise ProofError if two decoders read different rows from the same files."""
     if one != other:
-        raise _failure(subject, f"one decoder reads {_shown(one)}, another {_shown(other)}")
+        raise _failure(subject, f"one decoder reads {_describe(one)}, another {_describe(other)}")
 
 
 def check_footers(difference: str | None, *, subject: str) -> None:
-    """Raise ProofError if readers would take the new files otherwise, however equal the rows."""
+    """Raise ProofError if readers would interpret the new files differently despite equal rows."""
     if difference is not None:
         raise _failure(subject, difference)
 
 
-def check_hidden(expected_rows: int, *, hidden_rows: int, subject: str) -> None:
-    """Raise ProofError unless storage hides as many rows as were to be hidden, old ones included.
+def check_deleted_count(expected_rows: int, *, hidden_rows: int, subject: str) -> None:
+    """Raise ProofError unless the stored deletion vector has the expected number of rows.
 
-    Rows that were hidden before are in no digest, and must not come back.
+    Rows that were deleted before are in no digest, and must stay deleted.
     """
     if hidden_rows != expected_rows:
-        raise _failure(subject, f"{expected_rows} rows were to be hidden, and {hidden_rows} are")
+        raise _failure(subject, f"expected {expected_rows} deleted rows, but found {hidden_rows}")
 
 
 def prove_positions(
@@ -101,7 +101,7 @@ def prove_positions(
     proved_bytes: int,
     subject: str,
 ) -> Proof:
-    """Return the evidence of positions that were checked; ProofError if counts do not agree."""
+    """Return the proof of positions that were checked; ProofError if counts differ."""
     _check_counts(subject, expected=expected_rows, read=expected_rows, written=staged_rows)
     return Proof(
         kind="positions",
@@ -115,20 +115,20 @@ def prove_positions(
     )
 
 
-def sum_of_digests(texts: Sequence[str]) -> str:
-    """Add up digests in hexadecimal; of none it is zero."""
-    return _sum(texts) or ""
+def sum_digests(digests_hex: Sequence[str]) -> str:
+    """Add up hexadecimal digests; zero if there are none."""
+    return _sum(digests_hex) or ""
 
 
-def _shown(digest: Digest) -> str:
-    return f"{digest.rows} rows with the digest {digest_text(digest)}"
+def _describe(digest: Digest) -> str:
+    return f"{digest.rows} rows with the digest {digest_hex(digest)}"
 
 
 def prove_counted(before: Digest, *, expected_rows: int, written_rows: int, subject: str) -> Proof:
-    """Return the evidence that as many rows were written as read; ProofError if they were not.
+    """Return the proof that as many rows were written as read; ProofError if counts differ.
 
-    `written_rows` is what the footers of the outputs say, as storage gives them back. It says
-    nothing about values: a proof of this kind has no digest.
+    `written_rows` comes from the footers of the outputs, read back from storage. It says nothing
+    about values: a proof of this kind has no digest.
     """
     _check_counts(subject, expected=expected_rows, read=before.rows, written=written_rows)
     return Proof(
@@ -150,28 +150,28 @@ def prove_removed(
     proved_bytes: int,
     subject: str,
 ) -> Proof:
-    """Return the evidence that rows before, less those removed, are those after.
+    """Return the proof that the rows before, minus those removed, are the rows after.
 
-    `expected_rows` is how many are left by counts that were taken elsewhere. ProofError if any of
-    it is not so.
+    `expected_rows` is the number of remaining rows from an independent count. Raises ProofError if
+    any of them differ.
     """
-    left = without_rows(before, rows=removed.rows, digest=digest_text(removed))
+    left = without_rows(before, rows=removed.rows, digest=digest_hex(removed))
     _check_counts(subject, expected=expected_rows, read=left.rows, written=after.rows)
     if left != after:
-        raise _failure(subject, f"{_shown(left)} were to be left, and {_shown(after)} are")
+        raise _failure(subject, f"expected {_describe(left)}, but found {_describe(after)}")
     return Proof(
         kind="digest",
         rows=after.rows,
-        digest=digest_text(after),
+        digest=digest_hex(after),
         bytes=proved_bytes,
         algorithm=after.algorithm,
         engine=after.engine,
         removed_rows=removed.rows,
-        removed_digest=digest_text(removed),
+        removed_digest=digest_hex(removed),
     )
 
 
-def prove_arrived(
+def prove_added(
     written: Digest,
     found: Digest | None,
     *,
@@ -180,10 +180,10 @@ def prove_arrived(
     proved_bytes: int,
     is_lasting: bool,
 ) -> Proof:
-    """Return the evidence that storage holds rows which are new; ProofError if it does not.
+    """Return the proof that storage holds the new rows; ProofError if it does not.
 
-    `found` is what storage gives back; without it rows are only counted. A digest that is not
-    `is_lasting` holds for the files as they are staged, and is not kept.
+    `found` is what was read back from storage; without it rows are only counted. A digest that is
+    not `is_lasting` is valid only for the staged files, and is not stored.
     """
     subject = f"{expected_rows} new rows"
     if found is None:
@@ -201,7 +201,7 @@ def prove_arrived(
 def prove_remaining(
     expected_rows: int, *, written_rows: int, removed_rows: int, subject: str
 ) -> Proof:
-    """Return the evidence that as many rows are left as there should; ProofError if not."""
+    """Return the proof that the expected number of rows remains; ProofError if not."""
     _check_counts(subject, expected=expected_rows, read=expected_rows, written=written_rows)
     return Proof(
         kind="counts",
@@ -215,7 +215,7 @@ def prove_remaining(
 
 
 def is_readable(proof: Mapping[str, Any]) -> bool:
-    """Say whether what a commit has as its proof is of the types that a proof has."""
+    """Return whether the proof in a commit has the expected types."""
     counts = [proof.get(name) for name in ("rows", "removed_rows", "added_rows")]
     digests = [proof.get(name) for name in ("removed_digest", "added_digest")]
     return all(type(count) is int for count in counts if count is not None) and all(
@@ -224,7 +224,7 @@ def is_readable(proof: Mapping[str, Any]) -> bool:
 
 
 def without_rows(before: Digest, *, rows: int, digest: str) -> Digest:
-    """Return the digest of the rows that are left when some with a `digest` of theirs go."""
+    """Return the digest of the remaining rows if rows with this `digest` are removed."""
     first, second = digest[:_LANE_DIGITS], digest[_LANE_DIGITS:]
     lanes = (
         (before.lanes[0] - int(first, 16)) % _LANE_MODULUS,
@@ -234,7 +234,7 @@ def without_rows(before: Digest, *, rows: int, digest: str) -> Digest:
 
 
 def with_rows(before: Digest, *, rows: int, digest: str) -> Digest:
-    """Return the digest of rows together with others that have a `digest` of theirs."""
+    """Return the digest of these rows and rows with this `digest` together."""
     first, second = digest[:_LANE_DIGITS], digest[_LANE_DIGITS:]
     lanes = (
         (before.lanes[0] + int(first, 16)) % _LANE_MODULUS,
@@ -245,25 +245,25 @@ def with_rows(before: Digest, *, rows: int, digest: str) -> Digest:
 
 def _check_counts(subject: str, *, expected: int, read: int, written: int) -> None:
     if read != expected:
-        raise _failure(subject, f"{read} rows were read, but {expected} are there")
+        raise _failure(subject, f"{read} rows were read, but {expected} are expected")
     if written != read:
-        raise _failure(subject, f"{read} rows were read, but {written} written")
+        raise _failure(subject, f"{read} rows were read, but {written} were written")
 
 
 def _failure(subject: str, difference: str) -> ProofError:
     return ProofError(
-        f"{subject} was not rewritten faithfully: {difference}; nothing was changed",
-        hint="a defect of lakehand or of the storage: please report it, and verify the table",
+        f"{subject} was not rewritten correctly: {difference}; nothing was changed",
+        hint="this is a bug in lakehand or a storage error: report it, and verify the table",
     )
 
 
-def digest_text(digest: Digest) -> str:
+def digest_hex(digest: Digest) -> str:
     """Return both lanes in hexadecimal."""
     return "".join(f"{lane:0{_LANE_DIGITS}x}" for lane in digest.lanes)
 
 
 def total_digest(digests: Sequence[Digest]) -> Digest | None:
-    """Add up digests of disjoint rows to that of all of them. None if there are none."""
+    """Add up digests of disjoint sets of rows. None if there are none."""
     if not digests:
         return None
     lanes = (sum(digest.lanes[lane] for digest in digests) % _LANE_MODULUS for lane in (0, 1))
@@ -272,10 +272,10 @@ def total_digest(digests: Sequence[Digest]) -> Digest | None:
 
 
 def total_proof(proofs: Sequence[Proof]) -> Proof | None:
-    """Add up proofs: sums of digests are the digest of all rows. None if there are none.
+    """Add up proofs: the sum of digests is the digest of all rows. None if there are none.
 
-    Checksums of ranges do not add up, so several of them leave no digest. Nor do digests of rows
-    and of positions, so rows that came and rows that went have one each.
+    Checksums of byte ranges cannot be added, so several of them have no digest. Digests of rows and
+    of positions cannot be added either, so added and removed rows have one each.
     """
     if not proofs:
         return None
@@ -306,7 +306,7 @@ def total_proof(proofs: Sequence[Proof]) -> Proof | None:
 
 
 def _part(concerned: Sequence[Proof], name: str) -> str | None:
-    """Add up the digests of rows that only some proofs are about, where all say it alike."""
+    """Add up the digests of rows that only some proofs have, if all of them have it."""
     if len({(proof.kind, proof.algorithm, proof.engine) for proof in concerned}) != 1:
         return None
     return _sum([getattr(proof, name) for proof in concerned])
@@ -314,16 +314,16 @@ def _part(concerned: Sequence[Proof], name: str) -> str | None:
 
 def _total_kind(proofs: Sequence[Proof]) -> ProofKind:
     kinds = {proof.kind for proof in proofs}
-    # The whole is no stronger than its weakest part, and a count shows no value.
+    # The total is as strong as its weakest part, and a count proves no values.
     if "counts" in kinds:
         return "counts"
     return kinds.pop() if len(kinds) == 1 else "mixed"
 
 
 def _sum(digests: Sequence[str | None]) -> str | None:
-    texts = [text for text in digests if text is not None]
-    if len(texts) < len(digests):
+    digests_hex = [text for text in digests if text is not None]
+    if len(digests_hex) < len(digests):
         return None
-    first = sum(int(text[:_LANE_DIGITS], 16) for text in texts) % _LANE_MODULUS
-    second = sum(int(text[_LANE_DIGITS:], 16) for text in texts) % _LANE_MODULUS
+    first = sum(int(text[:_LANE_DIGITS], 16) for text in digests_hex) % _LANE_MODULUS
+    second = sum(int(text[_LANE_DIGITS:], 16) for text in digests_hex) % _LANE_MODULUS
     return f"{first:0{_LANE_DIGITS}x}{second:0{_LANE_DIGITS}x}"

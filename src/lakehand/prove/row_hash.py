@@ -1,8 +1,8 @@
-"""Two 64-bit hashes of a row, as SQL that is built from the schema.
+"""Two 64-bit hashes of a row, as SQL generated from the schema.
 
-DuckDB's `hash` alone takes a null list for an empty one, a struct of nulls for a null struct and
--0.0 for 0.0. The arguments made here tell any two values of a type apart, with one exception: the
-payload of a NaN is not seen (its sign is).
+DuckDB's `hash` alone does not distinguish a null list from an empty one, a struct of nulls from a
+null struct, and -0.0 from 0.0. The arguments generated here distinguish any two values of a type,
+with one exception: the payload of a NaN (its sign is distinguished).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pyarrow.types as pat
 
 from lakehand.duckdb_pool import connect
 from lakehand.errors import EngineError
+from lakehand.expressions.literals import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,16 +32,16 @@ __all__ = [
     "query_with_lanes",
 ]
 
-#: Name of what this module computes. Any change of the expressions is another algorithm.
+#: Name of the algorithm. Any change of the expressions is another algorithm.
 ALGORITHM = "lakehand-digest-1"
-#: DuckDB promises no stable hash across versions, so its version is part of every digest.
+#: DuckDB does not guarantee stable hashes across versions, so its version is part of every digest.
 ENGINE = f"duckdb-{duckdb.__version__}"
 #: Columns that `query_with_lanes` adds: the two hashes of each row.
 LANES = ("__lakehand_lane_1", "__lakehand_lane_2")
 
 
 def digest_query(query: str, schema: pa.Schema) -> str:
-    """Return SQL for the number of rows of `query` and the sums of their hashes."""
+    """Return SQL for the row count of `query` and the sums of the row hashes."""
     first, second = lane_expressions(schema)
     return f"SELECT count(*), sum({first}), sum({second}) FROM {_positional(query, schema)}"
 
@@ -48,12 +49,12 @@ def digest_query(query: str, schema: pa.Schema) -> str:
 def query_with_lanes(
     query: str, schema: pa.Schema, *, numbered: Mapping[int, str] | None = None
 ) -> str:
-    """Return SQL for the rows of `query` with their hashes: cheaper than to hash them later.
+    """Return SQL for the rows of `query` with their hashes: cheaper than hashing them later.
 
-    Of the columns in `numbered`, each with a variable that lists values, come the numbers of their
-    values there, and behind all columns the values that have none.
+    Columns in `numbered`, each with a variable that lists values, are replaced by the index of
+    their value there; values that are not listed follow in columns at the end.
     """
-    quoted = ['"' + name.replace('"', '""') + '"' for name in schema.names]
+    quoted = [quote_identifier(name) for name in schema.names]
     values, others = _names(schema), []
     for position, variable in (numbered or {}).items():
         number = f"list_position(getvariable('{variable}'), {values[position]})"
@@ -66,9 +67,9 @@ def query_with_lanes(
 
 
 def placed_lanes_query(query: str, schema: pa.Schema) -> str:
-    """Return SQL for the hashes of the rows of `query`, of `schema` and then two more columns.
+    """Return SQL for the row hashes of `query`, which has `schema` and two more columns.
 
-    These two, which say where a row lies, are handed on.
+    These two, which identify the location of a row, are passed through.
     """
     first, second = lane_expressions(schema)
     named = f"({query}) AS hashed({', '.join([*_names(schema), 'number', 'position'])})"
@@ -76,7 +77,7 @@ def placed_lanes_query(query: str, schema: pa.Schema) -> str:
 
 
 def _names(schema: pa.Schema) -> list[str]:
-    """Return c0, c1, ...: names that no table can spoil by its own."""
+    """Return c0, c1, ...: names that cannot collide with the table's."""
     return [f"c{position}" for position in range(len(schema))]
 
 
@@ -90,13 +91,14 @@ def lane_expressions(schema: pa.Schema) -> tuple[str, str]:
     arguments = [argument for name, kind in columns for argument in _arguments(name, kind, 0)]
     forward = ", ".join(arguments)
     backward = ", ".join(reversed(arguments))
-    # The outer hash mixes once more, because the inner one leaves the last argument almost linear.
-    # The other order of the second lane makes a weak combination in one lane none in the other.
+    # The outer hash mixes again, because the inner one is almost linear in its last argument. The
+    # second lane has the reverse order, so that a weak combination in one lane is not weak in the
+    # other.
     return f"hash(hash({forward}))", f"hash(hash({backward}), 42)"
 
 
 def _arguments(value: str, kind: pa.DataType, depth: int) -> list[str]:
-    """Return expressions that together tell any two values of type `kind` apart."""
+    """Return expressions that together distinguish any two values of type `kind`."""
     if pat.is_floating(kind):
         return [value, f"signbit({value})"]
     if pat.is_struct(kind):
@@ -126,7 +128,7 @@ def _list_arguments(value: str, element: pa.DataType, depth: int) -> list[str]:
     return [length, f"list_transform({value}, lambda {variable}: hash({inner}))"]
 
 
-# Values of one type that a careless hash confuses.
+# Values of one type that a naive hash confuses.
 _EASILY_CONFUSED: tuple[tuple[pa.DataType, tuple[object, ...]], ...] = (
     (pa.float64(), (0.0, -0.0, None, float("nan"))),
     (pa.string(), (None, "", "a", "\x00")),
@@ -144,7 +146,7 @@ _KNOWN_ANSWERS = {"duckdb-2.0.0": (17893046613400963532, 1557476409943449131)}
 
 @cache
 def check_engine() -> None:
-    """Refuse an engine that hashes different values alike, or otherwise than it once did."""
+    """Reject an engine that confuses different values, or whose hashes have changed."""
     sums = [0, 0]
     with connect(threads=1) as connection:
         for kind, values in _EASILY_CONFUSED:
@@ -154,7 +156,7 @@ def check_engine() -> None:
                 sums[lane] += sum(hashes)
     answer = (sums[0] % 2**64, sums[1] % 2**64)
     if _KNOWN_ANSWERS.get(ENGINE, answer) != answer:
-        raise EngineError(f"{ENGINE} hashes otherwise than {ENGINE} did: {answer}")
+        raise EngineError(f"{ENGINE} hashes differently than {ENGINE} did: {answer}")
 
 
 def _hash_values(

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.duckdb_pool import lease
+from lakehand.model.batches import gathered
 from lakehand.model.retention import Kept
 from lakehand.observe.clock import SystemClock
-from lakehand.retention.protection import read_promise
+from lakehand.retention.protection import protect_since, read_promise
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -20,15 +21,16 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from lakehand.formats.base import DataNames, FormatTable
+    from lakehand.formats.base import FormatTable
+    from lakehand.formats.optional import DataNames
     from lakehand.model.retention import Protection
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
-__all__ = ["GARBAGE_SCHEMA", "Garbage", "list_orphans", "open_garbage"]
+__all__ = ["CANDIDATE_SCHEMA", "Candidates", "list_orphans", "open_candidates"]
 
 
-GARBAGE_SCHEMA = pa.schema(
+CANDIDATE_SCHEMA = pa.schema(
     [
         pa.field("key", pa.string(), nullable=False),
         pa.field("bytes", pa.int64(), nullable=False),
@@ -44,11 +46,11 @@ _CHECKSUM = r"(^|/)\.[^/]*\.crc$"
 _CHECKED_KEY = r"regexp_replace(key, '(^|/)\.([^/]*)\.crc$', '\1\2')"
 
 
-class Garbage:
+class Candidates:
     """Files that were found, in a database that spills to disk where they are many.
 
-    Every `keep...` takes files out that must stay. What is left is garbage, and `doomed` is the
-    part of it that goes now.
+    Every `keep...` takes files out that must stay. What is left may be deleted, and `to_delete` is
+    the part of it that is deleted now.
     """
 
     def __init__(
@@ -56,13 +58,13 @@ class Garbage:
     ) -> None:
         self._connection = connection
         self._first_to_go = first_to_go
-        for name in ("listed", "doomed", "checksums"):
+        for name in ("listed", "to_delete", "checksums"):
             connection.execute(
                 f"CREATE TEMP TABLE {name} (key VARCHAR, bytes BIGINT, modified_at TIMESTAMPTZ)"
             )
-        #: What is doomed, in the order in which it goes, once that has begun.
+        #: What is deleted, in the order in which it is, once that has begun.
         connection.execute(
-            "CREATE TEMP TABLE going (key VARCHAR, bytes BIGINT,"
+            "CREATE TEMP TABLE deleting (key VARCHAR, bytes BIGINT,"
             " modified_at TIMESTAMPTZ, place BIGINT)"
         )
         self._ordered: int | None = None
@@ -88,7 +90,9 @@ class Garbage:
         Files that are no data of the table do not count. What was written at `young_since` or later
         stays: its writer may be about to commit it.
         """
-        for found in _together(batches):
+        # A directory is rarely worth a query of its own.
+        for few in gathered(batches, rows=FILES_AT_A_TIME):
+            found = pa.Table.from_batches(few)
             is_known = pc.or_(names.is_data(found["key"]), found["unfinished"])
             checksums = _checksums(found)
             self._has_checksums |= checksums.num_rows > 0
@@ -151,88 +155,88 @@ class Garbage:
             return self._remove(f"{_FILE_NAME} IN (SELECT name FROM kept)")
 
     def _remove(self, condition: str, parameters: Collection[str] = ()) -> int:
-        """Take files out that are to stay, be they doomed already or not; count those listed."""
+        """Take files out that are to stay, chosen to be deleted or not; count those listed."""
         counts = [
             self._connection.execute(f"DELETE FROM {table} WHERE {condition}", [*parameters])
-            for table in ("going", "doomed", "listed")
+            for table in ("deleting", "to_delete", "listed")
         ]
         ((count,),) = counts[-1].fetchall()
         return int(count)
 
-    # What goes.
+    # What is deleted.
 
-    def doom(self, files: pa.Table) -> None:
-        """Let those of `files` go that are garbage and have not changed since."""
+    def choose(self, files: pa.Table) -> None:
+        """Choose those of `files` to be deleted that are candidates and have not changed since."""
         with self._registered("chosen", files):
             same = "listed.key = chosen.key AND listed.bytes = chosen.bytes"
             self._connection.execute(
-                f"INSERT INTO doomed SELECT listed.* FROM listed SEMI JOIN chosen ON {same} "
+                f"INSERT INTO to_delete SELECT listed.* FROM listed SEMI JOIN chosen ON {same} "
                 "AND listed.modified_at = chosen.modified_at"
             )
-        self._connection.execute("DELETE FROM listed WHERE key IN (SELECT key FROM doomed)")
+        self._connection.execute("DELETE FROM listed WHERE key IN (SELECT key FROM to_delete)")
 
-    def doom_all(self) -> None:
-        """Let everything go that is left."""
-        self._connection.execute("INSERT INTO doomed SELECT * FROM listed")
+    def choose_all(self) -> None:
+        """Choose everything that is left to be deleted."""
+        self._connection.execute("INSERT INTO to_delete SELECT * FROM listed")
         self._connection.execute("DELETE FROM listed")
 
     def totals(self, table: str) -> tuple[int, int]:
-        """Return number and bytes of what is `listed` or `doomed`."""
+        """Return number and bytes of what is `listed` or `to_delete`."""
         ((count, size),) = self._connection.execute(
             f"SELECT count(*), coalesce(sum(bytes), 0)::BIGINT FROM {table}"
         ).fetchall()
         return count, size
 
     def batches(self, table: str) -> Iterator[pa.RecordBatch]:
-        """Stream what is `listed` or `doomed`, in the order of keys, as `GARBAGE_SCHEMA`."""
+        """Stream what is `listed` or `to_delete`, in the order of keys, as `CANDIDATE_SCHEMA`."""
         relation = self._connection.sql(f"SELECT key, bytes, modified_at FROM {table} ORDER BY key")
         for batch in relation.to_arrow_reader(FILES_AT_A_TIME):
             yield pa.RecordBatch.from_arrays(
-                [batch.column(field.name).cast(field.type) for field in GARBAGE_SCHEMA],
-                schema=GARBAGE_SCHEMA,
+                [batch.column(field.name).cast(field.type) for field in CANDIDATE_SCHEMA],
+                schema=CANDIDATE_SCHEMA,
             )
 
-    def next_doomed(self) -> pa.Table:
-        """Take some files out of what is doomed, by their keys; no rows when there are no more.
+    def next_to_delete(self) -> pa.Table:
+        """Return the next files to delete, by their keys; no rows when there are no more.
 
-        They are put in order once: what is kept later leaves gaps. None goes together with those
-        that go first, because the files of one call go in any order.
+        They are sorted once: what is kept later leaves gaps. None is deleted together with those
+        that come first, because the files of one call are deleted in any order.
         """
         if self._ordered is None:
-            self._ordered = self._put_in_order()
+            self._ordered = self._sort()
         while self._place < self._ordered:
             end = self._place + FILES_AT_A_TIME
             end = min(end, self._firsts) if self._place < self._firsts else end
             span = [self._place, end]
             self._place = end
             chosen = self._connection.sql(
-                "SELECT key, bytes FROM going WHERE place >= ? AND place < ? ORDER BY place",
+                "SELECT key, bytes FROM deleting WHERE place >= ? AND place < ? ORDER BY place",
                 params=span,
             ).to_arrow_table()
             if chosen.num_rows:
                 return chosen
         return _NO_FILES
 
-    def still_doomed(self, files: pa.Table) -> pa.Table:
+    def still_to_delete(self, files: pa.Table) -> pa.Table:
         """Return those of `files`, which were taken out before, that nothing has kept since."""
         with self._registered("chosen", files):
             return self._connection.sql(
-                "SELECT key, bytes FROM going SEMI JOIN chosen USING (key) ORDER BY place"
+                "SELECT key, bytes FROM deleting SEMI JOIN chosen USING (key) ORDER BY place"
             ).to_arrow_table()
 
-    def _put_in_order(self) -> int:
+    def _sort(self) -> int:
         first = f"{self._first_to_go}/" if self._first_to_go else ""
         is_first = "($first <> '' AND starts_with(key, $first))"
         ((self._firsts,),) = self._connection.execute(
-            f"SELECT count(*) FROM doomed WHERE {is_first}", {"first": first}
+            f"SELECT count(*) FROM to_delete WHERE {is_first}", {"first": first}
         ).fetchall()
         self._connection.execute(
-            "INSERT INTO going SELECT key, bytes, modified_at,"
-            f" row_number() OVER (ORDER BY {is_first} DESC, key) - 1 FROM doomed",
+            "INSERT INTO deleting SELECT key, bytes, modified_at,"
+            f" row_number() OVER (ORDER BY {is_first} DESC, key) - 1 FROM to_delete",
             {"first": first},
         )
-        self._connection.execute("DELETE FROM doomed")
-        ((count,),) = self._connection.execute("SELECT count(*) FROM going").fetchall()
+        self._connection.execute("DELETE FROM to_delete")
+        ((count,),) = self._connection.execute("SELECT count(*) FROM deleting").fetchall()
         return int(count)
 
     def checksums_of(self, files: pa.Table) -> list[str]:
@@ -258,24 +262,10 @@ class Garbage:
 
 
 @contextmanager
-def open_garbage(*, first_to_go: str | None = None) -> Iterator[Garbage]:
+def open_candidates(*, first_to_go: str | None = None) -> Iterator[Candidates]:
     """Open an empty list of files; those in the directory `first_to_go` go before all others."""
     with lease({"memory_limit": _MEMORY_LIMIT}) as connection:
-        yield Garbage(connection, first_to_go=first_to_go)
-
-
-def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Put small batches together: a directory is rarely worth a query of its own."""
-    waiting: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        waiting.append(batch)
-        count += batch.num_rows
-        if count >= FILES_AT_A_TIME:
-            yield pa.Table.from_batches(waiting)
-            waiting, count = [], 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
+        yield Candidates(connection, first_to_go=first_to_go)
 
 
 def _checksums(found: pa.Table) -> pa.Table:
@@ -296,20 +286,21 @@ def list_orphans(table: FormatTable, *, settings: Settings, clock: Clock | None 
     """
     clock = clock or SystemClock()
     promise = read_promise(table, settings, clock)
-    with open_garbage() as garbage:
+    with open_candidates() as candidates:
         batches = table.store.scan(enter=promise.names.may_hold_data)
-        for _ in garbage.scan(batches, names=promise.names, young_since=clock.now() + _FAR):
+        for _ in candidates.scan(batches, names=promise.names, young_since=clock.now() + _FAR):
             pass
-        garbage.keep_protected(promise.protection)
-        garbage.keep_for_clones(promise.held.names)
+        candidates.keep_protected(promise.protection)
+        candidates.keep_for_clones(promise.held.names)
         newest, ignored = promise.protection.newest_version, promise.held.expired_tags
-        garbage.keep_protected(table.protected_since(version=newest, ignored_tags=ignored))
-        found = pa.Table.from_batches(garbage.batches("listed"), GARBAGE_SCHEMA)
+        since = protect_since(promise.table, version=newest, ignored_tags=ignored)
+        candidates.keep_protected(since)
+        found = pa.Table.from_batches(candidates.batches("listed"), CANDIDATE_SCHEMA)
     return _described(found, now=clock.now(), due_before=promise.since)
 
 
 def _described(found: pa.Table, *, now: datetime, due_before: datetime) -> pa.Table:
-    type_ = GARBAGE_SCHEMA.field("modified_at").type
+    type_ = CANDIDATE_SCHEMA.field("modified_at").type
     age = pc.subtract(pa.scalar(now, type_), found["modified_at"])
     seconds = pc.divide(age.cast(pa.int64()), 1_000_000)
     is_due = pc.less(found["modified_at"], pa.scalar(due_before, type_))

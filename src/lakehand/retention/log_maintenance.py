@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehand.errors import RefusedError, ValidationError
-from lakehand.formats.base import require_capability
-from lakehand.model.maintenance import KeepWishes, LogCleanupReport, RestoreReport
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsCheckpoints, SupportsPurge, SupportsRestore
+from lakehand.model.maintenance import ExtraRetention, LogCleanupReport, RestoreReport
 from lakehand.model.reports import CheckpointReport
+from lakehand.observe import reported
 from lakehand.observe.clock import Clock, SystemClock
+from lakehand.observe.stopwatch import Stopwatch
 from lakehand.retention.pins import list_pins
 from lakehand.retention.protection import hold
 
@@ -23,17 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["checkpoint", "clean_logs", "held_versions", "restore"]
 
 
+@reported
 def checkpoint(
     table: FormatTable, *, version: int | None = None, clock: Clock | None = None
 ) -> CheckpointReport:
     """Fold the log up to the newest version, or to `version`, unless that was done before."""
     clock = clock or SystemClock()
-    started = clock.monotonic()
-    require_capability(table, "checkpoint")
-    receipt = table.checkpoint(version=version)
-    if receipt is None:
-        message = f"the format of {table.store.url} has no checkpoints"
-        raise RefusedError(message, table=table.store.url, operation="checkpoint")
+    watch = Stopwatch(clock)
+    supported = require_support(table, SupportsCheckpoints, operation="checkpoint")
+    receipt = supported.checkpoint(version=version)
     return CheckpointReport(
         outcome="committed" if receipt["is_new"] else "nothing_to_do",
         table=table.store.url,
@@ -42,7 +43,7 @@ def checkpoint(
         files=tuple(receipt["keys"]),
         bytes=receipt["bytes"],
         action_count=receipt["action_count"],
-        duration_ms=(clock.monotonic() - started) * 1000,
+        duration_ms=watch.total_milliseconds(),
     )
 
 
@@ -53,6 +54,7 @@ def held_versions(table: FormatTable, clock: Clock) -> tuple[int, ...]:
     return tuple(holder.version for holder in holders if holder.version is not None)
 
 
+@reported
 def clean_logs(
     table: FormatTable,
     *,
@@ -64,16 +66,16 @@ def clean_logs(
 ) -> LogCleanupReport:
     """Delete history that is older than the table's log retention and that nobody holds on to."""
     clock = clock or SystemClock()
-    started = clock.monotonic()
+    watch = Stopwatch(clock)
     for field, value in (("keep_versions", keep_versions), ("keep_checkpoints", keep_checkpoints)):
         if value < 0:
             raise ValidationError(f"{field} must not be negative", field=field, value=value)
+    supported = require_support(table, SupportsPurge, operation="clean_logs")
     pins = held_versions(table, clock)
-    wishes = KeepWishes(versions=keep_versions, checkpoints=keep_checkpoints, pinned_versions=pins)
-    done = table.clean_logs(wishes, even_if_disabled=even_if_disabled, dry_run=dry_run)
-    if done is None:
-        message = f"the format of {table.store.url} has no log to clean"
-        raise RefusedError(message, table=table.store.url, operation="clean_logs")
+    wishes = ExtraRetention(
+        versions=keep_versions, checkpoints=keep_checkpoints, pinned_versions=pins
+    )
+    done = supported.clean_logs(wishes, even_if_disabled=even_if_disabled, dry_run=dry_run)
     changed: Outcome = "committed" if done.files else "nothing_to_do"
     return LogCleanupReport(
         outcome="dry_run" if dry_run else changed,
@@ -88,13 +90,14 @@ def clean_logs(
         sees_unfinished_uploads=table.store.sees_unfinished_uploads,
         dry_run=dry_run,
         errors=done.errors,
-        duration_ms=(clock.monotonic() - started) * 1000,
+        duration_ms=watch.total_milliseconds(),
     )
 
 
 _NAMED = 5
 
 
+@reported
 def restore(
     table: FormatTable,
     *,
@@ -109,12 +112,13 @@ def restore(
     RefusedError if storage no longer has a file of it, unless `accept_missing`.
     """
     clock = clock or SystemClock()
-    started = clock.monotonic()
+    watch = Stopwatch(clock)
     if (version is None) == (timestamp is None):
         raise ValidationError("give the version to restore, or its time", field="version")
+    supported = require_support(table, SupportsRestore, operation="restore")
     snapshot = table.snapshot()
     wanted = table.snapshot(version=version, timestamp=timestamp)
-    change = table.restoring_change(snapshot, wanted)
+    change = supported.restoring_change(snapshot, wanted)
     if not accept_missing:
         _require_files(table, change, wanted.version)
     outcome: Outcome = "committed" if _changes_anything(change) else "nothing_to_do"
@@ -131,7 +135,7 @@ def restore(
         files_removed=len(change.removes),
         bytes_removed=sum(file.bytes for file in change.removes),
         metadata_restored=bool(change.native),
-        duration_ms=(clock.monotonic() - started) * 1000,
+        duration_ms=watch.total_milliseconds(),
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from lakehand.errors import LakehandError, RefusedError, ValidationError
+from lakehand.formats.optional import SupportsTags
 from lakehand.model.quantities import parse_duration
 from lakehand.observe.clock import SystemClock
 from lakehand.retention.pins import Pin, find_pin, list_pins, mark_tagged, put_pin, unpin
@@ -57,13 +58,15 @@ def make_pin(
 def remove_pin(table: FormatTable, name: str) -> Pin:
     """Drop a pin with the tag that was made for it; ValidationError if there is no such pin."""
     pin = find_pin(table.store, name)
-    if pin.tagged and pin.version is not None:
+    if pin.tagged and pin.version is not None and isinstance(table, SupportsTags):
         table.drop_tag(pin.name, pin.version)
     return unpin(table.store, name)
 
 
 def drop_expired_tags(table: FormatTable, *, now: datetime) -> None:
     """Drop the tags of pins that have expired; the pins themselves stay on the list."""
+    if not isinstance(table, SupportsTags):
+        return
     for pin in list_pins(table.store):
         if pin.tagged and pin.version is not None and not pin.is_in_force(now):
             table.drop_tag(pin.name, pin.version)
@@ -75,7 +78,7 @@ def _tag(table: FormatTable, pin: Pin) -> Pin:
 
     That the tag is the pin's is stored first: a tag that nobody owns would stay for good.
     """
-    if pin.version is None or not table.capabilities.tags:
+    if pin.version is None or not isinstance(table, SupportsTags):
         return pin
     if table.tagged_versions().get(pin.name) == pin.version:
         return pin

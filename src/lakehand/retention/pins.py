@@ -113,17 +113,17 @@ def unpin(store: Store, name: str) -> Pin:
 
 
 def find_pin(store: Store, name: str) -> Pin:
-    """Return a pin; ValidationError if there is none of that name."""
-    pins = {pin.name: pin for pin in list_pins(store)}
-    if name not in pins:
-        known = ", ".join(pins)
+    """Return a pin; ValidationError if there is none of that name, or it cannot be read."""
+    keys = [info.key for info in store.list(DIRECTORY)]
+    if _key(name) not in keys:
+        known = ", ".join(key.removeprefix(f"{DIRECTORY}/").removesuffix(".json") for key in keys)
         raise ValidationError(
             f"{store.url} has no pin named {name!r}",
             field="name",
             value=name,
             hint=f"there are: {known}" if known else "the table has no pins",
         )
-    return pins[name]
+    return _read(store, _key(name))
 
 
 def list_pins(store: Store) -> list[Pin]:
@@ -141,6 +141,7 @@ def _read(store: Store, key: str) -> Pin:
     try:
         pin = read_value(Pin, parse_object(store.get(key)), required=("version", "expires_at"))
         _require_one(pin)
+        _require_name(pin, key)
     except DocumentError as error:
         raise ValidationError(
             f"the pin {key} of {store.url} cannot be read: {error}",
@@ -153,6 +154,12 @@ def _read(store: Store, key: str) -> Pin:
 def _require_one(pin: Pin) -> None:
     if (pin.version, pin.stream, pin.clone).count(None) != 2:  # noqa: PLR2004  one of the three is there
         raise DocumentError("it names not one of version, stream and clone")
+
+
+def _require_name(pin: Pin, key: str) -> None:
+    """Raise unless a pin has the name that its object has: what is done to one is done to both."""
+    if _key(pin.name) != key:
+        raise DocumentError(f"it says that its name is {pin.name!r}")
 
 
 def _key(name: str) -> str:

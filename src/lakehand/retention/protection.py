@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakehand.errors import LakehandError, RefusedError, ValidationError, VersionNotFoundError
+from lakehand.formats.base import require_support, support_of
+from lakehand.formats.optional import SupportsStreams, SupportsTags, SupportsVacuum
 from lakehand.formats.registry import detect_format
 from lakehand.model.quantities import format_duration
 from lakehand.model.retention import Holder
@@ -16,17 +19,26 @@ from lakehand.retention.pins import list_pins
 from lakehand.runs.state import versions_under_way
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from datetime import datetime
 
-    from lakehand.formats.base import DataNames, FormatTable
+    from lakehand.formats.base import FormatTable
+    from lakehand.formats.optional import DataNames
     from lakehand.model.retention import Protection
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe.clock import Clock
     from lakehand.retention.pins import Pin
     from lakehand.settings import Settings
 
-__all__ = ["DEFAULT_RETENTION", "Promise", "choose_retention", "hold", "protect", "read_promise"]
+__all__ = [
+    "DEFAULT_RETENTION",
+    "Promise",
+    "choose_retention",
+    "hold",
+    "protect",
+    "protect_since",
+    "read_promise",
+]
 
 DEFAULT_RETENTION = timedelta(hours=168)
 
@@ -50,7 +62,7 @@ class Held:
 class Promise:
     """What must stay, and for how long the rest does."""
 
-    table: FormatTable
+    table: SupportsVacuum
     settings: Settings
     names: DataNames
     clock: Clock
@@ -68,16 +80,18 @@ class Promise:
         return grace
 
 
-def read_promise(table: FormatTable, settings: Settings, clock: Clock) -> Promise:
+def read_promise(opened: FormatTable, settings: Settings, clock: Clock) -> Promise:
     """Read what must stay; RefusedError if that is not known."""
+    table = require_support(opened, SupportsVacuum, operation="vacuum")
     snapshot = table.snapshot()
     in_force = settings.with_properties(snapshot.properties)
     table.require("vacuum", snapshot, force=in_force["vacuum_stale_metadata"])
     retention = choose_retention(table, snapshot, in_force)
     pins = list_pins(table.store)
     held = hold(table, [pin for pin in pins if pin.is_in_force(clock.now())])
-    held = _with_tags(held, table.tagged_versions(), pins)
-    held = _with_branches(held, table.branches())
+    if isinstance(opened, SupportsTags):
+        held = _with_tags(held, opened.tagged_versions(), pins)
+        held = _with_branches(held, opened.branches())
     held = _with_runs(held, table, in_force, now=clock.now())
     held = _from(held, _first_of_newest(table, in_force["keep_versions"]))
     protection = protect(table, held, since=clock.now() - retention)
@@ -92,7 +106,7 @@ def read_promise(table: FormatTable, settings: Settings, clock: Clock) -> Promis
     )
 
 
-def choose_retention(table: FormatTable, snapshot: Snapshot, settings: Settings) -> timedelta:
+def choose_retention(table: SupportsVacuum, snapshot: Snapshot, settings: Settings) -> timedelta:
     """Return how long files stay after their last version; ValidationError below what is safe."""
     floor = max(DEFAULT_RETENTION, table.retention(snapshot))
     asked: timedelta | None = settings.retention
@@ -117,16 +131,17 @@ def hold(table: FormatTable, pins: list[Pin]) -> Held:
         version = pin.version
         try:
             if pin.stream is not None:
-                version = table.streamed_version(table.store.open_other(pin.stream))
+                streamed = require_support(table, SupportsStreams, operation="pin of a stream")
+                version = streamed.streamed_version(table.store.open_other(pin.stream))
             if pin.clone is not None:
                 names += _named_by_clone(table, pin.clone)
         except LakehandError as error:
             raise _unreadable(table, pin, error) from error
         holders.append(Holder(name=pin.name, kind=pin.kind, version=version, uri=pin.uri))
-    streamed = [item.version for item in holders if item.kind == "stream"]
+    firsts = [item.version for item in holders if item.kind == "stream"]
     return Held(
         versions=tuple(item.version or 0 for item in holders if item.kind == "version"),
-        from_version=min((version or 0 for version in streamed), default=None),
+        from_version=min((version or 0 for version in firsts), default=None),
         names=pa.chunked_array(names, pa.string()),
         holders=tuple(holders),
         pins=tuple(pins),
@@ -138,19 +153,27 @@ def protect(table: FormatTable, held: Held, *, since: datetime) -> Protection:
 
     A version is lost if a repair had to give it up, or somebody else cleaned the log.
     """
+    protected = table.protected
+    if isinstance(table, SupportsTags):
+        protected = partial(table.protected, ignored_tags=held.expired_tags)
     try:
-        return table.protected(
-            since=since,
-            pinned_versions=held.versions,
-            from_version=held.from_version,
-            ignored_tags=held.expired_tags,
-        )
+        return protected(since=since, pinned_versions=held.versions, from_version=held.from_version)
     except VersionNotFoundError as error:
         missing = error.to_json().get("version")
         lost = [holder for holder in held.holders if holder.version == missing is not None]
         if not lost:
             raise
         raise _lost(table, lost[0], error) from error
+
+
+def protect_since(
+    table: SupportsVacuum, *, version: int, ignored_tags: Collection[str] = ()
+) -> Protection:
+    """Return what versions after `version` need, and those with a tag that is not ignored."""
+    tagged = support_of(table, SupportsTags)
+    if tagged is None:
+        return table.protected_since(version=version)
+    return tagged.protected_since(version=version, ignored_tags=ignored_tags)
 
 
 def _with_tags(held: Held, tags: Mapping[str, int], pins: list[Pin]) -> Held:

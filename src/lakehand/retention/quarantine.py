@@ -27,7 +27,7 @@ from lakehand.errors import (
 from lakehand.model.documents import DocumentError, parse_object, read_value
 from lakehand.observe.steps import Step, reached
 from lakehand.parquet.footer import read_footer
-from lakehand.retention.candidates import GARBAGE_SCHEMA
+from lakehand.retention.candidates import CANDIDATE_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -98,7 +98,7 @@ def _write_files(store: Store, key: str, batches: Iterable[pa.RecordBatch]) -> t
     count = size = 0
     with (
         store.open_writer(key) as sink,
-        pq.ParquetWriter(sink, GARBAGE_SCHEMA, compression="zstd") as writer,
+        pq.ParquetWriter(sink, CANDIDATE_SCHEMA, compression="zstd") as writer,
     ):
         for batch in batches:
             writer.write_batch(batch)
@@ -132,7 +132,7 @@ def read_files(store: Store, quarantine: Quarantine) -> Iterator[pa.RecordBatch]
         read_footer(store, key)
         with store.open_reader(key) as source:
             for batch in pq.ParquetFile(source).iter_batches():
-                yield batch.select(GARBAGE_SCHEMA.names).cast(GARBAGE_SCHEMA)
+                yield batch.select(CANDIDATE_SCHEMA.names).cast(CANDIDATE_SCHEMA)
     except (pa.ArrowException, CorruptFileError, OSError, KeyError) as error:
         raise _unreadable(store, key, str(error)) from error
 

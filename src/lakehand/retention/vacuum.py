@@ -14,19 +14,23 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from lakehand.errors import LakehandError, RunError, ValidationError
+from lakehand.formats.base import support_of
+from lakehand.formats.optional import SupportsRemovedFiles
 from lakehand.model.retention import Deletion, DeletionOutcome, VacuumReport
-from lakehand.observe import Progress
+from lakehand.observe import Progress, reported
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.steps import Step, reached
+from lakehand.observe.stopwatch import Stopwatch
 from lakehand.retention import quarantine as quarantines
-from lakehand.retention.candidates import Garbage, open_garbage
+from lakehand.retention.candidates import Candidates, open_candidates
 from lakehand.retention.pinning import drop_expired_tags
 from lakehand.retention.pins import list_pins
-from lakehand.retention.protection import hold, protect, read_promise
-from lakehand.retention.vacuum_tasks import Crew, Deleter
+from lakehand.retention.protection import hold, protect, protect_since, read_promise
+from lakehand.retention.vacuum_tasks import Deleter, VacuumTasks
 from lakehand.runs import Run, list_runs, sweep
 from lakehand.runs.adopt import ADOPTED_WITHIN
 from lakehand.runs.leftovers import noted_files
+from lakehand.runs.operation import Call
 from lakehand.runs.records import started_at
 from lakehand.runs.state import is_idle, log_unreadable
 from lakehand.storage.scan_columns import batch_of_objects
@@ -69,6 +73,7 @@ class VacuumRequest:
             raise ValidationError("undo goes with nothing else", field="undo", value=self.undo)
 
 
+@reported
 def vacuum(
     table: FormatTable,
     *,
@@ -84,21 +89,28 @@ def vacuum(
     Where files are many and there is a Spark, its tasks list and delete them. RefusedError if it is
     not known which files those versions need.
     """
-    asked, clock = request or VacuumRequest(), clock or SystemClock()
-    started = clock.monotonic()
-    promise = read_promise(table, settings, clock)
+    asked, watch = request or VacuumRequest(), Stopwatch(clock or SystemClock())
+    promise = read_promise(table, settings, watch.clock)
+    call = Call(
+        operation="vacuum",
+        table=table,
+        settings=promise.settings,
+        watch=watch,
+        spark=spark,
+        dry_run=dry_run,
+        on_progress=on_progress,
+    )
     with (
-        open_garbage(first_to_go=promise.names.first_to_go) as garbage,
-        Crew(table.store, promise.settings, spark=spark) as crew,
+        open_candidates(first_to_go=promise.names.first_to_go) as candidates,
+        VacuumTasks(call) as tasks,
     ):
-        tell = on_progress or _tell_nobody
-        work = _Vacuum(promise, asked, garbage, crew, dry_run=dry_run, tell=tell)
+        work = _Vacuum(call, promise, asked, candidates, tasks)
         undone = None
         if asked.undo is None:
             work.run()
         elif not dry_run:
             undone = quarantines.undo(table.store, asked.undo)
-        return work.report(undone, duration_ms=(clock.monotonic() - started) * 1000)
+        return work.report(undone, duration_ms=watch.total_milliseconds())
 
 
 class _Vacuum:
@@ -106,28 +118,28 @@ class _Vacuum:
 
     def __init__(
         self,
+        call: Call,
         promise: Promise,
         asked: VacuumRequest,
-        garbage: Garbage,
-        crew: Crew,
-        *,
-        dry_run: bool,
-        tell: OnProgress,
+        candidates: Candidates,
+        tasks: VacuumTasks,
     ) -> None:
         self._promise = promise
         self._table = promise.table
         self._store = promise.table.store
+        #: The table, if its history lists what was removed.
+        self._removals = support_of(promise.table, SupportsRemovedFiles)
         self._asked = asked
-        self._dry_run = dry_run
-        self._garbage = garbage
-        self._crew = crew
-        self._tell = tell
+        self._dry_run = call.dry_run
+        self._candidates = candidates
+        self._tasks = tasks
+        self._tell = call.tell
         self._deleter = Deleter(self._store)
         self._due: list[Quarantine] = []
         self._waiting = 0
         self._swept = 0
         self._new: Quarantine | None = None
-        self._to_delete = self._to_set_aside = (0, 0)
+        self._to_delete = self._to_quarantine = (0, 0)
         self._keys: tuple[str, ...] = ()
         #: What the history says was removed, and until which version it tells.
         self._forgotten: list[str] = []
@@ -147,7 +159,7 @@ class _Vacuum:
         self._choose()
         if not self._dry_run:
             self._delete()
-            self._set_aside()
+            self._quarantine()
             self._note()
 
     # Finding out.
@@ -176,27 +188,30 @@ class _Vacuum:
             self._find_forgotten()
         else:
             self._list()
-        self._garbage.keep_protected(self._promise.protection)
-        self._garbage.keep_for_clones(self._promise.held.names)
+        self._candidates.keep_protected(self._promise.protection)
+        self._candidates.keep_for_clones(self._promise.held.names)
         self._look_again()
 
     def _list(self) -> None:
         self._tell(Progress(phase="scanning", done=0, unit="files"))
         names, since = self._promise.names, self._promise.since
-        for count in self._garbage.scan(self._batches(), names=names, young_since=since):
+        for count in self._candidates.scan(self._batches(), names=names, young_since=since):
             self._tell(Progress(phase="scanning", done=count, unit="files"))
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         """Stream all files; if they are too many for this process, tasks list the rest."""
-        names, most = self._promise.names, self._crew.files_without
+        names, most = self._promise.names, self._tasks.files_without
         scan = self._store.scan(enter=names.may_hold_data, most_objects=most)
         yield from scan
-        yield from self._crew.list(scan.left, names=names)
+        yield from self._tasks.list(scan.left, names=names)
 
     def _find_forgotten(self) -> None:
-        forgotten = self._table.forgotten(before=self._promise.since)
-        self._last_version = forgotten.last_version
-        removed = set(forgotten.keys.to_pylist())
+        removed: set[str] = set()
+        table = self._removals
+        if table is not None:
+            forgotten = table.forgotten(before=self._promise.since)
+            self._last_version = forgotten.last_version
+            removed = set(forgotten.keys.to_pylist())
         set_aside = {
             key
             for entry in quarantines.list_quarantines(self._store)
@@ -206,7 +221,7 @@ class _Vacuum:
         self._forgotten = sorted(removed)
         found = self._store.head_all(sorted(removed | set_aside))
         files = pa.Table.from_batches([batch_of_objects(found)])
-        self._garbage.add(files, young_since=self._promise.since)
+        self._candidates.add(files, young_since=self._promise.since)
         self._tell(Progress(phase="scanning", done=len(found), total=len(found), unit="files"))
 
     def _runs_under_way(self) -> list[Run]:
@@ -229,56 +244,56 @@ class _Vacuum:
         except RunError as error:
             log_unreadable(run, error)
             started = started_at(run.id)
-            self._garbage.keep_since(started - ADOPTED_WITHIN if started else _EVER)
+            self._candidates.keep_since(started - ADOPTED_WITHIN if started else _EVER)
         else:
-            self._garbage.keep(pa.chunked_array([sorted(noted)], pa.string()))
+            self._candidates.keep(pa.chunked_array([sorted(noted)], pa.string()))
 
     def _look_again(self) -> None:
         """Keep what runs work on, and what came into the table or was pinned since it was read."""
         runs = self._runs_under_way()
-        self._garbage.keep_of_runs([run.id for run in runs])
+        self._candidates.keep_of_runs([run.id for run in runs])
         for run in runs:
             self._keep_noted(run)
         promise, now = self._promise, self._promise.clock.now()
         newest = promise.protection.newest_version
         # They are dropped by now, unless nothing is to change: one of their names is another's tag.
         ignored = promise.held.expired_tags if self._dry_run else ()
-        since = self._table.protected_since(version=newest, ignored_tags=ignored)
-        self._garbage.keep_protected(since)
+        since = protect_since(self._table, version=newest, ignored_tags=ignored)
+        self._candidates.keep_protected(since)
         pins = [pin for pin in list_pins(self._store) if pin.is_in_force(now)]
         new = [pin for pin in pins if pin not in promise.held.pins]
         if new:
             held = hold(self._table, new)
-            self._garbage.keep_protected(protect(self._table, held, since=now))
-            self._garbage.keep_for_clones(held.names)
+            self._candidates.keep_protected(protect(self._table, held, since=now))
+            self._candidates.keep_for_clones(held.names)
 
     def _choose(self) -> None:
-        """Doom what may go now; what was set aside and may not yet is left alone."""
+        """Choose what to delete now; what is quarantined and not due yet is left alone."""
         due = {entry.id for entry in self._due}
         for entry in quarantines.list_quarantines(self._store):
             for batch in quarantines.read_files(self._store, entry):
                 if entry.id in due:
-                    self._garbage.doom(pa.Table.from_batches([batch]))
+                    self._candidates.choose(pa.Table.from_batches([batch]))
                 elif entry.fate is None:
-                    self._waiting += self._garbage.keep(pa.chunked_array([batch["key"]]))
+                    self._waiting += self._candidates.keep(pa.chunked_array([batch["key"]]))
         if not self._promise.grace and not self._asked.expire:
-            self._garbage.doom_all()
-        self._to_delete = self._garbage.totals("doomed")
-        self._to_set_aside = (0, 0) if self._asked.expire else self._garbage.totals("listed")
+            self._candidates.choose_all()
+        self._to_delete = self._candidates.totals("to_delete")
+        self._to_quarantine = (0, 0) if self._asked.expire else self._candidates.totals("listed")
         if self._dry_run:
-            tables = ("doomed",) if self._asked.expire else ("doomed", "listed")
-            batches = (batch for table in tables for batch in self._garbage.batches(table))
+            tables = ("to_delete",) if self._asked.expire else ("to_delete", "listed")
+            batches = (batch for table in tables for batch in self._candidates.batches(table))
             self._keys = tuple(sorted(key for batch in batches for key in batch["key"].to_pylist()))
 
     # Doing it.
 
     def _delete(self) -> None:
-        """Delete what is doomed, checking every batch against the table as it is by then."""
+        """Delete what was chosen, checking every batch against the table as it is by then."""
         deletion = self._deletion()
         if deletion.files:
             self._table.begin_deletion(deletion)
             reached(Step.VACUUM_ANNOUNCED)
-            self._delete_doomed(deletion.files)
+            self._delete_candidates(deletion.files)
             reached(Step.VACUUM_DELETED)
         if not self._deleter.errors:
             for entry in self._due:
@@ -286,26 +301,28 @@ class _Vacuum:
         if deletion.files:
             self._note_end(deletion)
 
-    def _delete_doomed(self, total: int) -> None:
+    def _delete_candidates(self, total: int) -> None:
         done = 0
         while True:
             self._tell(Progress(phase="deleting", done=done, total=total, unit="files"))
             self._look_again()
-            files = self._garbage.next_doomed()
+            files = self._candidates.next_to_delete()
             if not files.num_rows:
                 return
-            self._delete_batch(files, by=self._crew.delete if self._crew.is_needed(total) else None)
+            self._delete_batch(
+                files, by=self._tasks.delete if self._tasks.is_needed(total) else None
+            )
             reached(Step.VACUUM_DELETING)
             done += files.num_rows
 
     def _delete_batch(self, files: pa.Table, *, by: Callable[[pa.Table], Deleted] | None) -> None:
         """Delete some files; those that nobody got to in time are looked at again first."""
         for _ in range(_TIMES):
-            late = self._deleter.delete(files, beside=self._garbage.checksums_of, by=by)
+            late = self._deleter.delete(files, beside=self._candidates.checksums_of, by=by)
             if not late.num_rows:
                 return
             self._look_again()
-            files = self._garbage.still_doomed(late)
+            files = self._candidates.still_to_delete(late)
         self._deleter.give_up(files)
 
     def _deletion(self) -> Deletion:
@@ -331,30 +348,31 @@ class _Vacuum:
         except LakehandError as error:
             deleter.errors.append(error.to_json())
 
-    def _set_aside(self) -> None:
-        if self._to_set_aside[0]:
+    def _quarantine(self) -> None:
+        if self._to_quarantine[0]:
             self._new = quarantines.start_quarantine(
                 self._store,
-                self._garbage.batches("listed"),
+                self._candidates.batches("listed"),
                 grace=self._promise.grace,
                 clock=self._promise.clock,
             )
 
     def _note(self) -> None:
         """Remember for the next `lite` what is certainly gone; a listing makes it start over."""
-        if self._asked.expire:
+        table = self._removals
+        if self._asked.expire or table is None:
             return
         if self._asked.mode == "full":
-            self._table.note_vacuumed(None)
+            table.note_vacuumed(None)
         elif self._last_version is not None and not self._store.head_all(self._forgotten):
-            self._table.note_vacuumed(self._last_version)
+            table.note_vacuumed(self._last_version)
 
     # Telling.
 
     def report(self, undone: Quarantine | None, *, duration_ms: float) -> VacuumReport:
         dry_run, deleter = self._dry_run, self._deleter
         deleted = self._to_delete if dry_run else (deleter.files, deleter.bytes)
-        new, kept = undone or self._new, self._garbage.kept
+        new, kept = undone or self._new, self._candidates.kept
         protection = self._promise.protection
         return VacuumReport(
             outcome=self._outcome(undone),
@@ -363,15 +381,15 @@ class _Vacuum:
             oldest_version=protection.oldest_version,
             retention_seconds=self._promise.retention.total_seconds(),
             mode=self._asked.mode,
-            files_scanned=self._garbage.files_scanned,
+            files_scanned=self._candidates.files_scanned,
             files_retained=kept.total,
             kept=kept,
             holders=self._promise.held.holders,
-            files_ignored=self._garbage.files_ignored,
+            files_ignored=self._candidates.files_ignored,
             files_waiting=self._waiting,
             files_swept=self._swept,
-            files_quarantined=self._to_set_aside[0],
-            bytes_quarantined=self._to_set_aside[1],
+            files_quarantined=self._to_quarantine[0],
+            bytes_quarantined=self._to_quarantine[1],
             files_deleted=deleted[0],
             bytes_freed=deleted[1],
             files_undone=undone.files if undone else 0,
@@ -389,7 +407,3 @@ class _Vacuum:
             return "dry_run"
         did_something = undone or self._new or self._deleter.files or self._swept
         return "committed" if did_something else "nothing_to_do"
-
-
-def _tell_nobody(_progress: Progress) -> None:
-    pass

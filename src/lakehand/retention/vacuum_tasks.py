@@ -9,26 +9,28 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.engine import is_spark_asked_for, open_runner
+from lakehand.engine import is_spark_asked_for
+from lakehand.engine.base import results_of
 from lakehand.engine.exchange import pack_columns, unpack_columns
 from lakehand.engine.inline import HERE
-from lakehand.errors import StorageError, StoreUnreachableError, error_from_json
+from lakehand.errors import StorageError, StoreUnreachableError
+from lakehand.model.batches import sliced
+from lakehand.runs.operation import Tasks
 from lakehand.storage.scan_columns import SCAN_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from lakehand.engine import Runner
-    from lakehand.formats.base import DataNames
-    from lakehand.settings import Settings
+    from lakehand.formats.optional import DataNames
+    from lakehand.runs.operation import Call
     from lakehand.storage import Store
 
 __all__ = [
-    "Crew",
     "DeleteTask",
     "Deleted",
     "Deleter",
     "ListTask",
+    "VacuumTasks",
     "Window",
     "delete_keys",
     "failures_of",
@@ -132,7 +134,7 @@ _DIRECTORIES_A_TASK = 500
 _FILES_DELETED_A_TASK = 2_000
 #: Files that are deleted before a task looks at its clock again.
 _FILES_AT_A_TIME = 1_000
-#: How long tasks may delete what was found to be garbage at the beginning.
+#: How long tasks may delete what was found at the beginning to be needed by no version.
 _WINDOW_SECONDS = 120.0
 #: How much the clock of an executor may be behind.
 _CLOCK_SECONDS = 30.0
@@ -202,20 +204,18 @@ def _require_root(store: Store) -> None:
         )
 
 
-class Crew:
-    """Tasks of Spark, if somebody asked for Spark and there is much to do.
+class VacuumTasks:
+    """Tasks on Spark, if Spark is asked for and there is much to do.
 
     Spark is started when the first task is due.
     """
 
-    def __init__(self, store: Store, settings: Settings, *, spark: Any = None) -> None:
-        self._store = store
-        is_wanted = is_spark_asked_for(settings, spark=spark)
-        self._runner: Runner = HERE
-        if is_wanted:
-            self._runner = open_runner(settings, read_bytes=0, spark=spark, store=store)
+    def __init__(self, call: Call) -> None:
+        self._store = call.table.store
+        is_wanted = is_spark_asked_for(call.settings, spark=call.spark)
+        self._tasks = Tasks(call, call.runner(read_bytes=0) if is_wanted else HERE)
         #: Up to so many files are listed and deleted without tasks; None: all are.
-        self.files_without: int | None = settings.vacuum_tasks_above if is_wanted else None
+        self.files_without: int | None = call.settings.vacuum_tasks_above if is_wanted else None
 
     def is_needed(self, files: int) -> bool:
         return self.files_without is not None and files > self.files_without
@@ -229,21 +229,18 @@ class Crew:
             portions = [*_round(pending)]
             del pending[: sum(map(len, portions))]
             payloads = [{"directories": portion, "most_objects": most} for portion in portions]
-            for outcome in self._runner.run(task, payloads):
-                if outcome.result is None:
-                    raise error_from_json(outcome.failure or {})
-                pending += outcome.result["left"]
-                yield from unpack_columns(outcome.result["files"]).to_batches()
+            for result in results_of(self._tasks.outcomes(task, payloads)):
+                pending += result["left"]
+                yield from unpack_columns(result["files"]).to_batches()
 
     def delete(self, files: pa.Table) -> Deleted:
         """Delete the files of a table with the column key, all within a window from now on."""
-        starts = range(0, files.num_rows, _FILES_DELETED_A_TASK)
-        portions = [files.slice(start, _FILES_DELETED_A_TASK) for start in starts]
+        portions = sliced(files, _FILES_DELETED_A_TASK)
         payloads = [{"files": pack_columns(portion.select(["key"]))} for portion in portions]
         task = DeleteTask(store=self._store, window=Window.from_now())
         failures: list[Mapping[str, Any]] = []
         late = [files.slice(0, 0)]
-        for outcome, portion in zip(self._runner.run(task, payloads), portions, strict=True):
+        for outcome, portion in zip(self._tasks.outcomes(task, payloads), portions, strict=True):
             if outcome.result is None:
                 failures += failures_of(portion, outcome.failure or {})
             else:
@@ -255,7 +252,7 @@ class Crew:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._runner.close()
+        self._tasks.runner.close()
 
 
 def _round(directories: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -11,8 +11,8 @@ from lakehand.model.work import Group, GroupResult
 from lakehand.observe.steps import Step, reached
 from lakehand.observe.stopwatch import Stopwatch
 from lakehand.parquet.footer import collector_paused
+from lakehand.prove.copied_ranges import prove_copied
 from lakehand.prove.evidence import total_proof
-from lakehand.prove.ranges import prove_copied
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.engine import TaskOutcome
 from lakehand.engine.base import attempt_call
 from lakehand.errors import CancelledError, CommitConflictError, error_from_json
-from lakehand.formats.worker import TaskLimits, WriteSpec
+from lakehand.formats.worker import ByteCopyWorker, TaskLimits, WriteSpec
 from lakehand.model.quantities import format_count
 from lakehand.model.work import Change, GroupResult, Receipt, Replacement
 from lakehand.observe import Progress
@@ -23,25 +23,23 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
-    from lakehand.engine import CancelToken, Runner
     from lakehand.engine.base import OnResult
     from lakehand.errors import LakehandError
     from lakehand.model.reports import EngineName
     from lakehand.model.work import Group
     from lakehand.observe import OnProgress
-    from lakehand.observe.stopwatch import Stopwatch
     from lakehand.rewrite.prepare import Work
     from lakehand.runs import Run
+    from lakehand.runs.operation import Call, Tasks
 
 __all__ = ["Batches", "GroupProgress", "rewrite_groups"]
 
 
-def rewrite_groups(
-    work: Work, run: Run, runner: Runner, *, cancel: CancelToken, on_result: OnResult
-) -> None:
+def rewrite_groups(work: Work, run: Run, tasks: Tasks, *, on_result: OnResult) -> None:
     """Rewrite and prove every group of `work`; `on_result` is told what came of each."""
+    worker = work.table.worker(work.snapshot)
     task = RewriteTask(
-        worker=work.table.worker(work.snapshot),
+        worker=worker,
         run=run,
         spec=WriteSpec.of_tasks(work.settings),
         limits=TaskLimits.of(work.settings),
@@ -50,15 +48,13 @@ def rewrite_groups(
     most_bytes = work.settings.sort_task_bytes
     alone, shuffled = _by_way(work.groups, most_bytes=most_bytes)
     is_light = any(is_only_moved(work.groups[index]) for index in alone)
-    runner.run(
-        GroupTask.of(task) if is_light else task,
+    tasks.outcomes(
+        GroupTask.of(task, worker) if is_light and isinstance(worker, ByteCopyWorker) else task,
         [{"group": work.groups[index].to_json()} for index in alone],
-        run=run,
         on_result=lambda outcome: on_result(replace(outcome, index=alone[outcome.index])),
-        cancel=cancel,
     )
     for index in shuffled:
-        on_result(_shuffle(task, work.groups[index], index, runner, cancel=cancel))
+        on_result(_shuffle(task, work.groups[index], index, tasks))
 
 
 def _by_way(groups: Sequence[Group], *, most_bytes: int) -> tuple[list[int], list[int]]:
@@ -69,14 +65,12 @@ def _by_way(groups: Sequence[Group], *, most_bytes: int) -> tuple[list[int], lis
     return alone, [number for number in numbers if is_shuffled[number]]
 
 
-def _shuffle(
-    task: RewriteTask, group: Group, index: int, runner: Runner, *, cancel: CancelToken
-) -> TaskOutcome:
+def _shuffle(task: RewriteTask, group: Group, index: int, tasks: Tasks) -> TaskOutcome:
     """Sort one group by many tasks; what they did is recorded by the driver, as one result."""
     outcome = attempt_call(
-        lambda: task.record(shuffle_group(task, group, runner, cancel=cancel), group)
+        lambda: task.record(shuffle_group(task, group, tasks.runner, cancel=tasks.cancel), group)
     )
-    cancel.raise_if_cancelled()
+    tasks.cancel.raise_if_cancelled()
     return TaskOutcome(index=index, **outcome)
 
 
@@ -113,18 +107,16 @@ class Batches:
     among that and never in its way: no file belongs to two groups.
     """
 
-    def __init__(
-        self, work: Work, run: Run, watch: Stopwatch, *, ran_on: EngineName, tell: OnProgress
-    ) -> None:
+    def __init__(self, work: Work, run: Run, call: Call, *, ran_on: EngineName) -> None:
         self._work = work
         self._ran_on = ran_on
         self._run = run
-        self._watch = watch
-        self._tell = tell
+        self._watch = call.watch
+        self._tell = call.tell
         self._groups: dict[int, Group] = {group.id: group for group in work.groups}
         self._groups |= {item.group.id: item.group for item in work.adopted}
         self._pending = [item.result for item in work.adopted]
-        self._last_commit_at = watch.clock.monotonic()
+        self._last_commit_at = call.clock.monotonic()
         self._results: list[GroupResult] = []
         self._failures: list[dict[str, Any]] = []
         self._conflicts: list[LakehandError] = []

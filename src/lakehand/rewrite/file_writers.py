@@ -6,15 +6,17 @@ The last row groups of a file keep few cores busy, and to make it durable keeps 
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from queue import Full, Queue
 from typing import TYPE_CHECKING
 
+from lakehand.model.batches import Feed
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     import pyarrow as pa
 
@@ -33,7 +35,6 @@ _SLACK = 2.0
 _FILES_AT_ONCE = 2
 #: Batches that wait for the one who writes them.
 _BATCHES_AHEAD = 2
-_LOOK_SECONDS = 0.1
 
 
 def write_apart(
@@ -64,60 +65,22 @@ def write_apart(
 def _write_beside(numbered: Iterable[tuple[int, Iterable[pa.RecordBatch]]], write: Write) -> Files:
     """Write each file by a thread of its own, up to two at once."""
     files: list[StagedFile] = []
-    ending: deque[_Feed] = deque()
+    ending: deque[Feed[pa.RecordBatch, Files]] = deque()
     with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="file") as pool:
         try:
             for number, batches in numbered:
                 while len(ending) >= _FILES_AT_ONCE:
-                    files += ending.popleft().files()
-                feed = _Feed(pool, write, number)
+                    files += ending.popleft().result()
+                feed = Feed(pool, partial(write, number), ahead=_BATCHES_AHEAD)
                 ending.append(feed)
                 for batch in batches:
                     feed.put(batch)
                 feed.end()
             while ending:
-                files += ending.popleft().files()
+                files += ending.popleft().result()
         except BaseException as error:
             # What they have begun must vanish, and whoever waits for rows must not wait for ever.
             for feed in ending:
                 feed.fail(error)
             raise
     return tuple(files)
-
-
-class _Feed:
-    """The way of batches to the thread that writes them into a file."""
-
-    def __init__(self, pool: ThreadPoolExecutor, write: Write, number: int) -> None:
-        self._queue: Queue[pa.RecordBatch | None] = Queue(_BATCHES_AHEAD)
-        self._error: BaseException | None = None
-        self._written: Future[Files] = pool.submit(lambda: write(number, self._batches()))
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        while (batch := self._queue.get()) is not None and self._error is None:
-            yield batch
-        if self._error is not None:
-            raise self._error
-
-    def put(self, batch: pa.RecordBatch | None) -> None:
-        """Hand a batch over; raises what the writer failed with."""
-        while True:
-            try:
-                self._queue.put(batch, timeout=_LOOK_SECONDS)
-            except Full:
-                if self._written.done():
-                    self._written.result()
-            else:
-                return
-
-    def end(self) -> None:
-        self.put(None)
-
-    def fail(self, error: BaseException) -> None:
-        """Have the writer fail as well; it is either at work or waits for one more batch."""
-        self._error = error
-        if self._queue.empty():
-            self._queue.put(None)
-
-    def files(self) -> Files:
-        return self._written.result()

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import LakehandError
-from lakehand.expressions.facts import comparable_bounds
-from lakehand.formats.worker import NotDecodable, TaskLimits, WriteSpec
+from lakehand.expressions.column_facts import comparable_bounds
+from lakehand.formats.worker import NotDecodable, SizeEstimateWorker, TaskLimits, WriteSpec
 from lakehand.model.order import order_of
 from lakehand.planning.plan import LayoutForecast, locate_inputs
 from lakehand.rewrite.report import measure_change
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakehand.model.order import Order
+    from lakehand.planning.footer_survey import Integers
     from lakehand.planning.plan import Plan, PlannedGroup
-    from lakehand.planning.surveyed import Integers
-    from lakehand.rewrite.prepare import Planned
+    from lakehand.rewrite.prepare import Work
 
 __all__ = ["expected_files", "forecast_layout", "rehearse"]
 
@@ -49,7 +49,7 @@ class _Trial:
         return self.share == 1.0
 
 
-def rehearse(planned: Planned) -> Planned:
+def rehearse(planned: Work) -> Work:
     """Return the same plan with a forecast that was tried out within `rehearsed_bytes`.
 
     The groups, their files and methods stay as they are.
@@ -76,12 +76,14 @@ def _with_groups(plan: Plan, groups: tuple[PlannedGroup, ...]) -> Plan:
     return replace(plan, groups=groups, forecast=forecast)
 
 
-def _trials(planned: Planned, *, budget: int) -> Iterator[_Trial]:
+def _trials(planned: Work, *, budget: int) -> Iterator[_Trial]:
     samples = list(_samples(planned, budget=budget))
     # One look into the log for all of them: it costs the same for one file as for many.
     rows = [int(row) for _, rows in samples for row in rows]
     files = iter(planned.table.data_files(planned.snapshot, rows) if rows else ())
     worker = planned.table.worker(planned.snapshot)
+    if not isinstance(worker, SizeEstimateWorker):
+        return
     spec, limits = WriteSpec.of_tasks(planned.settings), TaskLimits.of(planned.settings)
     for group, chosen in samples:
         inputs = tuple(islice(files, len(chosen)))
@@ -96,7 +98,7 @@ def _trials(planned: Planned, *, budget: int) -> Iterator[_Trial]:
         yield _Trial(group=group.id, share=share, expected_bytes=expected, found_bytes=found)
 
 
-def _samples(planned: Planned, *, budget: int) -> Iterator[tuple[PlannedGroup, Integers]]:
+def _samples(planned: Work, *, budget: int) -> Iterator[tuple[PlannedGroup, Integers]]:
     """Yield groups with the rows of their files: whole ones that fit, the largest first.
 
     If the largest does not fit, it comes with as many files as do, and one at least: beside others
@@ -137,7 +139,7 @@ class _LayoutForecastTrial:
     sampled_rows: int
 
 
-def forecast_layout(planned: Planned) -> Planned:
+def forecast_layout(planned: Work) -> Work:
     """Return the same plan with what queries are expected to have of it, if it is an order."""
     plan = planned.plan
     if plan.operation != "cluster":
@@ -149,7 +151,7 @@ def forecast_layout(planned: Planned) -> Planned:
     return replace(planned, plan=replace(plan, layout=layout))
 
 
-def expected_files(planned: Planned, order: Order) -> tuple[pa.Table, int]:
+def expected_files(planned: Work, order: Order) -> tuple[pa.Table, int]:
     """Return the files that the table would have, and how many rows were tried.
 
     Groups beyond those that are tried, and files that cannot be read, count as they are: then the
@@ -167,7 +169,7 @@ def expected_files(planned: Planned, order: Order) -> tuple[pa.Table, int]:
     return after, sum(trial.sampled_rows for trial in trials)
 
 
-def _layout_forecast_trials(planned: Planned, order: Order) -> Iterator[_LayoutForecastTrial]:
+def _layout_forecast_trials(planned: Work, order: Order) -> Iterator[_LayoutForecastTrial]:
     chosen = list(_chosen(planned))
     # One look into the log for all of them: it costs the same for one file as for many.
     rows = [int(row) for _, _, some in chosen for row in some]
@@ -189,7 +191,7 @@ def _layout_forecast_trials(planned: Planned, order: Order) -> Iterator[_LayoutF
             )
 
 
-def _chosen(planned: Planned) -> Iterator[tuple[PlannedGroup, Integers, Integers]]:
+def _chosen(planned: Work) -> Iterator[tuple[PlannedGroup, Integers, Integers]]:
     """Yield groups, the largest first, with all of their files and those to look into."""
     lot = np.random.default_rng(_SEED)
     left = _READ_FILES

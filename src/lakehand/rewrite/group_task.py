@@ -20,7 +20,7 @@ from lakehand.rewrite.copy import copy_group, is_only_moved
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakehand.formats.worker import FormatCopier
+    from lakehand.formats.worker import ByteCopyWorker, FormatCopier
     from lakehand.model.work import GroupResult
     from lakehand.rewrite.task import RewriteTask
     from lakehand.runs import Run
@@ -40,8 +40,9 @@ class GroupTask:
     rewriting: bytes
 
     @classmethod
-    def of(cls, task: RewriteTask) -> Self:
-        copier = task.worker.copier(task.spec)
+    def of(cls, task: RewriteTask, worker: ByteCopyWorker) -> Self:
+        """Return the light form of `task`, whose worker can copy row groups."""
+        copier = worker.copier(task.spec)
         return cls(copier=copier, run=task.run, rewriting=pickle.dumps(task))
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:

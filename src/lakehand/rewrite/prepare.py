@@ -11,13 +11,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import ReplanError, ValidationError, VersionNotFoundError
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import (
+    SupportsByteCopy,
+    SupportsClustering,
+    SupportsNativeRewrite,
+    SupportsRowChanges,
+    clustering_columns,
+    read_verdicts,
+)
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.formats.worker import WriteSpec
 from lakehand.model.order import order_of, parse_terms
 from lakehand.model.quantities import format_count
 from lakehand.model.work import Group
 from lakehand.observe.clock import SystemClock
-from lakehand.planning.clustering import ClusteringWish, plan_clustering
+from lakehand.planning.clustering_plan import ClusteringRequest, plan_clustering
 from lakehand.planning.compaction import paths_to_survey, plan_compaction
 from lakehand.planning.plan import locate_inputs
 from lakehand.planning.policy import CompactionPolicy, Reason
@@ -27,6 +36,7 @@ from lakehand.sorting.ordering import order_keys, resolve_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
+    from datetime import datetime
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
@@ -34,14 +44,13 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe.clock import Clock
     from lakehand.planning.compaction import Planning
+    from lakehand.planning.footer_survey import Flags
     from lakehand.planning.plan import Plan
     from lakehand.planning.restriction import FileFilter
-    from lakehand.planning.surveyed import Flags
     from lakehand.runs import Adopted, LivingRun
     from lakehand.settings import Settings
 
 __all__ = [
-    "Planned",
     "Request",
     "RewriteOperation",
     "Work",
@@ -81,7 +90,7 @@ def runs_in(snapshot: Snapshot, rivals: Iterable[LivingRun]) -> tuple[str, ...]:
 
 def require_free(plan: Plan, rivals: Iterable[LivingRun]) -> None:
     """Raise ReplanError if a run that is at work is rewriting files of the plan."""
-    paths = {path for group in plan.groups for path in group.paths}
+    paths = set(plan.paths)
     for run in rivals:
         if not paths.isdisjoint(run.inputs):
             count = format_count(len(paths & run.inputs), "file")
@@ -127,7 +136,7 @@ def _require_same_files(plan: Plan, table: FormatTable, snapshot: Snapshot) -> N
         raise _replan(plan, snapshot, reason) from error
     if difference.schema_changed:
         raise _replan(plan, snapshot, "the columns of the table have changed since")
-    paths = pa.array([path for group in plan.groups for path in group.paths], pa.string())
+    paths = pa.array(plan.paths, pa.string())
     changed = paths.filter(pc.is_in(paths, difference.removed["path"].combine_chunks()))
     if len(changed):
         count = format_count(len(changed), "file")
@@ -173,6 +182,8 @@ class Request:
     full: bool = False
     #: The commit must not hold values of the files that are replaced.
     erases: bool = False
+    #: Compute the statistics of the files that are left, where they have none.
+    recompute_statistics: bool = False
 
 
 def plan_request(
@@ -193,8 +204,8 @@ def plan_request(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Planned:
-    """A plan, what it was made from, and why each file of the table is in it or not."""
+class Work:
+    """A plan, what it was made from, and its groups once they are prepared."""
 
     table: FormatTable
     request: Request
@@ -204,23 +215,8 @@ class Planned:
     plan: Plan
     #: The reason of every file, in the order of the snapshot's; None for a plan made earlier.
     reasons: pa.DictionaryArray | None
-
-    @property
-    def paths(self) -> list[str]:
-        """The files that are to be rewritten."""
-        return [path for group in self.plan.groups for path in group.paths]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Work:
-    """What is to be rewritten, and under which settings."""
-
-    table: FormatTable
-    request: Request
-    snapshot: Snapshot
-    settings: Settings
-    plan: Plan
-    groups: tuple[Group, ...]
+    #: What is sent to tasks; none before `prepare`.
+    groups: tuple[Group, ...] = ()
     #: What a run that died has rewritten already; its files are in none of the groups.
     adopted: tuple[Adopted, ...] = ()
 
@@ -243,7 +239,7 @@ def make_plan(
     clock: Clock | None = None,
     snapshot: Snapshot | None = None,
     on_survey: OnSurvey | None = None,
-) -> Planned:
+) -> Work:
     """Choose what to rewrite in the newest version, which may be given. Writes nothing.
 
     `on_survey` is told which files may be rewritten, before their footers are read.
@@ -261,7 +257,7 @@ def make_plan(
 
 def _take_stored(
     plan: Plan, table: FormatTable, settings: Settings, request: Request, snapshot: Snapshot
-) -> Planned:
+) -> Work:
     if request.where is not None or request.file_filter is not None:
         field = "where" if request.where is not None else "file_filter"
         message = f"a plan names its files: {field} has nothing to choose from"
@@ -272,12 +268,14 @@ def _take_stored(
             field="plan",
             hint=f"carry it out with `{plan.operation}`",
         )
+    if plan.order:
+        require_support(table, SupportsClustering, operation=plan.operation)
     if plan.operation == "cluster":
         columns = order_of(plan.order, plan.curve or "linear").columns
         snapshot = table.snapshot(version=snapshot.version, statistics=columns)
     chosen = settings_of_plan(plan, settings).with_properties(snapshot.properties)
     require_current(plan, table, snapshot)
-    return Planned(
+    return Work(
         table=table,
         request=replace(request, by=plan.order, curve=plan.curve or "linear"),
         snapshot=snapshot,
@@ -288,21 +286,20 @@ def _take_stored(
 
 
 def plan_again(
-    planned: Planned, *, without: Collection[str], rivals: Sequence[LivingRun], clock: Clock
-) -> Planned:
+    work: Work, *, without: Collection[str], rivals: Sequence[LivingRun], clock: Clock
+) -> Work:
     """Plan on the same snapshot, leaving out files that are rewritten already, or by `rivals`."""
-    planner = _Planner(
-        planned.table, planned.settings, planned.request, clock, tuple(without), rivals
-    )
-    return planner.plan(planned.snapshot)
+    planner = _Planner(work.table, work.settings, work.request, clock, tuple(without), rivals)
+    return planner.plan(work.snapshot)
 
 
-def prepare(planned: Planned) -> Work:
-    """Turn the files of a plan into values that can be sent to tasks."""
-    rows = locate_inputs(planned.plan, planned.snapshot.files)
+def prepare(work: Work) -> Work:
+    """Turn the files of a plan into groups, values that can be sent to tasks."""
+    plan, table = work.plan, work.table
+    rows = locate_inputs(plan, work.snapshot.files)
     # One look into the log for all groups: it costs the same for one file as for all of them.
     positions = [int(row) for group in rows for row in group]
-    files = iter(planned.table.data_files(planned.snapshot, positions))
+    files = iter(table.data_files(work.snapshot, positions))
     groups = (
         Group(
             id=group.id,
@@ -311,24 +308,22 @@ def prepare(planned: Planned) -> Work:
             recoded=group.recoded,
             reason=group.reason,
             target_file_bytes=group.target_file_bytes,
-            order=planned.plan.order,
-            curve=planned.plan.curve or "linear",
+            order=plan.order,
+            curve=plan.curve or "linear",
         )
-        for group in planned.plan.groups
+        for group in plan.groups
     )
-    return Work(
-        table=planned.table,
-        request=planned.request,
-        snapshot=planned.snapshot,
-        settings=planned.settings,
-        plan=planned.plan,
-        groups=tuple(_with_native(planned, group) for group in groups),
-    )
+    return replace(work, groups=_with_native(work, tuple(groups)))
 
 
-def _with_native(planned: Planned, group: Group) -> Group:
-    """Note how the format itself rewrites the group, if it does."""
-    return replace(group, native=planned.table.native_group(planned.snapshot, group))
+def _with_native(work: Work, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """Note how the format itself rewrites each group, if it does."""
+    table = work.table
+    if not isinstance(table, SupportsNativeRewrite):
+        return groups
+    return tuple(
+        replace(group, native=table.native_group(work.snapshot, group)) for group in groups
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +340,7 @@ class _Planner:
     rivals: Sequence[LivingRun] = ()
     on_survey: OnSurvey | None = None
 
-    def plan(self, snapshot: Snapshot) -> Planned:
+    def plan(self, snapshot: Snapshot) -> Work:
         settings = self.settings.with_properties(snapshot.properties)
         policy = CompactionPolicy.from_settings(settings, automatic=self.request.automatic)
         predicate = self._predicate(snapshot)
@@ -354,7 +349,7 @@ class _Planner:
             snapshot = self._with_bounds(snapshot, predicate, order.columns)
             planning = self._cluster(snapshot, predicate, settings, policy, order)
         else:
-            declared = self.table.clustering(snapshot)
+            declared = clustering_columns(self.table, snapshot)
             snapshot = self._with_bounds(snapshot, predicate, declared)
             planning = self._compact(snapshot, predicate, settings, policy, declared)
         plan = replace(
@@ -365,7 +360,7 @@ class _Planner:
             curve=order.curve if order else None,
             left_to_runs=runs_in(snapshot, self.rivals),
         )
-        return Planned(
+        return Work(
             table=self.table,
             request=self.request,
             snapshot=snapshot,
@@ -376,17 +371,18 @@ class _Planner:
 
     def _order(self, snapshot: Snapshot) -> Order | None:
         """Return the order that rows are put into; None: they stay as they are."""
-        wish = self.request.by
-        if self.request.operation == "cluster" and not wish:
-            wish = self.table.clustering(snapshot)
+        operation, wish = self.request.operation, self.request.by
+        if operation == "compact" and not wish:
+            return None
+        require_support(self.table, SupportsClustering, operation=operation)
+        if not wish:
+            wish = clustering_columns(self.table, snapshot)
             if not wish:
                 raise ValidationError(
                     f"{snapshot.table} declares no columns to be clustered by",
                     field="by",
                     hint="name them: by=[...] or --by a,b",
                 )
-        if not wish:
-            return None
         self.table.require("order", snapshot)
         return resolve_order(
             parse_terms(wish),
@@ -403,18 +399,19 @@ class _Planner:
         policy: CompactionPolicy,
         order: Order,
     ) -> Planning:
-        keys = self.table.partition_keys(snapshot, keeps_order=False)
+        table = require_support(self.table, SupportsClustering, operation="cluster")
+        keys = table.partition_keys(snapshot, keeps_order=False)
         is_patient = self.request.automatic
         return plan_clustering(
             snapshot,
             keys,
             policy,
-            ClusteringWish(
+            ClusteringRequest(
                 columns=order.columns,
                 full=self.request.full,
                 min_new_files=policy.min_files if is_patient else 1,
             ),
-            marks=self.table.order_marks(snapshot, order),
+            marks=table.order_marks(snapshot, order),
             exclusions=self._exclusions(snapshot, predicate, keys, settings),
         )
 
@@ -428,20 +425,35 @@ class _Planner:
     ) -> Planning:
         keys = self.table.partition_keys(snapshot)
         exclusions = self._exclusions(snapshot, predicate, keys, settings)
-        limit = settings.max_surveyed_files
-        paths = paths_to_survey(snapshot, keys, policy, limit=limit, exclusions=exclusions)
-        if paths and self.on_survey is not None and not self.request.by:
-            self.on_survey(self.table, snapshot, settings, paths)
-        spec = WriteSpec.of_tasks(settings)
         return plan_compaction(
             snapshot,
             keys,
             policy,
-            survey=self.table.survey(snapshot, paths, spec) if paths else None,
+            survey=self._survey(snapshot, keys, settings, policy, exclusions),
             order_keys=order_keys(snapshot, declared),
             exclusions=exclusions,
             sorts=bool(self.request.by),
         )
+
+    def _survey(
+        self,
+        snapshot: Snapshot,
+        keys: pa.Array,
+        settings: Settings,
+        policy: CompactionPolicy,
+        exclusions: dict[Reason, Flags],
+    ) -> pa.Table | None:
+        """Read footers of files whose row groups may be worth copying."""
+        table = self.table
+        if not isinstance(table, SupportsByteCopy):
+            return None
+        limit = settings.max_surveyed_files
+        paths = paths_to_survey(snapshot, keys, policy, limit=limit, exclusions=exclusions)
+        if not paths:
+            return None
+        if self.on_survey is not None and not self.request.by:
+            self.on_survey(table, snapshot, settings, paths)
+        return table.survey(snapshot, paths, WriteSpec.of_tasks(settings))
 
     def _predicate(self, snapshot: Snapshot) -> Predicate | None:
         if self.request.where is None:
@@ -471,7 +483,7 @@ class _Planner:
             masks[Reason.BEING_REWRITTEN] = flags_of(snapshot, taken)
         if predicate is not None:
             masks[Reason.OUTSIDE_PREDICATE] = files_outside_predicate(
-                predicate, snapshot.files, verdicts=self.table.read_verdicts(snapshot, predicate)
+                predicate, snapshot.files, verdicts=read_verdicts(self.table, snapshot, predicate)
             )
         if self.request.file_filter is not None:
             mask = files_outside_filter(self.request.file_filter, snapshot.files)
@@ -498,5 +510,10 @@ class _Planner:
             written_after=since,
             waiting_since=now - max(settings.quiet_period_max, quiet),
             small_file_bytes=settings.target_file_bytes * settings.small_file_ratio,
-            rows_change=bool(newest and newest > since) and self.table.rows_changed_since(since),
+            rows_change=bool(newest and newest > since) and self._rows_changed_since(since),
         )
+
+    def _rows_changed_since(self, moment: datetime) -> bool:
+        table = self.table
+        # Where the format cannot tell, rows may have been changed.
+        return not isinstance(table, SupportsRowChanges) or table.rows_changed_since(moment)

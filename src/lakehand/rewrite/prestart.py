@@ -1,16 +1,17 @@
-"""Workers that get ready while it is still found out what they will do."""
+"""Local workers that get ready while it is still found out what they will do.
+
+It imports little by itself: a command starts its first worker before it loads Arrow.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from lakehand.engine import choose_engine
+from lakehand.engine import choose_engine, is_spark_asked_for
 from lakehand.engine.cores import usable_cores
 from lakehand.engine.local_worker import start_workers_ahead
+from lakehand.formats.worker import ByteCopyWorker
 from lakehand.planning.method import DEFAULT_RULE
 
 if TYPE_CHECKING:
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.settings import Settings
 
-__all__ = ["start_movers_ahead"]
+__all__ = ["start_movers_ahead", "start_rewriter_ahead"]
+
+
+def start_rewriter_ahead(settings: Settings) -> None:
+    """Start one local worker for rewriting tasks, before their table is opened."""
+    if not is_spark_asked_for(settings):
+        _start(["lakehand.rewrite.task"], count=1)
 
 
 def start_movers_ahead(
@@ -34,24 +41,34 @@ def start_movers_ahead(
     """Start local workers that move row groups while the footers of `paths` are read.
 
     As many as the large ones among these files may become new ones, and none where their tasks
-    might run on Spark, or where nothing is gained because there is one core for all.
+    might run on Spark.
     """
     large = _large_bytes(snapshot, paths)
     small = snapshot.total_bytes - large
     engine = choose_engine(settings, read_bytes=small, moved_bytes=large, spark=spark)
-    if engine != "local" or usable_cores() == 1 or not table.capabilities.copies_bytes:
-        return
     count = round(large / settings.target_file_bytes)
-    if count:
-        copier = table.worker(snapshot).copier()
-        modules = ("lakehand.rewrite.group_task", type(copier).__module__)
-        # Who cannot start one now cannot do so later either, and says so then.
+    if engine != "local" or not count:
+        return
+    worker = table.worker(snapshot)
+    if isinstance(worker, ByteCopyWorker):
+        copier = worker.copier()
+        _start(["lakehand.rewrite.group_task", type(copier).__module__], count=count)
+
+
+def _start(modules: Sequence[str], *, count: int) -> None:
+    """Start workers, up to one per core; none where they would share the only core."""
+    cores = usable_cores()
+    if cores > 1:
+        # A worker that cannot start now cannot do so later either, and says so then.
         with suppress(OSError):
-            start_workers_ahead(modules, count=min(count, usable_cores()))
+            start_workers_ahead(modules, count=min(count, cores))
 
 
 def _large_bytes(snapshot: Snapshot, paths: Sequence[str]) -> int:
     """Return the bytes of those files whose row groups may be worth moving."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     files = snapshot.files.select(["path", "bytes"])
     chosen = files.filter(pc.is_in(files["path"], value_set=pa.array(paths, pa.string())))
     large = pc.greater_equal(chosen["bytes"], DEFAULT_RULE.min_median_bytes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lakehand.errors import ProofError
 from lakehand.model.work import DataFile
 from lakehand.prove.digest import Digester
-from lakehand.prove.evidence import check_footers, check_same_reading, prove_counted, prove_equal
+from lakehand.prove.evidence import check_footers, check_same_rows, prove_counted, prove_equal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,7 +100,7 @@ def check_outputs(
             before, expected_rows=expected_rows, written_rows=written, subject=subject
         )
     if again is not None:
-        check_same_reading(before, again, subject=subject)
+        check_same_rows(before, again, subject=subject)
     return prove_equal(
         before,
         after,

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lakehand.formats.worker import DeferredSyncWorker
 from lakehand.model.work import Digest, Group, GroupResult
 from lakehand.observe.steps import Step, reached
 from lakehand.observe.stopwatch import Stopwatch
@@ -15,7 +16,7 @@ from lakehand.rewrite.proving import prove_outputs
 from lakehand.runs.leftovers import note_written
 
 if TYPE_CHECKING:
-    from lakehand.formats.worker import TaskLimits
+    from lakehand.formats.worker import NativeRewriteWorker, TaskLimits
     from lakehand.rewrite.proving import Decoding
     from lakehand.rewrite.task import RewriteTask
 
@@ -30,20 +31,22 @@ def recode_group(task: RewriteTask, group: Group, *, decoding: Decoding) -> Grou
     worker, watch = task.worker, Stopwatch(task.run.clock)
     stem = task.run.reserve(group.id, directory=worker.output_directory(group.inputs))
     limits, decoder = _limits_beside_encoders(task.granted_limits()), decoding.inputs
+    deferred = worker if isinstance(worker, DeferredSyncWorker) else None
     with ThreadPoolExecutor(max_workers=1) as beside:
         with Digester(worker.moved_rows) as digester, watch.measure("write"):
             rows = worker.read_digested(
                 group.inputs, digester, limits=limits, decoder=decoder, dictionaries=True
             )
-            spec = replace(task.spec_of(group), is_durable=False)
+            spec = replace(task.spec_of(group), is_durable=deferred is None)
             outputs = worker.write(watch.iterate("read", rows), spec, like=group.inputs, stem=stem)
-            syncing = beside.submit(worker.make_durable, outputs)
+            syncing = beside.submit(deferred.make_durable, outputs) if deferred else None
             before = digester.result()
         reached(Step.TASK_WRITTEN)
         with watch.measure("prove"):
             proof = prove_outputs(task, group, outputs, before=before, decoding=decoding)
         with watch.measure("write"):
-            syncing.result()
+            if syncing is not None:
+                syncing.result()
     return GroupResult(
         group=group.id, attempt=stem, outputs=outputs, proof=proof, timings=watch.milliseconds()
     )
@@ -59,7 +62,12 @@ def _limits_beside_encoders(limits: TaskLimits) -> TaskLimits:
 
 
 def rewrite_natively(
-    task: RewriteTask, group: Group, *, decoding: Decoding, is_copied: bool = False
+    task: RewriteTask,
+    group: Group,
+    *,
+    native: NativeRewriteWorker,
+    decoding: Decoding,
+    is_copied: bool = False,
 ) -> GroupResult:
     """Have the format rewrite `group`, or move its bytes, and prove that storage holds its rows.
 
@@ -72,9 +80,9 @@ def rewrite_natively(
         with watch.measure("write"):
             # Both read the same files, and neither waits for the other.
             reading = beside.submit(_read, task, group, decoding, limits)
-            outputs = worker.run_native(group, stem=stem, is_copied=is_copied)
+            outputs = native.run_native(group, stem=stem, is_copied=is_copied)
             note_written(task.run, stem, [file.path for file in outputs])
-            syncing = beside.submit(worker.make_durable, outputs)
+            syncing = beside.submit(native.make_durable, outputs)
             before = reading.result()
         reached(Step.TASK_WRITTEN)
         with watch.measure("prove"):

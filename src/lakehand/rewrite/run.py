@@ -11,10 +11,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine import CancelToken, open_runner
 from lakehand.errors import LakehandError
+from lakehand.formats.optional import SupportsIndices
 from lakehand.model.order import order_of
-from lakehand.observe import Progress
+from lakehand.observe import Progress, reported
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.stopwatch import Stopwatch
 from lakehand.rewrite.execute import Batches, GroupProgress, rewrite_groups
@@ -29,33 +29,33 @@ from lakehand.rewrite.prepare import (
 )
 from lakehand.rewrite.prestart import start_movers_ahead
 from lakehand.rewrite.report import cluster_report, report_of
-from lakehand.rewrite.statistics import StatisticsRequest, recompute_statistics, require_true_sizes
-from lakehand.runs import Heartbeat, Run, earlier_than, resume, sweep
+from lakehand.rewrite.statistics import StatisticsRequest, recompute_statistics
+from lakehand.runs import Run, earlier_than, resume, sweep
+from lakehand.runs.operation import Call, Tasks, open_run, open_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakehand.engine import Runner, TaskOutcome
+    from lakehand.engine import TaskOutcome
     from lakehand.formats.base import FormatTable
     from lakehand.model.reports import ClusterReport, OperationReport, Outcome
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe import OnProgress
     from lakehand.planning.plan import Plan
-    from lakehand.rewrite.prepare import OnSurvey, Planned, Work
+    from lakehand.rewrite.prepare import OnSurvey, Work
     from lakehand.rewrite.report import Done
     from lakehand.settings import Settings
 
 __all__ = [
     "cluster",
     "compact",
-    "compact_and_refresh",
     "describe_work",
     "take_over",
     "yield_to_earlier",
 ]
 
 
-def describe_work(planned: Planned) -> dict[str, Any]:
+def describe_work(planned: Work) -> dict[str, Any]:
     """Return what a run is about, for its ledger: results of equal ones fit each other."""
     request, settings = planned.request, planned.settings
     return {
@@ -71,21 +71,21 @@ def describe_work(planned: Planned) -> dict[str, Any]:
     }
 
 
-def yield_to_earlier(planned: Planned, run: Run) -> Planned:
+def yield_to_earlier(planned: Work, run: Run) -> Work:
     """Leave files to runs that began before `run`, and that its plan did not know of."""
     rivals = rivals_at_work(planned.table, planned.settings, run.clock, but=run.id)
-    paths = set(planned.paths)
+    paths = set(planned.plan.paths)
     earlier = [one for one in earlier_than(run, rivals) if not paths.isdisjoint(one.inputs)]
     if not earlier:
         return planned
     if planned.request.plan is not None:
         require_free(planned.request.plan, earlier)
     again = plan_again(planned, without=(), rivals=rivals, clock=run.clock)
-    run.publish_inputs(again.paths)
+    run.publish_inputs(again.plan.paths)
     return again
 
 
-def take_over(planned: Planned, run: Run) -> Work:
+def take_over(planned: Work, run: Run) -> Work:
     """Adopt into `run` what dead runs did of the same kind, sweep the rest, and prepare the work.
 
     Groups that were adopted come with their results; their files are left out of the plan.
@@ -109,11 +109,12 @@ def take_over(planned: Planned, run: Run) -> Work:
     rewritten = {file.path for item in adopted for file in item.group.inputs}
     rivals = rivals_at_work(planned.table, planned.settings, run.clock, but=run.id)
     again = plan_again(planned, without=rewritten, rivals=rivals, clock=run.clock)
-    run.publish_inputs([*again.paths, *rewritten])
+    run.publish_inputs([*again.plan.paths, *rewritten])
     work = prepare(again)
     return replace(work, adopted=tuple(adopted))
 
 
+@reported
 def compact(
     table: FormatTable,
     *,
@@ -131,15 +132,24 @@ def compact(
     are not disturbed; a group whose files one of them removed is left out. `snapshot` is the newest
     version, where the caller has read it already.
     """
-    watch = Stopwatch(clock or SystemClock())
-    tell = on_progress or _tell_nobody
+    call = Call(
+        operation="compact",
+        table=table,
+        settings=settings,
+        watch=Stopwatch(clock or SystemClock()),
+        spark=spark,
+        dry_run=dry_run,
+        on_progress=on_progress,
+    )
     on_survey = None if dry_run else partial(start_movers_ahead, spark=spark)
-    tell(Progress(phase="survey", done=0, unit="files"))
-    planned = _plan(table, settings, request or Request(), watch, snapshot, on_survey)
-    report = _rewrite(planned, watch, spark=spark, dry_run=dry_run, tell=tell)
-    return _with_indices(planned, report, dry_run=dry_run)
+    planned = _plan(call, request or Request(), snapshot, on_survey)
+    report = _with_indices(planned, _rewrite(planned, call), dry_run=dry_run)
+    if not planned.request.recompute_statistics:
+        return report
+    return _with_statistics(report, planned, call)
 
 
+@reported
 def cluster(
     table: FormatTable,
     *,
@@ -155,12 +165,17 @@ def cluster(
 
     What it did for queries is measured on the statistics of the files, before and after.
     """
-    watch = Stopwatch(clock or SystemClock())
-    tell = on_progress or _tell_nobody
-    tell(Progress(phase="survey", done=0, unit="files"))
-    planned = _plan(table, settings, request, watch, snapshot)
-    report = _rewrite(planned, watch, spark=spark, dry_run=dry_run, tell=tell)
-    report = _with_indices(planned, report, dry_run=dry_run)
+    call = Call(
+        operation="cluster",
+        table=table,
+        settings=settings,
+        watch=Stopwatch(clock or SystemClock()),
+        spark=spark,
+        dry_run=dry_run,
+        on_progress=on_progress,
+    )
+    planned = _plan(call, request, snapshot)
+    report = _with_indices(planned, _rewrite(planned, call), dry_run=dry_run)
     order = order_of(planned.plan.order, planned.plan.curve or "linear")
     before = after = planned.snapshot.files
     if dry_run:
@@ -171,72 +186,68 @@ def cluster(
 
 
 def _plan(
-    table: FormatTable,
-    settings: Settings,
-    request: Request,
-    watch: Stopwatch,
-    snapshot: Snapshot | None,
-    on_survey: OnSurvey | None = None,
-) -> Planned:
-    with watch.measure("plan"):
+    call: Call, request: Request, snapshot: Snapshot | None, on_survey: OnSurvey | None = None
+) -> Work:
+    call.tell(Progress(phase="survey", done=0, unit="files"))
+    with call.watch.measure("plan"):
         return make_plan(
-            table, settings, request, clock=watch.clock, snapshot=snapshot, on_survey=on_survey
+            call.table,
+            call.settings,
+            request,
+            clock=call.clock,
+            snapshot=snapshot,
+            on_survey=on_survey,
         )
 
 
-def _rewrite(
-    planned: Planned, watch: Stopwatch, *, spark: Any, dry_run: bool, tell: OnProgress
-) -> OperationReport:
+def _rewrite(planned: Work, call: Call) -> OperationReport:
     """Do what is planned, or only say what would be done."""
-    if dry_run:
+    watch = call.watch
+    if call.dry_run:
         return report_of(planned.snapshot, rehearse(planned).plan, watch, outcome="dry_run")
     if not planned.plan.groups:
         takeover_after = planned.settings.takeover_after
-        sweep(planned.table, clock=watch.clock, takeover_after=takeover_after)
+        sweep(planned.table, clock=call.clock, takeover_after=takeover_after)
         return report_of(planned.snapshot, planned.plan, watch, outcome="nothing_to_do")
-    plan, done = _carry_out(planned, watch, spark=spark, tell=tell)
+    plan, done = _carry_out(planned, replace(call, settings=planned.settings))
     outcome: Outcome = "nothing_to_do" if done is None else "committed"
     return report_of(planned.snapshot, plan, watch, outcome=outcome, done=done)
 
 
-def _with_indices(planned: Planned, report: OperationReport, *, dry_run: bool) -> OperationReport:
+def _with_indices(planned: Work, report: OperationReport, *, dry_run: bool) -> OperationReport:
     """Bring indices up to date; that this fails does not change what was done before.
 
     Rows that were put in another order are added again to the indices that knew them.
     """
     is_asked = planned.settings.update_indices
     is_moved = bool(planned.plan.order) and report.outcome == "committed"
-    if dry_run or not (is_asked or is_moved):
+    table = planned.table
+    if dry_run or not (is_asked or is_moved) or not isinstance(table, SupportsIndices):
         return report
     since = None if is_asked else planned.snapshot
     try:
-        return replace(report, indices_updated=planned.table.update_indices(since=since))
+        return replace(report, indices_updated=table.update_indices(since=since))
     except LakehandError as error:
         if report.outcome != "committed":
             raise
         return replace(report, errors=(*report.errors, error.to_json()))
 
 
-def compact_and_refresh(
-    table: FormatTable,
-    *,
-    settings: Settings,
-    request: Request | None = None,
-    spark: Any = None,
-    dry_run: bool = False,
-    on_progress: OnProgress | None = None,
-) -> OperationReport:
-    """Compact, then compute statistics where the files that are left have none.
+def _with_statistics(report: OperationReport, planned: Work, call: Call) -> OperationReport:
+    """Compute statistics where files have none; that this fails does not change what was done.
 
     These are two commits, because a format may give entries that are only refreshed a name of their
-    own. What becomes of the second does not change what the first has done.
+    own.
     """
-    wish = request or Request()
-    common: dict[str, Any] = {"settings": settings, "spark": spark, "on_progress": on_progress}
-    report = compact(table, request=wish, dry_run=dry_run, **common)
     try:
         statistics = recompute_statistics(
-            table, request=StatisticsRequest(where=wish.where), dry_run=dry_run, **common
+            call.table,
+            settings=call.settings,
+            request=StatisticsRequest(where=planned.request.where),
+            spark=call.spark,
+            dry_run=call.dry_run,
+            on_progress=call.on_progress,
+            clock=call.clock,
         )
     except LakehandError as error:
         if report.outcome != "committed":
@@ -245,49 +256,38 @@ def compact_and_refresh(
     return replace(report, statistics=statistics)
 
 
-def _carry_out(
-    planned: Planned, watch: Stopwatch, *, spark: Any, tell: OnProgress
-) -> tuple[Plan, Done | None]:
+def _carry_out(planned: Work, call: Call) -> tuple[Plan, Done | None]:
     """Do what is planned, in a run whose ledger tells others what it is about to write.
 
     Returns the plan that counts, and what came of it; None if all of it was left to other runs.
     """
-    cancel = CancelToken()
-    interval = planned.settings.heartbeat_interval
-    run = Run.start(
-        planned.table.store,
-        describe_work(planned),
-        snapshot=planned.snapshot,
-        inputs=planned.paths,
-        clock=watch.clock,
-    )
-    try:
-        with Heartbeat(run, interval=interval, on_stop=cancel.cancel):
-            planned = yield_to_earlier(planned, run)
-            if not planned.plan.groups:
-                return planned.plan, None
-            work = take_over(planned, run)
-            sizes = {"read_bytes": work.read_bytes, "moved_bytes": work.moved_bytes}
-            require_true_sizes(planned.table, planned.snapshot, work.settings, **sizes, spark=spark)
-            with open_runner(
-                work.settings, **sizes, spark=spark, store=planned.table.store
-            ) as runner:
-                batches = Batches(work, run, watch, ran_on=runner.engine, tell=tell)
-                _rewrite_and_commit(work, run, runner, batches, cancel=cancel, tell=tell)
-    finally:
-        # What was not committed is deleted here; what may have been is kept.
-        run.finish()
+    with open_run(call, planned.snapshot, describe_work(planned), inputs=planned.plan.paths) as (
+        run,
+        cancel,
+    ):
+        planned = yield_to_earlier(planned, run)
+        if not planned.plan.groups:
+            return planned.plan, None
+        work = take_over(planned, run)
+        with open_tasks(
+            call,
+            read_bytes=work.read_bytes,
+            moved_bytes=work.moved_bytes,
+            snapshot=planned.snapshot,
+            run=run,
+            cancel=cancel,
+        ) as tasks:
+            batches = Batches(work, run, call, ran_on=tasks.runner.engine)
+            _rewrite_and_commit(work, run, tasks, batches)
     return planned.plan, batches.done()
 
 
-def _rewrite_and_commit(
-    work: Work, run: Run, runner: Runner, batches: Batches, *, cancel: CancelToken, tell: OnProgress
-) -> None:
+def _rewrite_and_commit(work: Work, run: Run, tasks: Tasks, batches: Batches) -> None:
     """Rewrite and prove all groups, and commit them when the settings say so, at the end at last.
 
     Whatever stops the work leaves what was committed before as it is.
     """
-    progress = GroupProgress(work, tell)
+    progress = GroupProgress(work, tasks.call.tell)
 
     def take(outcome: TaskOutcome) -> None:
         batches.take(outcome)
@@ -295,11 +295,7 @@ def _rewrite_and_commit(
 
     progress.tell()
     try:
-        rewrite_groups(work, run, runner, cancel=cancel, on_result=take)
+        rewrite_groups(work, run, tasks, on_result=take)
         batches.commit()
     except LakehandError as error:
         batches.stop(error)
-
-
-def _tell_nobody(_progress: Progress) -> None:
-    pass

@@ -15,8 +15,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from lakehand.engine.base import results_of
 from lakehand.engine.exchange import MOST_PIECE_BYTES, Room, exchange, is_near
-from lakehand.errors import ProofError, error_from_json
+from lakehand.errors import ProofError
 from lakehand.formats.worker import NotDecodable
 from lakehand.model.order import order_of
 from lakehand.model.work import DataFile, Digest, Group, GroupResult, StagedFile
@@ -27,13 +28,14 @@ from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import total_digest
 from lakehand.rewrite.file_writers import write_apart
 from lakehand.rewrite.proving import DECODINGS, Decoding, check_outputs
-from lakehand.rewrite.sort import chunk_bytes, expected_files, gathered
+from lakehand.rewrite.sort import chunk_bytes, expected_files, gathered, mark_ordered
+from lakehand.runs.operation import divide_files
 from lakehand.sorting.file_boundaries import Division
-from lakehand.sorting.ranges import (
+from lakehand.sorting.key_ranges import (
     RangeSpool,
     arrange,
     arranged_before,
-    frugal_arrow,
+    low_memory_arrow,
     pack_rows,
     sorted_rows,
     unpack_rows,
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     from lakehand.engine.exchange import Exchanged
     from lakehand.model.order import Order
     from lakehand.rewrite.task import RewriteTask
-    from lakehand.sorting.ranges import KeyRanges
+    from lakehand.sorting.key_ranges import KeyRanges
 
 __all__ = ["shuffle_group"]
 
@@ -190,7 +192,7 @@ class _Shuffle:
         limits = self.task.granted_limits()
         directory = worker.output_directory(self.group.inputs)
         stem = self.task.run.reserve(self.group.id, f"p{part}", directory=directory)
-        with frugal_arrow(), watch.measure("write"), self._by_range(pieces) as waiting:
+        with low_memory_arrow(), watch.measure("write"), self._by_range(pieces) as waiting:
             ordered = sorted_rows(
                 waiting, self.division, schema=worker.streamed_rows, limits=limits
             )
@@ -229,13 +231,10 @@ class _Shuffle:
 
     def _result(self, exchanged: Exchanged) -> GroupResult:
         """Put together what the parts wrote, and prove it against what was read."""
-        failure = next((part.failure for part in exchanged.parts if part.failure), None)
-        if failure is not None:
-            raise error_from_json(dict(failure))
-        parts = [part.result for part in exchanged.parts if part.result is not None]
+        parts = results_of(exchanged.parts)
         written = tuple(StagedFile.from_json(file) for part in parts for file in part["outputs"])
         unit = parts[0]["stem"] if parts else ""
-        outputs = self.task.worker.mark_ordered(written, self.order, unit=unit)
+        outputs = mark_ordered(self.task.worker, written, self.order, unit=unit)
         watch = Stopwatch(self.task.run.clock)
         with watch.measure("prove"):
             proof = check_outputs(
@@ -257,18 +256,10 @@ class _Shuffle:
         )
 
 
-def _portions(group: Group) -> Iterator[list[DataFile]]:
-    """Divide the inputs among the tasks of the first stage, the largest first."""
+def _portions(group: Group) -> list[list[DataFile]]:
+    """Divide the inputs among the tasks of the first stage."""
     most_bytes = min(_MOST_SPLIT_BYTES, group.input_bytes // _LEAST_SPLITS)
-    portion: list[DataFile] = []
-    size = 0
-    for file in sorted(group.inputs, key=lambda file: file.bytes, reverse=True):
-        if portion and size + file.bytes > most_bytes:
-            yield portion
-            portion, size = [], 0
-        portion.append(file)
-        size += file.bytes
-    yield portion
+    return divide_files(group.inputs, most_bytes=most_bytes, most_files=None)
 
 
 def _worthwhile_compression(rows: pa.RecordBatch) -> str | None:

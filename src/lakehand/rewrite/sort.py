@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakehand.formats.worker import OrderMarkingWorker
+from lakehand.model.batches import Gathering
 from lakehand.model.order import order_of
 from lakehand.model.work import Group, GroupResult
 from lakehand.observe.steps import Step, reached
@@ -20,19 +22,20 @@ from lakehand.prove.digest import Digester
 from lakehand.rewrite.file_writers import write_apart
 from lakehand.rewrite.proving import prove_outputs
 from lakehand.sorting.file_boundaries import Division
-from lakehand.sorting.ranges import RangeSpool, arrange, frugal_arrow, sorted_rows
+from lakehand.sorting.key_ranges import RangeSpool, arrange, low_memory_arrow, sorted_rows
 from lakehand.sorting.virtual_files import sample_rows
 from lakehand.storage.objects import fetch_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lakehand.formats.worker import TaskLimits
+    from lakehand.formats.worker import FormatWorker, TaskLimits
     from lakehand.model.order import Order
+    from lakehand.model.work import StagedFile
     from lakehand.rewrite.proving import Decoding
     from lakehand.rewrite.task import RewriteTask
 
-__all__ = ["chunk_bytes", "expected_files", "gathered", "sort_group"]
+__all__ = ["chunk_bytes", "expected_files", "gathered", "mark_ordered", "sort_group"]
 
 #: Parts of a task's memory that a range may take, and so may rows that are divided at once.
 _RANGE_SHARE = 96
@@ -44,7 +47,7 @@ _MOST_RANGES = 4096
 
 def sort_group(task: RewriteTask, group: Group, *, decoding: Decoding) -> GroupResult:
     """Write the rows of `group` in its order and prove them; ProofError if that fails."""
-    with frugal_arrow():
+    with low_memory_arrow():
         return _sorted(task, group, decoding=decoding)
 
 
@@ -63,7 +66,7 @@ def _sorted(task: RewriteTask, group: Group, *, decoding: Decoding) -> GroupResu
         ordered = _in_order(task, group, order, watch, rows)
         is_cut = order.curve != "linear"
         written = write_apart(task, group, ordered, stem=stem, is_cut=is_cut)
-        outputs = worker.mark_ordered(written, order, unit=stem)
+        outputs = mark_ordered(worker, written, order, unit=stem)
         before = digester.result()
     reached(Step.TASK_WRITTEN)
     with watch.measure("prove"):
@@ -76,6 +79,15 @@ def _sorted(task: RewriteTask, group: Group, *, decoding: Decoding) -> GroupResu
         proof=proof,
         timings=watch.milliseconds(),
     )
+
+
+def mark_ordered(
+    worker: FormatWorker, files: tuple[StagedFile, ...], order: Order, *, unit: str
+) -> tuple[StagedFile, ...]:
+    """Record on files how their rows were sorted together, where entries of files can say so."""
+    if isinstance(worker, OrderMarkingWorker):
+        return worker.mark_ordered(files, order, unit=unit)
+    return files
 
 
 def _in_order(
@@ -128,20 +140,17 @@ def chunk_bytes(limits: TaskLimits) -> int:
 
 def gathered(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
     """Join batches into tables of about so many bytes."""
-    held: list[pa.RecordBatch] = []
-    size = 0
+    waiting = Gathering[pa.RecordBatch](size=most_bytes)
+    schema = None
     for part in (part for batch in batches for part in _parts(batch, most_bytes)):
-        # Texts that are few in one batch come as numbers, and as texts in another.
-        if held and not part.schema.equals(held[0].schema):
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-        held.append(part)
-        size += part.nbytes
-        if size >= most_bytes:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
+        # Strings that are few in one batch come as numbers, and as strings in another.
+        if waiting.rows and not part.schema.equals(schema):
+            yield pa.Table.from_batches(waiting.take())
+        schema = part.schema
+        if waiting.add(part):
+            yield pa.Table.from_batches(waiting.take())
+    if waiting.rows:
+        yield pa.Table.from_batches(waiting.take())
 
 
 def _parts(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -7,120 +7,38 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow.compute as pc
 
-from lakehand.engine import CancelToken, choose_engine, is_spark_asked_for, open_runner
-from lakehand.errors import CorruptFileError, LakehandError, error_from_json
-from lakehand.formats.base import require_capability
+from lakehand.errors import LakehandError, error_from_json
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsStatistics
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.reports import StatisticsReport
 from lakehand.model.work import Change, DataFile, Refreshed
-from lakehand.observe import Progress
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.stopwatch import Stopwatch
 from lakehand.planning.restriction import files_outside_predicate
+from lakehand.runs.operation import Call, divide_files, open_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakehand.engine import TaskOutcome
     from lakehand.formats.base import FormatTable
-    from lakehand.formats.worker import FormatWorker
+    from lakehand.formats.worker import StatisticsWorker
     from lakehand.model.reports import EngineName, Outcome
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Receipt
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
-    from lakehand.planning.surveyed import Flags
+    from lakehand.planning.footer_survey import Flags
     from lakehand.settings import Settings
 
 __all__ = [
-    "FileProgress",
     "StatisticsRequest",
     "StatisticsTask",
-    "portions",
     "recompute_statistics",
-    "require_true_sizes",
 ]
-
-
-#: A task gets files up to either of these: enough to be worth its start, little to do again.
-_MOST_FILES, _MOST_BYTES = 64, 256 * 2**20
-
-
-#: Of so many files, the largest, storage is asked before their sizes start Spark.
-_LOOKED_AT = 16
-
-
-def require_true_sizes(
-    table: FormatTable,
-    snapshot: Snapshot,
-    settings: Settings,
-    *,
-    read_bytes: int,
-    moved_bytes: int = 0,
-    spark: Any = None,
-) -> None:
-    """Raise CorruptFileError where Spark would be started only because a size is wrong."""
-    sizes = {"read_bytes": read_bytes, "moved_bytes": moved_bytes}
-    if is_spark_asked_for(settings, spark=spark):
-        return
-    if choose_engine(settings, **sizes, spark=spark) == "local":
-        return
-    count = min(_LOOKED_AT, snapshot.file_count)
-    order = pc.select_k_unstable(snapshot.files, k=count, sort_keys=[("bytes", "descending")])
-    for finding in table.worker(snapshot).check_files(snapshot.files.take(order)):
-        if finding.name == "wrong_size":
-            raise CorruptFileError(
-                finding.message,
-                table=table.store.url,
-                path=finding.path,
-                hint="`lakehand verify` lists every file whose size is wrong",
-            )
-
-
-def portions(
-    files: Iterable[DataFile], *, most_bytes: int = _MOST_BYTES
-) -> Iterator[list[DataFile]]:
-    """Divide files among tasks, the largest first; a file is never divided."""
-    portion: list[DataFile] = []
-    size = 0
-    for file in sorted(files, key=lambda file: file.bytes, reverse=True):
-        if portion and (len(portion) == _MOST_FILES or size + file.bytes > most_bytes):
-            yield portion
-            portion, size = [], 0
-        portion.append(file)
-        size += file.bytes
-    if portion:
-        yield portion
-
-
-class FileProgress:
-    """Tells how many files are done; raising from the callback stops the tasks."""
-
-    def __init__(
-        self, files: Sequence[Sequence[DataFile]], on_progress: OnProgress | None, *, phase: str
-    ) -> None:
-        self._counts = [len(portion) for portion in files]
-        self._bytes = [sum(file.bytes for file in portion) for portion in files]
-        self._phase = phase
-        self._tell = on_progress
-        self._done = self._done_bytes = 0
-
-    def count(self, outcome: TaskOutcome) -> None:
-        self._done += self._counts[outcome.index]
-        self._done_bytes += self._bytes[outcome.index]
-        if self._tell is None:
-            return
-        progress = Progress(
-            phase=self._phase,
-            done=self._done,
-            total=sum(self._counts),
-            unit="files",
-            done_bytes=self._done_bytes,
-            total_bytes=sum(self._bytes),
-        )
-        self._tell(progress)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,7 +55,7 @@ class StatisticsRequest:
 class StatisticsTask:
     """A function from files to their statistics, as JSON. Picklable: it travels to the tasks."""
 
-    worker: FormatWorker
+    worker: StatisticsWorker
     clock: Clock
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,6 +75,7 @@ def _without_file(refreshed: Refreshed) -> dict[str, Any]:
     return {**asdict(refreshed), "file": refreshed.file.path}
 
 
+@reported
 def recompute_statistics(
     table: FormatTable,
     *,
@@ -174,9 +93,17 @@ def recompute_statistics(
     watch = Stopwatch(clock or SystemClock())
     with watch.measure("plan"):
         chosen = _choose(table, settings, request, watch.clock)
+    call = Call(
+        operation="statistics",
+        table=table,
+        settings=chosen.settings,
+        watch=watch,
+        spark=spark,
+        on_progress=on_progress,
+    )
     if dry_run or not chosen.files:
         return _report(chosen, watch, outcome="dry_run" if dry_run else "nothing_to_do")
-    done = _compute(chosen, watch.clock, spark=spark, on_progress=on_progress)
+    done = _compute(chosen, call)
     if not done.refreshed:
         if len(done.failures) == len(chosen.files):
             raise error_from_json(done.failures[0])
@@ -190,7 +117,7 @@ def recompute_statistics(
 class _Chosen:
     """What a call is about."""
 
-    table: FormatTable
+    table: SupportsStatistics
     snapshot: Snapshot
     settings: Settings
     request: StatisticsRequest
@@ -201,8 +128,8 @@ class _Chosen:
 def _choose(
     table: FormatTable, settings: Settings, request: StatisticsRequest, clock: Clock
 ) -> _Chosen:
+    table = require_support(table, SupportsStatistics, operation="statistics")
     snapshot = table.snapshot()
-    require_capability(table, "statistics")
     table.require("rewrite", snapshot)
     in_force = settings.with_properties(snapshot.properties)
     wanted = np.ones(snapshot.file_count, np.bool_)
@@ -254,20 +181,12 @@ class _Done:
     ran_on: EngineName
 
 
-def _compute(chosen: _Chosen, clock: Clock, *, spark: Any, on_progress: OnProgress | None) -> _Done:
-    task = StatisticsTask(worker=chosen.table.worker(chosen.snapshot), clock=clock)
-    divided = list(portions(chosen.files))
-    payloads = [{"files": [asdict(file) for file in portion]} for portion in divided]
-    progress = FileProgress(divided, on_progress, phase="read")
+def _compute(chosen: _Chosen, call: Call) -> _Done:
+    task = StatisticsTask(worker=chosen.table.worker(chosen.snapshot), clock=call.clock)
     read_bytes = sum(file.bytes for file in chosen.files)
-    require_true_sizes(
-        chosen.table, chosen.snapshot, chosen.settings, read_bytes=read_bytes, spark=spark
-    )
-    with open_runner(
-        chosen.settings, read_bytes=read_bytes, spark=spark, store=chosen.table.store
-    ) as runner:
-        outcomes = runner.run(task, payloads, on_result=progress.count, cancel=CancelToken())
-    return _gather(chosen, outcomes, ran_on=runner.engine)
+    with open_tasks(call, read_bytes=read_bytes, snapshot=chosen.snapshot) as tasks:
+        outcomes = tasks.over_files("read", task, divide_files(chosen.files))
+    return _gather(chosen, outcomes, ran_on=tasks.runner.engine)
 
 
 def _gather(chosen: _Chosen, outcomes: Sequence[TaskOutcome], *, ran_on: EngineName) -> _Done:

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.engine.cores import granted_cores
 from lakehand.errors import ProofError
-from lakehand.formats.worker import NotCopyable, NotDecodable, TaskLimits
+from lakehand.formats.worker import (
+    ByteCopyWorker,
+    NativeRewriteWorker,
+    NotCopyable,
+    NotDecodable,
+    TaskLimits,
+)
 from lakehand.model.order import parse_terms
 from lakehand.model.work import Group
 from lakehand.observe import get_logger, log_event
@@ -74,20 +80,21 @@ class RewriteTask:
         return max(1, min(granted_cores(), self.limits.memory_bytes // _THREAD_BYTES))
 
     def _rewrite(self, group: Group) -> GroupResult:
-        if group.method != "copy" or group.native:
+        worker = self.worker
+        if group.method != "copy" or not isinstance(worker, ByteCopyWorker):
             return self.recode(group)
         try:
-            return self._copy(group)
+            return self._copy(group, worker)
         except NotCopyable as reason:
             tell_declined(group, reason)
             return self.recode(group)
 
-    def _copy(self, group: Group) -> GroupResult:
+    def _copy(self, group: Group, worker: ByteCopyWorker) -> GroupResult:
         """Move row groups; inputs that are not worth moving are recoded before."""
-        copier = self.worker.copier(self.spec)
+        copier = worker.copier(self.spec)
         if is_only_moved(group):
             return copy_group(copier, self.run, group)
-        codec = self.worker.codec_of(moved_inputs(group))
+        codec = worker.codec_of(moved_inputs(group))
         inputs = tuple(group.inputs[number] for number in group.recoded)
         part = replace(group, inputs=inputs, method="recode", recoded=())
         crumbs = replace(self, spec=replace(self.spec, codec=codec)).recode(part)
@@ -118,11 +125,12 @@ class RewriteTask:
     def _means_of(self, group: Group) -> Callable[..., GroupResult]:
         if group.method == "sort":
             return sort_group
-        if not group.native:
+        worker = self.worker
+        if not group.native or not isinstance(worker, NativeRewriteWorker):
             return recode_group
         # Without a look at the rows nobody would see that bytes were moved to the wrong place.
-        if self.prove != "counts" and self.worker.can_copy(group.inputs):
-            return partial(rewrite_natively, is_copied=True)
+        if self.prove != "counts" and worker.can_copy(group.inputs):
+            return partial(rewrite_natively, native=worker, is_copied=True)
         # Rows that are hashed are read here in any case, and then need not be read by others, too.
-        is_read_here = self.prove != "counts" and self.worker.can_recode()
-        return recode_group if is_read_here else rewrite_natively
+        is_read_here = self.prove != "counts" and worker.can_recode()
+        return recode_group if is_read_here else partial(rewrite_natively, native=worker)

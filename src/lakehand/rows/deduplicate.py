@@ -9,14 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsRowChanges
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.stopwatch import Stopwatch
 from lakehand.rows.duplicates import Searching
-from lakehand.rows.key_equality import Sameness
-from lakehand.rows.operation import Call, open_workshop
+from lakehand.rows.key_equality import KeyEquality
+from lakehand.rows.operation import open_row_operation
 from lakehand.rows.report import deduplication_left_to, deduplication_report
-from lakehand.rows.row_changes import Withdrawal
+from lakehand.rows.row_changes import RowChanges
 from lakehand.rows.search import Search, partitions_for
+from lakehand.runs.operation import Call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
-    from lakehand.rows.operation import Workshop
+    from lakehand.rows.operation import RowOperation
     from lakehand.settings import Settings
 
 __all__ = ["DuplicateRequest", "deduplicate"]
@@ -46,6 +50,7 @@ class DuplicateRequest:
     order_by: str | None = None
 
 
+@reported
 def deduplicate(
     table: FormatTable,
     *,
@@ -57,57 +62,61 @@ def deduplicate(
     clock: Clock | None = None,
 ) -> DeduplicationReport:
     """Remove rows of which an equal one stays. Without duplicates nothing is committed."""
+    table = require_support(table, SupportsRowChanges, operation="deduplicate")
     snapshot = table.snapshot()
-    sameness = _sameness(table, snapshot, request)
+    equality = _equality(table, snapshot, request)
     call = Call(
         operation="deduplicate",
+        table=table,
         settings=settings.with_properties(snapshot.properties),
         watch=Stopwatch(clock or SystemClock()),
         spark=spark,
         dry_run=dry_run,
         on_progress=on_progress,
-        parameters=_parameters(sameness),
     )
-    with open_workshop(table, snapshot, call, read_bytes=snapshot.total_bytes) as shop:
-        search = _search(shop, snapshot, sameness)
+    parameters, size = _parameters(equality), snapshot.total_bytes
+    with open_row_operation(call, snapshot, read_bytes=size, parameters=parameters) as operation:
+        search = _search(operation, snapshot, equality)
         if dry_run:
-            return deduplication_report(search.find(snapshot), sameness, shop)
-        if rivals := shop.rivals():
-            return deduplication_left_to(rivals, snapshot, sameness, shop)
-        done = Withdrawal(shop, call.parameters).commit(snapshot, lambda s: search.find(s).places)
-    return deduplication_report(search.found, sameness, shop, done=done)
+            return deduplication_report(search.find(snapshot), equality, operation)
+        if rivals := operation.rivals():
+            return deduplication_left_to(rivals, snapshot, equality, operation)
+        done = RowChanges(operation, parameters).commit(snapshot, lambda s: search.find(s).places)
+    return deduplication_report(search.found, equality, operation, done=done)
 
 
-def _sameness(table: FormatTable, snapshot: Snapshot, request: DuplicateRequest) -> Sameness:
-    sameness = Sameness.of(
+def _equality(
+    table: SupportsRowChanges, snapshot: Snapshot, request: DuplicateRequest
+) -> KeyEquality:
+    equality = KeyEquality.of(
         table.placed_schema(snapshot),
         key=request.key,
         exact=request.exact,
         keep=request.keep,
         order_by=request.order_by,
     )
-    keys = () if sameness.exact else sameness.columns
-    order = (sameness.order_by,) if sameness.order_by else ()
+    keys = () if equality.exact else equality.columns
+    order = (equality.order_by,) if equality.order_by else ()
     table.require_deletion(snapshot, keys=(*keys, *order))
-    return sameness
+    return equality
 
 
-def _search(shop: Workshop, snapshot: Snapshot, sameness: Sameness) -> Search:
-    memory_bytes = shop.limits.memory_bytes
+def _search(operation: RowOperation, snapshot: Snapshot, equality: KeyEquality) -> Search:
+    memory_bytes = operation.limits.memory_bytes
     searching = Searching(
-        worker=shop.worker,
-        exchange=shop.exchange,
-        sameness=sameness,
-        limits=shop.limits,
+        worker=operation.worker,
+        exchange=operation.exchange,
+        equality=equality,
+        limits=operation.limits,
         partitions=partitions_for(snapshot, memory_bytes=memory_bytes),
     )
-    return Search(shop, searching)
+    return Search(operation, searching)
 
 
-def _parameters(sameness: Sameness) -> dict[str, Any]:
+def _parameters(equality: KeyEquality) -> dict[str, Any]:
     return {
-        "key": None if sameness.exact else list(sameness.columns),
-        "exact": sameness.exact,
-        "keep": sameness.keep,
-        "orderBy": sameness.order_by,
+        "key": None if equality.exact else list(equality.columns),
+        "exact": equality.exact,
+        "keep": equality.keep,
+        "orderBy": equality.order_by,
     }

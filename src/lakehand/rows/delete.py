@@ -11,30 +11,35 @@ import pyarrow as pa
 from lakehand.engine.cores import granted_cores
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.expressions.pruning import ALL, UNKNOWN, decide
-from lakehand.formats.rows import PlacedColumns
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsRowChanges
+from lakehand.formats.rows import PlacedColumns, change_feed_of
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.snapshot import FILE_NUMBER, POSITION
 from lakehand.model.work import DataFile
+from lakehand.observe import reported
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.stopwatch import Stopwatch
-from lakehand.rows.operation import Call, open_workshop
+from lakehand.rows.operation import open_row_operation
 from lakehand.rows.read_once import ChosenFiles, ReadOnce, bytes_of
 from lakehand.rows.report import deletion_report
 from lakehand.rows.row_addresses import Places, visible_rows
-from lakehand.rows.row_changes import Withdrawal
+from lakehand.rows.row_changes import RowChanges
+from lakehand.runs.operation import Call
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
-    from lakehand.formats.worker import FormatWorker, TaskLimits
+    from lakehand.formats.rows import RowChangeWorker
+    from lakehand.formats.worker import TaskLimits
     from lakehand.model.reports import DeletionReport
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
     from lakehand.rows.exchange import Exchange
-    from lakehand.rows.operation import Workshop
+    from lakehand.rows.operation import RowOperation
     from lakehand.settings import Settings
 
 __all__ = ["MatchTask", "Matching", "delete", "file_verdicts"]
@@ -44,7 +49,7 @@ __all__ = ["MatchTask", "Matching", "delete", "file_verdicts"]
 class MatchTask:
     """From files to the places of rows that fulfil a condition. Picklable."""
 
-    worker: FormatWorker
+    worker: RowChangeWorker
     exchange: Exchange
     #: What is read of the rows; their places are all that counts.
     wanted: PlacedColumns
@@ -87,12 +92,14 @@ class Matching:
     snapshot: Snapshot
     places: Places
 
-    def __init__(self, shop: Workshop, predicate: Predicate, verdicts: ChosenFiles) -> None:
+    def __init__(
+        self, operation: RowOperation, predicate: Predicate, verdicts: ChosenFiles
+    ) -> None:
         """`verdicts` are those of `file_verdicts`."""
-        self._shop = shop
+        self._operation = operation
         self._verdicts = verdicts
         self._predicate = predicate
-        self._once = ReadOnce(shop)
+        self._once = ReadOnce(operation)
 
     @property
     def rows_read(self) -> int:
@@ -101,7 +108,7 @@ class Matching:
 
     def find(self, snapshot: Snapshot) -> Places:
         """Return the rows of `snapshot` for which the condition is true."""
-        with self._shop.call.watch.measure("plan"):
+        with self._operation.call.watch.measure("plan"):
             self.snapshot, self.places = snapshot, self._find(snapshot)
         return self.places
 
@@ -131,21 +138,23 @@ class Matching:
     @property
     def _must_read_all(self) -> bool:
         """Whether readers of changes hear of nothing but rows that are written down for them."""
-        return self._shop.worker.feeds_changes and not self._shop.worker.hides_rows
+        worker = self._operation.worker
+        return change_feed_of(worker) is not None and not worker.hides_rows
 
     def _count(self, number: int) -> int:
-        return visible_rows(self._once.files[number], self._shop.worker)
+        return visible_rows(self._once.files[number], self._operation.worker)
 
     def _task(self) -> MatchTask:
-        columns = self._predicate.columns or tuple(self._shop.worker.schema.names[:1])
+        columns = self._predicate.columns or tuple(self._operation.worker.schema.names[:1])
         return MatchTask(
-            worker=self._shop.worker,
-            exchange=self._shop.exchange,
+            worker=self._operation.worker,
+            exchange=self._operation.exchange,
             wanted=PlacedColumns(columns=columns[:1], where=self._predicate.text),
-            limits=self._shop.limits,
+            limits=self._operation.limits,
         )
 
 
+@reported
 def delete(
     table: FormatTable,
     *,
@@ -158,11 +167,13 @@ def delete(
 ) -> DeletionReport:
     """Delete the rows for which `where` is true. Without any, nothing is committed."""
     clock = clock or SystemClock()
+    table = require_support(table, SupportsRowChanges, operation="delete")
     snapshot = table.snapshot()
     predicate = parse_predicate(where, snapshot.schema, clock=clock)
     table.require_deletion(snapshot)
     call = Call(
         operation="delete",
+        table=table,
         settings=settings.with_properties(snapshot.properties),
         watch=Stopwatch(clock),
         spark=spark,
@@ -171,10 +182,10 @@ def delete(
     )
     verdicts = file_verdicts(table, predicate)
     read_bytes = bytes_of(snapshot, verdicts.of(snapshot) == UNKNOWN)
-    with open_workshop(table, snapshot, call, read_bytes=read_bytes) as shop:
-        matching = Matching(shop, predicate, verdicts)
+    with open_row_operation(call, snapshot, read_bytes=read_bytes) as operation:
+        matching = Matching(operation, predicate, verdicts)
         if dry_run:
             matching.find(snapshot)
-            return deletion_report(matching, shop)
-        done = Withdrawal(shop, {"where": predicate.text}).commit(snapshot, matching.find)
-    return deletion_report(matching, shop, done=done)
+            return deletion_report(matching, operation)
+        done = RowChanges(operation, {"where": predicate.text}).commit(snapshot, matching.find)
+    return deletion_report(matching, operation, done=done)

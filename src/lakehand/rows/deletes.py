@@ -11,18 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.engine.cores import granted_cores
+from lakehand.formats.rows import require_change_feed
 from lakehand.formats.worker import NotDecodable
 from lakehand.model.work import DataFile, Proof, StagedFile
 from lakehand.observe.steps import Step, reached
 from lakehand.observe.stopwatch import Stopwatch
 from lakehand.prove.digest import Digester, SplitDigester
 from lakehand.prove.evidence import (
+    check_deleted_count,
     check_footers,
-    check_hidden,
     prove_positions,
     prove_remaining,
     prove_removed,
-    sum_of_digests,
+    sum_digests,
     total_digest,
 )
 from lakehand.rows.row_addresses import REPLACED, PlaceSet
@@ -31,8 +32,8 @@ from lakehand.runs.leftovers import note_written
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from lakehand.formats.rows import Positions, RowChange
-    from lakehand.formats.worker import Decoder, FormatWorker, TaskLimits, WriteSpec
+    from lakehand.formats.rows import Positions, RowChange, RowChangeWorker
+    from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec
     from lakehand.model.work import Digest, ProveMode
     from lakehand.rows.exchange import Exchange
     from lakehand.runs import Run
@@ -62,7 +63,7 @@ class HiddenFile:
 
 
 def prove_by_positions(
-    worker: FormatWorker,
+    worker: RowChangeWorker,
     files: Sequence[HiddenFile],
     *,
     staged_rows: int,
@@ -112,7 +113,7 @@ def _difference(expected: Positions, found: Positions, *, rows: int) -> str | No
 
 def positions_digest(places: Iterable[tuple[str, Positions]]) -> str:
     """Return what tells these rows of these files from others, in any order of the files."""
-    return sum_of_digests([_digest(path, positions) for path, positions in places])
+    return sum_digests([_digest(path, positions) for path, positions in places])
 
 
 def _digest(path: str, positions: Positions) -> str:
@@ -132,7 +133,7 @@ class InPlace:
 
 
 def digest_in_place(
-    worker: FormatWorker,
+    worker: RowChangeWorker,
     files: Sequence[DataFile],
     *,
     gone: Sequence[Positions],
@@ -236,7 +237,7 @@ class _Outcome:
 class RemovalTask:
     """A function from files and places in them to what is left, as JSON. Picklable."""
 
-    worker: FormatWorker
+    worker: RowChangeWorker
     run: Run
     exchange: Exchange
     spec: WriteSpec
@@ -328,11 +329,12 @@ class RemovalTask:
 
     def _changes(self, group: int, losses: Sequence[Loss]) -> tuple[StagedFile, ...]:
         found: list[StagedFile] = []
+        feed = require_change_feed(self.worker)
         for loss in losses:
             for kind, positions in loss.by_change():
                 changed = self.worker.only_rows(loss.file, positions)
-                stem = self.run.reserve(group, directory=self.worker.change_directory())
-                found += self.worker.write_changes(changed, self.spec, stem=stem, kind=kind)
+                stem = self.run.reserve(group, directory=feed.change_directory())
+                found += feed.write_changes(changed, self.spec, stem=stem, kind=kind)
         return tuple(found)
 
     def _prove(
@@ -402,7 +404,7 @@ class RemovalTask:
         pairs = [(x, y) for x, y in zip(losses, outcomes, strict=True) if y.read is None]
         live = [outcome.live for _, outcome in pairs if outcome.live is not None]
         hidden = self.worker.deleted_positions(live, limits=self.limits) if live else []
-        check_hidden(
+        check_deleted_count(
             sum(len(loss.positions) + loss.file.deleted_rows for loss, y in pairs if y.live),
             hidden_rows=sum(map(len, hidden)),
             subject=f"{len(live)} files",

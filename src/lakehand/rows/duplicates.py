@@ -15,7 +15,7 @@ from lakehand.formats.rows import PlacedColumns
 from lakehand.formats.worker import NotDecodable
 from lakehand.model.work import DataFile
 from lakehand.rows.exchange import Partitions
-from lakehand.rows.operation import gathered, open_session
+from lakehand.rows.operation import open_session, query_tables
 from lakehand.rows.row_addresses import PlaceSet
 
 if TYPE_CHECKING:
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from lakehand.formats.worker import Decoder, FormatWorker, TaskLimits
+    from lakehand.formats.rows import RowChangeWorker
+    from lakehand.formats.worker import Decoder, TaskLimits
     from lakehand.rows.exchange import Exchange, Piece
-    from lakehand.rows.key_equality import Sameness
+    from lakehand.rows.key_equality import KeyEquality
 
 __all__ = [
     "BYTES_A_ROW",
@@ -96,9 +97,9 @@ _HASH = "hash"
 class Searching:
     """What all tasks of a search know. Picklable."""
 
-    worker: FormatWorker
+    worker: RowChangeWorker
     exchange: Exchange
-    sameness: Sameness
+    equality: KeyEquality
     limits: TaskLimits
     #: How many tasks share the hashes.
     partitions: int
@@ -125,13 +126,12 @@ class HashTask:
     ) -> dict[str, Any]:
         search, limits = self.search, self.search.granted_limits()
         hashes = search.partition(f"hashes-{payload['portion']:06d}")
-        query = search.sameness.hash_query("batch")
-        wanted = PlacedColumns(columns=search.sameness.columns)
+        query = search.equality.hash_query("batch")
+        wanted = PlacedColumns(columns=search.equality.columns)
         rows = np.zeros(len(files), np.int64)
         with open_session(limits) as session:
-            for table in gathered(
-                search.worker.read_placed(files, wanted, limits=limits, decoder=decoder)
-            ):
+            placed = search.worker.read_placed(files, wanted, limits=limits, decoder=decoder)
+            for table in query_tables(placed):
                 session.register("batch", table)
                 hashed = session.sql(query).to_arrow_table()
                 rows += np.bincount(hashed["number"], minlength=len(files))
@@ -186,13 +186,13 @@ class ValuesTask:
         ]
         found = search.partition(f"values-{payload['name']}")
         tracked = search.worker.tracks_rows
-        wanted = PlacedColumns(columns=search.sameness.columns_and_order, row_identity=tracked)
-        query = search.sameness.values_query("batch", "known", is_tracked=tracked)
+        wanted = PlacedColumns(columns=search.equality.columns_and_order, row_identity=tracked)
+        query = search.equality.values_query("batch", "known", is_tracked=tracked)
         rows = 0
         with open_session(limits) as session:
             session.register("known", known)
             placed = search.worker.read_placed(files, wanted, limits=limits, decoder=decoder)
-            for table in gathered(PlaceSet(_positions(twins, known)).filter(placed)):
+            for table in query_tables(PlaceSet(_positions(twins, known)).filter(placed)):
                 session.register("batch", table)
                 values = session.sql(query).to_arrow_table()
                 found.add(values)
@@ -216,7 +216,7 @@ class RankTask:
                 session.register("piece", piece)
                 verb = "INSERT INTO twins" if number else "CREATE TEMP TABLE twins AS"
                 session.execute(f"{verb} SELECT * FROM piece")
-            winners = search.sameness.winners_query("twins")
+            winners = search.equality.winners_query("twins")
             session.execute(f"CREATE TEMP TABLE winners AS {winners}")
             losers = session.sql(
                 "SELECT file, position FROM twins ANTI JOIN"

@@ -15,6 +15,8 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
+from lakehand.engine.exchange import from_stream, to_stream
+from lakehand.model.batches import Gathering
 from lakehand.storage.scratch import held_directory
 
 if TYPE_CHECKING:
@@ -57,16 +59,12 @@ class _StoreExchange:
 
     def put(self, name: str, table: pa.Table) -> str:
         key = f"{self.prefix}{_unique(name)}.arrow"
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        self.store.put(key, sink.getvalue().to_pybytes())
+        self.store.put(key, to_stream(table).to_pybytes())
         return key
 
     def get(self, keys: Iterable[str]) -> Iterator[pa.Table]:
         for key in keys:
-            with pa.ipc.open_stream(self.store.get(key)) as reader:
-                yield reader.read_all()
+            yield from_stream(self.store.get(key))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,15 +107,11 @@ class Partitions:
         self._name = name
         self._column = column
         self._count = count
-        self._waiting: list[pa.Table] = []
-        self._rows = self._bytes = 0
+        self._waiting = Gathering[pa.Table](rows=_ROWS_AT_A_TIME, size=_BYTES_AT_A_TIME)
         self._pieces: list[Piece] = []
 
     def add(self, table: pa.Table) -> None:
-        self._waiting.append(table)
-        self._rows += table.num_rows
-        self._bytes += table.nbytes
-        if self._rows >= _ROWS_AT_A_TIME or self._bytes >= _BYTES_AT_A_TIME:
+        if self._waiting.add(table):
             self._divide()
 
     def close(self) -> list[Piece]:
@@ -126,10 +120,9 @@ class Partitions:
         return self._pieces
 
     def _divide(self) -> None:
-        if not self._rows:
+        if not self._waiting.rows:
             return
-        table = pa.concat_tables(self._waiting)
-        self._waiting, self._rows, self._bytes = [], 0, 0
+        table = pa.concat_tables(self._waiting.take())
         if self._count == 1:
             self._put(0, table)
             return

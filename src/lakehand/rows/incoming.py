@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.expressions.facts import Family, family_of
-from lakehand.model.snapshot import column_text
-from lakehand.planning.file_bounds import dense_ranks, place, value_bounds
+from lakehand.expressions.column_facts import Family, family_of
+from lakehand.model.snapshot import quoted_column
+from lakehand.planning.file_bounds import dense_ranks, extent_of_ranks, value_bounds
 from lakehand.rows.key_equality import key_value
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def files_with_keys(table: FormatTable, snapshot: Snapshot, incoming: Incoming) 
     }
     bounded = [name for name in useful if name not in snapshot.partition_columns]
     if bounded:
-        spelled = [column_text([name]) for name in bounded]
+        spelled = [quoted_column([name]) for name in bounded]
         snapshot = table.snapshot(version=snapshot.version, statistics=spelled)
     chosen: Flags = np.ones(snapshot.file_count, np.bool_)
     for name, values in useful.items():
@@ -129,10 +129,10 @@ def _helps(values: pa.ChunkedArray) -> bool:
 
 def _may_hold(snapshot: Snapshot, name: str, values: pa.ChunkedArray) -> Flags:
     is_partition = name in snapshot.partition_columns
-    bounds = value_bounds(snapshot.files, name if is_partition else column_text([name]))
+    bounds = value_bounds(snapshot.files, name if is_partition else quoted_column([name]))
     wanted = pc.unique(values).cast(bounds.low.type)
     ranks, count = dense_ranks(pa.concat_arrays([wanted, bounds.low, bounds.high]))
-    extent = place(bounds, ranks[len(wanted) :], rank_count=max(count, 1))
+    extent = extent_of_ranks(bounds, ranks[len(wanted) :], rank_count=max(count, 1))
     sorted_keys = np.sort(ranks[: len(wanted)])
     # The first key that is not below the file, if there is one, is not beyond it.
     nearest = np.searchsorted(sorted_keys, extent.low)

@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.engine.cores import usable_cores
+from lakehand.formats.rows import require_change_feed
 from lakehand.formats.worker import NotDecodable, WriteSpec
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.observe.steps import Step, reached
 from lakehand.observe.stopwatch import Stopwatch
 from lakehand.prove.digest import Digester
-from lakehand.prove.evidence import prove_arrived
+from lakehand.prove.evidence import prove_added
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,17 +29,17 @@ if TYPE_CHECKING:
     from lakehand.model.work import Digest, Proof, StagedFile
     from lakehand.rows.incoming import Incoming
     from lakehand.rows.key_matching import KeyMatching, Matched
-    from lakehand.rows.operation import Workshop
+    from lakehand.rows.operation import RowOperation
     from lakehand.runs import Run
 
-__all__ = ["Arrivals", "Arrived"]
+__all__ = ["Inserted", "Inserts"]
 
 #: Names that new files are reserved under; other numbers are those of portions.
 _GROUP = 99_999
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Arrived:
+class Inserted:
     """What was written for the rows that come in."""
 
     adds: tuple[StagedFile, ...] = ()
@@ -71,17 +72,17 @@ class _Piece:
         yield from ((kind, rows) for kind, rows in kinds if rows.num_rows)
 
 
-class Arrivals:
+class Inserts:
     """Writes rows that come in; what is written already is used while it is right."""
 
-    def __init__(self, shop: Workshop, incoming: Incoming, matching: KeyMatching) -> None:
+    def __init__(self, operation: RowOperation, incoming: Incoming, matching: KeyMatching) -> None:
         """Take rows; `matching` says which of them replace others, in the version it searched."""
-        self._shop = shop
+        self._operation = operation
         self._incoming = incoming
         self._matching = matching
         #: Rows that are to be in the table.
         self.rows = len(incoming.live_numbers)
-        self._done: tuple[str, Arrived] | None = None
+        self._done: tuple[str, Inserted] | None = None
 
     def forget(self) -> None:
         """Note that what was written is deleted."""
@@ -91,7 +92,7 @@ class Arrivals:
         """Return how many of the rows replace others."""
         return len(self._matching.matched.numbers)
 
-    def write(self, *, tells_changes: bool) -> Arrived:
+    def write(self, *, tells_changes: bool) -> Inserted:
         """Write and prove the new rows."""
         matched = self._matching.matched
         signature = self._signature(matched, tells_changes=tells_changes)
@@ -102,25 +103,25 @@ class Arrivals:
     def _signature(self, matched: Matched, *, tells_changes: bool) -> str:
         """Return what tells the files for this match from those for another."""
         found = hashlib.sha256(str(tells_changes).encode())
-        if tells_changes or self._shop.worker.hands_on_row_ids:
+        if tells_changes or self._operation.worker.hands_on_row_ids:
             found.update(matched.numbers.tobytes())
             found.update(matched.row_ids.fill_null(-1).to_numpy().tobytes())
         return found.hexdigest()
 
-    def _write(self, matched: Matched, *, tells_changes: bool) -> Arrived:
+    def _write(self, matched: Matched, *, tells_changes: bool) -> Inserted:
         watch = Stopwatch(self._run.clock)
         if not self.rows:
-            return Arrived(timings={})
+            return Inserted(timings={})
         with watch.measure("write"):
             adds, digest = self._add(matched)
             changes = self._tell(matched) if tells_changes else ()
         reached(Step.ROWS_ARRIVED)
         with watch.measure("prove"):
             proof = self._prove(adds, digest)
-        return Arrived(adds=adds, changes=changes, proof=proof, timings=watch.milliseconds())
+        return Inserted(adds=adds, changes=changes, proof=proof, timings=watch.milliseconds())
 
     def _add(self, matched: Matched) -> tuple[tuple[StagedFile, ...], Digest]:
-        worker = self._shop.worker
+        worker = self._operation.worker
 
         def stem(directory: str) -> str:
             return self._run.reserve(_GROUP, directory=directory)
@@ -136,15 +137,15 @@ class Arrivals:
             return files.close(), digester.result()
 
     def _tell(self, matched: Matched) -> tuple[StagedFile, ...]:
-        worker = self._shop.worker
+        feed = require_change_feed(self._operation.worker)
         found: list[StagedFile] = []
         open_files: dict[RowChange, NewFiles] = {}
         with ExitStack() as stack:
             for piece in self._pieces(matched):
                 for kind, rows in piece.by_change():
                     if kind not in open_files:
-                        stem = self._run.reserve(_GROUP, directory=worker.change_directory())
-                        opened = worker.open_changes(self._spec, stem=stem, kind=kind)
+                        stem = self._run.reserve(_GROUP, directory=feed.change_directory())
+                        opened = feed.open_changes(self._spec, stem=stem, kind=kind)
                         open_files[kind] = stack.enter_context(opened)
                     open_files[kind].write(rows)
             for files in open_files.values():
@@ -161,10 +162,10 @@ class Arrivals:
 
     def _prove(self, adds: tuple[StagedFile, ...], written: Digest) -> Proof:
         """Return the evidence that storage holds the rows that came in; ProofError if not."""
-        mode = self._shop.call.settings.prove
-        counts_only, tracked = mode == "counts", self._shop.worker.tracks_rows
+        mode = self._operation.call.settings.prove
+        counts_only, tracked = mode == "counts", self._operation.worker.tracks_rows
         found = None if counts_only else self._read_back(adds, mode)
-        return prove_arrived(
+        return prove_added(
             written,
             found,
             expected_rows=self.rows,
@@ -181,21 +182,21 @@ class Arrivals:
             return self._digest(adds, "arrow")
 
     def _digest(self, adds: tuple[StagedFile, ...], decoder: Decoder) -> Digest:
-        worker = self._shop.worker
-        limits = replace(self._shop.limits, threads=usable_cores())
+        worker = self._operation.worker
+        limits = replace(self._operation.limits, threads=usable_cores())
         with Digester(worker.new_rows) as digester:
             worker.digest_new(adds, digester, limits=limits, decoder=decoder)
             return digester.result()
 
     @property
     def _spec(self) -> WriteSpec:
-        return WriteSpec.of_tasks(self._shop.call.settings)
+        return WriteSpec.of_tasks(self._operation.call.settings)
 
     @property
     def _run(self) -> Run:
-        if self._shop.run is None:
+        if self._operation.run is None:
             raise ValueError("a dry run has nothing to write")
-        return self._shop.run
+        return self._operation.run
 
 
 def _identified(piece: _Piece) -> pa.RecordBatch:

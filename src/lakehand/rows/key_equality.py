@@ -18,7 +18,7 @@ from lakehand.prove.row_hash import lane_expressions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Keep", "Sameness", "key_value", "named_key"]
+__all__ = ["Keep", "KeyEquality", "key_value", "named_key"]
 
 Keep = Literal["first", "last", "latest"]
 
@@ -28,7 +28,7 @@ _AGE = ("row_version", "row_id", "file_rank", "position")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sameness:
+class KeyEquality:
     """What makes rows duplicates of each other, and which one of them is kept. Picklable."""
 
     #: The columns that are compared, with their types.
@@ -49,7 +49,7 @@ class Sameness:
         exact: bool,
         keep: str,
         order_by: str | None,
-    ) -> Sameness:
+    ) -> KeyEquality:
         """Return what a caller asks for; ValidationError if that is nothing definite."""
         if exact == bool(key):
             message = "say which rows count as duplicates: key columns, or exact duplicates"

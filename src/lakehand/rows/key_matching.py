@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from lakehand.formats.worker import Decoder, FormatWorker, TaskLimits
+    from lakehand.formats.rows import RowChangeWorker
+    from lakehand.formats.worker import Decoder, TaskLimits
     from lakehand.model.snapshot import Snapshot
     from lakehand.rows.exchange import Exchange
     from lakehand.rows.incoming import Incoming, KeyColumns
-    from lakehand.rows.operation import Workshop
+    from lakehand.rows.operation import RowOperation
     from lakehand.rows.read_once import ChosenFiles
 
     Numbers = npt.NDArray[np.int64]
@@ -45,7 +46,7 @@ _CHOICE_OF_SIDES = "build_side_probe_side,join_order"
 class KeyMatchTask:
     """From files to the places of rows whose keys come in. Picklable."""
 
-    worker: FormatWorker
+    worker: RowChangeWorker
     exchange: Exchange
     key: KeyColumns
     #: Objects with the keys.
@@ -154,16 +155,16 @@ class KeyMatching:
     places: Places
     matched: Matched
 
-    def __init__(self, shop: Workshop, incoming: Incoming, files: ChosenFiles) -> None:
+    def __init__(self, operation: RowOperation, incoming: Incoming, files: ChosenFiles) -> None:
         """`files` says which files may hold one of the keys."""
-        self._shop = shop
+        self._operation = operation
         self._incoming = incoming
         self._files = files
-        self._once = ReadOnce(shop)
+        self._once = ReadOnce(operation)
         self._round = 0
         pieces = range(0, incoming.winners.num_rows, _KEYS_AN_OBJECT)
         self._keys = tuple(
-            shop.exchange.put(
+            operation.exchange.put(
                 f"incoming-{start:012d}", incoming.winners.slice(start, _KEYS_AN_OBJECT)
             )
             for start in pieces
@@ -181,7 +182,7 @@ class KeyMatching:
 
     def find(self, snapshot: Snapshot) -> Places:
         """Return the rows of `snapshot` that go, some of them because another takes their place."""
-        with self._shop.call.watch.measure("plan"):
+        with self._operation.call.watch.measure("plan"):
             self.snapshot, self.places = snapshot, self._find(snapshot)
         return self.places
 
@@ -202,7 +203,7 @@ class KeyMatching:
         return Places(portions=divided, files=once.files, keys=keys, counts=counts)
 
     def _found(self, portion: int, alive: Sequence[int]) -> pa.Table:
-        [table] = self._shop.exchange.get([self._once.keys[portion]])
+        [table] = self._operation.exchange.get([self._once.keys[portion]])
         return table.filter(pc.is_in(table["file"], value_set=pa.array(alive, pa.int32())))
 
     def _put(self, found: Mapping[int, pa.Table], replaced: np.ndarray) -> dict[int, list[str]]:
@@ -213,17 +214,17 @@ class KeyMatching:
             places = table.select(["file", "position"])
             places = places.append_column(REPLACED, pa.array(replaced[start:end]))
             name = f"places-{self._round:03d}-{portion:06d}"
-            keys[portion] = [self._shop.exchange.put(name, places)]
+            keys[portion] = [self._operation.exchange.put(name, places)]
             start = end
         return keys
 
     def _task(self) -> KeyMatchTask:
         return KeyMatchTask(
-            worker=self._shop.worker,
-            exchange=self._shop.exchange,
+            worker=self._operation.worker,
+            exchange=self._operation.exchange,
             key=self._incoming.key,
             incoming=self._keys,
-            limits=self._shop.limits,
+            limits=self._operation.limits,
         )
 
 

@@ -1,50 +1,38 @@
-"""What every operation on rows works with: a run, an exchange for tables, and a runner."""
+"""What every operation on rows works with: a run, an exchange for tables, and tasks."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakehand.duckdb_pool import lease
-from lakehand.engine import CancelToken, open_runner
+from lakehand.engine import CancelToken
 from lakehand.engine.inline import HERE
-from lakehand.errors import error_from_json
-from lakehand.formats.worker import TaskLimits
-from lakehand.observe import Progress
-from lakehand.rewrite.statistics import require_true_sizes
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsRowChanges
+from lakehand.model.batches import gathered
 from lakehand.rows.exchange import open_exchange
-from lakehand.runs import Heartbeat, Run, earlier_than, living_runs, sweep
+from lakehand.runs import earlier_than, living_runs, sweep
+from lakehand.runs.operation import INLINE_BYTES, Tasks, open_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     import duckdb
 
     from lakehand.duckdb_pool import Config
     from lakehand.engine import Runner
-    from lakehand.formats.base import FormatTable
-    from lakehand.formats.worker import FormatWorker
-    from lakehand.model.reports import EngineName
+    from lakehand.formats.rows import RowChangeWorker
+    from lakehand.formats.worker import TaskLimits
     from lakehand.model.snapshot import Snapshot
-    from lakehand.observe import OnProgress
-    from lakehand.observe.stopwatch import Stopwatch
     from lakehand.rows.exchange import Exchange
-    from lakehand.settings import Settings
-    from lakehand.storage import Store
+    from lakehand.runs import Run
+    from lakehand.runs.operation import Call
 
-__all__ = [
-    "INLINE_BYTES",
-    "Call",
-    "Labour",
-    "Workshop",
-    "gathered",
-    "open_session",
-    "open_workshop",
-]
-
+__all__ = ["RowOperation", "open_row_operation", "open_session", "query_tables"]
 
 #: What a query is asked for: each costs as much as some thousand rows.
 _ROWS_A_QUERY, _BYTES_A_QUERY = 256 * 1024, 64 * 2**20
@@ -67,170 +55,82 @@ def open_session(
         yield connection
 
 
-def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def query_tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Join small batches to tables that are worth a query."""
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        held.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= _ROWS_A_QUERY or size >= _BYTES_A_QUERY:
-            yield pa.Table.from_batches(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield pa.Table.from_batches(held)
-
-
-@dataclass(kw_only=True, slots=True)
-class Labour:
-    """Who runs tasks, and who is told how far they are."""
-
-    runner: Runner
-    cancel: CancelToken
-    tell: OnProgress
-    #: Whose names the tasks write under; None if they write nothing that lasts.
-    ledger: Run | None
-    #: Tasks on files of no more than this together need no runner.
-    inline_bytes: int = 0
-    #: Where tasks ran; None if there were none so far.
-    ran_on: EngineName | None = None
-
-    def run(
-        self, phase: str, task: Callable[..., Any], payloads: Sequence[Mapping[str, Any]]
-    ) -> list[Mapping[str, Any]]:
-        """Run `task` on all payloads; the first failure is raised."""
-        done = 0
-
-        def count(_outcome: object) -> None:
-            nonlocal done
-            done += 1
-            self.tell(Progress(phase=phase, done=done, total=len(payloads), unit="tasks"))
-
-        if not payloads:
-            return []
-        runner: Runner = HERE if _are_small(payloads, self.inline_bytes) else self.runner
-        if self.ran_on != "spark":
-            self.ran_on = runner.engine
-        outcomes = runner.run(task, payloads, run=self.ledger, on_result=count, cancel=self.cancel)
-        for outcome in outcomes:
-            if outcome.failure is not None:
-                raise error_from_json(outcome.failure)
-        return [outcome.result or {} for outcome in outcomes]
-
-
-def _are_small(payloads: Sequence[Mapping[str, Any]], most_bytes: int) -> bool:
-    """Say whether tasks read so little; of those that read no files nobody knows."""
-    sizes = [int(file["bytes"]) for payload in payloads for file in payload.get("files", ())]
-    return bool(sizes) and sum(sizes) <= most_bytes
-
-
-#: Tasks that read no more than this together run in this process, unless Spark runs them.
-INLINE_BYTES = 64 * 2**20
+    many = gathered(batches, rows=_ROWS_A_QUERY, size=_BYTES_A_QUERY)
+    return map(pa.Table.from_batches, many)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
-    """How a verb was called, whatever it is about."""
+class RowOperation:
+    """One operation on rows under way."""
 
-    operation: str
-    settings: Settings
-    watch: Stopwatch
-    spark: Any = None
-    dry_run: bool = False
-    on_progress: OnProgress | None = None
-    #: Tasks on files of no more than this together run in this process, whatever the engine.
-    inline_bytes: int = 0
-    #: What tells the work of a run from other work of the same verb.
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def plan(self) -> dict[str, Any]:
-        """What the run is about, for its ledger."""
-        return {"operation": self.operation, "parameters": dict(self.parameters)}
-
-    def tell(self, progress: Progress) -> None:
-        if self.on_progress is not None:
-            self.on_progress(progress)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Workshop:
-    """One operation at work."""
-
-    table: FormatTable
-    #: Bound to the version that the operation began with.
-    worker: FormatWorker
     call: Call
+    table: SupportsRowChanges
+    #: What tells the work of the run from other work of the same verb, for its ledger.
+    plan: Mapping[str, Any]
+    #: Bound to the version that the operation began with.
+    worker: RowChangeWorker
     #: None where nothing is written that lasts.
     run: Run | None
     exchange: Exchange
-    labour: Labour
+    tasks: Tasks
 
     @property
     def limits(self) -> TaskLimits:
-        return TaskLimits.of(self.call.settings)
+        return self.call.limits
 
     def rivals(self) -> tuple[str, ...]:
         """Return the runs at work on the very same that began before this one."""
         if self.run is None:
             return ()
-        after, clock = self.call.settings.takeover_after, self.call.watch.clock
-        living = living_runs(self.table.store, clock=clock, takeover_after=after)
-        same = [run for run in living if run.plan == self.call.plan]
+        after = self.call.settings.takeover_after
+        living = living_runs(self.table.store, clock=self.call.clock, takeover_after=after)
+        same = [run for run in living if run.plan == self.plan]
         return tuple(run.id for run in earlier_than(self.run, same))
 
 
 @contextmanager
-def open_workshop(
-    table: FormatTable, snapshot: Snapshot, call: Call, *, read_bytes: int
-) -> Iterator[Workshop]:
+def open_row_operation(
+    call: Call,
+    snapshot: Snapshot,
+    *,
+    read_bytes: int,
+    parameters: Mapping[str, Any] | None = None,
+    inline_bytes: int = 0,
+) -> Iterator[RowOperation]:
     """Start what has to run for tasks that read so much, and end it with the block.
 
     What a run wrote and did not commit is deleted at its end. A dry run whose tasks are all here
-    writes nothing into the table, not even a ledger.
+    writes nothing into the table, not even a ledger. `parameters` tell the work from other work of
+    the same verb. Tasks on files of no more than `inline_bytes` together run in this process,
+    whatever the engine.
     """
-    settings, cancel = call.settings, CancelToken()
-    require_true_sizes(table, snapshot, settings, read_bytes=read_bytes, spark=call.spark)
-    runner = _runner(call, table.store, read_bytes)
+    table = require_support(call.table, SupportsRowChanges, operation=call.operation)
+    plan = {"operation": call.operation, "parameters": dict(parameters or {})}
+    runner = _runner(call, snapshot, read_bytes)
     is_here = runner.engine == "local"
     with ExitStack() as stack:
-        run = None
+        run, cancel = None, CancelToken()
         if not (call.dry_run and is_here):
-            run = _start(table, snapshot, call)
-            stack.callback(run.finish)
-            interval = settings.heartbeat_interval
-            stack.enter_context(Heartbeat(run, interval=interval, on_stop=cancel.cancel))
-        place = stack.enter_context(open_exchange(None if is_here else run, settings))
-        stack.enter_context(runner)
-        yield Workshop(
-            table=table,
-            worker=table.worker(snapshot),
+            sweep(call.table, clock=call.clock, takeover_after=call.settings.takeover_after)
+            # What rows were found depends on the call, which nobody else makes again.
+            started = open_run(call, snapshot, plan, is_adoptable=False)
+            run, cancel = stack.enter_context(started)
+        place = stack.enter_context(open_exchange(None if is_here else run, call.settings))
+        tasks = Tasks(call, runner, run=run, cancel=cancel, inline_bytes=inline_bytes)
+        yield RowOperation(
             call=call,
+            table=table,
+            plan=plan,
+            worker=table.worker(snapshot),
             run=run,
             exchange=place,
-            labour=Labour(
-                runner=runner,
-                cancel=cancel,
-                tell=call.tell,
-                ledger=run,
-                inline_bytes=call.inline_bytes,
-            ),
+            tasks=stack.enter_context(tasks),
         )
 
 
-def _runner(call: Call, store: Store, read_bytes: int) -> Runner:
+def _runner(call: Call, snapshot: Snapshot, read_bytes: int) -> Runner:
     """Return who runs the tasks: little work is done before another process has started."""
-    runner = open_runner(call.settings, read_bytes=read_bytes, spark=call.spark, store=store)
+    runner = call.runner(read_bytes=read_bytes, snapshot=snapshot)
     return HERE if runner.engine == "local" and read_bytes <= INLINE_BYTES else runner
-
-
-def _start(table: FormatTable, snapshot: Snapshot, call: Call) -> Run:
-    sweep(table, clock=call.watch.clock, takeover_after=call.settings.takeover_after)
-    return Run.start(
-        table.store,
-        call.plan,
-        snapshot=snapshot,
-        # What rows were found depends on the call, which nobody else makes again.
-        is_adoptable=False,
-        clock=call.watch.clock,
-    )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lakehand.model.snapshot import Snapshot
-    from lakehand.rows.operation import Workshop
+    from lakehand.rows.operation import RowOperation
 
 __all__ = ["ChosenFiles", "ReadOnce", "bytes_of"]
 
@@ -41,8 +41,8 @@ def bytes_of(snapshot: Snapshot, chosen: np.ndarray) -> int:
 class ReadOnce:
     """What tasks found in files, for as long as the files are as they were."""
 
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
+    def __init__(self, operation: RowOperation) -> None:
+        self._operation = operation
         #: All files that were ever asked for.
         self.files = FileNumbers()
         #: Those that were read, as they were divided among tasks.
@@ -55,7 +55,7 @@ class ReadOnce:
     def numbers_of(self, snapshot: Snapshot, chosen: np.ndarray) -> list[int]:
         """Return the numbers of chosen files."""
         rows = np.flatnonzero(chosen).tolist()
-        return self.files.numbers_of(self._shop.table.data_files(snapshot, rows))
+        return self.files.numbers_of(self._operation.table.data_files(snapshot, rows))
 
     def read(self, numbers: Sequence[int], task: Callable[[Mapping[str, Any]], Any]) -> None:
         """Run `task` on the files that were not read yet.
@@ -74,7 +74,7 @@ class ReadOnce:
             }
             for index, portion in enumerate(added)
         ]
-        results = self._shop.labour.run("match", task, payloads)
+        results = self._operation.tasks.results("match", task, payloads)
         for index, (portion, result) in enumerate(zip(added, results, strict=True)):
             self.found |= dict(zip(portion, result["rows"], strict=True))
             if result["key"] is not None:

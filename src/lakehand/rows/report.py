@@ -21,32 +21,36 @@ if TYPE_CHECKING:
     from lakehand.rows.delete import Matching
     from lakehand.rows.deletes import Removed
     from lakehand.rows.incoming import Incoming
-    from lakehand.rows.inserts import Arrived
-    from lakehand.rows.key_equality import Sameness
+    from lakehand.rows.inserts import Inserted
+    from lakehand.rows.key_equality import KeyEquality
     from lakehand.rows.key_matching import KeyMatching
-    from lakehand.rows.operation import Workshop
-    from lakehand.rows.row_changes import Withdrawn
+    from lakehand.rows.operation import RowOperation
+    from lakehand.rows.row_changes import CommittedChanges
     from lakehand.rows.search import Found
 
 __all__ = ["deduplication_left_to", "deduplication_report", "deletion_report", "upsert_report"]
 
 
 def deduplication_report(
-    found: Found, sameness: Sameness, shop: Workshop, *, done: Withdrawn | None = None
+    found: Found,
+    equality: KeyEquality,
+    operation: RowOperation,
+    *,
+    done: CommittedChanges | None = None,
 ) -> DeduplicationReport:
     """Return the report of a deduplication; without `done` the table is as it was."""
     removed = found.places.rows
     return DeduplicationReport(
-        **_figures(found.snapshot, shop, done=done),
+        **_figures(found.snapshot, operation, done=done),
         rows_before=found.rows,
         rows_after=found.rows - removed,
         rows_removed=removed,
         rows_read=found.rows,
-        key=None if sameness.exact else sameness.columns,
-        keep=sameness.keep,
-        order_by=sameness.order_by,
+        key=None if equality.exact else equality.columns,
+        keep=equality.keep,
+        order_by=equality.order_by,
         duplicates_removed=removed,
-        exact_duplicates_removed=removed if sameness.exact else 0,
+        exact_duplicates_removed=removed if equality.exact else 0,
         duplicate_distribution=found.distribution,
         max_duplicates_per_key=max(found.distribution, default=0) + min(found.rows, 1),
         deduplication_ratio=removed / found.rows if found.rows else 0.0,
@@ -54,26 +58,26 @@ def deduplication_report(
 
 
 def deduplication_left_to(
-    runs: tuple[str, ...], snapshot: Snapshot, sameness: Sameness, shop: Workshop
+    runs: tuple[str, ...], snapshot: Snapshot, equality: KeyEquality, operation: RowOperation
 ) -> DeduplicationReport:
     """Return the report of a deduplication that other runs are at work on."""
     return DeduplicationReport(
-        **_figures(snapshot, shop, done=None),
-        key=None if sameness.exact else sameness.columns,
-        keep=sameness.keep,
-        order_by=sameness.order_by,
+        **_figures(snapshot, operation, done=None),
+        key=None if equality.exact else equality.columns,
+        keep=equality.keep,
+        order_by=equality.order_by,
         left_to_runs=runs,
     )
 
 
 def deletion_report(
-    matching: Matching, shop: Workshop, *, done: Withdrawn | None = None
+    matching: Matching, operation: RowOperation, *, done: CommittedChanges | None = None
 ) -> DeletionReport:
     """Return the report of a deletion; without `done` the table is as it was."""
     snapshot, removed = matching.snapshot, matching.places.rows
     before = _visible_rows(snapshot)
     return DeletionReport(
-        **_figures(snapshot, shop, done=done),
+        **_figures(snapshot, operation, done=done),
         rows_before=before,
         rows_after=None if before is None else before - removed,
         rows_removed=removed,
@@ -82,7 +86,11 @@ def deletion_report(
 
 
 def upsert_report(
-    matching: KeyMatching, incoming: Incoming, shop: Workshop, *, done: Withdrawn | None = None
+    matching: KeyMatching,
+    incoming: Incoming,
+    operation: RowOperation,
+    *,
+    done: CommittedChanges | None = None,
 ) -> UpsertReport:
     """Return the report of an upsert; without `done` the table is as it was."""
     snapshot, matched = matching.snapshot, matching.matched
@@ -90,7 +98,7 @@ def upsert_report(
     updated, live = len(matched.numbers), len(incoming.live_numbers)
     after = None if before is None else before - matched.deleted + live - updated
     return UpsertReport(
-        **_figures(snapshot, shop, done=done),
+        **_figures(snapshot, operation, done=done),
         rows_before=before,
         rows_after=after,
         rows_read=matching.rows_read,
@@ -110,9 +118,11 @@ def _visible_rows(snapshot: Snapshot) -> int | None:
     return (pc.sum(rows).as_py() or 0) - (pc.sum(snapshot.files["deleted_rows"]).as_py() or 0)
 
 
-def _figures(snapshot: Snapshot, shop: Workshop, *, done: Withdrawn | None) -> dict[str, Any]:
+def _figures(
+    snapshot: Snapshot, operation: RowOperation, *, done: CommittedChanges | None
+) -> dict[str, Any]:
     """Return what every deletion reports of files and time."""
-    call, watch = shop.call, shop.call.watch
+    call, watch = operation.call, operation.call.watch
     timings = watch.milliseconds()
     outcome: Outcome = "committed" if done else "nothing_to_do"
     figures = {
@@ -126,23 +136,23 @@ def _figures(snapshot: Snapshot, shop: Workshop, *, done: Withdrawn | None) -> d
         "bytes_after": snapshot.total_bytes,
         "duration_ms": watch.total_milliseconds(),
         "plan_ms": timings.get("plan", 0.0),
-        "ran_on": shop.labour.ran_on,
+        "ran_on": operation.tasks.ran_on,
     }
     return figures if done is None else figures | _differences(figures, done, timings)
 
 
 def _differences(
-    before: dict[str, Any], done: Withdrawn, timings: dict[str, float]
+    before: dict[str, Any], done: CommittedChanges, timings: dict[str, float]
 ) -> dict[str, Any]:
     ways = list(done.ways.values())
     gone = [done.places.files[n] for n, way in done.ways.items() if way != "hide"]
     gone += [done.places.files[number] for number in done.places.unread]
     marked = {done.places.files[n].path for n, way in done.ways.items() if way == "hide"}
     came = [f for part in done.removed for f in part.adds if f.path not in marked]
-    parts: list[Removed | Arrived] = [*done.removed]
-    if done.arrived is not None:
-        came += done.arrived.adds
-        parts.append(done.arrived)
+    parts: list[Removed | Inserted] = [*done.removed]
+    if done.inserted is not None:
+        came += done.inserted.adds
+        parts.append(done.inserted)
     proofs = [part.proof for part in parts if part.proof is not None]
     portions = len(done.removed)
     return {

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.errors import CorruptFileError
-from lakehand.rewrite.statistics import portions
+from lakehand.runs.operation import divide_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -92,7 +92,7 @@ class FileNumbers:
         size = sum(file.bytes for file in chosen)
         # Tasks of one size end together; those of files that differ a little are of one size.
         most = size * 9 // (8 * max(1, -(-size // _PORTION_BYTES)))
-        divided = portions(chosen, most_bytes=most)
+        divided = divide_files(chosen, most_bytes=most)
         return [[number_of[file.path] for file in portion] for portion in divided]
 
 

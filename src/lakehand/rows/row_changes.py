@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from lakehand.errors import CommitConflictError, ReplanError
+from lakehand.formats.rows import change_feed_of
 from lakehand.formats.worker import WriteSpec
 from lakehand.model.work import Change, GroupResult, Receipt
 from lakehand.observe import Progress
@@ -28,19 +29,19 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile, Transaction
     from lakehand.rows.deletes import Way
-    from lakehand.rows.inserts import Arrived
-    from lakehand.rows.operation import Workshop
+    from lakehand.rows.inserts import Inserted
+    from lakehand.rows.operation import RowOperation
     from lakehand.rows.row_addresses import Places
     from lakehand.runs import Run
 
-__all__ = ["Withdrawal", "Withdrawn"]
+__all__ = ["CommittedChanges", "RowChanges"]
 
 #: How often rows are searched anew because others changed some meanwhile.
 _TRIES = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Withdrawn:
+class CommittedChanges:
     """What was committed."""
 
     snapshot: Snapshot
@@ -51,7 +52,7 @@ class Withdrawn:
     #: Commits that were overtaken.
     retries: int
     #: None if no rows were to come.
-    arrived: Arrived | None = None
+    inserted: Inserted | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +73,7 @@ class Exchanged(Protocol):
         """Return how many of the rows that were found another row replaces."""
         ...
 
-    def write(self, *, tells_changes: bool) -> Arrived:
+    def write(self, *, tells_changes: bool) -> Inserted:
         """Write the rows that come, as fits those that were found."""
         ...
 
@@ -81,27 +82,29 @@ class Exchanged(Protocol):
         ...
 
 
-class Withdrawal:
+class RowChanges:
     """Takes rows out of files and commits; what is written already is used while it is right."""
 
     def __init__(
         self,
-        shop: Workshop,
+        operation: RowOperation,
         parameters: Mapping[str, Any],
         *,
-        arrivals: Exchanged | None = None,
+        inserts: Exchanged | None = None,
         transaction: Transaction | None = None,
     ) -> None:
-        """`parameters` are what the commit says of itself; `arrivals` are to be in it, too."""
-        self._shop = shop
+        """`parameters` are what the commit says of itself; `inserts` are to be in it, too."""
+        self._operation = operation
         self._parameters = parameters
-        self._arrivals = arrivals
+        self._inserts = inserts
         self._transaction = transaction
         self._done: dict[int, _Done] = {}
         #: Tries that were begun.
         self._taken = 0
 
-    def commit(self, snapshot: Snapshot, search: Callable[[Snapshot], Places]) -> Withdrawn | None:
+    def commit(
+        self, snapshot: Snapshot, search: Callable[[Snapshot], Places]
+    ) -> CommittedChanges | None:
         """Commit what `search` finds in the newest version; None if there is nothing to commit.
 
         Raises CommitConflictError if others change rows all the time.
@@ -110,10 +113,10 @@ class Withdrawal:
         overtaken: CommitConflictError | None = None
         for retries in self._tries():
             places = search(snapshot)
-            if not places.rows and not (self._arrivals and self._arrivals.rows):
+            if not places.rows and not (self._inserts and self._inserts.rows):
                 return None
             work = self._work(snapshot, places)
-            newest = self._shop.table.snapshot()
+            newest = self._operation.table.snapshot()
             if newest.version == snapshot.version:
                 try:
                     receipt = self._commit(work)
@@ -122,7 +125,7 @@ class Withdrawal:
                         raise
                     overtaken = error
                     self._forget()
-                    newest = self._shop.table.snapshot()
+                    newest = self._operation.table.snapshot()
                 else:
                     return replace(work, receipt=receipt, retries=retries)
             _require_same_table(newest, state)
@@ -131,7 +134,7 @@ class Withdrawal:
 
     def _tries(self) -> Iterator[int]:
         """Count tries: `_TRIES` at least, and more of them while commits may be rebased."""
-        settings, clock = self._shop.call.settings, self._shop.call.watch.clock
+        settings, clock = self._operation.call.settings, self._operation.call.watch.clock
         deadline = clock.monotonic() + settings.commit_timeout.total_seconds()
         for number in range(max(_TRIES, settings.commit_attempts)):
             if number >= _TRIES and clock.monotonic() > deadline:
@@ -142,25 +145,25 @@ class Withdrawal:
     def _forget(self) -> None:
         """Give up what was written: it is deleted by now."""
         self._done = {}
-        if self._arrivals is not None:
-            self._arrivals.forget()
+        if self._inserts is not None:
+            self._inserts.forget()
 
-    def _work(self, snapshot: Snapshot, places: Places) -> Withdrawn:
+    def _work(self, snapshot: Snapshot, places: Places) -> CommittedChanges:
         """Return all that is to be committed, written and proved."""
         ways = self._ways(places)
         tells = self._tells(ways)
         removed = self._remove(places, ways, tells=tells)
-        arrived = None
-        if self._arrivals is not None:
-            arrived = self._arrivals.write(tells_changes=tells)
-        return Withdrawn(
+        inserted = None
+        if self._inserts is not None:
+            inserted = self._inserts.write(tells_changes=tells)
+        return CommittedChanges(
             snapshot=snapshot,
             places=places,
             removed=removed,
             ways=ways,
             receipt=Receipt(version=snapshot.version),
             retries=0,
-            arrived=arrived,
+            inserted=inserted,
         )
 
     def _tells(self, ways: Mapping[int, Way]) -> bool:
@@ -168,8 +171,9 @@ class Withdrawal:
 
         Removes and vectors alone tell them of rows that went, and new files of rows that came.
         """
-        replaces = self._arrivals is not None and self._arrivals.replaced() > 0
-        return self._shop.worker.feeds_changes and (replaces or "rewrite" in ways.values())
+        replaces = self._inserts is not None and self._inserts.replaced() > 0
+        is_fed = change_feed_of(self._operation.worker) is not None
+        return is_fed and (replaces or "rewrite" in ways.values())
 
     def _ways(self, places: Places) -> dict[int, Way]:
         """Return how each file loses its rows."""
@@ -178,8 +182,8 @@ class Withdrawal:
         }
 
     def _way(self, file: DataFile, rows: int) -> Way:
-        worker = self._shop.worker
-        may_drop = self._arrivals is None or not worker.keeps_emptied_files
+        worker = self._operation.worker
+        may_drop = self._inserts is None or not worker.keeps_emptied_files
         if may_drop and rows == visible_rows(file, worker):
             return "drop"
         return "hide" if worker.hides_rows else "rewrite"
@@ -191,17 +195,17 @@ class Withdrawal:
         wanted = {p: self._signature(places, ways, p, tells=tells) for p in places.keys}
         stale = [p for p in wanted if p not in self._done or self._done[p].signature != wanted[p]]
         task = RemovalTask(
-            worker=self._shop.worker,
+            worker=self._operation.worker,
             run=self._run,
-            exchange=self._shop.exchange,
-            spec=WriteSpec.of_tasks(self._shop.call.settings),
-            limits=self._shop.limits,
-            prove=self._shop.call.settings.prove,
+            exchange=self._operation.exchange,
+            spec=WriteSpec.of_tasks(self._operation.call.settings),
+            limits=self._operation.limits,
+            prove=self._operation.call.settings.prove,
             tells_changes=tells,
         )
         payloads = [self._payload(places, ways, portion) for portion in stale]
         for portion, result in zip(
-            stale, self._shop.labour.run("rewrite", task, payloads), strict=True
+            stale, self._operation.tasks.results("rewrite", task, payloads), strict=True
         ):
             removed = Removed.from_json(result)
             self._done[portion] = _Done(signature=wanted[portion], removed=removed)
@@ -211,7 +215,7 @@ class Withdrawal:
         self, places: Places, ways: Mapping[int, Way], portion: int, *, tells: bool
     ) -> str:
         """Return what tells the work on a portion from other work on it."""
-        rows = places.rows_of(portion, self._shop.exchange)
+        rows = places.rows_of(portion, self._operation.exchange)
         chosen = [ways[number] for number in places.files_of(portion)]
         found = hashlib.sha256(json.dumps([tells, chosen]).encode())
         for column in rows.columns:
@@ -229,34 +233,36 @@ class Withdrawal:
             "keys": places.keys[portion],
         }
 
-    def _commit(self, work: Withdrawn) -> Receipt:
-        self._shop.labour.tell(Progress(phase="commit", done=0, total=1, unit="commits"))
+    def _commit(self, work: CommittedChanges) -> Receipt:
+        self._operation.call.tell(Progress(phase="commit", done=0, total=1, unit="commits"))
         written = [part.objects for part in work.removed]
-        if work.arrived is not None:
-            written.append((*work.arrived.adds, *work.arrived.changes))
+        if work.inserted is not None:
+            written.append((*work.inserted.adds, *work.inserted.changes))
         results = [
             GroupResult(group=number, attempt="", outputs=outputs)
             for number, outputs in enumerate(written)
         ]
-        with self._shop.call.watch.measure("commit"):
-            return commit_results(self._run, self._shop.table, self._change(work), results=results)
+        with self._operation.call.watch.measure("commit"):
+            return commit_results(
+                self._run, self._operation.table, self._change(work), results=results
+            )
 
-    def _change(self, work: Withdrawn) -> Change:
-        places, arrived = work.places, work.arrived
+    def _change(self, work: CommittedChanges) -> Change:
+        places, inserted = work.places, work.inserted
         return Change(
-            kind="delete" if arrived is None else "update",
+            kind="delete" if inserted is None else "update",
             base_version=work.snapshot.version,
             table_id=work.snapshot.table_id,
-            operation=self._shop.call.operation,
+            operation=self._operation.call.operation,
             parameters=self._parameters,
             adds=(
                 *(file for part in work.removed for file in part.adds),
-                *(arrived.adds if arrived else ()),
+                *(inserted.adds if inserted else ()),
             ),
             removes=tuple(places.files[n] for n in (*places.counts, *places.unread)),
             changes=(
                 *(file for part in work.removed for file in part.changes),
-                *(arrived.changes if arrived else ()),
+                *(inserted.changes if inserted else ()),
             ),
             transaction=self._transaction,
             reads_rows=True,
@@ -264,34 +270,34 @@ class Withdrawal:
             metrics=self._metrics(work),
         )
 
-    def _metrics(self, work: Withdrawn) -> dict[str, int]:
-        if self._arrivals is None:
+    def _metrics(self, work: CommittedChanges) -> dict[str, int]:
+        if self._inserts is None:
             return {"numDeletedRows": work.places.rows}
-        updated = self._arrivals.replaced()
+        updated = self._inserts.replaced()
         kept = {number for number, way in work.ways.items() if way == "rewrite"}
         files = work.places.files
-        visible = sum(visible_rows(files[number], self._shop.worker) for number in kept)
+        visible = sum(visible_rows(files[number], self._operation.worker) for number in kept)
         return {
             "numTargetRowsUpdated": updated,
             "numTargetRowsDeleted": work.places.rows - updated,
-            "numTargetRowsInserted": self._arrivals.rows - updated,
+            "numTargetRowsInserted": self._inserts.rows - updated,
             "numTargetRowsCopied": visible - sum(work.places.counts[number] for number in kept),
         }
 
     @property
     def _run(self) -> Run:
-        if self._shop.run is None:
+        if self._operation.run is None:
             raise ValueError("a dry run has nothing to commit")
-        return self._shop.run
+        return self._operation.run
 
 
-def _proof(work: Withdrawn) -> dict[str, Any]:
+def _proof(work: CommittedChanges) -> dict[str, Any]:
     """Return the evidence by portion; it tells of no digest for rows that nobody read."""
     proofs = [part.proof for part in work.removed]
     if work.places.unread:
         proofs = [replace(proof, removed_digest=None) for proof in proofs]
-    if work.arrived is not None and work.arrived.proof is not None:
-        proofs.append(work.arrived.proof)
+    if work.inserted is not None and work.inserted.proof is not None:
+        proofs.append(work.inserted.proof)
     return {str(number): proof.to_json() for number, proof in enumerate(proofs)}
 
 

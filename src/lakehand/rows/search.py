@@ -17,10 +17,10 @@ from lakehand.rows.row_addresses import FileNumbers, Places, check_count
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from lakehand.formats.base import FormatTable
+    from lakehand.formats.optional import SupportsRowChanges
     from lakehand.model.snapshot import Snapshot
     from lakehand.rows.exchange import Piece
-    from lakehand.rows.operation import Workshop
+    from lakehand.rows.operation import RowOperation
 
 __all__ = ["Found", "Search", "partitions_for"]
 
@@ -55,8 +55,8 @@ class Search:
     #: What was found last.
     found: Found
 
-    def __init__(self, shop: Workshop, searching: Searching) -> None:
-        self._shop = shop
+    def __init__(self, operation: RowOperation, searching: Searching) -> None:
+        self._operation = operation
         self._searching = searching
         self._files = FileNumbers()
         self._rows: list[int] = []
@@ -66,7 +66,7 @@ class Search:
 
     def find(self, snapshot: Snapshot) -> Found:
         """Return the duplicates of `snapshot`."""
-        with self._shop.call.watch.measure("plan"):
+        with self._operation.call.watch.measure("plan"):
             self.found = self._find(snapshot)
         return self.found
 
@@ -76,7 +76,7 @@ class Search:
         alive = set(live)
         divided = [[n for n in portion if n in alive] for portion in self._portions]
         twins = by_target(self._compare(divided))
-        ranks = _ranks(self._shop.table, snapshot) if twins else np.empty(0, np.int64)
+        ranks = _ranks(self._operation.table, snapshot) if twins else np.empty(0, np.int64)
         rank_of = dict(zip(live, ranks.tolist(), strict=False))
         ranked = self._rank(divided, self._values(divided, twins, rank_of))
         losers = [piece for result in ranked for piece in result["pieces"]]
@@ -93,7 +93,7 @@ class Search:
 
     def _take_in(self, snapshot: Snapshot) -> list[int]:
         """Hash the rows of files that are new; return the numbers of all files, in their order."""
-        files = self._shop.table.data_files(snapshot, range(snapshot.file_count))
+        files = self._operation.table.data_files(snapshot, range(snapshot.file_count))
         known = len(self._files)
         numbers = self._files.numbers_of(files)
         self._rows += [0] * (len(self._files) - known)
@@ -112,7 +112,7 @@ class Search:
             }
             for index, numbers in enumerate(added)
         ]
-        results = self._shop.labour.run("hash", HashTask(search=self._searching), payloads)
+        results = self._operation.tasks.results("hash", HashTask(search=self._searching), payloads)
         for numbers, result in zip(added, results, strict=True):
             self._hashes += [tuple(piece) for piece in result["pieces"]]
             for number, rows in zip(numbers, result["rows"], strict=True):
@@ -121,7 +121,9 @@ class Search:
 
     def _compare(self, divided: Sequence[Sequence[int]]) -> list[Piece]:
         payloads = self._of_partitions(divided, self._hashes)
-        results = self._shop.labour.run("compare", CompareTask(search=self._searching), payloads)
+        results = self._operation.tasks.results(
+            "compare", CompareTask(search=self._searching), payloads
+        )
         return [piece for result in results for piece in result["pieces"]]
 
     def _values(
@@ -140,14 +142,16 @@ class Search:
             }
             for portion, keys in sorted(twins.items())
         ]
-        results = self._shop.labour.run("compare", ValuesTask(search=self._searching), payloads)
+        results = self._operation.tasks.results(
+            "compare", ValuesTask(search=self._searching), payloads
+        )
         return [piece for result in results for piece in result["pieces"]]
 
     def _rank(
         self, divided: Sequence[Sequence[int]], values: Sequence[Piece]
     ) -> list[Mapping[str, Any]]:
         payloads = self._of_partitions(divided, values)
-        return self._shop.labour.run("compare", RankTask(search=self._searching), payloads)
+        return self._operation.tasks.results("compare", RankTask(search=self._searching), payloads)
 
     def _of_partitions(
         self, divided: Sequence[Sequence[int]], pieces: Sequence[Piece]
@@ -174,7 +178,7 @@ def _total(parts: Iterable[Sequence[tuple[int, int]]]) -> dict[int, int]:
     return dict(sorted(total.items()))
 
 
-def _ranks(table: FormatTable, snapshot: Snapshot) -> np.ndarray:
+def _ranks(table: SupportsRowChanges, snapshot: Snapshot) -> np.ndarray:
     """Return the place of each file in the order in which files came into the table.
 
     Files whose version nobody knows are older than the log, and so than all others.

@@ -12,28 +12,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CommitUnknownError, ReplanError
-from lakehand.formats.base import require_capability
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsRowChanges
 from lakehand.rows.incoming import files_with_keys
-from lakehand.rows.inserts import Arrivals
+from lakehand.rows.inserts import Inserts
 from lakehand.rows.key_matching import KeyMatching
-from lakehand.rows.operation import open_workshop
+from lakehand.rows.operation import open_row_operation
 from lakehand.rows.read_once import ChosenFiles, bytes_of
 from lakehand.rows.report import upsert_report
-from lakehand.rows.row_changes import Withdrawal
+from lakehand.rows.row_changes import RowChanges
+from lakehand.runs.operation import INLINE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakehand.formats.base import FormatTable
-    from lakehand.model.head import TableHead
     from lakehand.model.reports import UpsertReport
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.table_head import TableHead
     from lakehand.model.work import Receipt, StagedFile, Transaction
     from lakehand.rows.incoming import Incoming
-    from lakehand.rows.operation import Call, Workshop
+    from lakehand.rows.operation import RowOperation
     from lakehand.rows.row_addresses import Places
-    from lakehand.rows.row_changes import Withdrawn
+    from lakehand.rows.row_changes import CommittedChanges
     from lakehand.runs.fate import Fate
+    from lakehand.runs.operation import Call
 
 __all__ = ["AlreadyThere", "Mark", "Upserted", "upsert"]
 
@@ -74,22 +77,24 @@ def upsert(
 
     Without anything to change nothing is committed. AlreadyThere if the table has the `mark`.
     """
-    require_capability(table, "upsert")
+    table = require_support(table, SupportsRowChanges, operation="upsert")
     snapshot = table.snapshot()
     _require_same_table(snapshot, head)
     table.require("append", snapshot)
     table.require_deletion(snapshot, keys=incoming.key.names)
     files = ChosenFiles(lambda newest: files_with_keys(table, newest, incoming))
     read_bytes = bytes_of(snapshot, files.of(snapshot))
-    with open_workshop(table, snapshot, call, read_bytes=read_bytes) as shop:
-        matching = KeyMatching(shop, incoming, files)
+    with open_row_operation(
+        call, snapshot, read_bytes=read_bytes, inline_bytes=INLINE_BYTES
+    ) as operation:
+        matching = KeyMatching(operation, incoming, files)
         if call.dry_run:
             matching.find(snapshot)
-            return Upserted(report=upsert_report(matching, incoming, shop), receipt=None)
-        withdrawal = Withdrawal(
-            shop,
+            return Upserted(report=upsert_report(matching, incoming, operation), receipt=None)
+        changes = RowChanges(
+            operation,
             {"key": list(incoming.key.names), **(parameters or {})},
-            arrivals=Arrivals(shop, incoming, matching),
+            inserts=Inserts(operation, incoming, matching),
             transaction=mark.transaction if mark else None,
         )
 
@@ -98,31 +103,31 @@ def upsert(
             return matching.find(newest)
 
         try:
-            done = withdrawal.commit(snapshot, find)
+            done = changes.commit(snapshot, find)
         except CommitUnknownError:
-            if mark is not None and shop.run is not None:
-                mark.doubtful += shop.run.unsettled()
+            if mark is not None and operation.run is not None:
+                mark.doubtful += operation.run.unsettled()
             raise
-    return _upserted(matching, incoming, shop, done)
+    return _upserted(matching, incoming, operation, done)
 
 
 def _upserted(
-    matching: KeyMatching, incoming: Incoming, shop: Workshop, done: Withdrawn | None
+    matching: KeyMatching,
+    incoming: Incoming,
+    operation: RowOperation,
+    done: CommittedChanges | None,
 ) -> Upserted:
-    report = upsert_report(matching, incoming, shop, done=done)
-    if done is None or done.arrived is None:
+    report = upsert_report(matching, incoming, operation, done=done)
+    if done is None or done.inserted is None:
         return Upserted(report=report, receipt=None)
     if done.receipt.already_committed:
         raise AlreadyThere
-    return Upserted(report=report, receipt=done.receipt, files=done.arrived.adds)
+    return Upserted(report=report, receipt=done.receipt, files=done.inserted.adds)
 
 
-def _require_unmarked(table: FormatTable, mark: Mark | None) -> None:
+def _require_unmarked(table: SupportsRowChanges, mark: Mark | None) -> None:
     """Raise if the mark is in a version that the commit would not look at: one before its own."""
-    if mark is None:
-        return
-    known = table.transactions().get(mark.transaction.application, -1)
-    if known >= mark.transaction.version:
+    if mark is not None and mark.transaction.is_in(table.transactions()):
         raise AlreadyThere
 
 

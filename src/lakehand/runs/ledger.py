@@ -54,8 +54,8 @@ logger = get_logger(__name__)
 class Heartbeat:
     """Beats every `interval` inside `with`; calls `on_stop` once if the run is to stop.
 
-    It is to stop when somebody requested it in the ledger, or when another run has dropped the
-    ledger. A beat that fails is only logged: whether the run may commit is decided by its fate.
+    It is to stop when another run has dropped its ledger. A beat that fails is only logged: whether
+    the run may commit is decided by its fate.
     """
 
     def __init__(
@@ -91,14 +91,13 @@ class Heartbeat:
         try:
             self._run.require_ledger()
             self._run.beat()
-            return self._run.is_cancel_requested()
         except RunTakenError:
             return True
         except StorageError as error:
             log_event(
                 logger, logging.WARNING, "heartbeat_failed", "%s", error.message, run=self._run.id
             )
-            return False
+        return False
 
 
 RUNS_DIRECTORY = "_lakehand/runs"
@@ -191,13 +190,6 @@ class Run:
             return None
         sign = self._read(partial(read_record, Sign), "heartbeat.json")
         return sign.at if sign else identity.started_at
-
-    def request_cancel(self) -> None:
-        """Ask the run to stop, from any process; it does so at its next heartbeat."""
-        self.store.put(self.key("cancel"), b"")
-
-    def is_cancel_requested(self) -> bool:
-        return self.store.exists(self.key("cancel"))
 
     def expect_stragglers(self) -> None:
         """Note that tasks which were given up may still write: their names outlive the run."""

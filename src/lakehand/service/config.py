@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from lakehand.errors import ConfigError, LakehandError
-from lakehand.maintenance.maintain import STEPS
+from lakehand.model.maintenance import MAINTENANCE_STEPS
 from lakehand.model.quantities import (
     OneOf,
     parse_bool,
@@ -24,7 +24,7 @@ from lakehand.model.quantities import (
     parse_count,
     parse_duration,
     parse_number,
-    parse_text,
+    parse_string,
 )
 from lakehand.service.job_states import LANE_OF
 from lakehand.service.schedules import Schedule
@@ -54,13 +54,13 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 def _zone(value: Any) -> ZoneInfo:
     try:
-        return ZoneInfo(parse_text(value))
+        return ZoneInfo(parse_string(value))
     except (KeyError, OSError, ValueError) as error:
         raise ValueError(f"{value!r} is not a time zone such as Europe/Berlin") from error
 
 
 def _secret(value: Any) -> str:
-    text = parse_text(value)
+    text = parse_string(value)
     if not text.startswith(_SECRET_KINDS):
         raise ValueError("a secret is named as env:VARIABLE or file:/path, not written here")
     return text
@@ -69,8 +69,10 @@ def _secret(value: Any) -> str:
 def _steps(value: Any) -> tuple[str, ...]:
     steps = tuple(step.replace("-", "_") for step in _texts(value))
     for step in steps:
-        if step not in STEPS:
-            raise ValueError(f"{step!r} is not a step; the steps are {', '.join(STEPS)}")
+        if step not in MAINTENANCE_STEPS:
+            raise ValueError(
+                f"{step!r} is not a step; the steps are {', '.join(MAINTENANCE_STEPS)}"
+            )
     return steps
 
 
@@ -85,21 +87,21 @@ def _positive(value: Any) -> int:
 class ServiceSection:
     """`[service]`: the service itself."""
 
-    store: str = _key(parse_text, "sqlite:///lakehand.db")
+    store: str = _key(parse_string, "sqlite:///lakehand.db")
     time_zone: ZoneInfo = _key(_zone, ZoneInfo("UTC"))
     lease: timedelta = _key(parse_duration, timedelta(seconds=60))
     drain_timeout: timedelta = _key(parse_duration, timedelta(minutes=5))
     keep_history: timedelta = _key(parse_duration, timedelta(days=90))
     max_concurrent_jobs: int = _key(_positive, 4)
     #: Address of the web role, where notifications arrive.
-    listen: str = _key(parse_text, "127.0.0.1:8484")
+    listen: str = _key(parse_string, "127.0.0.1:8484")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceSection:
     """`[[source]]`: where tables are found."""
 
-    name: str = _key(parse_text)
+    name: str = _key(parse_string)
     kind: str = _key(OneOf("paths"), "paths")
     include: tuple[str, ...] = _key(_texts)
     exclude: tuple[str, ...] = _key(_texts, ())
@@ -123,11 +125,11 @@ class StorageSection:
 class PoolSection:
     """`[[pool]]`: how many jobs run at once, and on what."""
 
-    name: str = _key(parse_text)
+    name: str = _key(parse_string)
     max_running: int = _key(_positive, 4)
     engine: str = _key(OneOf("local", "spark"), "local")
-    master: str | None = _key(parse_text, None)
-    remote: str | None = _key(parse_text, None)
+    master: str | None = _key(parse_string, None)
+    remote: str | None = _key(parse_string, None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,11 +148,11 @@ class Policy:
     name: str
     match: tuple[str, ...] = _key(_texts, ("**",))
     enabled: bool = _key(parse_bool, default=True)
-    steps: tuple[str, ...] = _key(_steps, STEPS)
+    steps: tuple[str, ...] = _key(_steps, MAINTENANCE_STEPS)
     check_after: CheckAfter = CheckAfter()
     #: Verbs by cron expression, besides what is due.
     schedule: Mapping[str, Schedule] = field(default_factory=dict)
-    pool: str = _key(parse_text, "default")
+    pool: str = _key(parse_string, "default")
     importance: float = _key(parse_number, 1.0)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -161,7 +163,7 @@ class HookSection:
 
     events: tuple[str, ...] = _key(_texts)
     command: tuple[str, ...] = _key(_texts, ())
-    url: str | None = _key(parse_text, None)
+    url: str | None = _key(parse_string, None)
     secret: str | None = _key(_secret, None)
     timeout: timedelta = _key(parse_duration, timedelta(seconds=30))
 
@@ -263,7 +265,9 @@ def _read_storage(given: Mapping[str, Any]) -> dict[str, StorageSection]:
     for name, values in given.items():
         where = f"[storage.{name}]"
         rest = {key: value for key, value in values.items() if key != "match"}
-        options = {key: _parsed(parse_text, value, f"{where} {key}") for key, value in rest.items()}
+        options = {
+            key: _parsed(parse_string, value, f"{where} {key}") for key, value in rest.items()
+        }
         secrets = {key: value for key, value in options.items() if value.startswith(_SECRET_KINDS)}
         found[name] = StorageSection(
             match=_parsed(_texts, values.get("match", ["**"]), f"{where} match"),

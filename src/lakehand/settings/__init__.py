@@ -1,4 +1,4 @@
-"""What a user can set: the table of settings, and the values in force for a call."""
+"""All settings, and their values for a call."""
 
 from __future__ import annotations
 

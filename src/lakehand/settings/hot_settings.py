@@ -1,4 +1,4 @@
-"""The hot tier: when changes are flushed, what they may take, and how they are kept."""
+"""Settings of the hot tier: when changes are flushed, their memory, and their durability."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What vacuum keeps, and from where on a table is unhealthy."""
+"""Settings of vacuum, and the thresholds of health checks."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ RETENTION: tuple[Setting, ...] = (
         parse=parse_count,
         default=500_000,
         help="With more files than this, vacuum lists and deletes in Spark tasks, if there is a "
-        "Spark session or Spark was asked for.",
+        "Spark session or Spark was requested.",
         minimum=0,
     ),
 )

@@ -1,4 +1,4 @@
-"""How files are chosen, rewritten and proved."""
+"""Settings of rewrites: how files are selected, rewritten and proved."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ COMPACTION: tuple[Setting, ...] = (
         default=0.5,
         help="A file is small if it is below this fraction of the target size.",
         minimum=0.0,
-        # Files are written within a tenth of the target: more would make small ones for ever.
+        # Written files deviate by up to a tenth from the target: a larger value would count them as
+        # small again.
         maximum=0.9,
     ),
     Setting(
@@ -189,7 +190,7 @@ COMPACTION: tuple[Setting, ...] = (
     ),
 )
 
-#: How new files are written, by rewrites and by writers.
+#: How rewrites and writers write new files.
 FILES: tuple[Setting, ...] = (
     Setting(
         name="codec",

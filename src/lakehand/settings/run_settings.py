@@ -1,4 +1,4 @@
-"""Commits, stores, tasks and logs: what all verbs share."""
+"""Settings that all operations share: commits, storage, tasks and logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from lakehand.model.quantities import (
     parse_count,
     parse_duration,
     parse_local_path,
-    parse_text,
+    parse_string,
+    parse_time_zone,
 )
 from lakehand.settings.setting import Setting
 
@@ -96,13 +97,13 @@ RUNNING: tuple[Setting, ...] = (
     ),
     Setting(
         name="master",
-        parse=parse_text,
+        parse=parse_string,
         default=None,
         help="Spark master URL; not set: the session's own, else local[*,3].",
     ),
     Setting(
         name="remote",
-        parse=parse_text,
+        parse=parse_string,
         default=None,
         help="Spark Connect URL (sc://host:port); not set: no Spark Connect.",
     ),
@@ -111,7 +112,7 @@ RUNNING: tuple[Setting, ...] = (
         parse=parse_bytes,
         default=_GIB,
         help="Spark is started for work that reads more than this; smaller work runs in local "
-        "processes, unless Spark was asked for. Bytes that are copied unchanged count a "
+        "processes, unless Spark was requested. Bytes that are copied unchanged count a "
         "sixteenth.",
         minimum=0,
     ),
@@ -151,7 +152,7 @@ RUNNING: tuple[Setting, ...] = (
     ),
     Setting(
         name="partition_time_zone",
-        parse=parse_text,
+        parse=parse_time_zone,
         default="UTC",
         help="Time zone of partition timestamps without one.",
     ),

@@ -1,4 +1,4 @@
-"""What a setting is: name, type, default, help, aliases."""
+"""The definition of a setting: name, type, default, help, aliases."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ __all__ = ["Setting"]
 
 _PLAIN_NUMBER = re.compile(r"\s*[0-9]+(\.[0-9]+)?\s*")
 _FLAGS = (parse_bool, parse_auto)
-#: Characters of a bad value, and of why it is bad, that a message shows.
-_MOST_SHOWN = 200
+#: Maximum number of characters of an invalid value, and of the reason, in a message.
+_MAX_SHOWN = 200
 
 
-def _refuse_flag(value: Any, parse: Callable[[Any], Any]) -> None:
-    """Refuse True and False where a number, a name or a choice is asked for: True is no 1."""
+def _reject_boolean(value: Any, parse: Callable[[Any], Any]) -> None:
+    """Reject True and False for settings that are not boolean: True must not be read as 1."""
     if isinstance(value, bool) and parse not in _FLAGS:
-        raise ValueError("true and false are for settings that are on or off")
+        raise ValueError("the setting is not boolean")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """One thing that a user can set."""
+    """The definition of one setting."""
 
     name: str
     parse: Callable[[Any], Any]
-    #: None: not set; what happens then is said in `help`.
+    #: None: not set; `help` says what happens then.
     default: Any
     help: str
-    #: Spellings that users bring along: dotted options, camelCase, SQL options.
+    #: Other accepted names: dotted options, camelCase, SQL options.
     aliases: tuple[str, ...] = ()
-    #: Spellings whose plain numbers count in a unit of their own: ("write.timeout.ms", "ms").
+    #: Aliases whose plain numbers are in a unit of their own: ("write.timeout.ms", "ms").
     aliases_by_unit: tuple[tuple[str, str], ...] = ()
-    #: Property of the table that gives the value when neither call nor environment does.
+    #: Table property that gives the value if neither the call nor the environment does.
     table_property: str | None = None
-    #: Smallest value allowed.
+    #: Minimum allowed value.
     minimum: Any = None
-    #: Largest value allowed.
+    #: Maximum allowed value.
     maximum: Any = None
 
     @property
@@ -53,12 +53,12 @@ class Setting:
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """All names of the setting, the main one first."""
+        """All names of the setting: its own, then its aliases."""
         with_units = (alias for alias, _ in self.aliases_by_unit)
         return (self.name, self.name.replace("_", "-"), *self.aliases, *with_units)
 
     def in_its_unit(self, spelling: str, value: Any) -> Any:
-        """Return a plain number with the unit that `spelling` gives it; other values as they are.
+        """Add the unit that the alias `spelling` implies to a plain number.
 
         >>> setting = Setting(
         ...     name="wait", parse=str, default=None, help="", aliases_by_unit=(("wait.ms", "ms"),)
@@ -67,44 +67,44 @@ class Setting:
         ('500ms', 500)
         """
         unit = dict(self.aliases_by_unit).get(spelling.lower())
-        if unit is None or _PLAIN_NUMBER.fullmatch(_text(value)) is None:
+        if unit is None or _PLAIN_NUMBER.fullmatch(_as_string(value)) is None:
             return value
         return f"{value}{unit}"
 
     def read(self, value: Any, source: str) -> Any:
-        """Parse and check `value`; `source` says where it came from."""
-        if isinstance(value, int) and not _text(value):
-            raise ValidationError(f"{source}: {self.name} is too large a number", field=self.name)
+        """Parse and check `value`; `source` names its origin in errors."""
+        if isinstance(value, int) and not _as_string(value):
+            raise ValidationError(f"{source}: {self.name} is too large", field=self.name)
         try:
-            _refuse_flag(value, self.parse)
+            _reject_boolean(value, self.parse)
             parsed = self.parse(value)
         except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
-            reason = str(error)[:_MOST_SHOWN]
-            message = f"{source}: {self.name} cannot be set to {_shown(value)}: {reason}"
+            reason = str(error)[:_MAX_SHOWN]
+            message = f"{source}: {self.name} cannot be set to {_shorten(value)}: {reason}"
             raise ValidationError(message, field=self.name, value=value) from error
         if self.minimum is not None and parsed < self.minimum:
-            least = _words(self.minimum)
-            message = f"{source}: {self.name} is {_shown(value)}, but must be at least {least}"
+            least = _format_limit(self.minimum)
+            message = f"{source}: {self.name} is {_shorten(value)}, but must be at least {least}"
             raise ValidationError(message, field=self.name, value=value)
         if self.maximum is not None and parsed > self.maximum:
-            most = _words(self.maximum)
-            message = f"{source}: {self.name} is {_shown(value)}, but must be at most {most}"
+            most = _format_limit(self.maximum)
+            message = f"{source}: {self.name} is {_shorten(value)}, but must be at most {most}"
             raise ValidationError(message, field=self.name, value=value)
         return parsed
 
 
-def _text(value: Any) -> str:
+def _as_string(value: Any) -> str:
     try:
         return str(value)
-    except ValueError:  # An integer of more digits than Python spells.
+    except ValueError:  # An integer with more digits than Python converts to a string.
         return ""
 
 
-def _shown(value: Any) -> str:
-    """Return a value as an error shows it: a long one by its beginning."""
+def _shorten(value: Any) -> str:
+    """Return a value as shown in an error, truncated if it is long."""
     shown = repr(value)
-    return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
+    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
 
 
-def _words(limit: Any) -> str:
+def _format_limit(limit: Any) -> str:
     return format_duration(limit) if isinstance(limit, timedelta) else str(limit)

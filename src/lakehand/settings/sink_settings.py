@@ -1,4 +1,4 @@
-"""How rows are written: sinks, `append` and `overwrite`."""
+"""Settings of writers: sinks, `append` and `overwrite`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakehand.model.quantities import (
     parse_count,
     parse_duration,
     parse_names,
-    parse_text,
+    parse_string,
 )
 from lakehand.settings.setting import Setting
 
@@ -19,11 +19,11 @@ __all__ = ["BACKGROUND", "SINK", "WRITING"]
 
 _MIB = 2**20
 
-#: Who writes, and what becomes of the rows.
+#: Identity, delivery guarantee and write mode of sinks.
 SINK: tuple[Setting, ...] = (
     Setting(
         name="writer_id",
-        parse=parse_text,
+        parse=parse_string,
         default=None,
         help="Name of a writer, under which the table records its epochs; required for exactly-"
         "once.",
@@ -77,7 +77,7 @@ SINK: tuple[Setting, ...] = (
     ),
 )
 
-#: How rows are fitted to the table, buffered and written.
+#: How rows are matched to the schema, buffered and written.
 WRITING: tuple[Setting, ...] = (
     Setting(
         name="schema_evolution",
@@ -161,7 +161,7 @@ WRITING: tuple[Setting, ...] = (
     ),
 )
 
-#: Maintenance that writers run in the background, and `maintain` when it is called.
+#: Maintenance that writers run in the background, and that `maintain` runs.
 BACKGROUND: tuple[Setting, ...] = (
     Setting(
         name="sink_maintenance",

@@ -1,6 +1,6 @@
-"""The values of settings in force, and where each came from. All surfaces read them here.
+"""The values of all settings for a call, and where each came from.
 
-Precedence: call, environment (`LAKEHAND_*`), property of the table, default.
+Precedence: call, environment (`LAKEHAND_*`), table property, default.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import UnknownSettingError
-from lakehand.observe.logs import get_logger, is_heard, log_event
+from lakehand.observe.logs import get_logger, is_logging_configured, log_event
 from lakehand.settings.hot_settings import HOT
 from lakehand.settings.retention_settings import HEALTH, RETENTION
 from lakehand.settings.rewrite_settings import COMPACTION, FILES
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lakehand.settings.setting import Setting
-    from lakehand.settings.typed import SettingValues
+    from lakehand.settings.setting_types import SettingValues
 else:
-    SettingValues = object  # The types of the values are for checkers and editors alone.
+    SettingValues = object  # The types of the values are for type checkers and editors only.
 
 __all__ = ["AREAS", "SETTINGS", "Settings", "find_setting"]
 
-#: All settings, by area. A new setting goes into the tuple of its area.
+#: All settings, by area. Add a new setting to the tuple of its area.
 AREAS: dict[str, tuple[Setting, ...]] = {
     "rewrite": COMPACTION,
     "file": FILES,
@@ -50,7 +50,7 @@ _BY_SPELLING: dict[str, Setting] = {
 
 _PREFIX = "LAKEHAND_"
 _VARIABLES = {setting.environment for setting in SETTINGS}
-#: Variables of lakehand's own tests and benchmarks, which are no settings.
+#: Variables of lakehand's tests and benchmarks, which are not settings.
 _OTHER_VARIABLES = tuple(
     _PREFIX + name for name in ("ALLOW_SKIPS", "BENCH_", "GOLDEN", "SOAK_", "TEST")
 )
@@ -59,7 +59,7 @@ _logger = get_logger(__name__)
 
 
 def find_setting(name: str) -> Setting:
-    """Return the setting of this name or alias; an unknown name is refused with the nearest one."""
+    """Return the setting with this name or alias; an error suggests the nearest name."""
     setting = _BY_SPELLING.get(name.lower())
     if setting is not None:
         return setting
@@ -68,8 +68,8 @@ def find_setting(name: str) -> Setting:
     raise UnknownSettingError(f"no setting named {name!r}", field=name, hint=hint)
 
 
-def _given(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a call sets, by the names of the settings."""
+def _by_canonical_name(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a call, by canonical name."""
     found = ((find_setting(name), name, value) for name, value in call.items())
     return {
         setting.name: setting.in_its_unit(spelling, value)
@@ -88,23 +88,23 @@ def _own_variables() -> dict[str, str]:
 
 
 def _report_unknown(name: str) -> None:
-    """Warn, once a process, of a variable that sets nothing.
+    """Warn, once per process, of a LAKEHAND_ variable that is not a setting.
 
-    No error: the environment is shared with other versions of lakehand and with programs around it.
+    It is not an error: the environment may be shared with other versions of lakehand.
     """
-    wish = name.removeprefix(_PREFIX).lower()
+    wanted = name.removeprefix(_PREFIX).lower()
     by_name = {re.sub("[.-]", "_", spelling): found for spelling, found in _BY_SPELLING.items()}
-    nearest = difflib.get_close_matches(wish, by_name, n=1)
+    nearest = difflib.get_close_matches(wanted, by_name, n=1)
     hint = f"; did you mean {by_name[nearest[0]].environment}?" if nearest else ""
-    message = f"the environment variable {name} sets nothing: there is no such setting{hint}"
-    if is_heard(_logger):
+    message = f"the environment variable {name} is ignored: there is no such setting{hint}"
+    if is_logging_configured(_logger):
         log_event(_logger, logging.WARNING, "unknown_variable", "%s", message, variable=name)
     else:
         warnings.warn(message, stacklevel=2)
 
 
 class Settings(SettingValues):
-    """The values in force for one call, each with the place it came from.
+    """The values of all settings for one call, each with its source.
 
     Each value is an attribute: `settings.target_file_bytes`.
     """
@@ -117,8 +117,8 @@ class Settings(SettingValues):
         environment: Mapping[str, str] | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
-        self._call = _given(call or {})
-        # A copy of what concerns us alone: settings are sent to tasks, and nothing else with them.
+        self._call = _by_canonical_name(call or {})
+        # Only lakehand's variables: settings are sent to tasks.
         self._environment = _own_variables() if environment is None else environment
         self._defaults = dict(defaults or {})
         self.sources: dict[str, str] = {}
@@ -139,15 +139,15 @@ class Settings(SettingValues):
         return self._defaults.get(setting.name, setting.default), "default"
 
     def with_call(self, call: Mapping[str, Any]) -> Settings:
-        """Return the same settings, with further ones of a call above all others."""
-        return self._with({**self._call, **_given(call)})
+        """Return these settings, overridden by those of a call."""
+        return self._with({**self._call, **_by_canonical_name(call)})
 
     def with_properties(self, properties: Mapping[str, str]) -> Settings:
-        """Return the same settings, with a table's properties below call and environment."""
+        """Return these settings with table properties, which call and environment override."""
         return self._with(self._call, properties=properties)
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Settings:
-        """Return the same settings, with other defaults, as a format may have its own."""
+        """Return these settings with other defaults, for example those of a format."""
         return Settings(self._call, environment=self._environment, defaults=defaults)
 
     def _with(
@@ -158,7 +158,7 @@ class Settings(SettingValues):
         )
 
     def __getitem__(self, name: str) -> Any:
-        """Return the value of the setting of this name or alias."""
+        """Return the value of the setting with this name or alias."""
         return getattr(self, find_setting(name).name)
 
     def __iter__(self) -> Iterator[str]:

@@ -10,10 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lakehand.sink.committer import Descriptor, SinkCommitter
+    from lakehand.sink.committer import SinkCommitter
+    from lakehand.sink.descriptor import Descriptor
     from lakehand.sink.epochs import EpochState
-    from lakehand.sink.options import SinkMetrics
-    from lakehand.sink.sink import AsyncTableSink, TableSink
+    from lakehand.sink.sink_options import SinkMetrics
+    from lakehand.sink.table_sink import AsyncTableSink, TableSink
 
 __all__ = [
     "AsyncTableSink",
@@ -25,12 +26,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AsyncTableSink": "sink",
-    "Descriptor": "committer",
+    "AsyncTableSink": "table_sink",
+    "Descriptor": "descriptor",
     "EpochState": "epochs",
     "SinkCommitter": "committer",
-    "SinkMetrics": "options",
-    "TableSink": "sink",
+    "SinkMetrics": "sink_options",
+    "TableSink": "table_sink",
 }
 #: Names of the first release, which work until the next one.
 _RENAMED = {

@@ -1,7 +1,7 @@
-"""Rows that are in the table at least once: committed when enough of them wait, or long enough.
+"""At-least-once delivery: rows are committed when enough of them wait, or for long enough.
 
-What was taken is kept until it is committed. A flush that fails is tried again before newer rows,
-so that order and rows survive whatever passes; after a crash the source has to send again what it
+Rows stay in memory until they are committed. A flush that fails is retried before newer rows, so
+that no row is lost and the order is kept; after a crash the source has to send rows again that it
 does not know to be committed.
 """
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.model.work import Receipt
-    from lakehand.sink.committing import Commission
-    from lakehand.sink.options import SinkContext
+    from lakehand.sink.sink_options import SinkContext
+    from lakehand.sink.transaction import WriteTransaction
 
 __all__ = ["AtLeastOnce"]
 
@@ -34,7 +34,7 @@ class _Flush:
 
     batches: list[pa.RecordBatch]
     #: Once they are in files.
-    commission: Commission | None = None
+    transaction: WriteTransaction | None = None
 
 
 class AtLeastOnce:
@@ -48,7 +48,7 @@ class AtLeastOnce:
         self._flushes: deque[_Flush] = deque()
         self._failure: BaseException | None = None
         self._timer: threading.Timer | None = None
-        #: Of a flush that ended after its caller had waited in vain.
+        #: Of a flush that ended after its caller had timed out.
         self._unheard: Receipt | None = None
 
     @property
@@ -57,21 +57,21 @@ class AtLeastOnce:
         return None if self._epoch is None else EpochState.OPEN
 
     def begin(self, epoch: int) -> bool:
-        """Begin an epoch. Nobody can tell whether the table has it, so it is always written."""
+        """Begin an epoch. The table does not record epochs here, so it is always written."""
         if self._epoch is not None:
             raise self._out_of_order(f"epoch {epoch} cannot begin before {self._epoch} is over")
         self._epoch = require_epoch(epoch)
         return True
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> int:
-        """Take rows; what an earlier flush failed with is raised here once, and tried again."""
+        """Take rows; an error of an earlier flush is raised here once, and the flush retried."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
-            self._context.background.start(self._flush_quietly)
+            self._context.writer_thread.start(self._flush_quietly)
             raise failure
         self._context.put(batches)
         if self._context.is_flush_due():
-            self._context.background.start(self._flush_quietly)
+            self._context.writer_thread.start(self._flush_quietly)
         elif self._timer is None:
             self._start_timer()
         return sum(batch.num_rows for batch in batches)
@@ -83,14 +83,14 @@ class AtLeastOnce:
 
     def _is_time(self) -> None:
         self._timer = None
-        self._context.background.start(self._flush_quietly)
+        self._context.writer_thread.start(self._flush_quietly)
 
     def flush(self) -> Receipt | None:
         """Commit all rows taken so far; None if there were none."""
         self._stop_timer()
         self._failure = None
-        work = self._context.background.start(self._flush_for_caller)
-        self._context.background.wait(work, operation="commit of the rows that wait")
+        work = self._context.writer_thread.start(self._flush_for_caller)
+        self._context.writer_thread.wait(work, operation="commit of the rows that wait")
         receipt, self._unheard = self._unheard, None
         return receipt
 
@@ -98,7 +98,7 @@ class AtLeastOnce:
         self._unheard = self._flush_all() or self._unheard
 
     def _flush_quietly(self) -> None:
-        """Flush for nobody who waits: the next call is told what went wrong."""
+        """Flush in the background: an error is raised by the next call."""
         try:
             self._flush_all()
         except BaseException as error:  # noqa: BLE001  kept for the next call
@@ -116,19 +116,16 @@ class AtLeastOnce:
         return receipt
 
     def _commit(self, flush: _Flush) -> Receipt | None:
-        if flush.commission is None:
-            flush.commission = self._write(flush.batches)
-        return self._context.commit(flush.commission)
+        if flush.transaction is None:
+            flush.transaction = self._write(flush.batches)
+        return self._context.commit(flush.transaction)
 
-    def _write(self, batches: list[pa.RecordBatch]) -> Commission:
-        staging = self._context.new_staging("flush")
-        try:
+    def _write(self, batches: list[pa.RecordBatch]) -> WriteTransaction:
+        with self._context.begin("flush") as transaction:
             for batch in batches:
-                staging.write(batch)
-            return self._context.new_commission("flush", staging.finish(), staging)
-        except BaseException:
-            staging.discard()
-            raise
+                transaction.write(batch)
+            transaction.stage()
+        return transaction
 
     def describe(self) -> None:
         """Do nothing: rows become files when they are committed."""
@@ -140,17 +137,17 @@ class AtLeastOnce:
         return receipt
 
     def rollback(self) -> None:
-        """Forget rows that were not handed to a commit; what was committed stays."""
+        """Drop rows that no commit was tried with; committed rows stay."""
         self._stop_timer()
-        work = self._context.background.start(self._forget)
-        self._context.background.wait(work, operation="rollback", epoch=self._epoch)
+        work = self._context.writer_thread.start(self._forget)
+        self._context.writer_thread.wait(work, operation="rollback", epoch=self._epoch)
         self._epoch = None
         self._context.metrics.epochs_rolled_back += 1
 
     def _forget(self) -> None:
         buffer = self._context.buffer
         buffer.release(buffer.take())
-        for flush in [flush for flush in self._flushes if flush.commission is None]:
+        for flush in [flush for flush in self._flushes if flush.transaction is None]:
             self._flushes.remove(flush)
             buffer.release(flush.batches)
         self._context.target.forget()

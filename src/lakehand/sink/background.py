@@ -1,4 +1,4 @@
-"""Maintenance after commits, in the background and never in the writer's way."""
+"""Threads of a sink: one writes and commits, others maintain the table after commits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakehand.errors import CancelledError, WriteTimeoutError
+from lakehand.formats.optional import checkpoint_if_due
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.logs import get_logger, log_event
 
@@ -20,20 +21,20 @@ if TYPE_CHECKING:
     from lakehand.observe.progress import Progress
     from lakehand.settings import Settings
     from lakehand.sink.epochs import Leftovers
-    from lakehand.sink.options import SinkMetrics
+    from lakehand.sink.sink_options import SinkMetrics
     from lakehand.sink.target import Target
 
-__all__ = ["Background", "Upkeep", "timed_out"]
+__all__ = ["BackgroundMaintenance", "WriterThread", "timed_out"]
 
 
 T = TypeVar("T")
 
 
-class Background:
-    """Runs one piece of work after the other."""
+class WriterThread:
+    """Runs writes and commits of one sink, one after the other."""
 
     def __init__(self, *, timeout_seconds: float, table: str, writer_id: str | None = None) -> None:
-        """`table` and `writer_id` are named by the error of work that takes too long."""
+        """`table` and `writer_id` are for the error of work that times out."""
         self._timeout_seconds: float | None = timeout_seconds
         self._table = table
         self._writer_id = writer_id
@@ -43,7 +44,7 @@ class Background:
         return self._thread.submit(work)
 
     def wait(self, work: Future[T], *, operation: str, epoch: int | None = None) -> T:
-        """Return what came of `work`; WriteTimeoutError if that is not known in time.
+        """Return the result of `work`; WriteTimeoutError if it does not end in time.
 
         The work goes on, and may be waited for again.
         """
@@ -72,7 +73,7 @@ class Background:
 def timed_out(
     operation: str, *, table: str, seconds: float, writer_id: str | None, epoch: int | None
 ) -> WriteTimeoutError:
-    """Return the error for work that goes on after it was waited for in vain."""
+    """Return the error for work that goes on after its caller timed out."""
     of_epoch = "" if epoch is None else f" of epoch {epoch}"
     return WriteTimeoutError(
         f"the {operation}{of_epoch} is not done after {seconds:g} s: {table}",
@@ -87,16 +88,16 @@ def timed_out(
 
 
 _logger = get_logger(__name__)
-#: So that a clock that stands still costs nothing.
+#: So that a clock that does not move causes no busy loop.
 _SHORTEST_WAIT = 0.01
 
 
-class Upkeep:
+class BackgroundMaintenance:
     """Checkpoints when they are due, compaction or clustering when files need it, and vacuum.
 
-    Whether files need it is looked at after so many commits and after so much time, commits or not.
-    Checkpoints have a thread of their own: they do not wait for a compaction. What goes wrong here
-    fails no commit: it is logged and counted.
+    The table is checked after `maintenance_commits` commits and every `maintenance_interval`.
+    Checkpoints run on a separate thread: they do not wait for a compaction. A failure fails no
+    commit: it is logged and counted.
     """
 
     def __init__(
@@ -123,9 +124,9 @@ class Upkeep:
         self._checked_at = self._clock.monotonic()
 
     def start(self) -> None:
-        """Look at the table from time to time, from now on, until this is closed."""
+        """Check the table every `maintenance_interval` until this is closed."""
         if self._settings.sink_maintenance:
-            # It only ever waits and hands work on, so that a program may end without it.
+            # A daemon: it only waits and submits work, so a program may end without it.
             name = "lakehand-maintenance-clock"
             threading.Thread(target=self._keep_time, name=name, daemon=True).start()
 
@@ -141,16 +142,16 @@ class Upkeep:
         self._look_if_due()
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Do something short beside the commits. Returns at once."""
+        """Run something short in the background. Returns at once."""
         self._short.submit(self._try, work)
 
     def delete(self, leftovers: Leftovers) -> None:
-        """Delete what dead sinks left, and count it. Only as a part of work done `soon`."""
+        """Delete files that crashed sinks left, and count them. Only within work done `soon`."""
         deleted = leftovers.delete(self._target.handle, self._settings, self._clock)
         self._metrics.leftovers_deleted += deleted
 
     def _look_if_due(self) -> None:
-        """Have the table looked at, unless that waits to be done already."""
+        """Check the table, unless a check is queued already."""
         with self._lock:
             self._looks = [look for look in self._looks if not look.done()]
             is_late = self._seconds_left() <= 0
@@ -178,16 +179,16 @@ class Upkeep:
         try:
             work()
         except CancelledError:
-            log_event(_logger, logging.INFO, "upkeep_stopped", "Upkeep was stopped by its sink")
-        except Exception as error:  # noqa: BLE001  upkeep is no reason to stop writing
+            log_event(_logger, logging.INFO, "upkeep_stopped", "The sink stopped its maintenance")
+        except Exception as error:  # noqa: BLE001  a failed maintenance step fails no write
             with self._lock:
                 self._metrics.upkeep_errors += 1
-            message = "Upkeep of %s failed: %s"
+            message = "Maintenance of %s failed: %s"
             url = self._target.store.url
             log_event(_logger, logging.WARNING, "upkeep_failed", message, url, error, table=url)
 
     def _checkpoint(self, version: int) -> None:
-        self._metrics.checkpoints += self._target.handle.checkpoint_if_due(version)
+        self._metrics.checkpoints += checkpoint_if_due(self._target.handle, version)
 
     def _compact(self) -> None:
         from lakehand.maintenance.steps import rewrite_if_due, settings_of_writers
@@ -221,7 +222,7 @@ class Upkeep:
             raise CancelledError("the sink is being closed")
 
     def close(self, *, timeout_seconds: float | None = None) -> None:
-        """Wait for what is under way; after `timeout_seconds` stop it where that is safe."""
+        """Wait for running work; after `timeout_seconds` stop it where that is safe."""
         with self._lock:
             self._is_closed.set()
             looks = list(self._looks)

@@ -18,11 +18,13 @@ from lakehand.errors import (
     UnknownColumnError,
     ValidationError,
 )
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsRowChanges
 from lakehand.model.quantities import format_count
 from lakehand.rows.incoming import LIVE, NUMBER, KeyColumns
 from lakehand.rows.key_equality import key_value, named_key
-from lakehand.sink.conform import Conformer
-from lakehand.sink.rows import without_views
+from lakehand.schema.arrow_input import without_views
+from lakehand.schema.conform import Conformer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -130,7 +132,7 @@ def collapse(
     columns = ", ".join(key.keys("k"))
     counted = f"SELECT {columns}, {NUMBER}, {LIVE} FROM collapsed WHERE {NUMBER} IS NOT NULL"
     found = session.sql(f"{counted} ORDER BY {NUMBER}").to_arrow_table()
-    # DuckDB has no way to say that a text or a time is of this very type.
+    # DuckDB returns other types of strings and timestamps than it was given.
     kinds = [pa.field(n, c.type) for n, c in zip(key.keys("k"), key.schema, strict=True)]
     return found.cast(pa.schema([*kinds, (NUMBER, pa.int64()), (LIVE, pa.bool_())]))
 
@@ -254,7 +256,7 @@ class ChangeRows:
         return self._target.head.schema
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows as the table wants them, with SIGN; of rows that go only keys need be there.
+        """Return rows as the table wants them, with SIGN; deletions need only have their keys.
 
         SchemaMismatchError if they do not fit, UnknownColumnError if they have no key.
         """
@@ -272,11 +274,12 @@ class ChangeRows:
     def compared(self, changes: pa.Table, *, whole: bool) -> pa.Table:
         """Return changes in types that can be compared: their key, or the `whole` rows.
 
-        `changes` are those of `fit`, and a number behind them; these two columns stay as they are.
+        `changes` are those of `fit`, and a number behind them; these two columns stay unchanged.
         """
         names = self._schema.names
         chosen = range(len(names)) if whole else [names.index(name) for name in self.key.names]
-        found = self._target.handle.comparable_rows(changes.select(list(chosen)))
+        table = require_support(self._target.handle, SupportsRowChanges, operation="upsert")
+        found = table.comparable_rows(changes.select(list(chosen)))
         for place in (changes.num_columns - 2, changes.num_columns - 1):
             found = found.append_column(changes.schema.field(place), changes.column(place))
         return found
@@ -324,7 +327,7 @@ class ChangeRows:
         return self._target.fit(rows)
 
     def _require_all_columns(self, rows: pa.RecordBatch) -> None:
-        """Refuse rows that lack a column: what is there under their key would lose its value."""
+        """Refuse rows that lack a column: the row that they replace would lose its value."""
         known = {name.lower() for name in rows.schema.names}
         computed = self._target.head.row_rules.generated
         missing = [

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import uuid
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import ReplanError, SinkStateError, ValidationError
-from lakehand.model.documents import DocumentError, parse_object, read_value
-from lakehand.model.work import (
-    MAX_EPOCH,
-    StagedFile,
-    Transaction,
-    require_epoch,
-    require_writer_name,
-)
+from lakehand.model.work import Transaction, require_epoch, require_writer_name
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
-from lakehand.sink.background import Upkeep
-from lakehand.sink.committing import Commission, RaceLimit, commit_files
+from lakehand.sink.background import BackgroundMaintenance
+from lakehand.sink.committing import RaceLimit
+from lakehand.sink.descriptor import Descriptor, require_files, require_fit
 from lakehand.sink.epochs import Epochs
-from lakehand.sink.options import SinkMetrics
+from lakehand.sink.sink_options import SinkMetrics
+from lakehand.sink.staging import DescribedFiles
 from lakehand.sink.target import Target
+from lakehand.sink.transaction import WriteTransaction
 from lakehand.storage import Store, open_store
 
 if TYPE_CHECKING:
@@ -32,108 +25,11 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Unpack
 
-    from lakehand.model.head import TableHead
     from lakehand.model.work import Receipt
     from lakehand.observe.clock import Clock
-    from lakehand.settings.typed import WriteSettings
+    from lakehand.settings.setting_types import WriteSettings
 
-__all__ = ["Descriptor", "SinkCommitter", "require_files", "require_fit", "rules_of"]
-
-
-#: The only form there is so far.
-_VERSION = 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Descriptor:
-    """Files of one epoch of one writer, complete and in no version."""
-
-    writer: str
-    epoch: int
-    #: Of the table that the files were written for.
-    table_id: str | None
-    #: Fingerprint of what the table asks of files.
-    rules: str
-    #: Version that the writer knew.
-    base_version: int
-    files: tuple[StagedFile, ...]
-
-    @property
-    def rows(self) -> int:
-        return sum(file.rows for file in self.files)
-
-    def to_json(self) -> str:
-        """Return the text to send to the committer."""
-        return json.dumps({"version": _VERSION, **asdict(self)})
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what a writer sent; ValidationError if it is of a form that is not known."""
-        value = _parse(text)
-        version = value.get("version")
-        if version != _VERSION:
-            raise ValidationError(
-                f"a descriptor of version {version!r} cannot be read: only {_VERSION} is known",
-                field="version",
-                value=version,
-                hint="nothing was committed; use the same lakehand for writers and committer",
-            )
-        try:
-            found = read_value(cls, value)
-        except DocumentError as error:
-            raise _unreadable(str(error)) from error
-        if not 0 <= found.epoch <= MAX_EPOCH:
-            raise _unreadable(f"{found.epoch} is no epoch")
-        return found
-
-
-def rules_of(head: TableHead) -> str:
-    """Return a fingerprint of what a table asks of files."""
-    return hashlib.sha256(head.rules.encode()).hexdigest()
-
-
-def require_fit(target: Target, descriptor: Descriptor) -> None:
-    """Raise ReplanError if the files were written for another table than `target` is now."""
-    for _ in range(2):
-        head = target.head
-        if (descriptor.table_id, descriptor.rules) == (head.table_id, rules_of(head)):
-            return
-        target.refresh()
-    raise ReplanError(
-        f"the files of writer {descriptor.writer!r} were written for another table than"
-        f" {head.table} is now: its columns or its protocol have changed",
-        table=head.table,
-        expected_version=descriptor.base_version,
-        actual_version=head.version,
-        hint="nothing was committed; write the epoch again",
-        retryable=False,
-    )
-
-
-def require_files(target: Target, files: Sequence[StagedFile]) -> None:
-    """Refuse files that are not there as they were described: a version must never name one."""
-    found = {info.key: info.bytes for info in target.store.head_all(f.path for f in files)}
-    missing = next((file for file in files if found.get(file.path) != file.bytes), None)
-    if missing is not None:
-        raise ValidationError(
-            f"file {missing.path!r} of a descriptor is not in {target.store.url}, or is another"
-            " one there",
-            field="descriptors",
-            value=missing.path,
-            hint="nothing was committed; its writer has given the epoch up: write it again",
-        )
-
-
-def _parse(text: str) -> dict[str, Any]:
-    try:
-        return parse_object(text)
-    except (DocumentError, TypeError) as error:
-        raise _unreadable(str(error)) from error
-
-
-def _unreadable(reason: str) -> ValidationError:
-    message = f"a descriptor cannot be read: {reason}"
-    return ValidationError(message, field="descriptor", hint="nothing was committed")
+__all__ = ["SinkCommitter"]
 
 
 class SinkCommitter:
@@ -148,7 +44,7 @@ class SinkCommitter:
         clock: Clock | None = None,
         **settings: Unpack[WriteSettings],
     ) -> None:
-        """`pipeline` is a name of its own for each pipeline, the same one after every restart."""
+        """`pipeline` is a unique name of the pipeline, the same after every restart."""
         self._pipeline = require_writer_name(pipeline, field="pipeline")
         self._settings = Settings(settings)
         store = uri if isinstance(uri, Store) else open_store(uri, storage_options)
@@ -156,13 +52,13 @@ class SinkCommitter:
         self._clock = clock or SystemClock()
         self._session = uuid.uuid4().hex
         self._epochs: Epochs | None = None
-        #: What nobody knows the outcome of yet, by epoch.
-        self._open: dict[int, Commission] = {}
+        #: Transactions whose outcome is unknown, by epoch.
+        self._open: dict[int, WriteTransaction] = {}
         self._metrics = SinkMetrics()
-        self._upkeep = Upkeep(self._target, self._metrics, self._settings)
+        self._background = BackgroundMaintenance(self._target, self._metrics, self._settings)
 
     def open(self) -> Self:
-        """Learn what the table has of this pipeline. A table that is not there yet has nothing."""
+        """Read which epochs of this pipeline the table has: none if it does not exist yet."""
         last = None
         if self._target.find():
             last = self._target.head.transactions.get(self._pipeline)
@@ -172,13 +68,13 @@ class SinkCommitter:
             table=self._target.store.url,
             writer_id=self._pipeline,
         )
-        self._upkeep.start()
+        self._background.start()
         return self
 
     def close(self) -> None:
-        """Wait for upkeep that is under way."""
+        """Wait for background maintenance that is under way."""
         self._epochs = None
-        self._upkeep.close()
+        self._background.close()
 
     def __enter__(self) -> Self:
         return self.open()
@@ -197,7 +93,7 @@ class SinkCommitter:
         return self._opened.last
 
     def commit(self, epoch: int, descriptors: Iterable[Descriptor | str]) -> Receipt | None:
-        """Commit all files of an epoch in one version; None if it is there, or has no rows.
+        """Commit all files of an epoch in one version; None if the table has it, or it has no rows.
 
         After CommitUnknownError call it again: it finds out, and commits at most once.
         """
@@ -206,45 +102,47 @@ class SinkCommitter:
             return None
         epochs.check_next(epoch)
         described = _read(descriptors)
-        commission = self._open.get(epoch) or self._commission(epoch, described)
-        if not commission.files and self._settings.epoch_gaps != "refuse":
+        transaction = self._open.get(epoch) or self._begin(epoch, described)
+        if not transaction.files and self._settings.epoch_gaps != "refuse":
             epochs.ended_without_rows(epoch)
             return None
         try:
-            receipt = self._commit(epoch, commission)
+            receipt = self._commit(epoch, transaction)
         except ReplanError:
             for descriptor in described:
                 require_fit(self._target, descriptor)
             raise
         epochs.committed(epoch)
         if receipt is not None:
-            self._upkeep.on_commit(receipt.version)
+            self._background.on_commit(receipt.version)
         return receipt
 
-    def _commit(self, epoch: int, commission: Commission) -> Receipt | None:
+    def _commit(self, epoch: int, transaction: WriteTransaction) -> Receipt | None:
         self._open.pop(epoch, None)
-        limit = RaceLimit.of(self._settings)
         try:
-            return commit_files(self._target, commission, limit=limit, clock=self._clock)
+            return transaction.commit()
         except BaseException:
-            # One that is proved to be lost is not kept: the next call holds the files that it is
-            # given against what has become of the table.
-            if commission.is_unknown:
-                self._open[epoch] = commission
+            # One that is proved to be lost is not kept: the next call checks the files that it is
+            # given against the table as it is then.
+            if transaction.is_unknown:
+                self._open[epoch] = transaction
             raise
 
-    def _commission(self, epoch: int, descriptors: Sequence[Descriptor]) -> Commission:
+    def _begin(self, epoch: int, descriptors: Sequence[Descriptor]) -> WriteTransaction:
+        """Begin the commit of files that belong to their writers: it never discards them."""
         self._check(epoch, descriptors)
         files = tuple(file for descriptor in descriptors for file in descriptor.files)
         require_files(self._target, files)
-        return Commission(
+        return WriteTransaction(
+            target=self._target,
+            staging=DescribedFiles(self._target, files, table_id=self._target.head.table_id),
             token=f"lakehand-{self._session}-{epoch:010d}",
-            files=files,
-            table_id=self._target.head.table_id,
-            # Not what the writers knew, which may be of long ago: the files were just held against
-            # what the table asks of them now, and new files touch nothing that is there.
+            limit=RaceLimit.of(self._settings),
+            clock=self._clock,
+            # Not the version that the writers knew, which may be old: the files were just checked
+            # against the newest version, and an append conflicts with no older version.
             base_version=self._target.base_version,
-            transaction=Transaction(application=self._pipeline, version=epoch),
+            mark=Transaction(application=self._pipeline, version=epoch),
             parameters={"epoch": epoch, "writer": self._pipeline},
         )
 

@@ -1,4 +1,4 @@
-"""What became of the epochs of one writer, and the files that it left when it died."""
+"""Epochs of one writer, their order, and files that crashed writers left."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from lakehand.formats.base import FormatTable
+    from lakehand.formats.optional import SupportsAppends
     from lakehand.model.retention import Protection
     from lakehand.model.work import Receipt, StagedFile
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
-    from lakehand.sink.committing import Commission
-    from lakehand.sink.staging import Staging
+    from lakehand.sink.transaction import WriteTransaction
 
 __all__ = ["Epoch", "EpochState", "Epochs", "Leftovers", "delete_unreported", "epoch_label"]
 
@@ -40,11 +40,11 @@ def epoch_label(epoch: int) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leftovers:
-    """What sinks that did not end well may have left."""
+    """Files that crashed sinks may have left."""
 
     #: Those sinks.
     sessions: frozenset[str]
-    #: Newest epoch that the table had when they were gone.
+    #: Newest epoch of the table when they ended.
     after: int
     #: Epoch that was committed since.
     upto: int
@@ -71,12 +71,13 @@ class Leftovers:
 
 
 def delete_unreported(
-    table: FormatTable, *, token: str, reported: Collection[str], since: int
+    table: SupportsAppends, *, token: str, reported: Collection[str], since: int
 ) -> int:
-    """Delete what killed attempts of a write left, now that it is over; return how many files.
+    """Delete files of killed attempts of a write that has ended; return how many.
 
-    A task is tried again with the same rows, so what its first attempt left lies beside what the
-    last one has `reported`; nowhere else is looked. `since` is a version from before the write.
+    A task is retried with the same rows, so files of its first attempt are in the directories of
+    the files that its last one `reported`; only these are listed. `since` is a version from before
+    the write.
     """
     found: list[str] = []
     for directory in sorted({key.rpartition("/")[0] for key in reported}):
@@ -96,18 +97,18 @@ def _delete_unnamed(
     *,
     for_clones: pa.ChunkedArray | None = None,
 ) -> int:
-    """Delete files but those that are `named`, whatever was thought."""
+    """Delete files, but never those that are `named`."""
     kept = [named.keys, named.pinned_keys]
     kept_names = [named.names, *([] if for_clones is None else [for_clones])]
     bare = [key.rpartition("/")[2] for key in keys]
     is_kept = pc.or_(_is_in(keys, kept), _is_in(bare, kept_names))
-    doomed = pa.array(keys).filter(pc.invert(is_kept)).to_pylist()
-    return len(doomed) - len(table.store.delete(doomed))
+    to_delete = pa.array(keys).filter(pc.invert(is_kept)).to_pylist()
+    return len(to_delete) - len(table.store.delete(to_delete))
 
 
-def _is_in(texts: list[str], columns: Iterable[pa.ChunkedArray]) -> pa.Array:
+def _is_in(strings: list[str], columns: Iterable[pa.ChunkedArray]) -> pa.Array:
     chunks = [chunk for column in columns for chunk in column.chunks]
-    return pc.is_in(pa.array(texts), value_set=pa.chunked_array(chunks, pa.string()))
+    return pc.is_in(pa.array(strings), value_set=pa.chunked_array(chunks, pa.string()))
 
 
 _logger = get_logger(__name__)
@@ -120,9 +121,9 @@ class EpochState(StrEnum):
     OPEN = "open"
     #: In the table before it began: its rows are dropped.
     SKIPPED = "skipped"
-    #: All rows are in files; nobody sees them yet.
+    #: All rows are in files that no version refers to yet.
     STAGED = "staged"
-    #: Nobody can say whether it is in the table: commit it again to find out.
+    #: The outcome of its commit is unknown: commit it again to find out.
     UNKNOWN = "unknown"
     #: In the table.
     COMMITTED = "committed"
@@ -131,23 +132,22 @@ class EpochState(StrEnum):
 class Epoch:
     """One epoch between its begin and its end."""
 
-    def __init__(self, number: int, staging: Staging) -> None:
+    def __init__(self, number: int, transaction: WriteTransaction) -> None:
         self.number = number
-        self.staging = staging
+        self.transaction = transaction
         self.state = EpochState.OPEN
-        #: What went wrong while rows were written: the epoch can only be rolled back.
+        #: Why rows could not be written: the epoch can only be rolled back.
         self.failure: BaseException | None = None
         #: The work under way; kept, so that a call that timed out can be made again.
         self.writing: Future[tuple[StagedFile, ...]] | None = None
         self.committing: Future[Receipt | None] | None = None
-        self.commission: Commission | None = None
-        #: Whether another process was told of the files, and may commit them.
+        #: Whether a committer has a descriptor of the files, and may commit them.
         self.is_handed_over = False
-        #: The work that rolls it back, once that was asked for: rows and files go from then on.
+        #: The work that rolls it back, once that was called: rows and files are being deleted.
         self.rolling_back: Future[None] | None = None
 
     def has_landed(self) -> bool:
-        """Say whether a commit that nobody waited for any longer has succeeded all the same."""
+        """Say whether a commit that timed out for its caller has succeeded since."""
         work = self.committing
         if work is None or not work.done() or work.cancelled():
             return False

@@ -1,7 +1,7 @@
 """Epochs that are in the table once, however often they are written.
 
-Rows go into files as they come; nobody sees them before the one commit of their epoch, which
-carries the writer's id and the number of the epoch. So whoever writes the epoch again finds it.
+Rows are written into files as they come, and become visible with the one commit of their epoch.
+It records the writer's id and the number of the epoch, so that a retry of the epoch finds it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 from lakehand.errors import LakehandError, SinkStateError, WriteTimeoutError
 from lakehand.model.work import Transaction, require_epoch
 from lakehand.observe.logs import get_logger, log_event
-from lakehand.sink.committer import Descriptor, rules_of
-from lakehand.sink.committing import find_commission
 from lakehand.sink.epochs import Epoch, Epochs, EpochState, Leftovers, epoch_label
-from lakehand.sink.writer_lease import Fence
+from lakehand.sink.writer_lease import WriterLease
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +22,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.model.work import Receipt, StagedFile
-    from lakehand.sink.committing import Commission
-    from lakehand.sink.options import SinkContext
+    from lakehand.sink.descriptor import Descriptor
+    from lakehand.sink.sink_options import SinkContext
+    from lakehand.sink.transaction import WriteTransaction
 
 __all__ = ["ExactlyOnce"]
 
@@ -47,16 +46,18 @@ class ExactlyOnce:
             writer_id=self._writer_id,
         )
         name = f"{self._pipeline}/{self._writer_id}" if self._pipeline else self._writer_id
-        self._fence = Fence(store=context.target.store, writer_id=name, session=context.session)
-        self._is_fenced = False
+        self._lease = WriterLease(
+            store=context.target.store, writer_id=name, session=context.session
+        )
+        self._has_lease = False
         #: Newest epoch that this sink itself has committed.
         self._committed: int | None = None
-        #: Sinks that died under this id, and may have left files.
+        #: Sinks under this id that crashed, and may have left files.
         self._earlier: frozenset[str] = frozenset()
         self._epoch: Epoch | None = None
         self._skipped: int | None = None
-        #: Commissions of epochs that were rolled back while nobody knew whether they landed.
-        self._doubtful: dict[int, list[Commission]] = {}
+        #: Transactions of epochs that were rolled back while their outcome was unknown.
+        self._doubtful: dict[int, list[WriteTransaction]] = {}
         #: Whether the table may be another than the one that is known.
         self._is_stale = False
 
@@ -75,8 +76,8 @@ class ExactlyOnce:
         """Begin an epoch; False if it is in the table, so that its rows are dropped."""
         epoch = require_epoch(epoch)
         self._require_between_epochs(epoch)
-        if self._is_stale or not self._is_fenced:
-            work = self._context.background.start(self._look_around)
+        if self._is_stale or not self._has_lease:
+            work = self._context.writer_thread.start(self._look_around)
             self._wait_for(work, "look at the table before the begin", epoch)
         if self._epochs.is_committed(epoch):
             self._skipped = epoch
@@ -84,7 +85,12 @@ class ExactlyOnce:
             return False
         self._epochs.check_next(epoch)
         self._context.metrics.epoch_gaps = self._epochs.gaps_seen
-        self._epoch = Epoch(epoch, self._context.new_staging(epoch_label(epoch)))
+        transaction = self._context.begin(
+            epoch_label(epoch),
+            mark=Transaction(application=self._writer_id, version=epoch),
+            doubtful=tuple(self._doubtful.get(epoch, ())),
+        )
+        self._epoch = Epoch(epoch, transaction)
         return True
 
     def _require_between_epochs(self, epoch: int) -> None:
@@ -93,17 +99,17 @@ class ExactlyOnce:
             raise self._out_of_order(f"epoch {epoch} cannot begin before epoch {current} is over")
 
     def _look_around(self) -> None:
-        """Make sure of the table, and that nobody else writes under this id."""
+        """Acquire the lease of the writer id, and read the table if it may have changed."""
         is_another = False
-        if not self._is_fenced:
-            self._earlier, is_another = self._fence.put_up(seen=self._epochs.last)
-            self._is_fenced = True
+        if not self._has_lease:
+            self._earlier, is_another = self._lease.acquire(seen=self._epochs.last)
+            self._has_lease = True
         if self._is_stale or (is_another and self._context.target.find()):
             self._context.target.refresh()
             self._epochs.last = self._last_in_table()
             self._is_stale = False
         if is_another:
-            self._fence.note_seen(self._epochs.last)
+            self._lease.note_seen(self._epochs.last)
 
     def _last_in_table(self) -> int | None:
         target = self._context.target
@@ -119,7 +125,7 @@ class ExactlyOnce:
             raise epoch.failure
         self._context.put(batches)
         if self._context.is_flush_due():
-            self._context.background.start(lambda: self._write_waiting(epoch))
+            self._context.writer_thread.start(lambda: self._write_waiting(epoch))
         return sum(batch.num_rows for batch in batches)
 
     def _write_waiting(self, epoch: Epoch) -> None:
@@ -127,9 +133,9 @@ class ExactlyOnce:
         try:
             if epoch.failure is None:
                 for batch in batches:
-                    epoch.staging.write(batch)
-        except BaseException as error:  # noqa: BLE001  kept, and raised for whoever waits
-            # Whatever it is, rows are missing from the files from here on.
+                    epoch.transaction.write(batch)
+        except BaseException as error:  # noqa: BLE001  kept, and raised to the caller
+            # After any failure rows are missing from the files.
             epoch.failure = error
             self._context.metrics.errors += 1
         finally:
@@ -139,7 +145,7 @@ class ExactlyOnce:
         """Wait until all rows that were taken are written, as far as files allow it."""
         if self._skipped is None:
             epoch = self._require_taking()
-            work = self._context.background.start(lambda: self._write_waiting(epoch))
+            work = self._context.writer_thread.start(lambda: self._write_waiting(epoch))
             self._wait_for(work, "write", epoch.number)
             if epoch.failure is not None:
                 raise epoch.failure
@@ -150,35 +156,28 @@ class ExactlyOnce:
             return ()
         epoch = self._require(EpochState.OPEN, EpochState.STAGED, EpochState.UNKNOWN)
         if epoch.writing is None:
-            epoch.writing = self._context.background.start(lambda: self._finish(epoch))
+            epoch.writing = self._context.writer_thread.start(lambda: self._finish(epoch))
         files = self._wait_for(epoch.writing, "write", epoch.number)
         if epoch.state is EpochState.OPEN:
             epoch.state = EpochState.STAGED
         return files
 
     def describe(self) -> Descriptor | None:
-        """Write all rows of the epoch, and say into which files; None if there are none."""
+        """Stage all rows of the epoch, and return a descriptor of their files; None if no rows."""
         files = self.stage()
         if not files:
             return None
-        epoch, head = self._require(EpochState.STAGED), self._context.target.head
+        epoch = self._require(EpochState.STAGED)
         epoch.is_handed_over = self._pipeline is not None
-        return Descriptor(
-            writer=self._writer_id,
-            epoch=epoch.number,
-            table_id=head.table_id,
-            rules=rules_of(head),
-            base_version=self._context.target.base_version,
-            files=files,
-        )
+        return epoch.transaction.describe(writer=self._writer_id, epoch=epoch.number)
 
     def _finish(self, epoch: Epoch) -> tuple[StagedFile, ...]:
         self._write_waiting(epoch)
         if epoch.failure is None:
             try:
-                self._fence.check(committed=self._committed, clock=self._context.clock)
-                return epoch.staging.finish()
-            except BaseException as error:  # noqa: BLE001  kept, and raised for whoever waits
+                self._lease.check(committed=self._committed, clock=self._context.clock)
+                return epoch.transaction.stage()
+            except BaseException as error:  # noqa: BLE001  kept, and raised to the caller
                 epoch.failure = error
                 self._context.metrics.errors += 1
         raise epoch.failure
@@ -190,9 +189,11 @@ class ExactlyOnce:
             return None
         epoch = self._require(EpochState.OPEN, EpochState.STAGED, EpochState.UNKNOWN)
         if epoch.writing is None and self._pipeline is None:
-            # Both at once: the thread need not wait between them until this one is woken.
-            epoch.writing = self._context.background.start(lambda: self._finish(epoch))
-            epoch.committing = self._context.background.start(lambda: self._commit_written(epoch))
+            # Both are queued at once, so that the thread does not wait for this one in between.
+            epoch.writing = self._context.writer_thread.start(lambda: self._finish(epoch))
+            epoch.committing = self._context.writer_thread.start(
+                lambda: self._commit_written(epoch)
+            )
         files = self.stage()
         epoch = self._require(EpochState.STAGED, EpochState.UNKNOWN)
         if not files and not self._leaves_a_mark(epoch):
@@ -201,32 +202,32 @@ class ExactlyOnce:
             return None
         receipt = None if self._pipeline is not None else self._commit(epoch)
         if receipt is not None and self._earlier:
-            self._tidy_up(epoch.number)
+            self._delete_leftovers(epoch.number)
         self._epochs.committed(epoch.number)
         self._committed = epoch.number if receipt is not None else self._committed
         self._doubtful.clear()
         self._epoch = None
         return receipt
 
-    def _tidy_up(self, epoch: int) -> None:
-        """Delete beside the commits what earlier sinks left of epochs that are over now.
+    def _delete_leftovers(self, epoch: int) -> None:
+        """Delete in the background what earlier sinks left of epochs that are over now.
 
-        Without a mark from before nobody knows which of their epochs are in the table.
+        Without an earlier mark in the table it is unknown which of their epochs were committed.
         """
         sessions, after, context = self._earlier, self._epochs.last, self._context
         self._earlier = frozenset()
 
-        def tidy_up() -> None:
+        def delete_leftovers() -> None:
             if after is not None:
-                context.upkeep.delete(Leftovers(sessions=sessions, after=after, upto=epoch))
-            self._fence.forget_earlier()
+                context.background.delete(Leftovers(sessions=sessions, after=after, upto=epoch))
+            self._lease.forget_earlier()
 
-        context.upkeep.soon(tidy_up)
+        context.background.soon(delete_leftovers)
 
     def _leaves_a_mark(self, epoch: Epoch) -> bool:
-        """Whether an epoch without files is told to the table, too."""
+        """Whether an epoch without files is committed, so that the table records it."""
         options = self._context.options
-        is_told = epoch.staging.holds_changes or options.overwrites
+        is_told = epoch.transaction.staging.holds_changes or options.overwrites
         return self._context.target.is_known and (is_told or options.epoch_gaps == "refuse")
 
     def _commit_written(self, epoch: Epoch) -> Receipt | None:
@@ -234,43 +235,33 @@ class ExactlyOnce:
         files = epoch.writing.result() if epoch.writing is not None else ()
         if not files and not self._leaves_a_mark(epoch):
             return None
-        epoch.commission = epoch.commission or self._commission(epoch, files)
-        return self._context.commit(epoch.commission)
+        return self._context.commit(epoch.transaction)
 
     def _commit(self, epoch: Epoch) -> Receipt | None:
         if epoch.committing is None:
-            epoch.committing = self._context.background.start(lambda: self._commit_written(epoch))
+            epoch.committing = self._context.writer_thread.start(
+                lambda: self._commit_written(epoch)
+            )
         work = epoch.committing
         try:
             return self._wait_for(work, "commit", epoch.number)
         except WriteTimeoutError:
-            raise  # the next call waits for the same work, also if it has ended by now
+            raise  # the next call waits for the same work, even if it has ended by now
         except LakehandError:
             if work.done():
-                # What is known now is known; the next call tries again.
+                # The outcome is recorded; the next call tries again.
                 epoch.committing = None
                 self._is_stale = True
-                is_unknown = epoch.commission is not None and epoch.commission.is_unknown
+                is_unknown = epoch.transaction.is_unknown
                 epoch.state = EpochState.UNKNOWN if is_unknown else EpochState.STAGED
             raise
 
-    def _commission(self, epoch: Epoch, files: tuple[StagedFile, ...]) -> Commission:
-        commission = self._context.new_commission(epoch_label(epoch.number), files, epoch.staging)
-        commission.transaction = Transaction(application=self._writer_id, version=epoch.number)
-        commission.parameters = {"epoch": epoch.number, "writer": self._writer_id}
-        doubtful = self._doubtful.get(epoch.number, [])
-        commission.earlier_tokens = tuple(token for one in doubtful for token in one.tokens)
-        commission.since_version = min(
-            [commission.base_version, *(one.looked_up_after for one in doubtful)]
-        )
-        return commission
-
     def rollback(self) -> None:
-        """Give the epoch up: its rows are forgotten, its files deleted.
+        """Roll the epoch back: its rows are dropped, its files deleted.
 
-        Where nobody knows whether it was committed, the table is asked. If it was, it stays; if
-        nobody can tell, its files stay, and whoever writes the epoch again finds out. Once this was
-        called the epoch cannot be committed: after an error only this call can be made again.
+        Where the outcome of a commit is unknown, the table is read. If the commit landed, the epoch
+        stays; if that is still unknown, its files stay, and a retry of the epoch resolves it. Once
+        this was called the epoch cannot be committed: after an error only this can be retried.
         """
         if self._skipped is not None:
             self._skipped = None
@@ -281,7 +272,7 @@ class ExactlyOnce:
         if epoch.committing is not None:
             epoch.committing.cancel()  # if it has not begun
         if epoch.rolling_back is None or _has_failed(epoch.rolling_back):
-            epoch.rolling_back = self._context.background.start(lambda: self._give_up(epoch))
+            epoch.rolling_back = self._context.writer_thread.start(lambda: self._give_up(epoch))
         self._wait_for(epoch.rolling_back, "rollback", epoch.number)
         self._epoch = None
         self._context.metrics.epochs_rolled_back += 1
@@ -290,21 +281,20 @@ class ExactlyOnce:
         self._context.buffer.release(self._context.buffer.take())
         self._context.target.forget()
         if epoch.is_handed_over:
-            # Its committer may commit it yet: only vacuum can tell that nobody has. If it was
-            # refused, the table has changed, and the next epoch is written for what it is now.
+            # Its committer may still commit it, so its files are left to vacuum. If the committer
+            # refused it, the table has changed, and the next epoch needs its newest version.
             self._is_stale = True
             return
         if epoch.has_landed():
             self._note_landed(epoch)
             return
-        if epoch.commission is None or not epoch.commission.is_unknown:
-            epoch.staging.discard()
-            return
-        if find_commission(self._context.target, epoch.commission) is not None:
-            self._note_landed(epoch)
-        else:
-            self._doubtful.setdefault(epoch.number, []).append(epoch.commission)
-        epoch.staging.let_go()
+        transaction = epoch.transaction
+        if transaction.is_unknown:
+            if transaction.resolve() is not None:
+                self._note_landed(epoch)
+            else:
+                self._doubtful.setdefault(epoch.number, []).append(transaction)
+        transaction.discard()
 
     def _note_landed(self, epoch: Epoch) -> None:
         self._epochs.committed(epoch.number)
@@ -315,14 +305,14 @@ class ExactlyOnce:
         """Roll back what was not committed."""
         if self._skipped is not None or self._epoch is not None:
             self.rollback()
-        if self._is_fenced and not self._doubtful and not self._earlier:
-            self._context.upkeep.soon(self._fence.take_down)
+        if self._has_lease and not self._doubtful and not self._earlier:
+            self._context.background.soon(self._lease.release)
 
     def _wait_for(self, work: Future[T], operation: str, epoch: int) -> T:
-        return self._context.background.wait(work, operation=operation, epoch=epoch)
+        return self._context.writer_thread.wait(work, operation=operation, epoch=epoch)
 
     def _require_taking(self) -> Epoch:
-        """Return the epoch if it takes rows: none that come after its last file was begun."""
+        """Return the epoch if it still takes rows: until its files are being finished."""
         epoch = self._require(EpochState.OPEN)
         if epoch.writing is not None:
             message = f"epoch {epoch.number} is being written, and takes no rows any more"
@@ -333,7 +323,7 @@ class ExactlyOnce:
         if self._epoch is None:
             raise self._out_of_order("no epoch has begun")
         if self._epoch.rolling_back is not None:
-            # Its rows and files may be gone already: a commit would name files that are not there.
+            # Its rows and files may be deleted already: a commit would refer to missing files.
             message = f"epoch {self._epoch.number} is being rolled back: call rollback_epoch again"
             raise self._out_of_order(message)
         if self._epoch.state not in states:

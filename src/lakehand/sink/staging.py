@@ -1,4 +1,4 @@
-"""Rows that wait to be committed: in memory, on local disk, then in files without a version."""
+"""Rows that wait to be committed: in memory, on local disk, then in staged files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.errors import BackpressureError, StorageError
-from lakehand.model.head import Evolution
+from lakehand.formats.worker import WriteSpec
+from lakehand.model.table_head import Evolution
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.rows.incoming import NUMBER
@@ -23,15 +24,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from lakehand.formats.worker import NewFiles, WriteSpec
+    from lakehand.formats.worker import NewFiles
     from lakehand.model.work import StagedFile
+    from lakehand.settings import Settings
     from lakehand.sink.target import Layout, Target
 
-__all__ = ["Buffer", "Spool", "Staging"]
+__all__ = ["Buffer", "DescribedFiles", "FileStaging", "Spool", "Staging", "write_spec"]
 
 
 class Buffer:
-    """Batches between who brings them and who writes them. Those that are being written count."""
+    """Bounded queue of batches from callers to the writer thread. Batches being written count."""
 
     def __init__(self, *, max_rows: int, max_bytes: int) -> None:
         self._max_rows, self._max_bytes = max_rows, max_bytes
@@ -42,18 +44,18 @@ class Buffer:
 
     @property
     def rows(self) -> int:
-        """Rows that nobody has taken yet."""
+        """Rows that the writer has not taken yet."""
         return self._rows - self._taken_rows
 
     @property
     def bytes(self) -> int:
-        """Memory of the rows that nobody has taken yet."""
+        """Memory of the rows that the writer has not taken yet."""
         return self._bytes - self._taken_bytes
 
     def put(self, batches: Sequence[pa.RecordBatch], *, wait_seconds: float = 0) -> None:
         """Take in all batches; BackpressureError if there is no room for them in time.
 
-        What is larger than the buffer is let in when it is alone.
+        A batch larger than the buffer is accepted while the buffer is empty.
         """
         rows, size = _measure(batches)
         with self._has_room:
@@ -64,14 +66,14 @@ class Buffer:
             self._bytes += size
 
     def take(self) -> list[pa.RecordBatch]:
-        """Hand out all that waits. It counts until it is released."""
+        """Return all waiting batches. They count until they are released."""
         with self._has_room:
             taken, self._waiting = self._waiting, []
             self._taken_rows, self._taken_bytes = self._rows, self._bytes
             return taken
 
     def release(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Forget batches that are written, or given up."""
+        """Release batches that are written, or discarded."""
         with self._has_room:
             rows, size = _measure(batches)
             self._rows, self._taken_rows = self._rows - rows, self._taken_rows - rows
@@ -96,9 +98,9 @@ def _measure(batches: Sequence[pa.RecordBatch]) -> tuple[int, int]:
 
 
 class Spool:
-    """Takes batches of one schema in, and gives them back as a table that takes no memory.
+    """Batches of one schema in a temporary file, read back as a memory-mapped table.
 
-    Its file has no name, so that nothing is left of it however the process ends.
+    The file has no name, so that the system deletes it however the process ends.
     """
 
     def __init__(self, schema: pa.Schema, *, directory: str | Path | None) -> None:
@@ -113,7 +115,7 @@ class Spool:
         self.rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows in; their order is kept, and numbered."""
+        """Append rows, with their numbers in the order of arrival."""
         if self._writer is None:
             raise ValueError("the rows were read already")
         numbers = np.arange(self.rows, self.rows + batch.num_rows, dtype=np.int64)
@@ -123,15 +125,15 @@ class Spool:
         self.rows += batch.num_rows
 
     def table(self) -> pa.Table:
-        """Return all rows, and their numbers; no more can come."""
+        """Return all rows with their numbers; no more can be added."""
         if self._rows is None:
             self._rows = self._read()
         return self._rows
 
     def close(self) -> None:
-        """Forget the rows. What was handed out stays readable while it is held."""
+        """Delete the file. Tables that were returned stay readable while they are referenced."""
         if self._writer is not None:
-            # A full disk is no reason to keep the file.
+            # The file is deleted even if the disk is full.
             with suppress(OSError):
                 self._writer.close()
             self._writer = None
@@ -153,16 +155,116 @@ _logger = get_logger(__name__)
 _WARNING = 30
 
 
+def write_spec(settings: Settings) -> WriteSpec:
+    """Return how files are written."""
+    return WriteSpec(
+        target_file_bytes=settings.target_file_bytes,
+        codec=settings.codec,
+        row_group_rows=settings.row_group_rows,
+        group_memory_bytes=settings.write_memory_bytes,
+        threads=settings.write_threads,
+        bloom_columns=settings.bloom_columns,
+        bloom_fpp=settings.bloom_fpp,
+    )
+
+
 class Staging:
-    """Files of one epoch. They are opened with its first rows."""
+    """Rows of one transaction, and the files that hold them until a version refers to them."""
+
+    #: Whether the files can be written again for a table that has changed.
+    can_write_again = True
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    @property
+    def table_id(self) -> str | None:
+        """The table that the files are written for."""
+        return self._target.head.table_id
+
+    @property
+    def holds_changes(self) -> bool:
+        """Whether there is anything to commit although there are no files."""
+        return False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write rows that fit the table, or fitted it when they were taken."""
+        raise NotImplementedError
+
+    def finish(self) -> tuple[StagedFile, ...]:
+        """Write what is left and return the files; calling it again returns the same."""
+        raise NotImplementedError
+
+    def evolution(self) -> Evolution | None:
+        """Return what must be committed with the files so that the table fits them.
+
+        None if it cannot: they were written for another table than it is now, see `write_again`.
+        """
+        return Evolution(head=self._target.head)
+
+    def write_again(self) -> tuple[StagedFile, ...]:
+        """Write the rows of all files into new ones, for the newest version of the table.
+
+        Only for files that are proved to be in no version: they are deleted. If the rows do not fit
+        any more, the error says how, and the files stay.
+        """
+        return ()
+
+    def discard(self) -> None:
+        """Delete all files. Only for those that no version can refer to."""
+        raise NotImplementedError
+
+    def let_go(self) -> None:
+        """Keep the files, which a version may refer to, and nothing else of them."""
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        """Delete files; those that storage fails to delete are left to vacuum."""
+        try:
+            failures = self._target.store.delete(keys)
+            error = failures[0].error if failures else None
+        except StorageError as failure:
+            error = failure
+        if error is not None:
+            message = "Staged files that are not needed are left to vacuum: %s"
+            log_event(_logger, _WARNING, "staged_files_left", message, error.message)
+
+
+class DescribedFiles(Staging):
+    """Files that other processes have written for the table that is now `table_id`."""
+
+    can_write_again = False
+
+    def __init__(
+        self, target: Target, files: tuple[StagedFile, ...], *, table_id: str | None
+    ) -> None:
+        super().__init__(target)
+        self._files = files
+        self._table_id = table_id
+
+    @property
+    def table_id(self) -> str | None:
+        """The table that the files are written for."""
+        return self._table_id
+
+    def finish(self) -> tuple[StagedFile, ...]:
+        """Return the files."""
+        return self._files
+
+    def discard(self) -> None:
+        """Delete all files. Only for those that no version can refer to."""
+        self._delete([file.path for file in self._files])
+
+
+class FileStaging(Staging):
+    """Files that this process writes. They are opened with the first rows."""
 
     def __init__(self, target: Target, spec: WriteSpec, *, stem: str) -> None:
-        self._target = target
+        super().__init__(target)
         self._spec = spec
         self._stem = stem
         self._open: NewFiles | None = None
         self._keys: list[str] = []
-        #: What the newest files are written for, and files of earlier layouts.
+        #: Layout of the newest files, and files of earlier layouts.
         self._layout: Layout | None = None
         self._written: list[StagedFile] = []
         self._opened = 0
@@ -173,11 +275,6 @@ class Staging:
         """The table that the files are written for."""
         head = self._target.head if self._layout is None else self._layout.head
         return head.table_id
-
-    @property
-    def holds_changes(self) -> bool:
-        """Whether there is anything to commit although there are no files."""
-        return False
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows that fit the table, or fitted it when they were taken."""
@@ -194,7 +291,7 @@ class Staging:
         reached(Step.SINK_WRITING)
 
     def _next_stem(self) -> str:
-        """Return how the next files are named: a table that changes on the way has new ones."""
+        """Return the name of the next files: a table that changes during the write has several."""
         self._opened += 1
         return self._stem if self._opened == 1 else f"{self._stem}-{self._opened}"
 
@@ -215,23 +312,16 @@ class Staging:
             self._leave()
 
     def evolution(self) -> Evolution | None:
-        """Return what must be committed with the files so that the table fits them.
-
-        None if it cannot: they were written for another table than it is now, see `write_again`.
-        """
+        """Return what must be committed with the files; None if they must be written again."""
         if self._layout is None:
             return Evolution(head=self._target.head)
         return self._target.evolution(self._layout)
 
     def write_again(self) -> tuple[StagedFile, ...]:
-        """Write the rows of all files into new ones, for the table as it is now.
-
-        Only for files that are proved to be in no version: they are deleted. If the rows do not fit
-        any more, the error says how, and the files stay.
-        """
+        """Write the rows of all files into new ones, for the newest version of the table."""
         if self._layout is None or self._staged is None:
             return ()
-        again = Staging(self._target, self._spec, stem=f"{self._stem}-{uuid.uuid4().hex[:8]}")
+        again = FileStaging(self._target, self._spec, stem=f"{self._stem}-{uuid.uuid4().hex[:8]}")
         try:
             worker = self._target.handle.worker(self._layout.head)
             for batch in worker.read_staged(self._staged):
@@ -245,23 +335,9 @@ class Staging:
         return files
 
     def discard(self) -> None:
-        """Delete all files. Only for those that were never handed to a commit.
-
-        A store that fails here changes nothing: no version refers to the files, and vacuum finds
-        them.
-        """
+        """Delete all files. Only for those that no version can refer to."""
         self._leave(StorageError("given up"))
-        try:
-            failures = self._target.store.delete(self._keys)
-            error = failures[0].error if failures else None
-        except StorageError as failure:
-            error = failure
-        if error is not None:
-            message = "Files of an epoch that was given up are left to vacuum: %s"
-            log_event(_logger, _WARNING, "staged_files_left", message, error.message)
-
-    def let_go(self) -> None:
-        """Keep the files, which a version may name, and nothing else of them."""
+        self._delete(self._keys)
 
     def _leave(self, error: BaseException | None = None) -> None:
         if self._open is not None:

@@ -1,4 +1,4 @@
-"""The table that a writer writes into: there already, or created with the first rows."""
+"""The table that a writer writes into: an existing one, or created with the first rows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from lakehand.errors import (
 )
 from lakehand.expressions.evaluate import keep_true
 from lakehand.expressions.predicate import parse_predicate
-from lakehand.formats.registry import detect_format, load_format
-from lakehand.model.head import Evolution
-from lakehand.sink.conform import Conformer
-from lakehand.sink.evolution import DiffKind
+from lakehand.formats.base import require_support
+from lakehand.formats.optional import SupportsAppends
+from lakehand.formats.registry import detect_format, load_creating_format
+from lakehand.model.table_head import Evolution
+from lakehand.schema.conform import Conformer
+from lakehand.schema.evolution import DiffKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.base import FormatTable
-    from lakehand.formats.worker import FormatWorker
-    from lakehand.model.head import TableHead
+    from lakehand.formats.worker import AppendWorker
+    from lakehand.model.table_head import TableHead
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
@@ -40,7 +42,7 @@ _FORMAT = "delta"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """What rows are written like: for the table as it is, or as their commit will make it."""
+    """Schema and rules that rows are written for: the table's, or what their commit makes of it."""
 
     head: TableHead
     conformer: Conformer
@@ -51,7 +53,7 @@ class Layout:
 
 
 class Target:
-    """A table as its writer knows it: as of the last time that it looked or committed."""
+    """A table as of the last time that its writer read it or committed."""
 
     def __init__(
         self,
@@ -64,20 +66,20 @@ class Target:
         handle: FormatTable | None = None,
         evolves: bool = False,
     ) -> None:
-        """`evolves`: whoever commits these rows asks `evolution` what else to commit with them."""
+        """`evolves`: the commit of these rows includes the schema change of `evolution`."""
         self.store = store
         self._settings = settings
         self._partition_by = partition_by
         self._properties = properties or {}
         self._where = where
-        self._handle = handle
+        self._handle = None if handle is None else _appendable(handle)
         #: Defaults of the table's format; None: those of the settings that a caller has are right.
         self._defaults: Mapping[str, Any] | None = None
         self._head: TableHead | None = None
         self._layout: Layout | None = None
         self._takes_columns = evolves and settings.schema_evolution
         self._takes_wider_types = self._takes_columns and settings.type_widening
-        #: Whether what the table asks of rows has changed while rows were under way.
+        #: Whether the rules of the table have changed since rows were fitted.
         self._has_moved = False
         #: Rows are fitted on one thread, and written and committed on another.
         self._lock = threading.RLock()
@@ -86,7 +88,7 @@ class Target:
         self.base_version = -1
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks get copies, each with a lock of its own."""
+        """Leave the lock out: each task has a copy with its own."""
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -98,7 +100,7 @@ class Target:
         return self._head is not None
 
     @property
-    def handle(self) -> FormatTable:
+    def handle(self) -> SupportsAppends:
         return _known(self._handle, self.store)
 
     @property
@@ -107,7 +109,7 @@ class Target:
 
     @property
     def layout(self) -> Layout:
-        """What rows are written like from now on."""
+        """What new rows are written for."""
         return _known(self._layout, self.store)
 
     @property
@@ -119,32 +121,33 @@ class Target:
         chosen = settings if self._defaults is None else settings.with_defaults(self._defaults)
         return chosen if self._head is None else chosen.with_properties(self._head.properties)
 
-    def worker(self) -> FormatWorker:
+    def worker(self) -> AppendWorker:
         return self.handle.worker(self.layout.head)
 
     def find(self) -> bool:
-        """Look for the table, and say whether it is there."""
+        """Open the table, and say whether it exists."""
         if self._handle is None:
             try:
                 found = detect_format(self.store)
             except NotATableError:
                 return False
-            self._handle = found.open(self.store, settings=self._settings)
+            self._handle = _appendable(found.open(self.store, settings=self._settings))
             self._defaults = dict(found.defaults)
         self.refresh()
         return True
 
     def create(self, schema: pa.Schema) -> None:
-        """Create the table; one that another writer creates meanwhile is as good."""
-        table_format = load_format(_FORMAT)
+        """Create the table; if another writer creates it at the same time, that one is opened."""
+        table_format = load_creating_format(_FORMAT)
         try:
-            self._handle = table_format.create(
+            created = table_format.create(
                 self.store,
                 schema,
                 partition_by=self._partition_by,
                 properties=self._properties,
                 settings=self._settings,
             )
+            self._handle = _appendable(created)
             self._defaults = dict(table_format.defaults)
             self.refresh()
         except TableExistsError:
@@ -186,7 +189,7 @@ class Target:
         return layout, self._fit(batch, layout)
 
     def evolution(self, layout: Layout) -> Evolution | None:
-        """Return what makes the table fit files of `layout`; None if they must be written anew."""
+        """Return what makes the table fit files of `layout`; None if they must be rewritten."""
         if layout.head.rules == self.head.rules:
             return Evolution(head=self.head)
         try:
@@ -196,12 +199,12 @@ class Target:
         return evolution if evolution.head.rules == layout.head.rules else None
 
     def adopt(self, evolution: Evolution, version: int) -> None:
-        """Know the table as a commit of this writer has made it."""
+        """Use the table as a commit of this writer has changed it."""
         with self._lock:
             self._head = replace(evolution.head, version=version)
 
     def forget(self) -> None:
-        """Take on no columns for rows that were given up."""
+        """Drop new columns of rows that were discarded."""
         with self._lock:
             if self._head is not None and self.layout.head.rules != self._head.rules:
                 self._layout = Layout.of(self._head)
@@ -261,3 +264,7 @@ def _known(value: T | None, store: Store) -> T:
             hint="it is created with the first rows, or at open if a schema is given",
         )
     return value
+
+
+def _appendable(table: FormatTable) -> SupportsAppends:
+    return require_support(table, SupportsAppends, operation="append")

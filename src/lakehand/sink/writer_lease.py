@@ -1,9 +1,9 @@
-"""Who writes under a writer id now: the one who opened a sink under it last.
+"""Leases of writer ids: of all sinks that use an id, the one opened last may commit.
 
-The table itself keeps epochs from being written twice. But a second writer that was given the same
-id by mistake would find its first epochs in the table, and drop rows that nobody has. So each sink
-puts a lease beside the table when it begins, and looks before each commit whether its lease is
-still the newest.
+The table itself prevents that an epoch is written twice. But a second writer that was given the
+same id by mistake would find its first epochs in the table, and drop rows that the table lacks. So
+each sink stores a lease in the table's directory when it begins, and checks before each commit that
+its lease is still the newest.
 
 _lakehand/writers/<writer id>/<number>-<session>.json, both hashed: the greatest name counts
 
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
-__all__ = ["Fence"]
+__all__ = ["WriterLease"]
 
 _logger = get_logger(__name__)
 _DIRECTORY = "_lakehand/writers"
 _NAME = re.compile(r"[0-9]{12}-[0-9a-f]{32}\.json")
-#: So many sinks that died one after the other, before a commit, are remembered.
+#: How many crashed sinks a lease names at most.
 _MOST_EARLIER = 100
 #: How long a sink that has just begun is given to say what it has seen of the table.
 _LOOKS, _LOOK_SECONDS = 40, 0.05
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Lease:
-    """What a sink says of itself."""
+class _LeaseRecord:
+    """The stored lease of one sink."""
 
     writer_id: str
     session: str
@@ -59,7 +59,7 @@ class _Lease:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fence:
+class WriterLease:
     """The lease of one sink under its writer id."""
 
     store: Store
@@ -70,8 +70,8 @@ class Fence:
     def _directory(self) -> str:
         return f"{_DIRECTORY}/{_hashed(self.writer_id)}"
 
-    def put_up(self, *, seen: int | None = None) -> tuple[frozenset[str], bool]:
-        """Say that this sink writes under the id from now on, and no other.
+    def acquire(self, *, seen: int | None = None) -> tuple[frozenset[str], bool]:
+        """Acquire the lease of the writer id for this sink.
 
         `seen` is the newest epoch that it has found in the table. Returns the sinks before it that
         did not end well, and may have left files; and whether another one had the lease, so that
@@ -95,19 +95,19 @@ class Fence:
         return earlier, is_another
 
     def note_seen(self, epoch: int | None) -> None:
-        """Say that this sink has read the table after `put_up`, and found this epoch there."""
+        """Say that this sink has read the table after `acquire`, and found this epoch there."""
         self._update(has_looked=True, seen=epoch)
 
     def forget_earlier(self) -> None:
-        """Say that nothing is left of the sinks before this one."""
+        """Record that the files of the sinks before this one are deleted."""
         self._update(earlier=())
 
-    def take_down(self) -> None:
-        """Say that this sink has ended, and left nothing."""
+    def release(self) -> None:
+        """Record that this sink has ended, and left no files."""
         self._update(has_ended=True)
 
     def claim(self) -> None:
-        """Put the lease up where there is none; WriterCollisionError if it is another's.
+        """Acquire the lease if it is free; WriterCollisionError if another session has it.
 
         For a session that lasts: that of a stream, which its checkpoint keeps over all restarts.
         """
@@ -116,19 +116,19 @@ class Fence:
             self.check()
 
     def check(self, *, committed: int | None = None, clock: Clock | None = None) -> bool:
-        """Say whether a lease is there; WriterCollisionError if it is another's.
+        """Say whether a lease is stored; WriterCollisionError if it is another sink's.
 
         `committed` is the newest epoch that this sink has committed: from a sink that has not seen
         it the lease is taken back.
         """
         newest = self._newest()
         if newest is None:
-            # Somebody tidied up: whoever opens a sink next puts up another one.
+            # The leases were deleted: the next sink that is opened acquires a new one.
             return False
         if self._is_own(newest):
             return True
         if committed is not None and self._has_missed(newest, committed, clock or SystemClock()):
-            self.put_up()
+            self.acquire()
             self.note_seen(committed)
             return self.check()
         raise WriterCollisionError(
@@ -136,7 +136,7 @@ class Fence:
             f" under the writer id {self.writer_id!r}",
             table=self.store.url,
             writer_id=self.writer_id,
-            hint="nothing of this epoch was committed; give each writer an id of its own, and"
+            hint="nothing of this epoch was committed; give each writer a unique id, and"
             " let only one process at a time use it; a stream with a new checkpoint is a new"
             " writer",
         )
@@ -150,18 +150,18 @@ class Fence:
             clock.sleep(_LOOK_SECONDS)
         return False
 
-    def _own(self, **members: object) -> _Lease:
-        own = _Lease(writer_id=self.writer_id, session=self.session)
+    def _own(self, **members: object) -> _LeaseRecord:
+        own = _LeaseRecord(writer_id=self.writer_id, session=self.session)
         return replace(own, **members)  # type: ignore[arg-type]
 
     def _update(self, **members: object) -> None:
-        """Change what the own lease says, unless it is another's turn by now."""
+        """Update the own lease, unless another one is newer."""
         newest = self._newest()
         if newest is not None and self._is_own(newest):
             known = self._read(newest) or self._own()
             self._put(_number(newest), replace(known, **members))  # type: ignore[arg-type]
 
-    def _put(self, number: int, lease: _Lease) -> None:
+    def _put(self, number: int, lease: _LeaseRecord) -> None:
         key = f"{self._directory}/{number:012d}-{_hashed(self.session)}.json"
         self.store.put(key, json.dumps(asdict(lease)).encode())
 
@@ -176,13 +176,13 @@ class Fence:
     def _is_own(self, key: str) -> bool:
         return key.endswith(f"-{_hashed(self.session)}.json")
 
-    def _read(self, key: str) -> _Lease | None:
+    def _read(self, key: str) -> _LeaseRecord | None:
         """Return what a lease says; None if it is gone, or cannot be read.
 
         Files of a sink whose lease cannot be read are left to vacuum.
         """
         try:
-            return read_value(_Lease, parse_object(self.store.get(key)))
+            return read_value(_LeaseRecord, parse_object(self.store.get(key)))
         except ObjectNotFoundError:
             return None
         except DocumentError as error:

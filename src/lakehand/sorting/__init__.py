@@ -1,3 +1,3 @@
-"""Rows sorted along a curve, in one task or by many."""
+"""Sorts rows along a space-filling curve, in one task or in many."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Curves through a grid of ranks: rows that are near each other in all columns get near keys.
+"""Space-filling curves over ranks: rows that are close in all columns get close keys.
 
-A key is one number of up to 64 bits, so columns share them: eight of them get eight each.
+A key is one number of up to 64 bits that the columns share: eight columns get eight bits each.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     Keys = NDArray[np.uint64]
 
 __all__ = [
-    "MOST_BITS",
-    "MOST_COLUMNS",
+    "MAX_RANK_BITS",
+    "MAX_SORT_COLUMNS",
     "bits_per_column",
     "curve_keys",
     "hilbert_keys",
@@ -32,12 +32,12 @@ __all__ = [
 
 _KEY_BITS = 64
 #: Each needs a bit of the key.
-MOST_COLUMNS = _KEY_BITS
-#: More would tell neighbours apart that land in the same file anyway.
-MOST_BITS = 10
-#: Rows at a time: their ranks stay in the processor's cache.
+MAX_SORT_COLUMNS = _KEY_BITS
+#: More would distinguish neighbours that end up in the same file anyway.
+MAX_RANK_BITS = 10
+#: Rows per chunk: their ranks fit into the processor's cache.
 _CHUNK_ROWS = 16_384
-#: A table of all places of more columns would be too large.
+#: A lookup table for more columns would be too large.
 _PLANE_COLUMNS = 2
 
 
@@ -48,17 +48,17 @@ def bits_per_column(columns: int) -> int:
     [10, 10, 10, 10, 1]
     """
     if not 1 <= columns <= _KEY_BITS:
-        raise ValueError(f"a key is made of 1 to {_KEY_BITS} columns, not {columns}")
-    return min(MOST_BITS, _KEY_BITS // columns)
+        raise ValueError(f"a sort key has 1 to {_KEY_BITS} columns, not {columns}")
+    return min(MAX_RANK_BITS, _KEY_BITS // columns)
 
 
 def curve_keys(curve: Curve, ranks: Sequence[Ranks]) -> Keys:
-    """Return the place of each row on the curve; ranks are below 2 ** `bits_per_column`."""
+    """Return the position of each row on the curve; ranks are below 2 ** `bits_per_column`."""
     return _CURVES[curve](ranks, bits_per_column(len(ranks)))
 
 
 def zorder_keys(ranks: Sequence[Ranks], bits: int) -> Keys:
-    """Interleave the bits of the ranks, those of the first column in front.
+    """Interleave the bits of the ranks, starting with the first column.
 
     >>> zorder_keys([np.array([0, 0, 1, 1], np.uint32), np.array([0, 1, 0, 1], np.uint32)], 1)
     array([0, 1, 2, 3], dtype=uint64)
@@ -67,18 +67,18 @@ def zorder_keys(ranks: Sequence[Ranks], bits: int) -> Keys:
 
 
 def hilbert_keys(ranks: Sequence[Ranks], bits: int) -> Keys:
-    """Return places on Hilbert's curve: neighbours on it differ by one step in one column.
+    """Return positions on the Hilbert curve: neighbours on it differ by one step in one column.
 
     >>> hilbert_keys([np.array([0, 0, 1, 1], np.uint32), np.array([0, 1, 1, 0], np.uint32)], 1)
     array([0, 1, 2, 3], dtype=uint64)
     """
-    if len(ranks) == _PLANE_COLUMNS and bits <= MOST_BITS:
+    if len(ranks) == _PLANE_COLUMNS and bits <= MAX_RANK_BITS:
         return _hilbert_plane(bits)[ranks[0], ranks[1]]
     return _by_chunk(ranks, lambda chunk: _interleave(_transposed(chunk, bits), bits))
 
 
 def _linear_keys(ranks: Sequence[Ranks], bits: int) -> Keys:
-    """Put the ranks behind one another: the first column decides, the others break ties."""
+    """Concatenate the ranks: the first column decides, the others break ties."""
     keys = np.zeros(len(ranks[0]), np.uint64)
     for column in ranks:
         keys = keys << np.uint64(bits) | column.astype(np.uint64)
@@ -105,7 +105,7 @@ def _interleave(ranks: Sequence[Ranks], bits: int) -> Keys:
 
 @lru_cache(maxsize=8)
 def _bits_apart(bits: int, distance: int) -> Keys:
-    """Return all numbers of so many bits with their bits so far from each other."""
+    """Return all numbers with this many bits, with gaps between their bits."""
     numbers = np.arange(2**bits, dtype=np.uint64)
     apart = np.zeros_like(numbers)
     for bit in range(bits):
@@ -115,9 +115,9 @@ def _bits_apart(bits: int, distance: int) -> Keys:
 
 @lru_cache(maxsize=2)
 def _hilbert_plane(bits: int) -> Keys:
-    """Return the keys of all places of two columns.
+    """Return the keys of all pairs of ranks of two columns.
 
-    Each level is made of four planes of the level below: two as they are, one mirrored at either
+    Each level consists of four planes of the level below: two unchanged, one mirrored at either
     diagonal.
     """
     plane = np.zeros((1, 1), np.uint64)
@@ -129,10 +129,10 @@ def _hilbert_plane(bits: int) -> Keys:
 
 
 def _transposed(ranks: list[Ranks], bits: int) -> list[Ranks]:
-    """Turn coordinates into the bits of the place on the curve, as Skilling found in 2004.
+    """Turn coordinates into the bits of the curve position (Skilling 2004).
 
-    Every level of the grid is a cube of half the size, mirrored or turned against the one around
-    it; undoing that from the coarsest level on leaves a Gray code over the columns.
+    Every level of the grid is a cube of half the size, mirrored or rotated relative to the one
+    around it; undoing that from the coarsest level gives a Gray code over the columns.
     """
     _undo_turns(ranks, bits)
     for previous, column in pairwise(ranks):
@@ -157,7 +157,7 @@ def _undo_turns(ranks: list[Ranks], bits: int) -> None:
 
 
 def _all_ones_where_set(column: Ranks, bit: int) -> Ranks:
-    """Return a mask for each rank; masks are much faster than choosing element by element."""
+    """Return a mask for each rank; masks are much faster than selecting elements."""
     masks: Ranks = np.negative((column >> np.uint32(bit)) & np.uint32(1))
     return masks
 

@@ -1,6 +1,6 @@
-"""Numbers in as few bytes as they need while rows are divided, wait, travel and are sorted.
+"""Integers downcast to the fewest bytes while rows are shuffled, spilled and sorted.
 
-Most columns of numbers have small ones, and what is done to rows there is to move their bytes.
+Most integer columns have small values, and the cost of these steps is moving bytes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _UNSIGNED = (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
 
 
 def narrowed(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return decimals and dates as the numbers that they are, and all of these as short as can be.
+    """Return decimals and dates as integers, and all integers as short as possible.
 
-    How short that is depends on the rows: others of the same table may need more.
+    The width depends on the rows: others of the same table may need more.
     """
     numbers = _numbers(column)
     if not pat.is_integer(numbers.type):
         return numbers
-    # Of no numbers, all are small.
+    # Without values, any width fits.
     low, high = (found.as_py() or 0 for found in pc.min_max(numbers).values())
     kinds = _SIGNED if pat.is_signed_integer(numbers.type) else _UNSIGNED
     kind = next(kind for kind in kinds if _holds(kind, low) and _holds(kind, high))
@@ -59,7 +59,7 @@ def _words(chunk: pa.Array) -> np.ndarray:
 
 
 def widened(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return numbers that were narrowed as the `kind` that they had; others as they are."""
+    """Return downcast integers with their original type `kind`; other columns unchanged."""
     if not pat.is_integer(column.type) or column.type == kind:
         return column
     if pat.is_date32(kind):

@@ -1,4 +1,4 @@
-"""From the order that a user asks for to one that a table can have."""
+"""Resolves a sort order against the schema of a table."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow.types as pat
 
 from lakehand.errors import UnknownColumnError, ValidationError
 from lakehand.model.order import Curve, Order, Term
-from lakehand.model.snapshot import column_text
-from lakehand.sorting.curves import MOST_COLUMNS
+from lakehand.model.snapshot import quoted_column
+from lakehand.sorting.curves import MAX_SORT_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["order_keys", "orderable_columns", "resolve_order"]
 
-#: What Arrow and DuckDB both compare.
-_MOST_DIGITS = 38
+#: Maximum precision that both Arrow and DuckDB compare.
+_MAX_DIGITS = 38
 
 
 def _is_decimal(kind: pa.DataType) -> bool:
-    return bool(pat.is_decimal(kind) and kind.precision <= _MOST_DIGITS)
+    return bool(pat.is_decimal(kind) and kind.precision <= _MAX_DIGITS)
 
 
 _ORDERABLE = (
@@ -43,8 +43,8 @@ _ORDERABLE = (
 
 
 def orderable_columns(schema: pa.Schema) -> dict[str, pa.DataType]:
-    """Return the columns whose values have an order, members of structs included."""
-    return {column_text(path): kind for path, kind in _leaves(schema) if _is_orderable(kind)}
+    """Return the columns whose values can be ordered, including struct fields."""
+    return {quoted_column(path): kind for path, kind in _leaves(schema) if _is_orderable(kind)}
 
 
 def resolve_order(
@@ -54,11 +54,11 @@ def resolve_order(
     *,
     partition_columns: Sequence[str] = (),
 ) -> Order:
-    """Return the order under the table's own spelling; ValidationError if it cannot have it."""
+    """Return the order with the table's column names; ValidationError if it is not possible."""
     if curve not in get_args(Curve):
         known = ", ".join(get_args(Curve))
-        raise ValidationError(f"no curve named {curve!r}; there are: {known}", field="curve")
-    known_columns = {column_text(path): (path, kind) for path, kind in _leaves(schema)}
+        raise ValidationError(f"no curve named {curve!r}; the curves are: {known}", field="curve")
+    known_columns = {quoted_column(path): (path, kind) for path, kind in _leaves(schema)}
     found = tuple(_resolved(term, known_columns, partition_columns) for term in terms)
     _check_together(found, curve)
     return Order(terms=found, curve=curve)
@@ -80,50 +80,49 @@ def _resolved(
     path, kind = known[name]
     if name in orderable:
         return Term(path=path, descending=term.descending, nulls_first=term.nulls_first)
-    why = "is a partition column, so every file has one value of it"
+    why = "is a partition column, so each file has a single value"
     if path[0] not in partition_columns:
-        why = f"of type {kind} has no order"
+        why = f"has type {kind}, which cannot be sorted"
     raise ValidationError(
-        f"rows cannot be ordered by {term.column!r}: it {why}; the columns that can be used are:"
-        f" {', '.join(orderable)}",
+        f"cannot sort by {term.column!r}: it {why}; sortable columns: {', '.join(orderable)}",
         field=term.column,
     )
 
 
 def _spelled(name: str, known: Collection[str]) -> str | None:
-    """Return the column that is meant; spelled otherwise it must be the only one of that name."""
+    """Return the column with this name; a name in another case must be unambiguous."""
     if name in known:
         return name
     found = [column for column in known if column.lower() == name.lower()]
     if len(found) > 1:
-        message = f"{name!r} may be any of these columns: {', '.join(found)}"
-        raise ValidationError(message, field=name, hint="spell it as the table does")
+        message = f"{name!r} is ambiguous: it may be {', '.join(found)}"
+        raise ValidationError(message, field=name, hint="use the exact name of the column")
     return found[0] if found else None
 
 
 def _check_together(terms: Sequence[Term], curve: Curve) -> None:
     columns = [term.column for term in terms]
     if not columns:
-        raise ValidationError("no column to order by is named", field="by")
-    if len(columns) > MOST_COLUMNS:
-        message = f"rows are ordered by up to {MOST_COLUMNS} columns, not {len(columns)}"
+        raise ValidationError("no columns to sort by", field="by")
+    if len(columns) > MAX_SORT_COLUMNS:
+        message = f"cannot sort by more than {MAX_SORT_COLUMNS} columns, got {len(columns)}"
         raise ValidationError(message, field="by")
     twice = next((column for column in columns if columns.count(column) > 1), None)
     if twice is not None:
-        raise ValidationError(f"rows cannot be ordered by {twice!r} twice", field=twice)
+        raise ValidationError(f"cannot sort by {twice!r} twice", field=twice)
     directed = next((term for term in terms if term.descending), None)
     if directed is not None and curve != "linear":
         raise ValidationError(
-            f"{directed.text!r} has a direction, and a {curve} curve has none",
+            f"{directed.text!r} has a direction, which the curve {curve} does not support",
             field=directed.column,
-            hint="leave DESC out, or use the curve linear",
+            hint="remove DESC, or use the curve linear",
         )
 
 
 def _leaves(
     fields: Iterable[pa.Field], above: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
-    """Yield all columns, and those in structs; what is in a list or a map has no one value."""
+    """Yield all columns and struct fields; elements of lists and maps have no single value."""
     for field in fields:
         path = (*above, field.name)
         yield path, field.type
@@ -137,7 +136,7 @@ def _is_orderable(kind: pa.DataType) -> bool:
 
 
 def order_keys(snapshot: Snapshot, order: tuple[str, ...]) -> pa.Table | None:
-    """Return where each file lies in the order of the table; None if it has none."""
+    """Return the sort position of each file; None if the table has no order."""
     if not order:
         return None
     bounds = snapshot.files["bounds"]

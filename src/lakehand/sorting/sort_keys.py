@@ -1,4 +1,4 @@
-"""A number for each row that says where it belongs: near numbers, near rows."""
+"""Computes an integer sort key per row: close keys, close rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lakehand.sorting.curves import MOST_BITS, bits_per_column, curve_keys
+from lakehand.sorting.curves import MAX_RANK_BITS, bits_per_column, curve_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakehand.model.order import Order, Term
     from lakehand.sorting.curves import Keys, Ranks
 
-__all__ = ["SortKeys", "ascending_places", "comparable_column", "search_numbers"]
+__all__ = ["SortKeys", "ascending_order", "comparable_column", "search_numbers"]
 
 
 if TYPE_CHECKING:
@@ -31,36 +31,36 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     Side = Literal["left", "right"]
 
-#: Cells of the table: far more than boundaries, so that few of them have one inside.
+#: Cells of the lookup table: far more than boundaries, so that few cells contain one.
 _CELL_BITS = 16
-#: For fewer numbers the table is not worth making.
-_LEAST_NUMBERS = 2**14
+#: For fewer numbers the lookup table does not pay off.
+_MIN_NUMBERS = 2**14
 
 
 def search_numbers(boundaries: Numbers, numbers: Numbers, *, side: Side) -> NDArray[np.int64]:
-    """Do what `np.searchsorted` does, in a fraction of its time where numbers are many.
+    """Equivalent to `np.searchsorted`, in a fraction of its time for many numbers.
 
-    The span of the boundaries is divided into cells of equal width. In most cells all numbers have
-    the same place; only those in the others are searched for.
+    The range of the boundaries is divided into cells of equal width. In most cells all numbers have
+    the same position; only those in the others are searched.
     """
-    if len(numbers) < _LEAST_NUMBERS or not len(boundaries):
+    if len(numbers) < _MIN_NUMBERS or not len(boundaries):
         return np.searchsorted(boundaries, numbers, side=side)
     return _table(boundaries.dtype.str, boundaries.tobytes(), side).find(numbers)
 
 
 @lru_cache(maxsize=16)
 def _table(kind: str, boundaries: bytes, side: Side) -> _Table:
-    """Return the table for boundaries; rows come in many chunks, and each asks for the same."""
+    """Return the lookup table for boundaries, cached because every chunk of rows uses it."""
     return _Table(np.frombuffer(boundaries, kind), side)
 
 
 class _Table:
-    """The places of all numbers in each cell, as far as they have the same."""
+    """The positions of all numbers in each cell, if they are equal."""
 
     def __init__(self, boundaries: Numbers, side: Side) -> None:
         self._boundaries, self._side = boundaries, side
         limits = np.iinfo(boundaries.dtype)
-        # What lies further out than one beyond the boundaries has the places of these two.
+        # Numbers outside the boundaries have the positions of the outermost cells.
         self._low = max(int(limits.min), int(boundaries[0]) - 1)
         self._high = min(int(limits.max), int(boundaries[-1]) + 1)
         span = self._high - self._low
@@ -93,10 +93,10 @@ _ALL_BUT_SIGN = np.int64(2**63 - 1)
 
 
 def comparable_column(rows: pa.RecordBatch | pa.Table, path: Sequence[str]) -> pa.Array:
-    """Return the values of a column, or of a member of a struct, with nulls as they are.
+    """Return the values of a column or struct field in comparable form, with nulls.
 
-    The order is that of the values: text by its characters, decimals by their number, -0.0 as 0.0
-    and NaN, of which there is one, above all other numbers.
+    Values are ordered by SQL rules: strings by characters, decimals by number, -0.0 equal to 0.0,
+    and NaN above all other numbers.
     """
     column = rows.column(path[0])
     if isinstance(column, pa.ChunkedArray):
@@ -124,7 +124,7 @@ def _comparable(column: pa.Array) -> pa.Array:
 def _ordered_floats(column: pa.Array) -> pa.Array:
     values = pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy() + 0.0
     bits: NDArray[np.int64] = values.view(np.int64)
-    # The bits of positive numbers ascend with them, those of negative ones descend.
+    # The bits of positive floats ascend with them, those of negative floats descend.
     ordered = bits ^ ((bits >> 63) & _ALL_BUT_SIGN)
     ordered[np.isnan(values)] = _ALL_BUT_SIGN
     return pa.array(ordered, mask=_nulls(column))
@@ -153,30 +153,30 @@ def _nulls(column: pa.Array) -> NDArray[np.bool_] | None:
     return mask
 
 
-#: A column is told apart by so many ranks: one for nulls, and one between any two quantiles.
-_MOST_RANK = 2**MOST_BITS - 1
-#: Of a linear order, as many columns as fit into a number with so many bits each are looked at.
+#: Number of ranks per column: one for nulls, and one between any two quantiles.
+_MAX_RANK = 2**MAX_RANK_BITS - 1
+#: A linear order uses as many columns as fit into a number with this many bits each.
 _CLASS_BITS, _CLASSED_TERMS = 16, 4
-#: Numbers that lie further apart leave no room for nulls at either end.
-_MOST_OFFSET = 2**63
+#: Numbers that are further apart leave no room for nulls at either end.
+_MAX_OFFSET = 2**63
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class SortKeys:
-    """Makes the numbers of rows. Picklable, and the same wherever it travels."""
+    """Computes the sort keys of rows. Picklable, and deterministic in every process."""
 
     order: Order
-    #: For each term some quantiles of its values, ascending.
+    #: Quantiles of the values of each term, ascending.
     boundaries: tuple[pa.Array, ...]
 
     @classmethod
     def of_sample(cls, order: Order, sample: pa.Table) -> Self:
-        """Take the quantiles of `sample`, which has the columns of the order."""
+        """Compute the quantiles of `sample`, which has the columns of the order."""
         values = [comparable_column(sample, term.path) for term in order.terms]
         return cls(order=order, boundaries=tuple(_quantiles(column) for column in values))
 
     def keys(self, rows: pa.RecordBatch | pa.Table) -> Keys:
-        """Return the number of each row."""
+        """Return the sort key of each row."""
         if self.order.curve == "linear":
             return self._linear_keys(rows)
         bits = bits_per_column(len(self.order.terms))
@@ -184,16 +184,16 @@ class SortKeys:
         return curve_keys(self.order.curve, ranks)
 
     def ranks(self, rows: pa.RecordBatch | pa.Table) -> list[Ranks]:
-        """Return for each column how many of the quantiles lie below its values."""
+        """Return for each column how many quantiles are below its values."""
         return [
             _rank(comparable_column(rows, term.path), boundaries, term)
             for term, boundaries in zip(self.order.terms, self.boundaries, strict=True)
         ]
 
     def _linear_keys(self, rows: pa.RecordBatch | pa.Table) -> Keys:
-        """Put the classes of the first columns behind one another, as long as values are equal.
+        """Concatenate the classes of the first columns, as long as values are equal.
 
-        Values between two quantiles share a class without being equal: there the columns behind
+        Values between two quantiles share a class without being equal: there the following columns
         must not decide.
         """
         keys = np.zeros(rows.num_rows, np.uint64)
@@ -209,7 +209,7 @@ class SortKeys:
         return keys
 
     def sorts_within(self, key: int) -> bool:
-        """Say whether rows of this number still have an order among themselves."""
+        """Return whether rows with this key still have to be sorted among themselves."""
         if self.order.curve != "linear":
             return False
         terms = len(self.order.terms)
@@ -219,45 +219,45 @@ class SortKeys:
         return not all((key >> shift) & 1 for shift in shifts)
 
     def permutation(self, rows: pa.Table, keys: Keys) -> pa.Array:
-        """Return in which order to take `rows`; those that are equal stay as they are."""
+        """Return the permutation that sorts `rows`, stable."""
         if self.order.curve != "linear":
-            return pa.array(ascending_places(keys))
+            return pa.array(ascending_order(keys))
         columns = [comparable_column(rows, term.path) for term in self.order.terms]
         numbers = [_offsets(*item) for item in zip(columns, self.order.terms, strict=True)]
         found = [column for column in numbers if column is not None]
         if len(found) < len(numbers):
-            return _value_places(columns, self.order.terms)
-        places = ascending_places(found.pop())
+            return _value_order(columns, self.order.terms)
+        permutation = ascending_order(found.pop())
         for column in reversed(found):
-            places = places[ascending_places(column[places])]
-        return pa.array(places)
+            permutation = permutation[ascending_order(column[permutation])]
+        return pa.array(permutation)
 
 
-def ascending_places(keys: Keys) -> np.ndarray:
-    """Return in which order keys ascend, equal ones as they are.
+def ascending_order(keys: Keys) -> np.ndarray:
+    """Return the permutation that sorts keys, stable.
 
-    NumPy sorts numbers of 16 bits by counting them, ten times as fast as others: so keys, which
-    are close to each other where rows were divided before, are sorted by as many of their bits as
-    differ, the last ones first.
+    NumPy sorts 16-bit integers by counting, ten times as fast as others: so keys, which are close
+    to each other within a range, are sorted by as many of their bits as differ, the last ones first
+    (radix sort).
     """
     offsets = keys - keys.min(initial=np.iinfo(np.uint64).max)
-    places = np.argsort(offsets.astype(np.uint16), kind="stable")
+    permutation = np.argsort(offsets.astype(np.uint16), kind="stable")
     differing = int(offsets.max(initial=0)).bit_length()
     for shift in range(16, differing, 16):
-        digits = (offsets[places] >> np.uint64(shift)).astype(np.uint16)
-        places = places[np.argsort(digits, kind="stable")]
-    return places
+        digits = (offsets[permutation] >> np.uint64(shift)).astype(np.uint16)
+        permutation = permutation[np.argsort(digits, kind="stable")]
+    return permutation
 
 
 def _offsets(values: pa.Array, term: Term) -> Keys | None:
-    """Return numbers that ascend as `term` wants its values, nulls at their end; None: no way."""
+    """Return integers that ascend in the order of `term`, including nulls; None if not possible."""
     if not pat.is_integer(values.type):
         return None
     low, high = (found.as_py() or 0 for found in pc.min_max(values).values())
-    if high - low > _MOST_OFFSET:
+    if high - low > _MAX_OFFSET:
         return None
     known = pc.fill_null(values, low) if values.null_count else values
-    # What is below zero wraps around, and so do the differences, back again.
+    # Negative numbers wrap around, and so do the differences.
     numbers = np.from_dlpack(known).astype(np.uint64)
     first = np.uint64((high if term.descending else low) % 2**64)
     offsets = first - numbers if term.descending else numbers - first
@@ -265,9 +265,9 @@ def _offsets(values: pa.Array, term: Term) -> Keys | None:
     return _with_nulls(values, offsets, term, last=last, step=1).astype(np.uint64)
 
 
-def _value_places(columns: Sequence[pa.Array], terms: Sequence[Term]) -> pa.Array:
-    """Return the order of values of any type, by comparing them."""
-    wishes = [
+def _value_order(columns: Sequence[pa.Array], terms: Sequence[Term]) -> pa.Array:
+    """Return the permutation that sorts values of any type, by comparison."""
+    sort_keys_by_name = [
         (
             str(position),
             "descending" if term.descending else "ascending",
@@ -276,31 +276,31 @@ def _value_places(columns: Sequence[pa.Array], terms: Sequence[Term]) -> pa.Arra
         for position, term in enumerate(terms)
     ]
     named = {str(position): column for position, column in enumerate(columns)}
-    return pc.sort_indices(pa.table(named), sort_keys=wishes)
+    return pc.sort_indices(pa.table(named), sort_keys=sort_keys_by_name)
 
 
 def _quantiles(values: pa.Array) -> pa.Array:
-    """Return up to a thousand values that divide the others evenly; one that is frequent, often."""
+    """Return up to a thousand quantiles; a frequent value occurs several times."""
     known = values.drop_null()
     ascending = known.take(pc.sort_indices(known))
-    count = min(_MOST_RANK - 1, len(known))
-    places = (np.arange(count) * 2 + 1) * len(known) // (2 * max(count, 1))
-    return ascending.take(pa.array(places, pa.int64()))
+    count = min(_MAX_RANK - 1, len(known))
+    positions = (np.arange(count) * 2 + 1) * len(known) // (2 * max(count, 1))
+    return ascending.take(pa.array(positions, pa.int64()))
 
 
 def _rank(values: pa.Array, boundaries: pa.Array, term: Term) -> Ranks:
-    """Return between which quantiles each value lies; nulls have the first rank, or the last."""
+    """Return between which quantiles each value is; nulls have the first rank, or the last."""
     found = _search(boundaries, values, side="left")
-    return _with_nulls(values, found, term, last=_MOST_RANK, step=1).astype(np.uint32)
+    return _with_nulls(values, found, term, last=_MAX_RANK, step=1).astype(np.uint32)
 
 
 def _fitted(ranks: Ranks, bits: int) -> Ranks:
-    """Shorten ranks to so many bits."""
-    return ranks >> np.uint32(MOST_BITS - bits) if bits < MOST_BITS else ranks
+    """Reduce ranks to this many bits."""
+    return ranks >> np.uint32(MAX_RANK_BITS - bits) if bits < MAX_RANK_BITS else ranks
 
 
 def _classes(values: pa.Array, boundaries: pa.Array, term: Term) -> Ranks:
-    """Return the numbers of quantiles, which are odd, or of the gaps between, in term order."""
+    """Return the indexes of quantiles (odd) or of the gaps between them (even), in term order."""
     distinct = pc.unique(boundaries)
     found = _search(distinct, values, side="left") + _search(distinct, values, side="right")
     if term.descending:
@@ -325,7 +325,7 @@ def _search(
 def _with_nulls(
     values: pa.Array, found: np.ndarray, term: Term, *, last: int, step: int
 ) -> np.ndarray:
-    """Put nulls at their end: below what is found, which moves up, or above it."""
+    """Put nulls at their end: below the ranks, which move up by one, or above them."""
     if term.nulls_first:
         found = found + step
     if not values.null_count:

@@ -1,4 +1,4 @@
-"""A sample of rows, sorted and divided into virtual files, to see what queries would skip."""
+"""Sorts a sample of rows into virtual files, to estimate what queries would skip."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ __all__ = ["Sample", "sample_rows"]
 
 
 _SEED = 20_260_101
-#: Enough that quantiles are off by a thousandth or so.
+#: Enough for an error of about a thousandth in quantiles.
 _SAMPLED_ROWS = 128 * 1024
-#: Of more rows than this not all files are read.
+#: For more rows than this, only some files are read.
 _READ_ROWS = 32 * 2**20
-_MOST_FILES_AT_ONCE = 8
-#: Where the table does not say how many rows a file has.
+_MAX_FILES_AT_ONCE = 8
+#: Assumed if the table does not record the rows of a file.
 _GUESSED_ROW_BYTES = 32
 
 
 def sample_rows(
     worker: FormatWorker, inputs: Sequence[DataFile], order: Order, *, rows: int = _SAMPLED_ROWS
 ) -> pa.Table:
-    """Return about so many rows of `inputs`, with the columns of `order` only."""
+    """Return about this many rows of `inputs`, with the columns of `order` only."""
     files = _some(inputs, np.random.default_rng(_SEED))
     share = min(1.0, rows / max(1, sum(_rows(file) for file in files)))
     names = list(dict.fromkeys(term.path[0] for term in order.terms))
@@ -51,14 +51,14 @@ def sample_rows(
         batches = (_picked(batch, share, lot) for batch in reader)
         return pa.Table.from_batches([batch for batch in batches if batch.num_rows], reader.schema)
 
-    # Nothing else runs yet, so all cores may decode.
-    window = min(usable_cores(), _MOST_FILES_AT_ONCE)
+    # No tasks run yet, so all cores may decode.
+    window = min(usable_cores(), _MAX_FILES_AT_ONCE)
     tables = list(fetch_ahead(enumerate(files), picked, window=window))
     return pa.concat_tables(tables or [worker.read([], columns=names).read_all()])
 
 
 def _some(inputs: Sequence[DataFile], generator: np.random.Generator) -> list[DataFile]:
-    """Return all files, or as many as have rows enough, chosen by lot."""
+    """Return all files, or a random selection with enough rows."""
     chosen, rows = [], 0
     for number in generator.permutation(len(inputs)).tolist():
         if rows >= _READ_ROWS:
@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _Ranked:
-    """The values of one column by rank, and a place in the sample where each rank is found."""
+    """The values of one column by rank, and for each rank a position in the sample."""
 
     values: pa.Array
     #: -1 for nulls.
@@ -104,11 +104,11 @@ class _Ranked:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Sample:
-    """Rows that stand for a table, in no order yet."""
+    """Rows that represent a table, not sorted."""
 
     rows: pa.Table
     columns: Mapping[str, _Ranked]
-    #: The partition of each row: rows of different ones never share a file.
+    #: The partition of each row: rows of different partitions never share a file.
     partition: Numbers
 
     @classmethod
@@ -118,7 +118,7 @@ class Sample:
         paths: Mapping[str, tuple[str, ...]],
         partition_columns: tuple[str, ...],
     ) -> Self:
-        """Prepare the columns that `paths` lead to."""
+        """Prepare the columns at `paths`."""
         return cls(
             rows=rows,
             columns={name: _Ranked.of(_column(rows, path)) for name, path in paths.items()},
@@ -126,14 +126,14 @@ class Sample:
         )
 
     def files(self, order: Order, count: int) -> pa.Table:
-        """Return `count` files of rows in `order`, as snapshots describe files."""
+        """Return `count` files of rows in `order`, in the form of `Snapshot.files`."""
         keys = SortKeys.of_sample(order, self.rows)
         permutation = keys.permutation(self.rows, keys.keys(self.rows))
         by_order = np.from_dlpack(permutation).astype(np.int64)
-        places = by_order[np.argsort(self.partition[by_order], kind="stable")]
-        starts = self._starts(keys, places, count)
-        rows = np.diff(np.append(starts, len(places)))
-        bounds = {name: _bounds(each, places, starts) for name, each in self.columns.items()}
+        permutation = by_order[np.argsort(self.partition[by_order], kind="stable")]
+        starts = self._starts(keys, permutation, count)
+        rows = np.diff(np.append(starts, len(permutation)))
+        bounds = {name: _bounds(each, permutation, starts) for name, each in self.columns.items()}
         return pa.table(
             {
                 "bytes": pa.array(rows),
@@ -142,15 +142,15 @@ class Sample:
             }
         )
 
-    def _starts(self, keys: SortKeys, places: Numbers, count: int) -> Numbers:
-        """Return where files begin: as tasks cut them, or evenly where partitions do that."""
+    def _starts(self, keys: SortKeys, permutation: Numbers, count: int) -> Numbers:
+        """Return where files start: as tasks split them, or evenly if partitions do."""
         if keys.order.curve == "linear" or self.partition.any():
-            return np.arange(count) * len(places) // count
-        return narrow_starts([column[places] for column in keys.ranks(self.rows)], count)
+            return np.arange(count) * len(permutation) // count
+        return narrow_starts([column[permutation] for column in keys.ranks(self.rows)], count)
 
 
-def _bounds(column: _Ranked, places: Numbers, starts: Numbers) -> pa.StructArray:
-    ranks = column.ranks[places]
+def _bounds(column: _Ranked, permutation: Numbers, starts: Numbers) -> pa.StructArray:
+    ranks = column.ranks[permutation]
     highest = np.maximum.reduceat(ranks, starts)
     lowest = np.minimum.reduceat(np.where(ranks < 0, np.iinfo(np.int64).max, ranks), starts)
     nulls = np.add.reduceat((ranks < 0).astype(np.int64), starts)

@@ -1,13 +1,13 @@
-"""One small object-store class over obstore, and what keeps it honest."""
+"""An object store interface over obstore, the local disk and memory."""
 
 from __future__ import annotations
 
+from lakehand.storage.fault_injection import CountingStore, Fault, FaultKind, FaultStore
 from lakehand.storage.location import Location, parse_location, path_to_url
 from lakehand.storage.memory import MemoryStore
 from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectReader, ObjectWriter
 from lakehand.storage.retry import NO_RETRY, RetryMetrics, RetryPolicy, with_retry
 from lakehand.storage.store import Store, open_store
-from lakehand.storage.wrapping import CountingStore, Fault, FaultKind, FaultStore
 
 __all__ = [
     "NO_RETRY",

@@ -1,4 +1,4 @@
-"""Connections to object stores, made from a location and what is known about connecting."""
+"""obstore clients, made from a location and connection options."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from obstore import exceptions as obstore_errors
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from lakehand.errors import StorageError, ValidationError
-from lakehand.storage.translate import is_panic
+from lakehand.storage.error_translation import is_panic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from obstore.store import ObjectStore
 
+    from lakehand.storage.connection_options import Connection
     from lakehand.storage.location import Location
-    from lakehand.storage.options import Connection
 
 __all__ = ["open_client", "require_own_process"]
 
@@ -27,9 +27,9 @@ _first_process: int | None = None
 def require_own_process() -> None:
     """Raise if this process was forked from one that has used an object store.
 
-    obstore's threads do not survive a fork: the first request would wait for ever.
+    obstore's threads do not survive a fork: the first request would wait forever.
     """
-    global _first_process  # noqa: PLW0603  there is one runtime in a process
+    global _first_process  # noqa: PLW0603  one runtime per process
     process = os.getpid()
     if _first_process is None:
         _first_process = process
@@ -43,7 +43,7 @@ def require_own_process() -> None:
 def open_client(
     location: Location, connection: Connection, *, retry: Mapping[str, Any]
 ) -> ObjectStore:
-    """Connect. Nothing is requested yet, but bad options are refused."""
+    """Create a client. No request is made yet, but invalid options raise an error."""
     container = location.container.partition("@")[0]
     try:
         return _OPENERS[location.scheme](
@@ -54,24 +54,25 @@ def open_client(
         message = f"{location.scheme}:// stores have no option {name!r}"
         raise ValidationError(message, field=name) from None
     except (obstore_errors.BaseError, ValueError) as error:
-        # Only the first line: those that follow may repeat the configuration.
+        # Only the first line: the following ones may contain the configuration.
         reason = str(error).partition("\n")[0]
         message = f"cannot connect to {location.url}: {reason}"
         raise ValidationError(message, field="options") from None
     except BaseException as error:
         if not is_panic(error):
             raise
-        message = f"cannot connect to {location.url}: an option has a value that cannot be used"
+        message = f"cannot connect to {location.url}: an option has an invalid value"
         raise ValidationError(message, field="options") from None
 
 
 def _open_s3(bucket: str, config: Mapping[str, str], **settings: Any) -> S3Store:
     config = dict(config)
     if "endpoint" in config:
-        # obstore reads the environment, too, and there this variable would win over `endpoint`.
+        # obstore reads the environment as well, where this variable takes precedence over
+        # `endpoint`.
         config["aws_endpoint_url_s3"] = config["endpoint"]
     if "access_key_id" in config and "secret_access_key" in config:
-        # Given as plain settings, they would be mixed with a session token of the environment.
+        # As plain settings, they would be combined with a session token from the environment.
         settings["credential_provider"] = _FixedCredentials(
             access_key_id=config.pop("access_key_id"),
             secret_access_key=config.pop("secret_access_key"),

@@ -1,4 +1,4 @@
-"""Keys: where an object lies below the root of its store, decoded and taken literally."""
+"""Object keys: paths relative to the root of a store, decoded and literal."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["check_key", "check_keys", "check_prefix", "is_safe_key", "join_key"]
 
 # An empty segment, '.' or '..'; a leading or trailing slash makes an empty segment.
 _BAD_SEGMENT = re.compile(r"(?:^|/)\.{0,2}(?:/|$)")
-#: The same in a text of one key a line, or anything else that takes a closer look.
+#: The same in a string with one key per line, or other characters that need the full check.
 _SUSPICIOUS = re.compile(rf"(?m:{_BAD_SEGMENT.pattern})|[%\0]")
 
 
 def check_key(key: str) -> str:
     """Return `key` if it names an object below the root; raise UnsafePathError otherwise.
 
-    A key is literal: a '%' in it is part of the name. Still, a key that would leave the root once
-    some other party decodes it, however often, is refused.
+    A key is literal: a '%' in it is part of the name. A key that would leave the root if it were
+    percent-decoded, once or repeatedly, is rejected as well.
 
     >>> check_key("day=1/a%20b.parquet")
     'day=1/a%20b.parquet'
@@ -31,20 +31,20 @@ def check_key(key: str) -> str:
     reason = _why_refused(key)
     if reason is not None:
         raise UnsafePathError(
-            f"the path {key!r} is refused: {reason}",
+            f"the path {key!r} is not allowed: {reason}",
             path=key,
-            hint="paths are relative to the root of the table and stay below it",
+            hint="paths must be relative to the root of the table and stay below it",
         )
     return key
 
 
 def is_safe_key(key: str) -> bool:
-    """Say whether `check_key` takes `key`."""
+    """Return whether `check_key` accepts `key`."""
     return _why_refused(key) is None
 
 
 def check_keys(keys: Iterable[str]) -> list[str]:
-    """Return `keys` if each of them may be used; as `check_key` does, but fast for many."""
+    """Return `keys` if all are valid: `check_key` for many keys, but fast."""
     found = list(keys)
     if found and _SUSPICIOUS.search("\n".join(found)):
         return [check_key(key) for key in found]
@@ -64,32 +64,32 @@ def join_key(directory: str, name: str) -> str:
 
 def _why_refused(key: str) -> str | None:
     reason = _danger(key)
-    return _danger_when_decoded(key) if reason is None and "%" in key else reason
+    return _decoded_risk(key) if reason is None and "%" in key else reason
 
 
 def _danger(key: str) -> str | None:
     if "\0" in key:
-        return "it holds a NUL byte"
+        return "it contains a NUL byte"
     if key.startswith("/"):
         return "it is absolute"
     if _BAD_SEGMENT.search(key):
-        return "it holds an empty segment, '.' or '..'"
+        return "it contains an empty segment, '.' or '..'"
     return None
 
 
-def _danger_when_decoded(key: str) -> str | None:
-    """Say why `key` could leave a directory once some party decodes it.
+def _decoded_risk(key: str) -> str | None:
+    """Return why `key` could leave its directory if it were percent-decoded.
 
-    Each segment is looked at by itself: one that decodes to a path may go up in it, as
-    `p=a%2F..` does, but never above the directory that the segment is in.
+    Each segment is checked by itself: a segment that decodes to a path may contain '..', as
+    `p=a%2F..` does, but must not lead above the directory of the segment.
     """
     for segment in key.split("/"):
         before, decoded = segment, unquote(segment)
         while decoded != before:
             if "\0" in decoded:
-                return "it holds an encoded NUL byte"
+                return "it contains an encoded NUL byte"
             if _climbs(re.split(r"[/\\]", decoded)):
-                return "it holds an encoded '.' or '..'"
+                return "it contains an encoded '.' or '..'"
             before, decoded = decoded, unquote(decoded)
     return None
 

@@ -1,4 +1,4 @@
-"""Files of the local disk: written durably under hidden names, read in blocks."""
+"""Local files: written durably under temporary names, read in blocks."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ __all__ = [
     "translated",
 ]
 
-# Hidden from listings. A crash may leave such a file behind; it holds nothing that is visible. It
-# begins as its target does, so that whoever owns the target's name can find and delete it.
+# Hidden from listings. A crash may leave such a file; no reader sees it. It starts with the name of
+# its target, so that the owner of that name can find and delete it.
 TEMPORARY_NAME = re.compile(r"\.(?P<target>.+)\.lakehand-[0-9a-f]{32}\.tmp", re.DOTALL)
 _MAX_TARGET_BYTES = 160
 
-#: What is written goes to the disk in such portions, while more is written.
+#: Written data is synced in portions of this size, while writing continues.
 _SYNCED_BYTES = 64 * 2**20
 
 _MISSING = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
-#: What helps, by the error.
+#: Hints by error number.
 _DENIED = {
-    errno.EACCES: "look at owner and mode of it, and of the directories above",
-    errno.EPERM: "look at owner and attributes of it, and of the directories above",
-    errno.EROFS: "the disk is mounted for reading only",
+    errno.EACCES: "check its owner and mode, and those of its parent directories",
+    errno.EPERM: "check its owner and attributes, and those of its parent directories",
+    errno.EROFS: "the disk is mounted read-only",
 }
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -73,7 +73,7 @@ def sync_directory(path: str) -> None:
 
 
 def make_directory(path: str) -> None:
-    """Create `path` and its parents; each new name is made durable in its parent."""
+    """Create `path` and its parents; each new directory entry is synced in its parent."""
     if os.path.isdir(path):
         return
     parent = os.path.dirname(path)
@@ -84,7 +84,7 @@ def make_directory(path: str) -> None:
 
 
 class _EarlySync:
-    """Sends a long file to the disk while it is still written, so that the end need not wait."""
+    """Syncs a long file while it is still being written, so that `close` need not wait."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -93,28 +93,28 @@ class _EarlySync:
         self._running: list[Future[None]] = []
 
     def count(self, written_bytes: int) -> None:
-        """Say that so much was written."""
+        """Add to the number of bytes written."""
         self._unsynced_bytes += written_bytes
         if self._unsynced_bytes < _SYNCED_BYTES:
             return
         if self._running and not self._running[-1].done():
             return
-        self._hear()
+        self._raise_failures()
         self.begin()
 
     def begin(self) -> None:
-        """Begin to send what is written so far."""
+        """Start to sync what is written so far."""
         self._thread = self._thread or ThreadPoolExecutor(1)
         self._running.append(self._thread.submit(os.fdatasync, self._descriptor))
         self._unsynced_bytes = 0
 
     def finish(self) -> None:
-        """Wait for all that was begun."""
-        self._hear()
+        """Wait for all syncs."""
+        self._raise_failures()
         self.give_up()
 
-    def _hear(self) -> None:
-        """Raise what went wrong: a failure is told once only, so it must not be overheard."""
+    def _raise_failures(self) -> None:
+        """Raise a failed sync: the system reports it only once, so it must not be missed."""
         while self._running:
             self._running.pop(0).result()
 
@@ -124,7 +124,7 @@ class _EarlySync:
 
 
 class TemporaryFile:
-    """A hidden file beside its target, which becomes the target or vanishes."""
+    """A temporary file next to its target, which is renamed to the target or deleted."""
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -139,7 +139,7 @@ class TemporaryFile:
         try:
             return open(self.path, "xb", buffering=0)
         except FileNotFoundError:
-            # Vacuum has removed the directory since, because it was empty; once is bad luck.
+            # Vacuum has removed the directory because it was empty; retry once.
             make_directory(self.directory)
             return open(self.path, "xb", buffering=0)
 
@@ -150,19 +150,19 @@ class TemporaryFile:
             view = view[written:]
 
     def seal(self) -> None:
-        """Make the bytes durable. The file still has its hidden name."""
+        """Make the content durable under the temporary name."""
         self._syncing.finish()
         os.fsync(self._file.fileno())
         self._file.close()
 
     def show(self) -> None:
-        """Give the file its target's name, and begin to make its bytes durable."""
+        """Rename the file to its target, and start to make its content durable."""
         self._syncing.begin()
         os.replace(self.path, self.target)
         self._is_shown = True
 
     def replace_target(self) -> None:
-        """Return when the target is this file, whatever happens to the machine."""
+        """Replace the target by this file, durably."""
         self.seal()
         if not self._is_shown:
             os.replace(self.path, self.target)
@@ -188,10 +188,10 @@ def is_temporary(name: str) -> bool:
 def read_file_blocks(
     path: Path, ranges: Iterable[tuple[int, int]], *, block_bytes: int
 ) -> Iterator[memoryview]:
-    """Yield the bytes of `ranges` (start and length) in blocks; an empty one where the file ends.
+    """Yield the bytes of `ranges` (start and length) in blocks; an empty one at the end of file.
 
-    All blocks share one buffer: each is gone when the next is asked for. Fresh memory for every
-    block would cost three times the processor time of the reading itself.
+    All blocks share one buffer: each is valid until the next one is requested. New memory for every
+    block would take three times the processor time of the read itself.
     """
     buffer = memoryview(bytearray(block_bytes))
     with translated("get", str(path)), open(path, "rb", buffering=0) as file:

@@ -1,4 +1,4 @@
-"""Many files of the local disk at once: listed in separate processes, deleted by directory."""
+"""Many local files at once: listed in separate processes, deleted by directory."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 __all__ = ["Refusal", "TreeProcesses", "remove_empty_directories", "unlink_all"]
 
 
-#: Fewer directories are listed here: to ask another process takes as long.
+#: Fewer directories are listed in this process: a request to another one takes as long.
 _WORTH_ASKING = 8
 
 
 class TreeProcesses:
-    """Lists directories; many at a time in processes, which end with the block."""
+    """Lists directories; many at a time in worker processes, which end with the block."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._idle: queue.LifoQueue[_TreeProcess] = queue.LifoQueue()
 
     def list(self, directories: Sequence[str]) -> Listing:
-        """Return what is right in `directories`. Several threads may ask; each has a process."""
+        """List the entries of `directories`. Thread-safe; each thread uses its own process."""
         if len(directories) < _WORTH_ASKING:
             return list_directories(self._root, list(directories))
         process = self._take()
@@ -64,9 +64,9 @@ class TreeProcesses:
 
 class _TreeProcess:
     def __init__(self) -> None:
-        # Isolated and without site packages: nothing of the user's is imported.
+        # Isolated and without site packages, so that no user code is imported.
         command = [sys.executable, "-I", "-S", tree_listing.__file__]
-        self._process = subprocess.Popen(  # noqa: S603  our own interpreter and module
+        self._process = subprocess.Popen(  # noqa: S603  lakehand's own interpreter and module
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
@@ -103,16 +103,15 @@ class _TreeProcess:
             self._process.communicate()
 
 
-#: A file that would not go, and why.
+#: A file that could not be deleted, and why.
 Refusal = tuple[str, OSError | StorageError]
 
 
 def unlink_all(keys: Sequence[str], open_directory: Callable[[str], int]) -> list[Refusal]:
-    """Delete files, directory by directory; return those that would not go.
+    """Delete files, directory by directory; return those that could not be deleted.
 
-    One after the other: file systems take deletions one at a time, and those who wait for each
-    other only lose time. Nothing is made durable: a file that is back after a power failure is
-    found again.
+    Sequentially: file systems serialize deletions, and parallel ones only wait for each other.
+    Deletions are not synced: a file that reappears after a power failure is found again.
     """
     groups = groupby(keys, key=lambda key: key.rpartition("/")[0])
     return [
@@ -146,9 +145,9 @@ def _unlink_in(
 
 
 def remove_empty_directories(root: str, directories: Sequence[str]) -> int:
-    """Remove those of `directories` that are empty, and parents that become so; return how many.
+    """Remove empty `directories`, and parents that become empty; return how many.
 
-    Only `rmdir` is used, which never removes a directory that somebody has just put a file into.
+    Only `rmdir` is used, which never removes a directory in which a file was just created.
     """
     removed = 0
     for directory in sorted(directories, reverse=True):

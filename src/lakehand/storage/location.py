@@ -1,4 +1,4 @@
-"""Where a table lies: one way to write it for every way that users spell it."""
+"""Locations of tables: one canonical form of all paths and URLs that users write."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _URL = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>.*)", re.DOTALL
 )
 _HADOOP_FILE = re.compile(r"file:(?P<path>/(?!/).*)", re.DOTALL | re.IGNORECASE)
-# A URI such as dbfs:/mnt/x, which no store of ours has.
+# A URI such as dbfs:/mnt/x, for which there is no store.
 _OTHER_URI = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<authority>)(?P<path>/.*)", re.DOTALL
 )
@@ -37,7 +37,7 @@ _AZURE_HOST = re.compile(r"(?P<account>[^.]+)\.(?:dfs|blob)\..+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Location:
-    """A root: the kind of store, the container in it, and the path below the container."""
+    """A root: the kind of store, the container, and the path in the container."""
 
     #: file, s3, r2, az, abfss, gs or memory.
     scheme: str
@@ -45,7 +45,7 @@ class Location:
     container: str
     #: Decoded, without a slash at either end; on local disk the absolute path.
     path: str
-    #: What the URL itself says about how to connect: region, account, endpoint.
+    #: Connection options from the URL: region, account, endpoint.
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
     @property
@@ -56,7 +56,7 @@ class Location:
         return f"{self.scheme}://{self.container}/{self.path}".rstrip("/")
 
     def root(self) -> Location:
-        """Return the bucket that this lies in, or the root of the local disk."""
+        """Return the root of this bucket, or of the local disk."""
         top = "/" if self.scheme == "file" else ""
         return _rebuild(self.scheme, self.container, top, dict(self.options))
 
@@ -67,7 +67,7 @@ class Location:
         return self.is_same_bucket(other) and self.path.startswith(other._directory)
 
     def key_below(self, other: Location) -> str:
-        """Return the key of this place in a store whose root is `other`."""
+        """Return the key of this location in a store whose root is `other`."""
         return self.path[len(other._directory) :]
 
     @property
@@ -95,14 +95,14 @@ def path_to_url(uri: str | Path) -> str:
 
 
 def parse_location(uri: str | Path) -> Location:
-    """Read a path or URL. Only `file:` URLs are percent-decoded; object keys are literal.
+    """Parse a path or URL. Only `file:` URLs are percent-decoded; object keys are literal.
 
     >>> parse_location("s3://lake.s3.eu-west-1.amazonaws.com/events").url
     's3://lake/events'
     """
     text = os.fspath(uri)
     if "\0" in text:
-        raise UnsafePathError(f"the path {text!r} holds a NUL byte", path=text)
+        raise UnsafePathError(f"the path {text!r} contains a NUL byte", path=text)
     if not text:
         raise ValidationError("the path of the table is empty", field="uri", value=text)
     if match := _HADOOP_FILE.fullmatch(text):
@@ -113,9 +113,9 @@ def parse_location(uri: str | Path) -> Location:
 
 
 def parse_log_path(path: str, *, relative_to: Location) -> Location | None:
-    """Read a decoded path from the log of the table at `relative_to`; None if it is relative.
+    """Parse a decoded path from the log of the table at `relative_to`; None if it is relative.
 
-    A path that starts with a slash lies in the bucket of the table, or on its disk.
+    A path that starts with a slash is in the bucket of the table, or on its disk.
     """
     if path.startswith("/"):
         return _absolute(relative_to, path)
@@ -130,7 +130,7 @@ def parse_log_path(path: str, *, relative_to: Location) -> Location | None:
 
 
 def key_inside(path: str, root: Location) -> str | None:
-    """Return the key that a decoded path from a log has below `root`; None if it lies elsewhere."""
+    """Return the key below `root` of a decoded path from a log; None if it is not below it."""
     try:
         target = parse_log_path(path, relative_to=root)
     except (UnsafePathError, ValidationError):
@@ -151,27 +151,27 @@ def _parse_url(scheme: str, authority: str, path: str) -> Location:
     if parser is None:
         known = ", ".join(f"{name}://" for name in _PARSERS)
         raise ValidationError(
-            f"{scheme}:// is no kind of store that lakehand knows",
+            f"{scheme}:// is not a supported kind of store",
             field="uri",
             value=f"{scheme}://",
             hint=f"use a path or one of {known}",
         )
     if scheme != "file" and not authority:
         raise ValidationError(
-            f"the URL names no bucket: {scheme}://{authority}{path}",
+            f"the URL has no bucket: {scheme}://{authority}{path}",
             field="uri",
             hint=f"write it as {scheme}://bucket/path, with two slashes",
         )
     if scheme != "memory" and (not authority.isprintable() or " " in authority):
         raise ValidationError(
-            f"the name of the bucket holds a space or a control character: {authority!r}",
+            f"the bucket name contains a space or a control character: {authority!r}",
             field="uri",
         )
     if ":" in authority.rpartition("@")[0]:
         raise ValidationError(
-            f"the {scheme}:// URL holds credentials",
+            f"the {scheme}:// URL contains credentials",
             field="uri",
-            hint="give them as options or environment variables; URLs are shown in logs",
+            hint="pass them as options or environment variables; URLs appear in logs",
         )
     return parser(scheme, authority, path)
 
@@ -184,13 +184,13 @@ def _local(path: str) -> Location:
 def _file_url(scheme: str, authority: str, path: str) -> Location:
     if authority not in {"", "localhost"}:
         raise ValidationError(
-            f"{scheme}://{authority}{path} names a host",
+            f"{scheme}://{authority}{path} has a host",
             field="uri",
-            hint="local paths are written file:///path, with three slashes",
+            hint="use file:///path with three slashes for local paths",
         )
     decoded = unquote(path)
     if "\0" in decoded:
-        raise UnsafePathError(f"the path {path!r} holds an encoded NUL byte", path=path)
+        raise UnsafePathError(f"the path {path!r} contains an encoded NUL byte", path=path)
     return _local(decoded or "/")
 
 
@@ -216,7 +216,7 @@ def _r2(_scheme: str, authority: str, path: str) -> Location:
     bucket, _, inner = path.removeprefix("/").partition("/")
     if not bucket:
         raise ValidationError(
-            f"the URL names no bucket: r2://{authority}{path}",
+            f"the URL has no bucket: r2://{authority}{path}",
             field="uri",
             hint="write r2://<account>.r2.cloudflarestorage.com/<bucket>/<path>",
         )

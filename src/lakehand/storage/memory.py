@@ -1,4 +1,4 @@
-"""Objects in memory, shared by name within the process: a real store for tests."""
+"""Objects in memory, shared by name within the process: a complete store for tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["MemoryStore", "Operation"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operation:
-    """One request that a memory store has seen."""
+    """One request to a memory store."""
 
     name: str
     key: str
@@ -41,7 +41,7 @@ class _Object:
 
 @dataclass(kw_only=True)
 class _Bucket:
-    """What all memory stores of one name share."""
+    """State that all memory stores of one name share."""
 
     objects: dict[str, _Object] = field(default_factory=dict)
     history: list[Operation] = field(default_factory=list)
@@ -80,7 +80,7 @@ def _bucket(name: str) -> _Bucket:
 
 
 class MemoryBackend:
-    """A directory of a bucket in memory. Pickled, it is only its name."""
+    """A directory of a bucket in memory. Pickling keeps only its name."""
 
     parallel_requests = 4
 
@@ -90,7 +90,7 @@ class MemoryBackend:
         self.bucket = _bucket(name)
 
     def with_retry(self, policy: RetryPolicy) -> Self:  # noqa: ARG002
-        """Return itself: nothing is repeated here."""
+        """Return itself: operations in memory are not retried."""
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -110,11 +110,11 @@ class MemoryBackend:
             return self.bucket.objects[self._request(operation, key)]
         except KeyError:
             raise ObjectNotFoundError(
-                f"there is no object {key}", path=key, operation=operation
+                f"object {key} does not exist", path=key, operation=operation
             ) from None
 
     def delete_unfinished(self, prefix: str, names: tuple[str, ...]) -> None:
-        """Do nothing: an object that was not finished has no name here."""
+        """Do nothing: incomplete uploads are not visible in this store."""
 
     def local_path(self, key: str) -> None:  # noqa: ARG002
         return None
@@ -215,9 +215,9 @@ class _MemoryWriter(ObjectWriter):
 
 
 class MemoryStore(Store):
-    """A store in memory that can be slow, be full, be rolled back, and remembers every request.
+    """A store in memory that can be slow, full or rolled back, and records every request.
 
-    Stores of the same name share their objects, also with `open_store("memory://name")`.
+    Stores with the same name share their objects, including `open_store("memory://name")`.
     """
 
     _backend: MemoryBackend
@@ -251,20 +251,20 @@ class MemoryStore(Store):
 
     @property
     def history(self) -> tuple[Operation, ...]:
-        """Every request so far, oldest first."""
+        """All requests so far, oldest first."""
         return tuple(self._backend.bucket.history)
 
     def snapshot(self) -> Mapping[str, object]:
-        """Return the present content, to be handed to `restore`."""
+        """Return the current content, for `restore`."""
         return dict(self._backend.bucket.objects)
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
-        """Make the content what it was when `snapshot` was taken."""
+        """Replace the content by that of `snapshot`."""
         with self._backend.bucket.lock:
             self._backend.bucket.objects = dict(snapshot)  # type: ignore[arg-type]
 
     def clear(self) -> None:
-        """Forget all objects and requests."""
+        """Delete all objects and recorded requests."""
         with self._backend.bucket.lock:
             self._backend.bucket.objects.clear()
             self._backend.bucket.history.clear()

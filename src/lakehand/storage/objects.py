@@ -1,4 +1,4 @@
-"""What a store holds, how objects are read and written, and what a backend must do."""
+"""Objects, their readers and writers, and the interface of a backend."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ __all__ = ["Backend", "DeleteFailure", "ObjectInfo", "ObjectReader", "ObjectWrit
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectInfo:
-    """One object, as a listing or a head request tells it."""
+    """One object, as returned by a listing or a HEAD request."""
 
     key: str
     bytes: int
-    #: Aware, in UTC.
+    #: Timezone-aware, in UTC.
     modified_at: datetime
-    #: Changes whenever the object does; None where the store has none.
+    #: Changes whenever the object does; None if the store has none.
     etag: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeleteFailure:
-    """An object that is still there although it was to be deleted."""
+    """An object that could not be deleted."""
 
     key: str
     error: StorageError
 
 
 class ObjectWriter(ABC):
-    """Writes one object. It becomes visible, whole and durable, when `close` returns.
+    """Writes one object. It becomes visible and durable, as a whole, when `close` returns.
 
-    An exception inside `with` aborts: nothing becomes visible. So does forgetting to close. Whoever
-    wants to read the object while it becomes durable calls `publish` before.
+    An exception inside `with` aborts the write: nothing becomes visible. A writer that is never
+    closed writes nothing, too. To read the object while it becomes durable, call `publish` first.
     """
 
     def __init__(self, key: str) -> None:
@@ -71,8 +71,8 @@ class ObjectWriter(ABC):
     def tell(self) -> int:
         return self._position
 
-    def flush(self) -> None:  # noqa: B027  files have one
-        """Do nothing: nothing of an object is visible before `close`."""
+    def flush(self) -> None:  # noqa: B027  file objects have it
+        """Do nothing: no part of an object is visible before `close`."""
 
     def writable(self) -> bool:
         return True
@@ -84,9 +84,9 @@ class ObjectWriter(ABC):
         return False
 
     def publish(self) -> None:
-        """Make the object visible, whole; that it is durable is known when `close` returns.
+        """Make the object visible as a whole; it is durable when `close` returns.
 
-        Nothing can be written any more. To abort from here on leaves the object where it is.
+        No more data can be written. An abort after this does not delete the object.
         """
         if self.closed or self._is_published:
             return
@@ -98,7 +98,7 @@ class ObjectWriter(ABC):
             raise
 
     def _publish(self) -> None:
-        """Do what can be done before `close`; where a store knows no difference, all of it."""
+        """Do what is possible before `close`: everything, if the store makes no difference."""
         self.close()
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class ObjectWriter(ABC):
             raise
 
     def abort(self) -> None:
-        """Throw away what was written."""
+        """Discard what was written."""
         if not self.closed:
             self.closed = True
             self._discard()
@@ -147,12 +147,12 @@ class ObjectWriter(ABC):
 
 
 class ObjectReader(io.RawIOBase):
-    """Reads one object as a seekable file. Each read is one ranged request; nothing is buffered."""
+    """Reads one object as a seekable file. Each read is one ranged request, without a buffer."""
 
     def __init__(self, key: str, *, size: int, read_range: Callable[[int, int], bytes]) -> None:
         super().__init__()
         self.key = key
-        #: Bytes of the whole object.
+        #: Size of the whole object.
         self.size = size
         self._read_range = read_range
         self._position = 0
@@ -191,22 +191,22 @@ class ObjectReader(io.RawIOBase):
 
 
 class Backend(Protocol):
-    """Primitive operations on checked keys, without retries. Errors are those of lakehand.errors.
+    """Primitive operations on validated keys, without retries. Raises only lakehand.errors.
 
-    Picklable: a live connection is dropped and opened again on the other side.
+    Picklable: a connection is not pickled, but opened again.
     """
 
-    #: How many requests are worth making at the same time.
+    #: Useful number of parallel requests.
     parallel_requests: int
 
     def with_retry(self, policy: RetryPolicy) -> Self:
-        """Return the same objects; what is repeated below this interface follows `policy`."""
+        """Return the same backend; requests that it retries itself follow `policy`."""
         ...
 
     def get(self, key: str) -> bytes: ...
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return the range, cut at the end of the object. `length` is above zero."""
+        """Return the range, truncated at the end of the object. `length` is above zero."""
         ...
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]: ...
@@ -226,17 +226,17 @@ class Backend(Protocol):
     def open_writer(self, key: str) -> ObjectWriter: ...
 
     def scanner(self) -> AbstractContextManager[Scanner]:
-        """Open what lists whole trees."""
+        """Open a scanner of whole trees."""
         ...
 
     def delete(self, keys: Sequence[str]) -> list[DeleteFailure]: ...
 
     def remove_empty_directories(self, directories: Sequence[str]) -> int:
-        """Remove directories that hold nothing, and their parents then; return how many."""
+        """Remove empty directories, and parents that become empty; return how many."""
         ...
 
     def delete_unfinished(self, prefix: str, names: tuple[str, ...]) -> None:
-        """Delete what writers that died left in a directory of objects whose names start so."""
+        """Delete incomplete objects of dead writers in a directory, by the start of their names."""
         ...
 
     def local_path(self, key: str) -> Path | None: ...
@@ -249,8 +249,8 @@ R = TypeVar("R")
 def fetch_ahead(items: Iterable[T], fetch: Callable[[T], R], *, window: int) -> Iterator[R]:
     """Yield `fetch(item)` in the order of `items`, with up to `window` fetches in flight.
 
-    An error surfaces when its item's turn comes. Fetches not yet begun are dropped when the caller
-    stops early.
+    An error is raised at its item's position. Fetches that have not started are cancelled if the
+    caller stops early.
     """
     pool = ThreadPoolExecutor(max_workers=window, thread_name_prefix="fetch")
     pending: deque[Future[R]] = deque()

@@ -27,12 +27,12 @@ from lakehand.errors import (
     StoreUnreachableError,
 )
 from lakehand.storage.clients import open_client, require_own_process
+from lakehand.storage.error_translation import Failure, translated
 from lakehand.storage.keys import join_key
 from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
 from lakehand.storage.retry import RetryPolicy
 from lakehand.storage.scan_columns import SCAN_SCHEMA, batch_of_objects
 from lakehand.storage.scanning import Scanned, Scanner
-from lakehand.storage.translate import Failure, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
+    from lakehand.storage.connection_options import Connection
     from lakehand.storage.location import Location
-    from lakehand.storage.options import Connection
 
 __all__ = ["RemoteBackend", "StreamingWriter", "is_trusted", "require_conditional_put"]
 
@@ -52,7 +52,7 @@ _TRIES = 3
 
 
 def is_trusted(connection: Connection) -> bool:
-    """Say whether the store is known to honour put-if-absent, or the caller vouches for it."""
+    """Return whether the store is known to support put-if-absent, or the caller says so."""
     if connection.endpoint is None or connection.config.get("conditional_put") == "etag":
         return True
     host = urlsplit(connection.endpoint).hostname or ""
@@ -62,28 +62,28 @@ def is_trusted(connection: Connection) -> bool:
 def require_conditional_put(
     location: Location, connection: Connection, refuses_overwrite: Callable[[], bool]
 ) -> None:
-    """Raise ConditionalPutError if the store overwrites where it should refuse.
+    """Raise ConditionalPutError if the store overwrites an object despite If-None-Match.
 
-    Some S3-compatible servers ignore the condition and answer that all is well. Each endpoint and
-    bucket is tried once in a process.
+    Some S3-compatible servers ignore the condition and report success. Each endpoint and bucket is
+    tested once per process.
     """
-    place = (connection.endpoint, location.container)
-    if place in _proved or is_trusted(connection):
+    position = (connection.endpoint, location.container)
+    if position in _proved or is_trusted(connection):
         return
-    if _asked_until_answered(refuses_overwrite):
-        _proved.add(place)
+    if _retry_unanswered(refuses_overwrite):
+        _proved.add(position)
         return
     raise ConditionalPutError(
-        f"{location.url} overwrote an object that it was told to keep (If-None-Match), so"
-        " concurrent commits could destroy each other",
+        f"{location.url} overwrote an existing object despite If-None-Match, so "
+        "concurrent commits could overwrite each other",
         path=location.url,
         operation="put-if-absent",
         hint="use a store with conditional writes; nothing was committed",
     )
 
 
-def _asked_until_answered(question: Callable[[], bool]) -> bool:
-    """Ask again if no answer came: whoever wants to put something has not put it yet."""
+def _retry_unanswered(question: Callable[[], bool]) -> bool:
+    """Retry a request without an answer: this probe commits nothing, so a retry does no harm."""
     for _ in range(_TRIES - 1):
         with suppress(StoreUnreachableError):
             return question()
@@ -93,16 +93,16 @@ def _asked_until_answered(question: Callable[[], bool]) -> bool:
 _PART_BYTES = 8 * 2**20
 _PARALLEL_PARTS = 4
 _POLL_SECONDS = 0.05
-#: How long a part may be on its way. One that lands after the abort stays for good.
+#: How long a part may be in flight. A part that arrives after the abort is never deleted.
 _LANDING_SECONDS = 2.0
 
 
 class _AbortedError(Exception):
-    """Raised inside the upload, which makes obstore give up the parts that were sent."""
+    """Raised inside the upload, so that obstore aborts the parts that were sent."""
 
 
 class StreamingWriter(ObjectWriter):
-    """Sends parts of 8 MiB from a thread; an object that fits into one part is put at once."""
+    """Sends parts of 8 MiB from a thread; an object that fits into one part is a single PUT."""
 
     def __init__(self, key: str, *, client: ObjectStore, name: str, url: str) -> None:
         super().__init__(key)
@@ -135,18 +135,18 @@ class StreamingWriter(ObjectWriter):
     def _discard(self) -> None:
         self._buffer.clear()
         if self._upload is not None:
-            self._offer(_AbortedError())
+            self._pass_on(_AbortedError())
             self._upload.exception()
 
     def _send(self, part: bytes | None) -> None:
         if self._upload is None:
             self._upload = self._start()
-        if not self._offer(part):
+        if not self._pass_on(part):
             with translated("put", self._url):
                 self._upload.result()
 
-    def _offer(self, part: bytes | _AbortedError | None) -> bool:
-        """Hand over `part`; False if the upload has ended and takes none."""
+    def _pass_on(self, part: bytes | _AbortedError | None) -> bool:
+        """Pass on `part`; False if the upload has ended."""
         while self._upload is not None and not self._upload.done():
             try:
                 self._parts.put(part, timeout=_POLL_SECONDS)
@@ -157,7 +157,7 @@ class StreamingWriter(ObjectWriter):
 
     def _start(self) -> Future[None]:
         upload: Future[None] = Future()
-        # A daemon: a writer that nobody closed must not keep the process from ending.
+        # A daemon thread: a writer that is never closed must not keep the process from exiting.
         threading.Thread(target=self._run, args=(upload,), daemon=True).start()
         return upload
 
@@ -171,7 +171,7 @@ class StreamingWriter(ObjectWriter):
                 chunk_size=_PART_BYTES,
                 max_concurrency=_PARALLEL_PARTS,
             )
-        except BaseException as error:  # noqa: BLE001  handed to the thread that writes
+        except BaseException as error:  # noqa: BLE001  passed to the writing thread
             upload.set_exception(error)
         else:
             upload.set_result(None)
@@ -180,7 +180,7 @@ class StreamingWriter(ObjectWriter):
         last_sent = -_LANDING_SECONDS
         while (part := self._parts.get()) is not None:
             if isinstance(part, _AbortedError):
-                # Nobody is told when the parts that were sent have landed.
+                # There is no notification when the parts that were sent have arrived.
                 time.sleep(max(0.0, last_sent + _LANDING_SECONDS - time.monotonic()))
                 raise part
             last_sent = time.monotonic()
@@ -189,19 +189,19 @@ class StreamingWriter(ObjectWriter):
 
 _LIST_CHUNK = 1000
 _SCAN_CHUNK = 50_000
-#: Directories of a root that are jumped over, each at the cost of a request.
-_MOST_JUMPS = 8
-#: No name in a directory begins with a later one.
+#: Maximum number of directories of a root that are skipped, each at the cost of a request.
+_MAX_SKIPPED_DIRECTORIES = 8
+#: No name in a directory starts with a later character.
 _LAST_CHARACTER = "\U0010ffff"
-# The store retries whole operations itself. Inside obstore a retry would be blind: a put-if-absent
-# whose answer was lost would find its own object and report that the key is taken.
+# The store retries whole operations itself. A retry inside obstore would be unsafe: a put-if-absent
+# whose answer was lost would find its own object and report that the key exists.
 _NO_RETRY: dict[str, Any] = {"max_retries": 0}
-# Parts of an upload, and requests of a listing, may be repeated without harm.
+# Parts of an upload, and requests of a listing, are safe to retry.
 _PARTS_TIMEOUT = timedelta(minutes=2)
 
 
 class RemoteBackend:
-    """A bucket or container, seen from a path in it."""
+    """A path in a bucket or container."""
 
     parallel_requests = 16
 
@@ -210,14 +210,14 @@ class RemoteBackend:
         self._connection = connection
         self._root = location.path
         self._retry = RetryPolicy()
-        self._whole_client  # noqa: B018  bad options are refused at once
+        self._whole_client  # noqa: B018  raises for invalid options
 
     def __getstate__(self) -> dict[str, Any]:
         live = {"_whole_client", "_part_client"}
         return {name: value for name, value in self.__dict__.items() if name not in live}
 
     def with_retry(self, policy: RetryPolicy) -> Self:
-        """Return the same bucket, whose uploads and listings repeat their parts by `policy`."""
+        """Return the same backend, which retries parts of uploads and listings by `policy`."""
         backend = copy.copy(self)
         backend._retry = policy  # noqa: SLF001
         return backend
@@ -270,7 +270,7 @@ class RemoteBackend:
         )
 
     def delete_unfinished(self, prefix: str, names: tuple[str, ...]) -> None:
-        """Do nothing: an object that was not finished has no name here."""
+        """Do nothing: incomplete uploads are not visible in this store."""
 
     def local_path(self, key: str) -> None:  # noqa: ARG002
         return None
@@ -284,7 +284,7 @@ class RemoteBackend:
             try:
                 data = obstore.get_range(self._client, self._name(key), start=start, length=length)
             except obstore_errors.GenericError as error:
-                if not Failure.of(error, "get").lies_outside:
+                if not Failure.of(error, "get").is_out_of_range:
                     raise
                 return b""
             return data.to_bytes()
@@ -306,12 +306,12 @@ class RemoteBackend:
                 )
                 return result.bytes().to_bytes(), result.meta["size"]
             except (obstore_errors.BaseError, NotImplementedError) as error:
-                if not Failure.of(error, "get").is_about_the_range:
+                if not Failure.of(error, "get").is_range_error:
                     raise
         return self._get_tail_by_size(key, length)
 
     def _get_tail_by_size(self, key: str, length: int) -> tuple[bytes, int]:
-        """Ask for the size first: Azure knows no suffix ranges, S3 none of an empty object."""
+        """Request the size first: Azure has no suffix ranges, S3 none for an empty object."""
         size = self.head(key).bytes
         start = max(size - length, 0)
         return (self.get_range(key, start, size - start) if size else b""), size
@@ -347,7 +347,7 @@ class RemoteBackend:
         return nullcontext(Scanner(scan=self._scan, parallel=self.parallel_requests))
 
     def _scan(self, directories: Sequence[str]) -> Iterator[Scanned]:
-        """List the root by its directories, which are then listed in parallel, each whole."""
+        """List the root by its directories, which are then listed in parallel."""
         (directory,) = directories
         if not directory:
             yield from self._scan_root()
@@ -356,14 +356,15 @@ class RemoteBackend:
             yield Scanned(objects=objects)
 
     def _scan_root(self) -> Iterator[Scanned]:
-        """List what is right in the root, and name its directories.
+        """List the objects in the root, and its directories.
 
-        A listing of one level comes in one piece, however many objects there are. So the root is
-        listed like a tree where that goes by key, and its first directories are jumped over: a
-        table without partitions has no more of them, and one with partitions has few objects here.
+        A delimited listing is returned as a whole, however many objects there are. So, if listings
+        are ordered by key, the root is listed recursively, and its first directories are skipped: a
+        table without partitions has few directories, and one with partitions has few objects in the
+        root.
         """
         after, met = None, list[str]()
-        while _lists_in_order(self._location) and len(met) < _MOST_JUMPS:
+        while _lists_in_order(self._location) and len(met) < _MAX_SKIPPED_DIRECTORIES:
             directory = None
             for page in self._pages("", after=after, at_once=_LIST_CHUNK):
                 objects, directory = _before_directory(page)
@@ -377,7 +378,7 @@ class RemoteBackend:
         yield self._level(after, met)
 
     def _level(self, after: str | None, met: Sequence[str]) -> Scanned:
-        """List what is right in the root beyond what was listed and `met` of it."""
+        """List the root with a delimiter, without what was seen before (`met`)."""
         with translated("list", self._url("")):
             found = obstore.list_with_delimiter(
                 self._repeating_client, self._name("") or None, return_arrow=True
@@ -449,12 +450,12 @@ class RemoteBackend:
     def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
         try:
             with translated("delete", self._url(keys[0])):
-                # obstore makes requests of 1,000 keys of it, several at a time.
+                # obstore splits it into requests of 1,000 keys, several in parallel.
                 obstore.delete(self._client, [self._name(key) for key in keys])
         except StoreUnreachableError:
             raise
         except StorageError:
-            # The answer names only the first failure, if any; one by one, each has its own.
+            # The answer has only the first failure, if any; single deletions have one each.
             with ThreadPoolExecutor(self.parallel_requests) as pool:
                 return [failure for failure in pool.map(self._delete_one, keys) if failure]
         return []
@@ -471,17 +472,17 @@ class RemoteBackend:
 
 
 def _lists_in_order(location: Location) -> bool:
-    """Say whether the store lists by key: Azure goes by directory, S3 Express by nothing."""
+    """Return whether listings are ordered by key: not on Azure and S3 Express."""
     by_key = location.scheme in {"s3", "r2", "gs"}
     return by_key and not location.container.endswith("--x-s3")
 
 
 def _before_directory(page: pa.RecordBatch) -> tuple[pa.RecordBatch, str | None]:
-    """Return the objects of a root before the first one that is in a directory, and its name."""
-    place = pc.index(pc.match_substring(page["key"], "/"), True).as_py()
-    if place < 0:
+    """Return the objects of a root before the first one in a directory, and that directory."""
+    position = pc.index(pc.match_substring(page["key"], "/"), True).as_py()
+    if position < 0:
         return page, None
-    return page.slice(0, place), page["key"][place].as_py().partition("/")[0]
+    return page.slice(0, position), page["key"][position].as_py().partition("/")[0]
 
 
 def _new(directory: str | None, met: Sequence[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Trying again: only what may succeed later, with growing and jittered waits."""
+"""Retries of retryable errors, with exponential backoff and jitter."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _ABORT_POLL_SECONDS = 0.1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryPolicy:
-    """How often and how patiently to try again."""
+    """How often to retry, and how long to wait."""
 
     #: Attempts after the first one.
     max_retries: int = 3
     base_delay: timedelta = timedelta(milliseconds=100)
     max_delay: timedelta = timedelta(seconds=10)
     multiplier: float = 2.0
-    #: Each wait is longer or shorter by up to this part of itself, before it is capped.
+    #: Each wait varies by up to this fraction of itself, before it is limited.
     jitter: float = 0.5
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Return what `settings` say of retries."""
+        """Return the policy of `settings`."""
         return cls(
             max_retries=settings.max_retries,
             base_delay=settings.retry_base_delay,
@@ -47,7 +47,7 @@ class RetryPolicy:
         )
 
     def delay_seconds(self, retry: int, *, chance: float) -> float:
-        """Return the wait before `retry` (1 is the first); `chance` lies between 0 and 1.
+        """Return the wait before `retry` (1 is the first); `chance` is between 0 and 1.
 
         >>> RetryPolicy().delay_seconds(3, chance=0.5)
         0.4
@@ -62,7 +62,7 @@ NO_RETRY = RetryPolicy(max_retries=0)
 
 @dataclass(kw_only=True, slots=True)
 class RetryMetrics:
-    """What the attempts of one call came to."""
+    """Attempts and waits of one call."""
 
     attempts: int = 0
     succeeded: bool = False
@@ -75,14 +75,10 @@ class RetryMetrics:
     def retries(self) -> int:
         return max(self.attempts - 1, 0)
 
-    @property
-    def total_delay_seconds(self) -> float:
-        return sum(self.delays)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Call:
-    """Everything that stays the same over the attempts of one call."""
+    """The constant parts of one call."""
 
     policy: RetryPolicy
     clock: Clock
@@ -110,7 +106,7 @@ class _Call:
 
     def check_abort(self) -> None:
         if self.abort is not None and self.abort():
-            raise CancelledError("stopped on request while trying again")
+            raise CancelledError("cancelled on request during retries")
 
 
 @overload
@@ -143,7 +139,7 @@ def with_retry(
 ) -> tuple[T, RetryMetrics]: ...
 
 
-def with_retry(  # noqa: PLR0913  each option is one callback that callers name
+def with_retry(  # noqa: PLR0913  each option is a callback that callers name
     function: Callable[[], T],
     *,
     policy: RetryPolicy = RetryPolicy(),  # noqa: B008  frozen
@@ -155,12 +151,12 @@ def with_retry(  # noqa: PLR0913  each option is one callback that callers name
     abort: Callable[[], bool] | None = None,
     return_metrics: bool = False,
 ) -> T | tuple[T, RetryMetrics]:
-    """Call `function` until it succeeds, fails for good or has used up its retries.
+    """Call `function` until it succeeds, fails permanently or has used all retries.
 
-    Only errors whose `retryable` is true are tried again. `on_retry(error, attempt, delay_seconds)`
-    is called before each wait; if it returns False, the error is raised at once. `abort` is asked
-    before every attempt and during waits; when it says True, CancelledError is raised. The metrics
-    are the second result with `return_metrics`, and `error.retry_metrics` on failure.
+    Only errors with `retryable` are retried. `on_retry(error, attempt, delay_seconds)` is called
+    before each wait; if it returns False, the error is raised at once. `abort` is called before
+    every attempt and during waits; if it returns True, CancelledError is raised. The metrics are
+    the second result with `return_metrics`, and `error.retry_metrics` on failure.
     """
     clock = clock or SystemClock()
     call = _Call(policy=policy, clock=clock, chance=chance, on_retry=on_retry, abort=abort)

@@ -1,4 +1,4 @@
-"""Listings as columns of Arrow, apart from those who only read and write objects."""
+"""Listings as Arrow columns, separate from modules that need no Arrow."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SCAN_SCHEMA = pa.schema(
         pa.field("key", pa.string(), nullable=False),
         pa.field("bytes", pa.int64(), nullable=False),
         pa.field("modified_at", pa.timestamp("us", "UTC"), nullable=False),
-        #: What a writer that died left half written, where a store has such a thing.
+        #: An incomplete file of a dead writer, if the store has such files.
         pa.field("unfinished", pa.bool_(), nullable=False),
     ]
 )
 
 
 def batch_of_objects(objects: Iterable[ObjectInfo]) -> pa.RecordBatch:
-    """Make a batch of a few objects."""
+    """Return a batch of a few objects."""
     found = list(objects)
     columns = [
         pa.array([info.key for info in found], pa.string()),
@@ -43,10 +43,10 @@ def batch_of_objects(objects: Iterable[ObjectInfo]) -> pa.RecordBatch:
 
 
 def scanned(root: str, found: Listing, *, is_unfinished: Callable[[str], bool]) -> Scanned:
-    """Return a listing as columns of Arrow.
+    """Return a listing as Arrow columns.
 
-    Links that leave the root are no part of it. One that stays inside gives a file two names, of
-    which others may know the other: UnsafePathError.
+    Symbolic links that leave the root are left out. A link inside the root gives a file two names,
+    and either may be referenced: UnsafePathError.
     """
     for link in found.links:
         _refuse_inside(root, link)
@@ -65,9 +65,9 @@ def scanned(root: str, found: Listing, *, is_unfinished: Callable[[str], bool]) 
 
 def _unfinished(found: Listing, is_unfinished: Callable[[str], bool]) -> pa.Array:
     flags = np.zeros(len(found), bool)
-    for place in found.hidden:
-        key = found.keys[found.ends[place] : found.ends[place + 1]].decode()
-        flags[place] = is_unfinished(key.rpartition("/")[2])
+    for index in found.hidden:
+        key = found.keys[found.ends[index] : found.ends[index + 1]].decode()
+        flags[index] = is_unfinished(key.rpartition("/")[2])
     return pa.array(flags)
 
 
@@ -77,5 +77,5 @@ def _refuse_inside(root: str, link: str) -> None:
         raise UnsafePathError(
             f"{link} is a symbolic link to {target}, so a file of {root} has two names",
             path=link,
-            hint="put the file itself in place of the link: nobody can tell who uses which name",
+            hint="replace the link by the file itself: either name may be referenced",
         )

@@ -1,4 +1,4 @@
-"""Listings of whole trees as columns: a million objects never become a million values."""
+"""Listings of whole trees as Arrow columns, without a Python object per file."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Scanned", "Scanner", "TreeScan"]
 
-#: Pieces that are asked for ahead of the one that is looked at.
+#: Number of prefetched listings.
 _AHEAD = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Scanned:
-    """What one answer told of a tree."""
+    """One part of a listing."""
 
     #: Rows of `SCAN_SCHEMA` in `scan_columns`.
     objects: pa.RecordBatch
-    #: Directories that were not looked into.
+    #: Directories that were not listed.
     directories: tuple[str, ...] = ()
 
 
@@ -34,17 +34,17 @@ class Scanned:
 class Scanner:
     """How a store lists directories."""
 
-    #: Returns what is in some directories, piece by piece: no piece grows with the directory where
-    #: the store can help it. How deep one call goes is what suits the store.
+    #: Lists directories, part by part: the size of a part does not depend on the directory, if the
+    #: store allows. The depth of one call depends on the store.
     scan: Callable[[Sequence[str]], Iterator[Scanned]]
-    #: How many directories one call takes.
+    #: Number of directories per call.
     width: int = 1
-    #: How many calls are worth making at the same time.
+    #: Useful number of parallel calls.
     parallel: int
 
 
 class TreeScan:
-    """A listing of trees: iterate over it once, for all objects in no order."""
+    """A listing of trees: iterate over it once, for all objects in no particular order."""
 
     def __init__(
         self,
@@ -58,12 +58,13 @@ class TreeScan:
         self._enter = enter
         self._most_objects = math.inf if most_objects is None else most_objects
         self._found = 0
-        #: Directories that were not looked into: at the end there are some only if there were too
-        #: many objects. A few more than allowed are found: requests under way are waited for.
+        #: Directories that were not listed: at the end there are some only if there were too many
+        #: objects. A few more objects than the limit may be returned, because running requests are
+        #: completed.
         self.left = [*directories]
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Stream the objects, several directories at a time."""
+        """Stream the objects of several directories in parallel."""
         asked = deque[Future[_Piece]]()
         with self._scanner as scanner, ThreadPoolExecutor(scanner.parallel) as pool:
             try:
@@ -96,7 +97,7 @@ class TreeScan:
         return chosen
 
 
-#: Pieces that are still to come, and the one before them; None: that was all.
+#: The remaining parts, and the one before them; None: there are no more.
 _Piece = tuple["Iterator[Scanned]", Scanned | None]
 
 

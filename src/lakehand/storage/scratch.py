@@ -1,4 +1,4 @@
-"""Local disk for tasks: objects as local files, and bytes that wait to be read again."""
+"""Local scratch space of tasks: copies of objects, and spilled data."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import StoreQuotaError
+from lakehand.model.batches import divide
 from lakehand.storage.objects import fetch_ahead
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ __all__ = ["Portion", "SpoolFile", "held_directory", "holds_wildcards", "local_p
 
 
 _PARALLEL_DOWNLOADS = 8
-#: Portions that are there at most: one in use, one on its way.
+#: Maximum number of portions on disk: one in use, one being copied.
 _PORTIONS = 2
 _PORTION_BYTES = 256 * 2**20
 _WILDCARDS = frozenset("*?[]{}")
@@ -37,19 +38,19 @@ _WILDCARDS = frozenset("*?[]{}")
 class Portion:
     """Some of the objects, as local files."""
 
-    #: Where they stand among all objects.
+    #: Their positions among all objects.
     positions: range
-    #: None: they are too large to be copied.
+    #: None: they are too large to copy.
     paths: list[Path] | None
 
 
 def local_portions(
     objects: Sequence[tuple[Store, str, int]], scratch: Path, *, max_copied_bytes: int
 ) -> Iterator[Portion]:
-    """Yield the objects (store, key, bytes) in their order, with a local path of each.
+    """Yield the objects (store, key, bytes) in order, each with a local path.
 
-    Objects that are no local files are copied into `scratch`, portion by portion: the next one
-    while one is used, and each is deleted after its use. All copies together stay below
+    Objects that are not local files are copied into `scratch`, portion by portion: the next one
+    while one is in use; each is deleted after use. All copies together stay below
     `max_copied_bytes`.
     """
     largest = max_copied_bytes // _PORTIONS
@@ -64,7 +65,9 @@ def local_portions(
             paths = list(pool.map(lambda item: _local_file(*item), numbered))
         return Portion(positions=positions, paths=paths)
 
-    portions = _divided(copies, max_bytes=min(largest, _PORTION_BYTES))
+    numbers, most_bytes = range(len(objects)), min(largest, _PORTION_BYTES)
+    divided = divide(numbers, size_of=copies.__getitem__, most_bytes=most_bytes)
+    portions = (range(portion[0], portion[-1] + 1) for portion in divided)
     for portion in fetch_ahead(portions, fetch, window=_PORTIONS):
         yield portion
         for path in portion.paths or ():
@@ -72,20 +75,8 @@ def local_portions(
                 path.unlink()
 
 
-def _divided(sizes: Sequence[int], *, max_bytes: int) -> Iterator[range]:
-    """Divide numbers into runs of so many bytes; a larger one is a run of its own."""
-    start = total = 0
-    for number, size in enumerate(sizes):
-        if total and total + size > max_bytes:
-            yield range(start, number)
-            start, total = number, 0
-        total += size
-    if sizes:
-        yield range(start, len(sizes))
-
-
 def holds_wildcards(path: Path) -> bool:
-    """Say whether DuckDB would look for other files than this one; it is given a link then."""
+    """Return whether DuckDB would expand the path as a pattern; it then reads through a link."""
     return not _WILDCARDS.isdisjoint(str(path))
 
 
@@ -111,28 +102,28 @@ def _download(store: Store, key: str, copy: Path) -> None:
             f"{store.url}/{key} cannot be copied to scratch in {copy.parent}: {error.strerror}",
             path=str(copy),
             operation="get",
-            hint="set scratch_directory to a disk with more room, or rewrite less at a time",
+            hint="set scratch_directory to a disk with more free space, or rewrite less at a time",
         ) from error
 
 
-#: Of a directory that nobody holds: its maker may be about to.
+#: Age of a directory without a lock: its creator may be about to lock it.
 _ABANDONED_SECONDS = 60
 
 
 @contextmanager
 def held_directory(parent: str | None, *, purpose: str) -> Iterator[str]:
-    """Give a directory for the block; remove those that killed processes left.
+    """Create a directory for the block, and remove those of killed processes.
 
-    Whoever uses a directory holds its lock, which goes with the process.
+    The process that uses a directory holds a lock on it, which is released when the process ends.
     """
     prefix = f"lakehand-{purpose}-"
     _remove_abandoned(Path(parent or gettempdir()), prefix)
-    # A task that was stopped may still write for a moment: no reason to hide why it was.
+    # A cancelled task may still write for a moment, which must not hide the original error.
     with (
         TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True) as directory,
         ExitStack() as held,
     ):
-        # Where a disk knows no locks, nobody gets one, and so nobody removes anything.
+        # On a file system without locks nothing is locked, so nothing is removed.
         with suppress(OSError):
             held.enter_context(_locked(Path(directory)))
         yield directory
@@ -146,7 +137,7 @@ def _remove_abandoned(parent: Path, prefix: str) -> None:
                 with _locked(directory):
                     shutil.rmtree(directory, ignore_errors=True)
         except OSError:
-            continue  # in use, somebody else's, or gone
+            continue  # in use, owned by another user, or deleted
 
 
 @contextmanager
@@ -161,9 +152,9 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 class SpoolFile:
-    """A new file that pieces are written into, one behind the other.
+    """A new file to which data is appended.
 
-    StoreQuotaError if they are more than may be, or than the disk has room for.
+    Raises StoreQuotaError if it exceeds its limit or the free disk space.
     """
 
     def __init__(self, path: Path, *, most_bytes: int) -> None:
@@ -183,17 +174,17 @@ class SpoolFile:
             self._file.close()
 
     def append(self, piece: pa.Buffer) -> int:
-        """Write a piece and return where it begins."""
+        """Append data and return its offset."""
         start = self._size
         if start + piece.size > self._most_bytes:
-            raise self._no_room(f"no more than {self._most_bytes:,} bytes are allowed")
+            raise self._no_room(f"the limit is {self._most_bytes:,} bytes")
         with self._within_room():
             self._file.write(piece)
         self._size += piece.size
         return start
 
     def flush(self) -> None:
-        """Let others read what was written."""
+        """Make the written data visible to readers."""
         with self._within_room():
             self._file.flush()
 
@@ -206,8 +197,8 @@ class SpoolFile:
 
     def _no_room(self, reason: str) -> StoreQuotaError:
         return StoreQuotaError(
-            f"rows that wait to be sorted do not fit into scratch: {reason}",
+            f"rows to be sorted do not fit into scratch space: {reason}",
             path=str(self.path),
             operation="put",
-            hint="set scratch_directory to a disk with more room, and raise scratch_bytes",
+            hint="set scratch_directory to a disk with more free space, and raise scratch_bytes",
         )

@@ -1,4 +1,4 @@
-"""One small class over everything that holds objects."""
+"""The object store interface."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from lakehand.errors import (
     UnsafePathError,
 )
 from lakehand.observe.clock import Clock, SystemClock
+from lakehand.storage.connection_options import Options, connect_options
 from lakehand.storage.keys import check_key, check_keys, check_prefix
 from lakehand.storage.location import parse_location, parse_log_path
 from lakehand.storage.objects import DeleteFailure, ObjectReader
-from lakehand.storage.options import Options, connect_options
 from lakehand.storage.retry import RETRY_SETTINGS, RetryPolicy, with_retry
 from lakehand.storage.scanning import TreeScan
 
@@ -45,10 +45,10 @@ _DELETE_BATCH = 10_000
 
 
 def open_store(uri: str | Path, options: Mapping[str, str] | None = None) -> Store:
-    """Open the root of a table: a path, or a URL of any kind that lakehand knows.
+    """Open the root of a table: a path, or a URL of any supported store.
 
-    Options say how to connect (`endpoint`, `region`, `access_key_id`, `allow_http`, ...); what
-    they leave open comes from the usual environment variables. Nothing is requested yet.
+    `options` are connection options (`endpoint`, `region`, `access_key_id`, `allow_http`, ...); the
+    environment variables of the store provide the others. No request is made yet.
     """
     return _open(parse_location(uri), options)
 
@@ -59,7 +59,7 @@ def _open(location: Location, options: Mapping[str, str] | None) -> Store:
 
         return MemoryStore(location.container, path=location.path)
     if location.scheme == "file":
-        from lakehand.storage.local import LocalBackend
+        from lakehand.storage.local_backend import LocalBackend
 
         return Store(LocalBackend(location.path), location=location)
     from lakehand.storage.remote import RemoteBackend
@@ -72,8 +72,8 @@ def _open(location: Location, options: Mapping[str, str] | None) -> Store:
 class Store:
     """Objects under one root. Keys are relative to it, '/'-separated, decoded and literal.
 
-    Picklable, credentials included; they appear neither in `repr` nor in errors. Errors that may
-    pass are tried again, except where a repetition could do harm: see `put_if_absent`.
+    Picklable, including credentials, which appear neither in `repr` nor in errors. Retryable errors
+    are retried, except where a retry is unsafe: see `put_if_absent`.
     """
 
     def __init__(
@@ -91,8 +91,8 @@ class Store:
         self._options = Options(options or {})
         self._retry = retry or RetryPolicy()
         self._clock = clock or SystemClock()
-        #: Stores that absolute paths in the log lead to, by URL of their root.
-        self._elsewhere: dict[str, Store] = {}
+        #: Stores of absolute paths in the log, by URL of their root.
+        self._other_stores: dict[str, Store] = {}
 
     @property
     def url(self) -> str:
@@ -101,15 +101,14 @@ class Store:
 
     @property
     def is_in_process(self) -> bool:
-        """Whether other processes see nothing of it: it is in the memory of this one."""
+        """Whether the store is visible only in this process, because it is in memory."""
         return self._location.scheme == "memory"
 
     @property
     def sees_unfinished_uploads(self) -> bool:
-        """Whether what dead writers left of objects has a name here.
+        """Whether incomplete uploads of dead writers are visible.
 
-        An object store keeps the parts of an upload out of every listing, and obstore has no call
-        that lists or aborts uploads.
+        Object stores do not list the parts of an upload, and obstore cannot list or abort uploads.
         """
         return self._location.scheme in {"file", "memory"}
 
@@ -117,13 +116,13 @@ class Store:
         return f"{type(self).__name__}({self.url!r})"
 
     def connection_options(self) -> Options:
-        """How this store connects, secrets included, for libraries that open it themselves."""
+        """Return the connection options, including secrets, for other libraries."""
         return Options(self._options)
 
     def with_settings(self, settings: Settings) -> Self:
-        """Return the same store, which retries as `settings` say; as it does, if they say nothing.
+        """Return the same store with the retry policy of `settings`, if they set one.
 
-        A store that was opened with a policy of its own keeps it unless a setting was given.
+        A store that was opened with its own policy keeps it unless a setting is given.
         """
         if all(settings.sources[name] == "default" for name in RETRY_SETTINGS):
             return self
@@ -131,7 +130,7 @@ class Store:
 
     def _with_retry(self, policy: RetryPolicy) -> Self:
         store = copy.copy(self)
-        store._retry, store._elsewhere = policy, {}  # noqa: SLF001
+        store._retry, store._other_stores = policy, {}  # noqa: SLF001
         store._backend = self._backend.with_retry(policy)  # noqa: SLF001
         return store
 
@@ -142,14 +141,14 @@ class Store:
         return self._try(lambda: self._backend.get(key))
 
     def get_range(self, key: str, *, start: int, length: int) -> bytes:
-        """Return `length` bytes from `start`, or what there is of them."""
+        """Return `length` bytes from `start`, or fewer at the end of the object."""
         check_key(key)
         if length <= 0:
             return b""
         return self._try(lambda: self._backend.get_range(key, start, length))
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
-        """Return the bytes of each (start, length), read in parallel; all must lie inside."""
+        """Return the bytes of each (start, length), read in parallel; all must be inside."""
         check_key(key)
         wanted = [pair for pair in ranges if pair[1] > 0]
         found = self._try(lambda: self._backend.get_ranges(key, wanted)) if wanted else []
@@ -164,7 +163,7 @@ class Store:
         return [next(parts) if length > 0 else b"" for _, length in ranges]
 
     def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
-        """Return the last `length` bytes (all, if there are fewer) and the size of the object."""
+        """Return the last `length` bytes (or all) and the size of the object."""
         check_key(key)
         return self._try(lambda: self._backend.get_tail(key, length))
 
@@ -177,7 +176,7 @@ class Store:
         return self._try(lambda: self._backend.head(key))
 
     def head_all(self, keys: Iterable[str]) -> builtins.list[ObjectInfo]:
-        """Return those of `keys` that are there, asked for in parallel."""
+        """Return those of `keys` that exist, requested in parallel."""
         found = self._map(self._find, list(keys))
         return [info for info in found if info is not None]
 
@@ -191,9 +190,9 @@ class Store:
         return self._find(key) is not None
 
     def list(self, prefix: str = "", *, after: str | None = None) -> Iterator[ObjectInfo]:
-        """Stream all objects below the directory `prefix`, ascending by key, from after `after`.
+        """Stream all objects below the directory `prefix`, ordered by key, starting after `after`.
 
-        A listing that breaks off goes on after the last object seen.
+        An interrupted listing continues after the last object.
         """
         return self._list(check_prefix(prefix), after)
 
@@ -219,10 +218,11 @@ class Store:
         directories: Iterable[str] = ("",),
         most_objects: int | None = None,
     ) -> TreeScan:
-        """Stream objects below `directories` as rows of `SCAN_SCHEMA`, in no order, in parallel.
+        """Stream objects below `directories` as rows of `SCAN_SCHEMA`, unordered, in parallel.
 
-        A directory that `enter` says no to is left out where the store has directories; elsewhere
-        its objects may be among the others. After `most_objects` no further directory is begun.
+        A directory for which `enter` returns False is skipped if the store has directories;
+        otherwise its objects may be included. After `most_objects`, no further directory is
+        started.
         """
         chosen = map(check_prefix, directories)
         return TreeScan(self._scanner(), enter=enter, directories=chosen, most_objects=most_objects)
@@ -238,7 +238,7 @@ class Store:
             pieces = scanner.scan(directories)
             return pieces, next(pieces, None)
 
-        # Later pieces are asked for once: what came before them must not come again.
+        # Later parts are requested once: earlier ones must not be returned again.
         pieces, found = self._try(begin)
         while found is not None:
             yield found
@@ -247,12 +247,12 @@ class Store:
     def list_directory(
         self, prefix: str = ""
     ) -> tuple[builtins.list[str], builtins.list[ObjectInfo]]:
-        """Return the keys of the directories and the objects right below `prefix`."""
+        """Return the keys of the directories and the objects directly below `prefix`."""
         directory = check_prefix(prefix)
         return self._try(lambda: self._backend.list_directory(directory))
 
     def open_reader(self, key: str, *, size: int | None = None) -> ObjectReader:
-        """Open an object as a seekable file; pass `size` where it is known to save a request."""
+        """Open an object as a seekable file; a known `size` saves a request."""
         known = self.head(key).bytes if size is None else size
         return ObjectReader(
             check_key(key),
@@ -273,22 +273,22 @@ class Store:
     # Writing
 
     def put(self, key: str, data: bytes) -> None:
-        """Write an object, replacing what was there: readers see all of it or nothing."""
+        """Write an object, replacing an existing one: readers see all of it or nothing."""
         check_key(key)
         self._try(lambda: self._backend.put(key, data))
 
     def put_if_absent(self, key: str, data: bytes) -> None:
-        """Write an object unless the key is taken: of all who try, exactly one succeeds.
+        """Write an object unless the key exists: of concurrent writers, exactly one succeeds.
 
-        Raises ObjectExistsError if the key is taken. Never repeated: after StoreUnreachableError
-        the object may or may not be there, and only its content tells whose it is. Look at the
-        content after ObjectExistsError, too: a proxy between may have repeated the request.
+        Raises ObjectExistsError if the key exists. Never retried: after StoreUnreachableError the
+        object may or may not exist, and only its content shows who wrote it. Check the content
+        after ObjectExistsError as well: a proxy may have repeated the request.
         """
         check_key(key)
         self._backend.put_if_absent(key, data)
 
     def open_writer(self, key: str) -> ObjectWriter:
-        """Open an object for writing in pieces; it becomes visible when the writer is closed."""
+        """Open an object for writing in parts; it becomes visible when the writer is closed."""
         return self._backend.open_writer(check_key(key))
 
     def upload(self, path: str | Path, key: str) -> None:
@@ -297,9 +297,9 @@ class Store:
             shutil.copyfileobj(source, target, _COPY_BYTES)
 
     def delete(self, keys: Iterable[str]) -> builtins.list[DeleteFailure]:
-        """Delete objects in batches; return those that are still there.
+        """Delete objects in batches; return those that could not be deleted.
 
-        A missing key is no failure. When the store stops answering, all that is left fails.
+        A missing key is not a failure. If the store stops answering, all remaining deletions fail.
         """
         left = check_keys(keys)
         failures: builtins.list[DeleteFailure] = []
@@ -313,29 +313,30 @@ class Store:
         return failures
 
     def remove_empty_directories(self, directories: Iterable[str]) -> int:
-        """Remove those directories that hold nothing any more, where they are things at all."""
+        """Remove empty directories, if the store has directories."""
         return self._backend.remove_empty_directories([check_key(key) for key in directories])
 
     def delete_unfinished(self, prefix: str, *, names: Iterable[str]) -> None:
-        """Delete what dead writers left right below `prefix` of objects whose names start so.
+        """Delete incomplete objects of dead writers below `prefix`, by the start of their names.
 
-        Nobody sees such remains, and only the owner of the names knows that their writer is dead.
+        Readers do not see such objects, and only the owner of the names knows that the writer is
+        dead.
         """
         starts = tuple(names)
         if starts:
             self._try(lambda: self._backend.delete_unfinished(check_prefix(prefix), starts))
 
-    # Places
+    # Locations
 
     def local_path(self, key: str) -> Path | None:
-        """Return the file of an object on local disk; None where there is no such file."""
+        """Return the local path of an object; None if it is not a local file."""
         return self._backend.local_path(check_key(key))
 
     def resolve(self, path: str) -> tuple[Store, str]:
-        """Return the store and key of a decoded path that was found in a log.
+        """Return the store and key of a decoded path from a log.
 
-        A relative path stays in this store. An absolute one leads to the store of its bucket (or
-        disk), with this store's options only if that is this store's own bucket.
+        A relative path stays in this store. An absolute path is resolved to the store of its bucket
+        (or disk), with this store's options only if that is the same bucket.
         """
         target = parse_log_path(path, relative_to=self._location)
         if target is None:
@@ -344,29 +345,29 @@ class Store:
             return self, check_key(target.key_below(self._location))
         if target.scheme == "file" and self._location.scheme != "file":
             raise UnsafePathError(
-                f"the log of {self.url} names the local file {path!r}",
+                f"the log of {self.url} references the local file {path!r}",
                 path=path,
-                hint="a table in an object store cannot refer to files of this machine",
+                hint="a table in an object store cannot reference local files",
             )
         return self._open_root_of(target), check_key(target.path.removeprefix("/"))
 
     def open_other(self, uri: str) -> Store:
-        """Open another root; with this store's options only if it is in this store's bucket."""
+        """Open another root, with this store's options only if it is in the same bucket."""
         location = parse_location(uri)
         is_near = location.is_same_bucket(self._location)
         return _open(location, self._options if is_near else None)
 
     def _open_root_of(self, target: Location) -> Store:
         root = target.root()
-        if root.url not in self._elsewhere:
+        if root.url not in self._other_stores:
             options = self._options if root.is_same_bucket(self._location) else None
-            self._elsewhere[root.url] = _open(root, options)._with_retry(self._retry)  # noqa: SLF001
-        return self._elsewhere[root.url]
+            self._other_stores[root.url] = _open(root, options)._with_retry(self._retry)  # noqa: SLF001
+        return self._other_stores[root.url]
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_elsewhere": {}}
+        return {**self.__dict__, "_other_stores": {}}
 
-    # Trying again
+    # Retries
 
     def _try(self, action: Callable[[], T]) -> T:
         return with_retry(action, policy=self._retry, clock=self._clock)

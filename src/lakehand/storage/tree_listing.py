@@ -1,7 +1,7 @@
-"""Directories of the local disk, listed as packed columns: here, or in a process of its own.
+"""Lists local directories as packed columns, in this or in a separate process.
 
-Run as a script, it answers requests on standard input until that ends. So it imports nothing but
-a few modules of the standard library: such a process is there in hundredths of a second.
+As a script, it answers requests on standard input until end of file. It imports only a few modules
+of the standard library, so that such a process starts in hundredths of a second.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _NANOSECONDS = 1000
 
 
 class Listing:
-    """The files right in some directories, column by column, and what else was found."""
+    """The files directly in some directories, as columns, and other entries."""
 
     def __init__(self) -> None:
-        #: All keys in one piece, in UTF-8, and where each of them ends.
+        #: All keys concatenated, in UTF-8, and where each of them ends.
         self.keys = bytearray()
         self.ends = array("i", [0])
         self.sizes = array("q")
         #: Microseconds since 1970.
         self.modified = array("q")
-        #: Places of files whose names begin with a dot.
+        #: Indexes of files whose names start with a dot.
         self.hidden: list[int] = []
         self.directories: list[str] = []
         #: Paths of symbolic links.
@@ -36,7 +36,7 @@ class Listing:
         return len(self.sizes)
 
     def take(self, root: bytes, directory: str) -> None:
-        """Add what is right in `directory`; one that is gone holds nothing."""
+        """Add the entries of `directory`; a missing one has none."""
         prefix = f"{directory}/".encode() if directory else b""
         try:
             entries = os.scandir(root + b"/" + prefix)
@@ -44,7 +44,7 @@ class Listing:
             return
         with entries:
             for entry in entries:
-                if _is_text(entry.name):
+                if _is_utf8(entry.name):
                     self._take_entry(prefix, entry)
 
     def _take_entry(self, prefix: bytes, entry: os.DirEntry[bytes]) -> None:
@@ -59,7 +59,7 @@ class Listing:
         try:
             status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
-            # A file that vanishes while the listing runs is not there.
+            # A file that is deleted during the listing does not exist.
             return
         if entry.name[0] == b"."[0]:
             self.hidden.append(len(self.sizes))
@@ -70,15 +70,15 @@ class Listing:
 
 
 def list_directories(root: str, directories: list[str]) -> Listing:
-    """Return what is right in `directories`, which are keys below `root`."""
-    listing, place = Listing(), os.fsencode(root)
+    """Return the entries of `directories`, which are keys below `root`."""
+    listing, directory_root = Listing(), os.fsencode(root)
     for directory in directories:
-        listing.take(place, directory)
+        listing.take(directory_root, directory)
     return listing
 
 
-def _is_text(name: bytes) -> bool:
-    """Say whether a name is valid UTF-8: nothing else can be a key."""
+def _is_utf8(name: bytes) -> bool:
+    """Return whether a name is valid UTF-8: others cannot be keys."""
     if name.isascii():
         return True
     try:
@@ -89,7 +89,7 @@ def _is_text(name: bytes) -> bool:
 
 
 def _answer(line: bytes) -> list[bytes]:
-    """Return a line of JSON, and the packed columns whose lengths it tells."""
+    """Return a line of JSON, and the packed columns whose lengths it contains."""
     request = json.loads(line)
     try:
         found = list_directories(request["root"], request["directories"])

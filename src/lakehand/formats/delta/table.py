@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import CorruptLogError, NotATableError
-from lakehand.formats.base import Capabilities, ProvedCommit
+from lakehand.formats.base import Capabilities
 from lakehand.formats.delta.checkpoints.checkpoint import checkpoint_if_due, write_checkpoint
 from lakehand.formats.delta.commits import commit, create
 from lakehand.formats.delta.commits.evolution import evolve
@@ -33,7 +33,6 @@ from lakehand.formats.delta.protocol.clustering import (
 from lakehand.formats.delta.protocol.features import require_read, require_write
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY, OTHER_PATHS
 from lakehand.formats.delta.protocol.schema import physical_name
-from lakehand.formats.delta.read.survey import survey_files
 from lakehand.formats.delta.repair.file_check import (
     duplicate_files,
     missing_files,
@@ -56,6 +55,8 @@ from lakehand.formats.delta.retention.vacuum import DataNames, forgotten_files, 
 from lakehand.formats.delta.statistics.check import paths_lacking_statistics
 from lakehand.formats.delta.write.context import WriteContext
 from lakehand.formats.delta.write.file_schema import hold_dropped_columns, partition_keys
+from lakehand.formats.delta.write.survey import survey_files
+from lakehand.formats.optional import ProvedCommit
 from lakehand.model.work import DataFile
 from lakehand.observe.clock import SystemClock
 from lakehand.settings import Settings
@@ -64,19 +65,20 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime, timedelta
 
-    from lakehand.expressions.predicate import Predicate
+    from lakehand.formats import optional, rows, worker
     from lakehand.formats.base import Operation
     from lakehand.formats.delta.log.file_table import FileKey
     from lakehand.formats.delta.log.snapshot import DeltaState
-    from lakehand.formats.worker import FormatWorker, WriteSpec
-    from lakehand.model.head import Evolution, TableHead
-    from lakehand.model.maintenance import KeepWishes, LogCleanup, OldValues
+    from lakehand.formats.delta.worker import DeltaWorker
+    from lakehand.formats.worker import WriteSpec
+    from lakehand.model.maintenance import ExtraRetention, LogCleanup, OldValues
     from lakehand.model.order import Order
     from lakehand.model.reports import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.table_head import Evolution, TableHead
     from lakehand.model.verification import Consent, FileRepair, Finding, LogCheck, LogRepair
-    from lakehand.model.work import Change, Group, Receipt
+    from lakehand.model.work import Change, Receipt
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
@@ -91,10 +93,10 @@ class DeltaUpkeep(ABC):
     file_repairs = FILE_REPAIRS
 
     @abstractmethod
-    def worker(self, snapshot: Snapshot | TableHead) -> FormatWorker: ...
+    def worker(self, snapshot: Snapshot | TableHead) -> DeltaWorker: ...
 
     def clean_logs(
-        self, wishes: KeepWishes, *, even_if_disabled: bool = False, dry_run: bool = False
+        self, wishes: ExtraRetention, *, even_if_disabled: bool = False, dry_run: bool = False
     ) -> LogCleanup:
         return clean_logs(
             self.store,
@@ -122,10 +124,6 @@ class DeltaUpkeep(ABC):
     ) -> Change:
         means = Means(self.store, self.worker(snapshot))
         return repairing_change(means, snapshot, repair, files)
-
-    def update_indices(self, *, since: Snapshot | None = None) -> tuple[str, ...]:  # noqa: ARG002
-        """Return nothing: there are no indices."""
-        return ()
 
     def missing_files(self, files: Sequence[DataFile]) -> tuple[str, ...]:
         return missing_files(self.store, files)
@@ -168,7 +166,7 @@ class DeltaFormat:
 class DeltaTable(DeltaUpkeep):
     """A Delta table. Holds no version: every call reads what it needs."""
 
-    capabilities = Capabilities(checkpoints=True, copies_bytes=True)
+    capabilities = Capabilities()
 
     def __init__(
         self, store: Store, *, settings: Settings | None = None, clock: Clock | None = None
@@ -231,13 +229,6 @@ class DeltaTable(DeltaUpkeep):
         state: DeltaState = snapshot.native
         require_write(operation, state.protocol, state.metadata, table=self.store.url, force=force)
 
-    def native_group(
-        self,
-        snapshot: Snapshot,  # noqa: ARG002  Delta has nobody to rewrite it
-        group: Group,  # noqa: ARG002
-    ) -> Mapping[str, Any]:
-        return {}
-
     def partition_keys(self, snapshot: Snapshot, *, keeps_order: bool = True) -> pa.Array:
         state: DeltaState = snapshot.native
         columns = _physical_partition_columns(snapshot)
@@ -245,9 +236,6 @@ class DeltaTable(DeltaUpkeep):
         has_cubes = keeps_order and clustering_columns(state.domains)
         cubes = native.field("tags") if has_cubes else None
         return partition_keys(native.field("partition_values"), columns, cubes=cubes)
-
-    def read_verdicts(self, snapshot: Snapshot, predicate: Predicate) -> pa.Array | None:  # noqa: ARG002
-        return None
 
     def clustering(self, snapshot: Snapshot) -> tuple[str, ...]:
         state: DeltaState = snapshot.native
@@ -303,7 +291,7 @@ class DeltaTable(DeltaUpkeep):
             raise CorruptLogError(message, table=self.store.url, version=snapshot.version)
         return adds
 
-    def worker(self, snapshot: Snapshot | TableHead) -> FormatWorker:
+    def worker(self, snapshot: Snapshot | TableHead) -> DeltaWorker:
         from lakehand.formats.delta.worker import DeltaWorker
 
         zone = self._settings.partition_time_zone
@@ -370,7 +358,7 @@ class DeltaTable(DeltaUpkeep):
             self.checkpoint(version=version)
         return needs_commit or version is not None
 
-    def old_values(self, wishes: KeepWishes) -> OldValues:
+    def old_values(self, wishes: ExtraRetention) -> OldValues:
         return LogErasure(self.store, now=self._clock.now()).report(wishes)
 
     def retention(self, snapshot: Snapshot) -> timedelta:
@@ -386,7 +374,6 @@ class DeltaTable(DeltaUpkeep):
         since: datetime,
         pinned_versions: Collection[int] = (),
         from_version: int | None = None,
-        ignored_tags: Collection[str] = (),  # noqa: ARG002  there are no tags
     ) -> Protection:
         return protected_files(
             self.store, since=since, pinned_versions=pinned_versions, from_version=from_version
@@ -409,28 +396,11 @@ class DeltaTable(DeltaUpkeep):
             entry = vacuum.ending(deletion, outcome)
             self.commit(entry, token=f"lakehand-vacuum-{uuid.uuid4().hex}")
 
-    def tagged_versions(self) -> Mapping[str, int]:
-        return {}
-
-    def branches(self) -> Mapping[str, int | None]:
-        return {}
-
-    def tag_version(self, name: str, version: int) -> None:
-        """Do nothing: Delta knows no tags of versions."""
-
-    def drop_tag(self, name: str, version: int) -> None:
-        pass
-
     def streamed_version(self, checkpoint: Store) -> int:
         table_id = load_state_at(self.store).metadata.id
         return oldest_streamed_version(checkpoint, table_id=table_id)
 
-    def protected_since(
-        self,
-        *,
-        version: int,
-        ignored_tags: Collection[str] = (),  # noqa: ARG002
-    ) -> Protection:
+    def protected_since(self, *, version: int) -> Protection:
         return protected_since(self.store, version=version)
 
     def proved_commit(self, version: int) -> ProvedCommit:
@@ -442,7 +412,7 @@ class DeltaTable(DeltaUpkeep):
             outputs=files_of(commit.adds),
         )
 
-    def worker_at(self, version: int) -> FormatWorker:
+    def worker_at(self, version: int) -> DeltaWorker:
         from lakehand.formats.delta.worker import DeltaWorker
 
         state = load_state_at(self.store, version=version)
@@ -461,3 +431,26 @@ def _physical_partition_columns(snapshot: Snapshot) -> list[str]:
     state: DeltaState = snapshot.native
     found = (state.schema.find(name) for name in snapshot.partition_columns)
     return [physical_name(column, mode=state.mapping_mode) for column in found if column]
+
+
+if TYPE_CHECKING:
+    # Type checkers compare the classes with the protocols that they implement.
+    _creation: type[optional.SupportsCreation] = DeltaFormat
+    _appends: type[optional.SupportsAppends] = DeltaTable
+    _byte_copy: type[optional.SupportsByteCopy] = DeltaTable
+    _checkpoints: type[optional.SupportsCheckpoints] = DeltaTable
+    _clustering: type[optional.SupportsClustering] = DeltaTable
+    _clustering_columns: type[optional.SupportsClusteringColumns] = DeltaTable
+    _log_repair: type[optional.SupportsLogRepair] = DeltaTable
+    _purge: type[optional.SupportsPurge] = DeltaTable
+    _removed_files: type[optional.SupportsRemovedFiles] = DeltaTable
+    _restore: type[optional.SupportsRestore] = DeltaTable
+    _row_changes: type[optional.SupportsRowChanges] = DeltaTable
+    _statistics: type[optional.SupportsStatistics] = DeltaTable
+    _streams: type[optional.SupportsStreams] = DeltaTable
+    _vacuum: type[optional.SupportsVacuum] = DeltaTable
+    _verification: type[optional.SupportsVerification] = DeltaTable
+    _change_feed_worker: type[rows.ChangeFeedWorker] = DeltaWorker
+    _byte_copy_worker: type[worker.ByteCopyWorker] = DeltaWorker
+    _order_marking_worker: type[worker.OrderMarkingWorker] = DeltaWorker
+    _size_estimate_worker: type[worker.SizeEstimateWorker] = DeltaWorker

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import (
     LakehandError,
-    RefusedError,
     SchemaMismatchError,
     UnknownColumnError,
     ValidationError,
@@ -32,7 +31,7 @@ from lakehand.formats.delta.write.new_rows import (
 )
 from lakehand.formats.delta.write.writer import write_files
 from lakehand.formats.rows import NewRowsAsMoved
-from lakehand.parquet.facts import dominant_codec
+from lakehand.parquet.footer_facts import dominant_codec
 from lakehand.storage import open_store
 
 if TYPE_CHECKING:
@@ -44,11 +43,11 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.schema import StructField
     from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions, RowChange
     from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec
-    from lakehand.model.head import TableHead
     from lakehand.model.order import Order
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.table_head import TableHead
     from lakehand.model.verification import Finding
-    from lakehand.model.work import DataFile, Group, Refreshed, StagedFile
+    from lakehand.model.work import DataFile, Refreshed, StagedFile
     from lakehand.prove.digest import Digester
     from lakehand.storage import Store
 
@@ -354,27 +353,6 @@ class DeltaWorker(NewRowsAsMoved):
         """Return the codec of most bytes of `inputs`; None if nothing is compressed."""
         facts = self.context.footers.of(self.store, inputs)
         return dominant_codec(facts)
-
-    def can_recode(self) -> bool:
-        return True
-
-    def can_copy(self, inputs: Sequence[DataFile]) -> bool:  # noqa: ARG002
-        """Say no: bytes are moved where the plan says so."""
-        return False
-
-    def run_native(
-        self,
-        group: Group,
-        *,
-        stem: str,
-        is_copied: bool = False,  # noqa: ARG002
-    ) -> tuple[StagedFile, ...]:
-        """Refuse: Delta plans no groups of its own."""
-        message = f"group {group.id} asks Delta to run a plan of its own, and it has none ({stem})"
-        raise RefusedError(message, table=self.store.url, operation="rewrite")
-
-    def make_durable(self, files: Sequence[StagedFile]) -> None:
-        """Do nothing: files are durable as soon as they are written."""
 
 
 def _live(files: Sequence[DataFile]) -> list[SourceFile]:

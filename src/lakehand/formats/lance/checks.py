@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakehand.errors import CorruptLogError, LakehandError
-from lakehand.formats.lance.connect import listed_versions, load_lance, open_dataset, said
+from lakehand.errors import CorruptLogError, LakehandError, VersionNotFoundError
+from lakehand.formats.lance.connect import is_lance_failure, load_lance, manifest_keys, said
 from lakehand.formats.lance.fragments import find_fragments, fragments_by_number
+from lakehand.formats.lance.snapshot import load_snapshot, table_head
 from lakehand.model.verification import Finding, LogCheck
 
 if TYPE_CHECKING:
@@ -21,31 +22,44 @@ __all__ = ["check_files", "check_log", "check_rows"]
 
 
 def check_log(store: Store) -> LogCheck:
-    """Open every version that is there, the newest first."""
+    """Read every version that is there, the newest first.
+
+    Of the newest one that can be read, its fragments are read too; of older ones all but these.
+    """
     load_lance()
-    versions = listed_versions(store)
-    findings = {version: _unreadable(store, version) for version in versions}
-    readable = [version for version in versions if findings[version] is None]
+    keys = manifest_keys(store)
+    versions = sorted(keys, reverse=True)
+    readable: int | None = None
+    findings = []
+    for version in versions:
+        try:
+            if readable is None:
+                load_snapshot(store, version=version)
+                readable = version
+            else:
+                table_head(store, version=version)
+        except VersionNotFoundError:
+            # Vacuum has deleted it since the versions were listed.
+            continue
+        except LakehandError as error:
+            findings.append(_finding(version, keys[version], error))
     return LogCheck(
         version=versions[0] if versions else None,
-        readable_version=readable[0] if readable else None,
+        readable_version=readable,
         commits=len(versions),
         checkpoints=0,
-        findings=tuple(finding for finding in findings.values() if finding is not None),
+        findings=tuple(findings),
     )
 
 
-def _unreadable(store: Store, version: int) -> Finding | None:
-    try:
-        open_dataset(store, version)
-    except LakehandError as error:
-        return Finding(
-            name="corrupt_commit",
-            version=version,
-            message=f"version {version} cannot be read: {said(error, store)}",
-            hint="bring its manifest back from a backup, or restore an earlier version",
-        )
-    return None
+def _finding(version: int, key: str, error: LakehandError) -> Finding:
+    return Finding(
+        name="corrupt_commit",
+        version=version,
+        path=key,
+        message=error.message,
+        hint="bring its manifest back from a backup, or restore an earlier version",
+    )
 
 
 #: Without them nobody would look into the files that long ones have of their own.
@@ -100,12 +114,14 @@ def check_rows(store: Store, dataset: Any, files: Sequence[DataFile]) -> Iterato
 
 
 def _decode(store: Store, dataset: Any, file: DataFile, known: Mapping[int, Any]) -> Finding | None:
-    expected = (file.rows or 0) - file.deleted_rows
+    expected = None if file.rows is None else file.rows - file.deleted_rows
     try:
         (fragment,) = find_fragments(dataset, [file], table=store.url, known=known)
         scanner = dataset.scanner(fragments=[fragment], blob_handling=_WITH_PAYLOADS)
         found = sum(batch.num_rows for batch in scanner.to_batches())
-    except (CorruptLogError, OSError, ValueError, RuntimeError) as error:
+    except BaseException as error:
+        if not (isinstance(error, CorruptLogError) or is_lance_failure(error)):
+            raise
         return Finding(
             name="unreadable_rows",
             path=file.path,
@@ -113,7 +129,7 @@ def _decode(store: Store, dataset: Any, file: DataFile, known: Mapping[int, Any]
             hint=_BACKUP,
             rows=expected,
         )
-    if found == expected:
+    if expected is None or found == expected:
         return None
     return Finding(
         name="wrong_row_count",

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from lakehand.errors import (
     CommitConflictError,
     CommitUnknownError,
+    CorruptLogError,
     RefusedError,
     ReplanError,
     StorageError,
@@ -29,11 +30,19 @@ from lakehand.formats.lance.commit_records import (
     put_pending,
     read_pending,
 )
-from lakehand.formats.lance.connect import address, listed_versions, load_lance, open_dataset, said
+from lakehand.formats.lance.connect import (
+    address,
+    failure_of,
+    listed_versions,
+    load_lance,
+    open_dataset,
+    reading,
+    said,
+)
 from lakehand.formats.lance.fragments import data_files, find_fragments, fragments_by_number
 from lakehand.formats.lance.rewriting import account_of, new_fragments, tells_places
 from lakehand.formats.lance.row_commits import commit_rows, put_restored, undo
-from lakehand.formats.lance.snapshot import load_snapshot
+from lakehand.formats.lance.snapshot import load_snapshot, named_files
 from lakehand.model.work import Proof, Receipt
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.evidence import total_proof
@@ -162,20 +171,19 @@ class _Rewrite:
                 hint="plan again",
             ) from error
         failure = _put(self._store, dataset, self._left)
-        version = _landed(self._store, record)
+        try:
+            version = _landed(self._store, record)
+        except (StorageError, CorruptLogError) as error:
+            raise self._unknown(error.message) from error
         if version is None:
             self._give_up_lost(failure)
         return version
 
-    def _give_up_lost(self, failure: Exception | None) -> None:
+    def _give_up_lost(self, failure: BaseException | None) -> None:
         """Leave out groups whose fragments are not as they were; raise if that saves nothing."""
         words = "no version has its files" if failure is None else said(failure, self._store)
         if failure is None or not is_conflict(failure):
-            raise CommitUnknownError(
-                f"nobody can say whether a rewrite of {self._store.url} was committed: {words}",
-                table=self._store.url,
-                hint="the next run finds out; every file was kept",
-            )
+            raise self._unknown(words)
         newest = load_snapshot(self._store)
         live = {file.path: file for file in data_files(newest.files)}
         left = [group for group in self._left if _is_untouched(group, live)]
@@ -191,6 +199,13 @@ class _Rewrite:
             )
         self._dropped += [group.group for group in self._left if group not in left]
         self._left = left
+
+    def _unknown(self, words: str) -> CommitUnknownError:
+        return CommitUnknownError(
+            f"cannot tell whether a rewrite of {self._store.url} was committed: {words}",
+            table=self._store.url,
+            hint="the next run finds out; every file was kept",
+        )
 
     def _may_follow(self, newest: Snapshot) -> bool:
         """Say whether the same groups may be committed from a newer version.
@@ -233,22 +248,20 @@ class _Rewrite:
         )
 
 
-def _put(store: Store, dataset: Any, groups: Sequence[Replacement]) -> Exception | None:
+def _put(store: Store, dataset: Any, groups: Sequence[Replacement]) -> BaseException | None:
     """Let Lance commit groups, with its indices brought along; return what went wrong."""
-    if _loses_places(dataset, groups):
+    with reading(store, dataset.version):
+        loses_places = _loses_places(dataset, groups)
+        known = fragments_by_number(dataset)
+    if loses_places:
         return _put_moved(dataset, groups)
     optimize = load_lance().optimize
-    known = fragments_by_number(dataset)
     rewrites = []
     for group in groups:
         find = partial(find_fragments, dataset, group.removes, table=store.url, known=known)
         account = account_of(group.adds, version=dataset.version, replaced=find)
         rewrites.append(optimize.RewriteResult.from_json(account))
-    try:
-        optimize.Compaction.commit(dataset, rewrites)
-    except Exception as error:  # noqa: BLE001  what it means is found out from the table
-        return error
-    return None
+    return failure_of(lambda: optimize.Compaction.commit(dataset, rewrites))
 
 
 def _loses_places(dataset: Any, groups: Sequence[Replacement]) -> bool:
@@ -258,7 +271,7 @@ def _loses_places(dataset: Any, groups: Sequence[Replacement]) -> bool:
     return not all(tells_places(group.adds) for group in groups)
 
 
-def _put_moved(dataset: Any, groups: Sequence[Replacement]) -> Exception | None:
+def _put_moved(dataset: Any, groups: Sequence[Replacement]) -> BaseException | None:
     """Let Lance commit rows as new ones, which no index knows, so that searches read them."""
     lance = load_lance()
     new = [fragment for group in groups for fragment in new_fragments(group.adds)]
@@ -270,11 +283,8 @@ def _put_moved(dataset: Any, groups: Sequence[Replacement]) -> Exception | None:
             lance.fragment.FragmentMetadata.from_json(json.dumps(fragment)) for fragment in new
         ],
     )
-    try:
-        lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
-    except Exception as error:  # noqa: BLE001  what it means is found out from the table
-        return error
-    return None
+    version = dataset.version
+    return failure_of(lambda: lance.LanceDataset.commit(dataset, operation, read_version=version))
 
 
 def _is_untouched(group: Replacement, live: dict[str, Any]) -> bool:
@@ -286,7 +296,7 @@ def _is_untouched(group: Replacement, live: dict[str, Any]) -> bool:
 
 def _landed(store: Store, record: Record) -> int | None:
     """Return the first version that has a file of `record`."""
-    files = open_dataset(store).tracked_files(min_version=record.base_version + 1).read_all()
+    files = named_files(store, open_dataset(store), from_version=record.base_version + 1)
     ours = files.filter(pc.is_in(files["path"], value_set=pa.array(record.outputs, pa.string())))
     found: int | None = pc.min(ours["version"]).as_py()
     return found

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CorruptLogError, ObjectNotFoundError, StorageError, VersionNotFoundError
-from lakehand.formats.lance.connect import listed_versions, open_dataset, said
+from lakehand.formats.lance.connect import is_lance_failure, listed_versions, open_dataset, said
 from lakehand.model.documents import DocumentError, parse_object, read_value
 from lakehand.observe.logs import get_logger, log_event
 
@@ -131,7 +131,7 @@ _CONFLICT = re.compile(
 )
 
 
-def is_conflict(failure: Exception) -> bool:
+def is_conflict(failure: BaseException) -> bool:
     """Say whether a commit is certain to have failed because of another one."""
     return _CONFLICT.search(str(failure)) is not None
 
@@ -148,11 +148,14 @@ def properties_of(found: Mapping[str, str] | None) -> dict[str, Any]:
 def read_properties(store: Store, version: int) -> dict[str, Any]:
     """Return what lakehand wrote into the commit of a version; empty if that is none of its."""
     try:
-        transaction = open_dataset(store, version).read_transaction(version)
+        dataset = open_dataset(store, version)
+        transaction = dataset.read_transaction(version)
     except (TypeError, ValueError, VersionNotFoundError):
         # The library cannot build every operation that it writes; those of rows it can.
         return {}
-    except OSError as error:
+    except BaseException as error:
+        if not is_lance_failure(error):
+            raise
         message = f"version {version} of {store.url} does not say how it came about"
         raise StorageError(f"{message}: {said(error, store)}", path=store.url) from error
     return properties_of(transaction.transaction_properties if transaction else None)

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from lakehand.errors import (
     CorruptFileError,
     CorruptLogError,
+    LakehandError,
     NotInstalledError,
     ObjectNotFoundError,
     RefusedError,
@@ -18,22 +19,24 @@ from lakehand.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pyarrow as pa
 
-    from lakehand.errors import LakehandError
     from lakehand.storage import Store
 
 __all__ = [
     "MANIFESTS",
     "VERSION_HINT",
     "address",
+    "failure_of",
     "has_detached_versions",
+    "is_lance_failure",
     "listed_versions",
     "load_lance",
     "manifest_keys",
     "open_dataset",
+    "reading",
     "said",
     "told",
     "translated",
@@ -72,7 +75,14 @@ def _version(number: str) -> int:
 #: Lance adds where in its own source an error came up.
 _SOURCE_PLACE = re.compile(r",? ?/[^ ]*/rust/[^ ]*\.rs:\d+:\d+")
 _MISSING = re.compile(r"not found", re.IGNORECASE)
-_DAMAGED = re.compile(r"sufficient data|too small|corrupt|magic|decod|invalid", re.IGNORECASE)
+#: The store or the disk failed, and nothing is known of what it holds.
+_UNREACHED = re.compile(r"os error \d|Generic \w+ error|timed? ?out|denied", re.IGNORECASE)
+_DAMAGED = re.compile(
+    r"sufficient data|too small|corrupt|magic|decod|invalid|LanceError\((Schema|Arrow)\)",
+    re.IGNORECASE,
+)
+#: What Lance raises, or Arrow and Python of what Lance hands out, apart from a panic.
+_FAILURES = (OSError, ValueError, RuntimeError, ArithmeticError)
 
 
 def load_lance() -> Any:
@@ -108,24 +118,76 @@ def open_dataset(store: Store, version: int | None = None) -> Any:
     """Open a version, the newest if None; VersionNotFoundError if it is not there."""
     lance = load_lance()
     options = store.connection_options() or None
-    try:
+    with reading(store, version, newest=version is None):
         return lance.dataset(address(store), version=version, storage_options=options)
-    except (ValueError, OSError) as error:
-        raise _unopened(store, version, error) from None
 
 
-def _unopened(store: Store, version: int | None, error: Exception) -> LakehandError:
-    if _MISSING.search(str(error)):
+@contextmanager
+def reading(store: Store, version: int | None = None, *, newest: bool = False) -> Iterator[None]:
+    """Turn what Lance raises while it reads manifests into an error of lakehand.
+
+    `version` is the one that is read; None: several, or the `newest`.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not is_lance_failure(error):
+            raise
+        raise _unread(store, version, error, newest=newest) from None
+
+
+def is_lance_failure(error: BaseException) -> bool:
+    """Say whether an error is one that Lance raises, a panic among them."""
+    return isinstance(error, _FAILURES) or _is_panic(error)
+
+
+def failure_of(commit: Callable[[], Any]) -> BaseException | None:
+    """Let Lance commit; return what went wrong: what it means is found out from the table."""
+    try:
+        commit()
+    except BaseException as error:
+        if isinstance(error, Exception) or _is_panic(error):
+            return error
+        raise
+    return None
+
+
+def _unread(
+    store: Store, version: int | None, error: BaseException, *, newest: bool
+) -> LakehandError:
+    keys = manifest_keys(store)
+    is_there = bool(keys) if version is None else version in keys
+    if _MISSING.search(str(error)) and not is_there:
         which = "version that can be read" if version is None else f"version {version} any more"
         return VersionNotFoundError(f"{store.url} has no {which}", table=store.url, version=version)
-    if _DAMAGED.search(str(error)):
-        return CorruptLogError(
-            f"a version of {store.url} cannot be read: {said(error, store)}",
-            table=store.url,
-            version=version,
-            hint="run `lakehand verify` on the table, then restore an earlier version",
-        )
-    return StorageError(f"{store.url} cannot be opened: {said(error, store)}", path=store.url)
+    if not _is_damage(store, error):
+        return StorageError(f"{store.url} cannot be opened: {said(error, store)}", path=store.url)
+    if version is None:
+        version = max(keys, default=None) if newest else _named_version(keys, error)
+    which = "a version" if version is None else f"version {version}"
+    path = None if version is None else keys.get(version)
+    manifest = "" if path is None else f" ({path})"
+    return CorruptLogError(
+        f"{which} of {store.url}{manifest} cannot be read: {said(error, store)}",
+        table=store.url,
+        version=version,
+        path=path,
+        hint="run `lakehand verify` on the table, which names every version that cannot be read,"
+        " then bring their manifests back from a backup, or run `lakehand repair`",
+    )
+
+
+def _is_damage(store: Store, error: BaseException) -> bool:
+    """Say whether a manifest is broken, and not the way to it; a disk hardly fails otherwise."""
+    if _is_panic(error) or not isinstance(error, OSError):
+        return True
+    if _UNREACHED.search(str(error)):
+        return False
+    return bool(_DAMAGED.search(str(error))) or store.url.startswith("file://")
+
+
+def _named_version(keys: Mapping[int, str], error: BaseException) -> int | None:
+    return next((version for version, key in keys.items() if key in str(error)), None)
 
 
 def said(error: BaseException, store: Store) -> str:
@@ -141,7 +203,7 @@ def translated(store: Store, doing: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if not (isinstance(error, OSError | ValueError | RuntimeError) or _is_panic(error)):
+        if not is_lance_failure(error):
             raise
         if _MISSING.search(str(error)):
             raise ObjectNotFoundError(

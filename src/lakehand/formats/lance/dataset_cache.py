@@ -16,14 +16,14 @@ from uuid import uuid4
 import pyarrow as pa
 
 from lakehand.errors import ObjectNotFoundError, RefusedError, StorageError, VersionNotFoundError
-from lakehand.formats.lance.connect import address, open_dataset, said
+from lakehand.formats.lance.connect import address, is_lance_failure, open_dataset, said
 from lakehand.formats.lance.fragments import find_fragments, has_fragments, known_fragments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakehand.model.head import TableHead
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.table_head import TableHead
     from lakehand.model.work import DataFile
     from lakehand.storage import Store
 
@@ -94,7 +94,9 @@ def evolved_dataset(store: Store, dataset: Any, added: pa.Schema) -> Any:
     clone = open_clone(store, dataset)
     try:
         clone.add_columns(pa.schema(missing))
-    except (OSError, ValueError, RuntimeError) as error:
+    except BaseException as error:
+        if not is_lance_failure(error):
+            raise
         names = ", ".join(repr(column.name) for column in missing)
         raise _refused(store, f"Lance does not add {names}: {said(error, store)}") from None
     return clone

@@ -22,16 +22,22 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakehand.expressions.predicate import Predicate
-    from lakehand.formats.rows import Positions
-    from lakehand.formats.worker import FormatWorker
+    from lakehand.formats.rows import Positions, RowChangeWorker
     from lakehand.model.work import DataFile
     from lakehand.storage import Store
 
-__all__ = ["FRAGMENT", "hide_rows", "marked_positions", "read_verdicts", "staged_fragment"]
+__all__ = [
+    "FRAGMENT",
+    "deleted_positions",
+    "hide_rows",
+    "marked_positions",
+    "read_verdicts",
+    "staged_fragment",
+]
 
 
 def read_verdicts(
-    worker: FormatWorker, files: Sequence[DataFile], predicate: Predicate
+    worker: RowChangeWorker, files: Sequence[DataFile], predicate: Predicate
 ) -> pa.Array:
     """Say of each file whether a condition is true for all, none or some of its visible rows."""
     from lakehand.expressions.pruning import ALL, NONE, UNKNOWN  # SQL takes long to import
@@ -65,12 +71,13 @@ def hide_rows(
     marked, objects = [], []
     for file, positions in files:
         fragment = known[file.native["id"]]
-        gone = BitMap(positions) | _deleted(store, fragment.metadata)
+        gone = BitMap(positions) | deleted_positions(store, fragment.metadata)
         number = _number(stem, fragment.fragment_id)
         key = f"{_DIRECTORY}/{fragment.fragment_id}-{dataset.version}-{number}.bin"
         content = gone.serialize()
         store.put(key, content)
-        described = _described(fragment.metadata.to_json(), dataset.version, number, len(gone))
+        known_rows = {**fragment.metadata.to_json(), "physical_rows": fragment.physical_rows}
+        described = _described(known_rows, dataset.version, number, len(gone))
         marked.append(_entries(file, described, deletions=key, version=dataset.version))
         objects.append(StagedFile(path=key, bytes=len(content), rows=0))
     return HiddenRows(files=tuple(marked), objects=tuple(objects))
@@ -96,11 +103,11 @@ def marked_positions(store: Store, seen: Any, marked: Sequence[dict[str, Any]]) 
     for one in marked:
         if found[one["id"]] is None:
             metadata = load_lance().fragment.FragmentMetadata.from_json(json.dumps(one))
-            known[one["id"]] = np.array(_deleted(store, metadata), np.int64)
+            known[one["id"]] = np.array(deleted_positions(store, metadata), np.int64)
     return [known[one["id"]] for one in marked]
 
 
-def _deleted(store: Store, metadata: Any) -> BitMap:
+def deleted_positions(store: Store, metadata: Any) -> BitMap:
     """Return the rows of a fragment that are deleted, as storage says."""
     file = metadata.deletion_file
     if file is None:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakehand.errors import CorruptLogError, UnknownColumnError
-from lakehand.expressions.engine_types import engine_type
-from lakehand.formats.lance.connect import open_dataset
-from lakehand.model.files import FILE_COLUMNS
-from lakehand.model.snapshot import column_text
+from lakehand.errors import CorruptLogError, UnsafePathError
+from lakehand.formats.lance.connect import open_dataset, reading
+from lakehand.formats.lance.deletions import deleted_positions
+from lakehand.model.file_columns import FILE_COLUMNS
 from lakehand.model.work import DataFile
+from lakehand.storage.keys import check_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,6 @@ __all__ = [
     "hold_dropped_columns",
     "keeps_columns",
     "known_fragments",
-    "unknown_bounds",
 ]
 
 
@@ -72,34 +71,12 @@ def _columns(
         yield from _columns(field.children(), path)
 
 
-def unknown_bounds(schema: pa.Schema, columns: Sequence[str], *, count: int) -> pa.Array:
-    """Return `count` times that nothing is known of `columns`, which must be of the table."""
-    types = {field.name: field.type for field in schema} | dict(_types(schema, ()))
-    for column in columns:
-        if column not in types:
-            raise UnknownColumnError(column, [name for name, _ in _types(schema, ())])
-    members = [(column, _bounds_type(types[column])) for column in dict.fromkeys(columns)]
-    return pa.nulls(count, pa.struct(members))
-
-
-def _bounds_type(kind: pa.DataType) -> pa.DataType:
-    computed = engine_type(kind)
-    return pa.struct({"min": computed, "max": computed, "nulls": pa.int64()})
-
-
-def _types(fields: Iterable[pa.Field], above: tuple[str, ...]) -> Iterator[tuple[str, pa.DataType]]:
-    for field in fields:
-        path = (*above, field.name)
-        yield column_text(path), field.type
-        if pa.types.is_struct(field.type):
-            yield from _types(field.type, path)
-
-
 def hold_dropped_columns(store: Store, snapshot: Snapshot) -> pa.BooleanArray:
     """Say of each fragment whether it still holds columns that the table has dropped."""
     dataset = open_dataset(store, snapshot.version)
-    known = set(_field_ids(dataset.lance_schema.fields()))
-    fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
+    with reading(store, snapshot.version):
+        known = set(_field_ids(dataset.lance_schema.fields()))
+        fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     ids = [native["id"] for native in snapshot.files["native"].to_pylist()]
     return pa.array([_holds_others(fragments[id_], known) for id_ in ids], pa.bool_())
 
@@ -136,10 +113,24 @@ def file_table(store: Store, fragments: Iterable[Any], *, at: datetime) -> pa.Ta
     When a fragment was written is not known: `at` is when it was there at the latest.
     """
     rows = [_row(store, fragment.metadata) for fragment in fragments]
+    _require_safe(store, (key for row in rows for key in row["native"]["files"]))
     table = pa.Table.from_pylist(rows, schema=pa.schema([*_COLUMNS, ("native", NATIVE_TYPE)]))
     times = pa.array([at] * len(rows), FILE_COLUMNS["modified_at"])
     nothing = pa.array([{}] * len(rows), _NO_MEMBERS)
     return table.add_column(4, "modified_at", times).add_column(5, "partition", nothing)
+
+
+def _require_safe(store: Store, keys: Iterable[str]) -> None:
+    """Raise CorruptLogError if a fragment has files that cannot be in the table."""
+    try:
+        check_keys(keys)
+    except UnsafePathError as error:
+        raise CorruptLogError(
+            f"a fragment of {store.url} has a file that is not in the table: {error.message}",
+            table=store.url,
+            path=error.attributes["path"],
+            hint="the manifest is damaged: run `lakehand verify` on the table",
+        ) from error
 
 
 _COLUMNS = [(name, kind) for name, kind in FILE_COLUMNS.items() if name != "modified_at"]
@@ -147,7 +138,12 @@ _COLUMNS = [(name, kind) for name, kind in FILE_COLUMNS.items() if name != "modi
 
 def _row(store: Store, fragment: Any) -> dict[str, Any]:
     native = _native(fragment)
-    deletions = fragment.deletion_file
+    if not native["files"]:
+        raise CorruptLogError(
+            f"fragment {fragment.id} of {store.url} has no data file",
+            table=store.url,
+            hint="the manifest is damaged: run `lakehand verify` on the table",
+        )
     return {
         "path": native["files"][0],
         "bytes": sum(
@@ -155,9 +151,16 @@ def _row(store: Store, fragment: Any) -> dict[str, Any]:
             for file, key in zip(fragment.files, native["files"], strict=True)
         ),
         "rows": fragment.physical_rows,
-        "deleted_rows": deletions.num_deleted_rows if deletions else 0,
+        "deleted_rows": _deleted_rows(store, fragment),
         "native": native,
     }
+
+
+def _deleted_rows(store: Store, fragment: Any) -> int:
+    """Return how many rows of a fragment are deleted; its file tells if the manifest does not."""
+    if fragment.deletion_file is None:
+        return 0
+    return fragment.deletion_file.num_deleted_rows or len(deleted_positions(store, fragment))
 
 
 def _native(fragment: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from lakehand.formats.lance.commit_records import (
     properties_of,
     read_record,
 )
-from lakehand.formats.lance.connect import listed_versions, open_dataset
+from lakehand.formats.lance.connect import is_lance_failure, listed_versions, open_dataset, reading
 from lakehand.formats.lance.fragments import data_files, fragment_keys
 from lakehand.formats.lance.snapshot import load_snapshot, utc
 from lakehand.model.order import order_of
@@ -73,15 +73,17 @@ def rows_changed_since(store: Store, moment: datetime) -> bool:
 
 
 def _entry(store: Store, newest: Any, version: int) -> HistoryEntry:
-    dataset = newest.checkout_version(version)
-    summary = dataset.get_version()
+    with reading(store, version):
+        dataset = newest.checkout_version(version)
+        summary = dataset.get_version()
+        at = utc(summary["timestamp"])
     transaction = _transaction(dataset, version)
     properties = transaction.transaction_properties if transaction else None
     record = read_record(store, version) or own_record(properties_of(properties))
     operation, parameters = _operation(transaction)
     return HistoryEntry(
         version=version,
-        at=utc(summary["timestamp"]),
+        at=at,
         operation=record.operation if record else operation,
         parameters=record.parameters if record else parameters,
         metrics=summary["metadata"],
@@ -97,9 +99,11 @@ def _transaction(dataset: Any, version: int) -> Any:
     """Return what made a version, as far as the library can read it back; else None."""
     try:
         return dataset.read_transaction(version)
-    except (OSError, TypeError, ValueError):
+    except BaseException as error:
         # The library cannot build every operation that it writes, rewritten indices among them.
-        return None
+        if isinstance(error, TypeError) or is_lance_failure(error):
+            return None
+        raise
 
 
 def _operation(transaction: Any) -> tuple[str | None, dict[str, Any]]:

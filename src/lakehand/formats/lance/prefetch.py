@@ -6,13 +6,14 @@ Lance decodes only while somebody waits for rows: whoever hashes or encodes some
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from queue import Full, Queue
+from contextlib import contextmanager
+from queue import Queue
 from threading import Event
 from typing import TYPE_CHECKING
 
 from lakehand.formats.lance.comparable_types import plain_batch
-from lakehand.formats.lance.reading import FEW_ROWS, gathered
+from lakehand.formats.lance.reading import FEW_ROWS, joined
+from lakehand.model.batches import Feed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,7 +31,6 @@ _LONG_BYTES = 8 * 2**20
 _LOOK_SECONDS = 0.005
 #: Batches that were passed on and are not hashed yet.
 _WAITING_BATCHES = 16
-_PATIENCE_SECONDS = 1.0
 
 
 @contextmanager
@@ -83,30 +83,20 @@ def counted(
     batches: Iterable[pa.RecordBatch], digester: Digester, *, columns: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Pass rows on, and count their first `columns`, else all, beside whoever takes them."""
-    waiting: Queue[pa.RecordBatch | None] = Queue(maxsize=_WAITING_BATCHES)
+
+    def count(found: Iterator[pa.RecordBatch]) -> None:
+        digester.add_all(plain_batch(_first(batch, columns)) for batch in joined(found))
+
     with read_ahead(batches) as read, ThreadPoolExecutor(max_workers=1) as beside:
-        found = gathered(iter(waiting.get, None))
-        plain = (plain_batch(_first(batch, columns)) for batch in found)
-        counting = beside.submit(digester.add_all, plain)
+        feed = Feed(beside, count, ahead=_WAITING_BATCHES)
         try:
             for batch in read:
-                _put(waiting, batch, counting)
+                feed.put(batch)
                 yield batch
         finally:
-            _put(waiting, None, counting)
-        counting.result()
+            feed.end()
+        feed.result()
 
 
 def _first(batch: pa.RecordBatch, columns: int | None) -> pa.RecordBatch:
     return batch if columns is None else batch.select(list(range(columns)))
-
-
-def _put(
-    waiting: Queue[pa.RecordBatch | None], batch: pa.RecordBatch | None, counting: Future[None]
-) -> None:
-    """Hand a batch over, unless nobody takes any: whoever counts has failed then."""
-    while not counting.done():
-        with suppress(Full):
-            waiting.put(batch, timeout=_PATIENCE_SECONDS)
-            return
-    counting.result()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.base import Operation
     from lakehand.formats.lance.snapshot import LanceState
-    from lakehand.model.head import TableHead
+    from lakehand.model.table_head import TableHead
     from lakehand.storage import Store
 
 __all__ = ["obstacles_to_recoding", "require", "require_deletion"]

@@ -14,7 +14,8 @@ from pyroaring import BitMap
 from lakehand.duckdb_pool import connect, unsliced
 from lakehand.expressions.evaluate import keep_true
 from lakehand.formats.lance.comparable_types import plain_batch, plain_schema
-from lakehand.formats.lance.connect import load_lance, told
+from lakehand.formats.lance.connect import load_lance, told, translated
+from lakehand.model.batches import gathered, join_batches
 from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
 from lakehand.prove.row_hash import placed_lanes_query
 
@@ -39,11 +40,11 @@ __all__ = [
     "described_identity",
     "digested_rows",
     "digested_schema",
-    "gathered",
     "hashed_places",
     "hidden_positions",
     "identified_rows",
     "identified_schema",
+    "joined",
     "only_rows",
     "placed_rows",
     "placed_schema",
@@ -198,15 +199,16 @@ def read_rows(
 ) -> pa.RecordBatchReader:
     """Stream the visible rows of `fragments`, in their order."""
     extra = [name for name in predicate.columns if name not in columns] if predicate else []
-    scanner = dataset.scanner(
-        columns=[*columns, *extra],
-        fragments=list(fragments),
-        with_row_id=row_identity,
-        with_row_address=bool(shown),
-        batch_size=_rows_a_batch(dataset.schema, fragments),
-        io_buffer_size=_BUFFER_BYTES,
-    )
-    schema = pa.schema([scanner.projected_schema.field(name) for name in columns])
+    with translated(store, "to read fragments"):
+        scanner = dataset.scanner(
+            columns=[*columns, *extra],
+            fragments=list(fragments),
+            with_row_id=row_identity,
+            with_row_address=bool(shown),
+            batch_size=_rows_a_batch(dataset.schema, fragments),
+            io_buffer_size=_BUFFER_BYTES,
+        )
+        schema = pa.schema([scanner.projected_schema.field(name) for name in columns])
     if row_identity:
         schema = schema.append(pa.field(ROW_ID, pa.uint64()))
     read = told(store, scanner.to_batches())
@@ -225,14 +227,15 @@ def identified_rows(
     store: Store, dataset: Any, fragments: Sequence[Any]
 ) -> Iterator[pa.RecordBatch]:
     """Stream the visible rows of `fragments`, in their order, with what they keep as they move."""
-    names = dataset.schema.names
-    scanner = dataset.scanner(
-        columns=[*names, CREATED, UPDATED],
-        fragments=list(fragments),
-        with_row_id=True,
-        batch_size=_rows_a_batch(dataset.schema, fragments),
-        io_buffer_size=_BUFFER_BYTES,
-    )
+    with translated(store, "to read fragments"):
+        names = dataset.schema.names
+        scanner = dataset.scanner(
+            columns=[*names, CREATED, UPDATED],
+            fragments=list(fragments),
+            with_row_id=True,
+            batch_size=_rows_a_batch(dataset.schema, fragments),
+            io_buffer_size=_BUFFER_BYTES,
+        )
     for batch in told(store, scanner.to_batches()) if fragments else ():
         yield batch.select([*names, *IDENTITY])
 
@@ -271,7 +274,7 @@ def digested_rows(
         return
     scanner = _counting_scanner(dataset, fragments, with_row_address=bool(shown))
     found = map(shown.filter, scanner.to_batches()) if shown else scanner.to_batches()
-    for batch in gathered(found):
+    for batch in joined(found):
         yield plain_batch(batch)
 
 
@@ -285,7 +288,7 @@ def hashed_places(
     query = placed_lanes_query("SELECT * FROM batch", digested_schema(dataset))
     scanner = _counting_scanner(dataset, fragments, with_row_address=True)
     with connect(threads=1) as connection:
-        for batch in gathered(scanner.to_batches(), rows=_MOST_ROWS, size=_QUERY_BYTES):
+        for batch in joined(scanner.to_batches(), rows=_MOST_ROWS, size=_QUERY_BYTES):
             found, positions = places_of(batch.column(ROW_ADDRESS))
             rows = pa.Table.from_batches([plain_batch(batch.drop_columns([ROW_ADDRESS]))])
             rows = rows.append_column(FILE_NUMBER, [number_of[found]])
@@ -346,28 +349,11 @@ def _placed(batch: pa.RecordBatch, wanted: PlacedColumns, number_of: np.ndarray)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def gathered(
+def joined(
     batches: Iterable[pa.RecordBatch], *, rows: int = FEW_ROWS, size: int = _BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
     """Join batches until they have so many rows or bytes: small fragments come one by one."""
-    held: list[pa.RecordBatch] = []
-    count = held_bytes = 0
-    for batch in batches:
-        if not held and batch.num_rows >= rows:
-            yield batch
-            continue
-        held.append(batch)
-        count += batch.num_rows
-        held_bytes += batch.nbytes
-        if count >= rows or held_bytes >= size:
-            yield _joined(held)
-            held, count, held_bytes = [], 0, 0
-    if held:
-        yield _joined(held)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+    return map(join_batches, gathered(batches, rows=rows, size=size))
 
 
 def _counting_scanner(
@@ -391,7 +377,8 @@ def _rows_a_batch(schema: pa.Schema, fragments: Sequence[Any]) -> int:
     wide = sum(_width(kind) for kind in schema.types)
     sample = [one.metadata for one in fragments[:: len(fragments) // _SAMPLE + 1]]
     size = sum(file.file_size_bytes or 0 for one in sample for file in one.files)
-    rows = sum(one.physical_rows for one in sample)
+    # Manifests of older writers do not say how many rows a fragment has.
+    rows = sum(one.physical_rows or 0 for one in sample)
     row_bytes = max(1, wide, int(size // max(1, rows)))
     return max(_LEAST_ROWS, min(_MOST_ROWS, _BATCH_BYTES // row_bytes))
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakehand.errors import CommitConflictError, CorruptFileError, CorruptLogError
+from lakehand.errors import CommitConflictError, CorruptFileError, CorruptLogError, LakehandError
 from lakehand.formats.lance.checks import check_log
 from lakehand.formats.lance.commit_records import is_conflict
-from lakehand.formats.lance.connect import VERSION_HINT, manifest_keys, open_dataset, said
+from lakehand.formats.lance.connect import (
+    VERSION_HINT,
+    is_lance_failure,
+    open_dataset,
+    reading,
+    said,
+)
 from lakehand.formats.lance.fragments import data_files, fragment_keys
+from lakehand.formats.lance.snapshot import load_snapshot
 from lakehand.model.verification import LogRepair, Refusal, Repair
 from lakehand.model.work import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from lakehand.formats.lance.snapshot import LanceState
     from lakehand.model.snapshot import Snapshot
@@ -38,12 +45,15 @@ def update_indices(store: Store, *, since: LanceState | None = None) -> tuple[st
     """
     for attempt in range(1, _ATTEMPTS + 1):
         dataset = open_dataset(store)
-        behind = tuple(sorted(_behind(dataset, since)))
+        with reading(store, dataset.version):
+            behind = tuple(sorted(_behind(dataset, since)))
         if not behind:
             return ()
         try:
             dataset.optimize.optimize_indices(index_names=list(behind))
-        except (OSError, ValueError, RuntimeError) as error:
+        except BaseException as error:
+            if not is_lance_failure(error):
+                raise
             if not is_conflict(error) or attempt == _ATTEMPTS:
                 raise _failure(store, behind, error) from None
         else:
@@ -62,7 +72,7 @@ def _behind(dataset: Any, since: LanceState | None) -> Iterator[str]:
 
 
 def _failure(
-    store: Store, names: tuple[str, ...], error: Exception
+    store: Store, names: tuple[str, ...], error: BaseException
 ) -> CommitConflictError | CorruptFileError:
     kind = CommitConflictError if is_conflict(error) else CorruptFileError
     return kind(
@@ -73,50 +83,83 @@ def _failure(
 
 
 _ASIDE = "_lakehand/aside"
-_OLDER = "an older version that cannot be read harms no newer one"
+_OLDER = (
+    "no newer version needs it, but vacuum deletes nothing while it cannot be read: bring its"
+    " manifest back, or accept the loss of data"
+)
 _CONSENT = "what it brought would be lost: bring its manifest back, or accept the loss of data"
+_UNREACHED = "it could not be read this time, which does not prove that it is damaged: run again"
 _HOPELESS = "no version can be read: bring a manifest back from a backup"
 
 
 def repair_log(store: Store, *, accept_data_loss: bool, dry_run: bool) -> LogRepair:
-    """Set manifests aside that are newer than all that can be read, if that loss is accepted."""
+    """Set manifests aside that cannot be read, if that loss is accepted and another one can be."""
     check = check_log(store)
     newest = check.readable_version
-    broken = [finding.version for finding in check.findings if finding.version is not None]
-    lost = [version for version in broken if newest is not None and version > newest]
-    if not (accept_data_loss and all(_is_corrupt(store, version) for version in lost)):
-        lost = []
+    broken = {found.version: found.path for found in check.findings if found.version and found.path}
+    corrupt = {version for version in broken if _is_corrupt(store, version)}
+    lost = _lost(newest, broken, corrupt) if accept_data_loss and newest is not None else {}
     refused = tuple(
-        Refusal(name="corrupt_commit", version=version, reason=_reason(version, newest))
+        _refusal(version, newest, is_corrupt=version in corrupt)
         for version in broken
         if version not in lost
     )
-    if not lost:
-        return LogRepair(repairs=(), refused=refused)
-    keys = {version: manifest_keys(store)[version] for version in lost}
-    repair = Repair(
-        name="forget_versions",
-        message=f"versions above {newest}, which nobody can read, are set aside",
-        paths=tuple(keys.values()),
-        loses=f"what versions {min(keys)} to {max(keys)} brought",
-    )
-    aside = None if dry_run else _set_aside(store, keys)
-    return LogRepair(repairs=(repair,), refused=refused, aside=aside)
+    aside = _set_aside(store, lost) if lost and not dry_run else None
+    repairs = () if newest is None else tuple(_repairs(newest, lost))
+    return LogRepair(repairs=repairs, refused=refused, aside=aside)
+
+
+def _lost(newest: int, broken: Mapping[int, str], corrupt: Collection[int]) -> dict[int, str]:
+    """Return the manifests that are given up; of those above `newest` all, or none."""
+    newer = [version for version in broken if version > newest]
+    is_sure = all(version in corrupt for version in newer)
+    return {
+        version: key
+        for version, key in broken.items()
+        if version in corrupt and (version < newest or is_sure)
+    }
+
+
+def _repairs(newest: int, lost: Mapping[int, str]) -> Iterator[Repair]:
+    newer = {version: key for version, key in lost.items() if version > newest}
+    if newer:
+        yield Repair(
+            name="forget_versions",
+            message=f"versions above {newest}, which nobody can read, are set aside",
+            paths=tuple(newer.values()),
+            loses=f"what versions {min(newer)} to {max(newer)} brought",
+        )
+    older = {version: key for version, key in lost.items() if version < newest}
+    if older:
+        names = ", ".join(map(str, sorted(older)))
+        yield Repair(
+            name="forget_history",
+            message=f"set the manifests of older versions aside, which nobody can read: {names}",
+            paths=tuple(older.values()),
+            loses=f"versions {names} can no longer be read; no rows of the newest version are lost",
+        )
 
 
 def _is_corrupt(store: Store, version: int) -> bool:
     """Say whether a version itself is broken, and not the way to it."""
     try:
-        open_dataset(store, version)
+        load_snapshot(store, version=version)
     except CorruptLogError:
         return True
+    except LakehandError:
+        return False
     return False
 
 
-def _reason(version: int, newest: int | None) -> str:
+def _refusal(version: int, newest: int | None, *, is_corrupt: bool) -> Refusal:
     if newest is None:
-        return _HOPELESS
-    return _CONSENT if version > newest else _OLDER
+        return Refusal(name="corrupt_commit", version=version, reason=_HOPELESS)
+    if not is_corrupt:
+        return Refusal(name="corrupt_commit", version=version, reason=_UNREACHED)
+    reason = _CONSENT if version > newest else _OLDER
+    return Refusal(
+        name="corrupt_commit", version=version, reason=reason, consent=("accept_data_loss",)
+    )
 
 
 def _set_aside(store: Store, keys: Mapping[int, str]) -> str:

@@ -12,11 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import RefusedError, ValidationError
-from lakehand.formats.lance.connect import MANIFESTS, address, open_dataset, said, translated
+from lakehand.formats.lance.connect import (
+    MANIFESTS,
+    address,
+    is_lance_failure,
+    open_dataset,
+    reading,
+    said,
+    translated,
+)
 from lakehand.formats.lance.fragments import DATA_DIRECTORY
 from lakehand.formats.lance.history import history, iter_history
 from lakehand.formats.lance.row_commits import commit_rows
-from lakehand.formats.lance.snapshot import version_times
+from lakehand.formats.lance.snapshot import named_files, version_times
 from lakehand.model.maintenance import OldValues
 from lakehand.model.retention import Protection
 from lakehand.model.work import Change
@@ -78,7 +86,9 @@ _TREE = "tree/"
 
 def branches(store: Store) -> dict[str, int | None]:
     """Return the version of the main branch that each branch began with; None: of another one."""
-    found = open_dataset(store).branches.list().items()
+    dataset = open_dataset(store)
+    with translated(store, "to read the branches"):
+        found = dataset.branches.list().items()
     return {
         name: branch["parent_version"] if branch["parent_branch"] is None else None
         for name, branch in found
@@ -98,7 +108,7 @@ def shared_with_branches(store: Store) -> pa.Table:
     main = open_dataset(store)
     with translated(store, "to read the branches"):
         parts = list(_shared(store, main))
-    return pa.concat_tables(parts) if parts else main.tracked_files().read_all().slice(0, 0)
+    return pa.concat_tables(parts) if parts else named_files(store, main).slice(0, 0)
 
 
 def _shared(store: Store, main: Any) -> Iterator[pa.Table]:
@@ -142,11 +152,14 @@ def find_old_values(store: Store) -> OldValues:
     Manifests and transactions are deleted with the files of their versions, by vacuum.
     """
     clean = _first_without_values(store)
+    dataset = open_dataset(store)
+    with reading(store, dataset.version):
+        indices = tuple(sorted(_stale_indices(dataset)))
     return OldValues(
         version=clean.version if clean else None,
         at=clean.at if clean else None,
         in_history=False,
-        indices=tuple(sorted(_stale_indices(open_dataset(store)))),
+        indices=indices,
     )
 
 
@@ -213,7 +226,7 @@ def protected_files(
     pinned = {*pinned_versions, *_tagged(store, ignored_tags)}
     _require_versions(store, pinned, times)
     pinned |= branch_points(store) & times.keys()
-    named = open_dataset(store).tracked_files().read_all()
+    named = named_files(store, open_dataset(store))
     in_force = pc.greater_equal(named["version"], oldest)
     chosen = pc.is_in(named["version"], value_set=pa.array(sorted(pinned), pa.int64()))
     return Protection(
@@ -232,7 +245,7 @@ def protected_since(
     dataset = open_dataset(store)
     tags = {*_tagged(store, ignored_tags), *branch_points(store)}
     first = min((version + 1, *tags))
-    named = dataset.tracked_files(min_version=first).read_all()
+    named = named_files(store, dataset, from_version=first)
     chosen = pc.is_in(named["version"], value_set=pa.array(sorted(tags), pa.int64()))
     return Protection(
         oldest_version=version + 1,
@@ -245,7 +258,9 @@ def protected_since(
 
 def tagged_versions(store: Store) -> dict[str, int]:
     """Return the versions that have a tag, by its name."""
-    tags = open_dataset(store).tags.list()
+    dataset = open_dataset(store)
+    with translated(store, "to read the tags"):
+        tags = dataset.tags.list()
     return {name: tag["version"] for name, tag in tags.items() if tag["branch"] in (None, "main")}
 
 
@@ -298,9 +313,12 @@ def _payload_directories(store: Store, paths: pa.ChunkedArray) -> list[str]:
 
 def put_tag(store: Store, name: str, version: int) -> None:
     """Give a version a tag; ValidationError if there is a tag of that name, or cannot be one."""
+    dataset = open_dataset(store)
     try:
-        open_dataset(store).tags.create(name, version)
-    except (ValueError, OSError) as error:
+        dataset.tags.create(name, version)
+    except BaseException as error:
+        if not is_lance_failure(error):
+            raise
         raise ValidationError(
             f"version {version} of {store.url} cannot be tagged {name!r}: {said(error, store)}",
             field="name",
@@ -310,6 +328,7 @@ def put_tag(store: Store, name: str, version: int) -> None:
 
 def drop_tag(store: Store, name: str, version: int) -> None:
     """Remove a tag, if it is there and names this version."""
-    tags = open_dataset(store).tags
+    dataset = open_dataset(store)
     if tagged_versions(store).get(name) == version:
-        tags.delete(name)
+        with translated(store, "to drop a tag"):
+            dataset.tags.delete(name)

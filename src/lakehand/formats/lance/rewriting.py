@@ -93,7 +93,7 @@ def _is_healthy(store: Store, fragments: Sequence[Mapping[str, Any]]) -> bool:
             buffers = [buffer for page in column.pages for buffer in page.buffers]
             pages[number] = pages.get(number, 0) + len(column.pages)
             sizes[number] = sizes.get(number, 0) + sum(buffer.size for buffer in buffers)
-    rows = sum(fragment["physical_rows"] for fragment in fragments)
+    rows = sum(fragment["physical_rows"] or 0 for fragment in fragments)
     return all(_is_enough(rows, sizes[number], count) for number, count in pages.items())
 
 

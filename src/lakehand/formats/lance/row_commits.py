@@ -25,7 +25,14 @@ from lakehand.formats.lance.commit_records import (
     note_marks,
     properties_of,
 )
-from lakehand.formats.lance.connect import load_lance, open_dataset, said
+from lakehand.formats.lance.connect import (
+    failure_of,
+    is_lance_failure,
+    load_lance,
+    open_dataset,
+    reading,
+    said,
+)
 from lakehand.formats.lance.dataset_cache import evolved_dataset, untold_columns
 from lakehand.formats.lance.fragments import (
     column_numbers,
@@ -109,7 +116,9 @@ def put_restored(store: Store, dataset: Any, wanted: int) -> int:
     operation = lance.LanceOperation.Restore(wanted)
     try:
         restored = lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
-    except OSError as error:
+    except BaseException as error:
+        if not is_lance_failure(error):
+            raise
         if _REFUSED.search(str(error)):
             raise RefusedError(
                 f"version {wanted} of {store.url} is not restored, because Lance cannot write it"
@@ -183,7 +192,7 @@ class _RowCommit:
     def _earlier(self, marks: Mapping[str, int]) -> Receipt | None:
         """Return what says that this very mark is in the table already."""
         mark = self._change.transaction
-        if mark is None or marks.get(mark.application, -1) < mark.version:
+        if mark is None or not mark.is_in(marks):
             return None
         return Receipt(version=open_dataset(self._store).version, already_committed=True)
 
@@ -191,8 +200,9 @@ class _RowCommit:
         """Return the version that was made; None if it is to be tried again on a newer one."""
         read, newest = self._read(), open_dataset(self._store)
         try:
-            self._require_fit(read, newest)
-            self._require_all_read(newest)
+            with reading(self._store, newest.version):
+                self._require_fit(read, newest)
+                self._require_all_read(newest)
         except CommitError:
             # What is in the way may be this very commit, whose answer was lost.
             version = find_token(self._store, self._token, after=read.version)
@@ -204,11 +214,12 @@ class _RowCommit:
         is_bound = bool(self._change.removes) or self._change.kind == "update"
         base = read if is_bound or self._change.transaction is None else newest
         properties = self._properties(marks)
-        transaction = load_lance().Transaction(
-            read_version=base.version,
-            operation=self._operation(base),
-            transaction_properties=properties,
-        )
+        with reading(self._store, base.version):
+            transaction = load_lance().Transaction(
+                read_version=base.version,
+                operation=self._operation(base),
+                transaction_properties=properties,
+            )
         reached(Step.COMMIT_PREPARED)
         failure = _put(base, transaction)
         reached(Step.COMMIT_PUT)
@@ -309,11 +320,11 @@ class _RowCommit:
             preserves_nullability=True,
         )
 
-    def _landed(self, *, after: int, failure: Exception | None) -> int | None:
+    def _landed(self, *, after: int, failure: BaseException | None) -> int | None:
         """Return the version that has this commit; None if it is to be tried again."""
         try:
             version = find_token(self._store, self._token, after=after)
-        except StorageError as error:
+        except (StorageError, CorruptLogError) as error:
             raise self._unknown(error.message) from error
         if version is None and failure is None:
             raise self._unknown("no version has it")
@@ -321,7 +332,7 @@ class _RowCommit:
             self._judge(failure)
         return version
 
-    def _judge(self, failure: Exception) -> None:
+    def _judge(self, failure: BaseException) -> None:
         """Raise what became of a commit that no version has; not if it may be tried again."""
         words = said(failure, self._store)
         if not is_conflict(failure):
@@ -386,13 +397,9 @@ class _RowCommit:
         )
 
 
-def _put(base: Any, transaction: Any) -> Exception | None:
+def _put(base: Any, transaction: Any) -> BaseException | None:
     """Let Lance commit; return what went wrong."""
-    try:
-        load_lance().LanceDataset.commit(base, transaction)
-    except Exception as error:  # noqa: BLE001  what it means is found out from the table
-        return error
-    return None
+    return failure_of(lambda: load_lance().LanceDataset.commit(base, transaction))
 
 
 def _described(fragments: list[dict[str, Any]]) -> list[Any]:

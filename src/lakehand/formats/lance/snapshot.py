@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import VersionNotFoundError
 from lakehand.formats.lance.commit_records import LazyMarks
-from lakehand.formats.lance.connect import open_dataset, translated
+from lakehand.formats.lance.connect import open_dataset, reading
 from lakehand.formats.lance.dataset_cache import evolved_dataset
-from lakehand.formats.lance.fragments import column_numbers, file_table, unknown_bounds
-from lakehand.model.head import TableHead
+from lakehand.formats.lance.fragments import column_numbers, file_table
+from lakehand.formats.scan import unknown_bounds
 from lakehand.model.snapshot import Snapshot
+from lakehand.model.table_head import TableHead
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ __all__ = [
     "LanceState",
     "evolved_head",
     "load_snapshot",
+    "named_files",
     "state_of",
     "table_head",
     "utc",
@@ -70,7 +72,7 @@ def load_snapshot(
     if timestamp is not None:
         version = version_at(store, timestamp)
     dataset = open_dataset(store, version)
-    with translated(store, "to read a version"):
+    with reading(store, dataset.version):
         state = state_of(dataset)
         at = utc(dataset.get_version()["timestamp"])
         files = file_table(store, dataset.get_fragments(), at=at)
@@ -92,21 +94,22 @@ def load_snapshot(
         )
 
 
-def table_head(store: Store) -> TableHead:
-    """Return the newest version without its fragments."""
-    dataset = open_dataset(store)
-    state = state_of(dataset)
-    return TableHead(
-        table=store.url,
-        version=dataset.version,
-        schema=dataset.schema,
-        partition_columns=(),
-        properties=dataset.config(),
-        table_id=None,
-        rules=_rules(dataset, state),
-        transactions=LazyMarks(store),
-        native=state,
-    )
+def table_head(store: Store, *, version: int | None = None) -> TableHead:
+    """Return a version, the newest if None, without its fragments."""
+    dataset = open_dataset(store, version)
+    with reading(store, dataset.version):
+        state = state_of(dataset)
+        return TableHead(
+            table=store.url,
+            version=dataset.version,
+            schema=dataset.schema,
+            partition_columns=(),
+            properties=dataset.config(),
+            table_id=None,
+            rules=_rules(dataset, state),
+            transactions=LazyMarks(store),
+            native=state,
+        )
 
 
 def evolved_head(store: Store, head: TableHead, added: pa.Schema) -> TableHead:
@@ -118,9 +121,19 @@ def evolved_head(store: Store, head: TableHead, added: pa.Schema) -> TableHead:
 
 def version_times(store: Store) -> dict[int, datetime]:
     """Return when each version that is there was committed, the oldest first."""
-    versions = open_dataset(store).versions()
-    times = {entry["version"]: utc(entry["timestamp"]) for entry in versions}
+    dataset = open_dataset(store)
+    with reading(store):
+        times = {entry["version"]: utc(entry["timestamp"]) for entry in dataset.versions()}
     return dict(sorted(times.items()))
+
+
+def named_files(store: Store, dataset: Any, *, from_version: int | None = None) -> pa.Table:
+    """Return the files that versions name, from one on or of all: one row per version and file.
+
+    CorruptLogError if one of these versions cannot be read: nobody knows which files it names.
+    """
+    with reading(store):
+        return dataset.tracked_files(min_version=from_version).read_all()
 
 
 def version_at(store: Store, moment: datetime) -> int:

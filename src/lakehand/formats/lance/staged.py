@@ -12,7 +12,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from lakehand.formats.lance.connect import address, load_lance
+from lakehand.formats.lance.connect import address, load_lance, translated
 from lakehand.formats.lance.dataset_cache import open_clone
 
 if TYPE_CHECKING:
@@ -106,8 +106,9 @@ def stored_rows(store: Store, key: str) -> int:
     from lance.file import LanceFileReader
 
     options = store.connection_options() or None
-    reader = LanceFileReader(f"{address(store)}/{key}", storage_options=options)
-    return int(reader.metadata().num_rows)
+    with translated(store, "to read fragments"):
+        reader = LanceFileReader(f"{address(store)}/{key}", storage_options=options)
+        return int(reader.metadata().num_rows)
 
 
 def _based(fragment: Mapping[str, Any], base: int) -> Any:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import NotATableError, RefusedError
-from lakehand.formats.base import Capabilities, ProvedCommit, require_capability
+from lakehand.formats.base import Capabilities, require_capability
 from lakehand.formats.lance import commit, fragments, history, retention
 from lakehand.formats.lance.checks import check_log
 from lakehand.formats.lance.commit import create_dataset
@@ -20,7 +20,13 @@ from lakehand.formats.lance.commit_records import (
     newest_marks,
 )
 from lakehand.formats.lance.comparable_types import plain_table
-from lakehand.formats.lance.connect import MANIFESTS, listed_versions, load_lance, open_dataset
+from lakehand.formats.lance.connect import (
+    MANIFESTS,
+    listed_versions,
+    load_lance,
+    open_dataset,
+    reading,
+)
 from lakehand.formats.lance.dataset_cache import added_columns, drop_old_clones, told_columns
 from lakehand.formats.lance.deletions import read_verdicts
 from lakehand.formats.lance.fragments import hold_dropped_columns
@@ -45,10 +51,9 @@ from lakehand.formats.lance.retention import (
     tagged_versions,
 )
 from lakehand.formats.lance.snapshot import evolved_head, load_snapshot, table_head, version_times
-from lakehand.model.files import SURVEY_SCHEMA
-from lakehand.model.head import Evolution
+from lakehand.formats.optional import ProvedCommit
 from lakehand.model.maintenance import LogCleanup
-from lakehand.model.retention import Forgotten
+from lakehand.model.table_head import Evolution
 from lakehand.model.work import Change
 from lakehand.settings import Settings
 
@@ -57,14 +62,15 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from lakehand.expressions.predicate import Predicate
+    from lakehand.formats import optional, worker
     from lakehand.formats.base import Operation
-    from lakehand.formats.worker import FormatWorker, WriteSpec
-    from lakehand.model.head import TableHead
-    from lakehand.model.maintenance import KeepWishes, OldValues
+    from lakehand.formats.lance.worker import LanceWorker
+    from lakehand.model.maintenance import ExtraRetention, OldValues
     from lakehand.model.order import Order
     from lakehand.model.reports import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Protection
     from lakehand.model.snapshot import Snapshot
+    from lakehand.model.table_head import TableHead
     from lakehand.model.verification import Consent, FileRepair, Finding, LogCheck, LogRepair
     from lakehand.model.work import DataFile, Group, Receipt
     from lakehand.storage import Store
@@ -79,13 +85,7 @@ class LanceUpkeep:
     _settings: Settings
     file_repairs: frozenset[FileRepair] = frozenset({"drop_files"})
 
-    def clean_logs(
-        self,
-        wishes: KeepWishes,  # noqa: ARG002  vacuum takes manifests with it
-        *,
-        even_if_disabled: bool = False,  # noqa: ARG002
-        dry_run: bool = False,  # noqa: ARG002
-    ) -> LogCleanup:
+    def clean_logs(self, _wishes: ExtraRetention, /, **_options: bool) -> LogCleanup:
         """Delete nothing: manifests go with the files of their versions, by vacuum."""
         times = version_times(self.store)
         oldest = min(times)
@@ -100,7 +100,7 @@ class LanceUpkeep:
         attempts = self._settings.commit_attempts
         return add_version_after_predicate(self.store, attempts=attempts)
 
-    def old_values(self, wishes: KeepWishes) -> OldValues:  # noqa: ARG002  vacuum hears pins
+    def old_values(self, _wishes: ExtraRetention, /) -> OldValues:
         return find_old_values(self.store)
 
     def restoring_change(self, snapshot: Snapshot, wanted: Snapshot) -> Change:
@@ -109,7 +109,7 @@ class LanceUpkeep:
     def check_log(self) -> LogCheck:
         return check_log(self.store)
 
-    def check_entries(self, snapshot: Snapshot) -> tuple[Finding, ...]:  # noqa: ARG002
+    def check_entries(self, _snapshot: Snapshot, /) -> tuple[Finding, ...]:
         """Return nothing: Lance opens no manifest that names a fragment twice."""
         return ()
 
@@ -189,10 +189,7 @@ class LanceTable(LanceUpkeep):
     """A Lance table. Holds no version: every call reads what it needs."""
 
     capabilities = Capabilities(
-        checkpoints=False,
-        copies_bytes=False,
-        tags=True,
-        lacking={"checkpoint": _NO_CHECKPOINTS, "statistics": _NO_STATISTICS},
+        lacking={"checkpoint": _NO_CHECKPOINTS, "statistics": _NO_STATISTICS}
     )
 
     def __init__(self, store: Store, *, settings: Settings | None = None) -> None:
@@ -252,7 +249,7 @@ class LanceTable(LanceUpkeep):
         require_capability(self, operation)
         require(self.store, operation, snapshot)
 
-    def native_group(self, snapshot: Snapshot, group: Group) -> Mapping[str, Any]:  # noqa: ARG002
+    def native_group(self, _snapshot: Snapshot, group: Group, /) -> Mapping[str, Any]:
         """Return the options of the task by which Lance rewrites `group`; it knows no order."""
         if group.method == "sort":
             return {}
@@ -268,12 +265,9 @@ class LanceTable(LanceUpkeep):
         numbers = pc.struct_field(snapshot.files["native"], "id").to_pylist()
         return pa.array([snapshot.native.coverage(number) for number in numbers], pa.string())
 
-    def read_verdicts(self, snapshot: Snapshot, predicate: Predicate) -> pa.Array | None:
+    def read_verdicts(self, snapshot: Snapshot, predicate: Predicate) -> pa.Array:
         files = self.data_files(snapshot, range(snapshot.file_count))
         return read_verdicts(self.worker(snapshot), files, predicate)
-
-    def clustering(self, snapshot: Snapshot) -> tuple[str, ...]:  # noqa: ARG002
-        return ()
 
     def order_marks(self, snapshot: Snapshot, order: Order) -> pa.Table:
         return order_marks(self.store, snapshot.files, order)
@@ -281,27 +275,15 @@ class LanceTable(LanceUpkeep):
     def stored_orders(self, snapshot: Snapshot) -> pa.Array:
         return stored_orders(self.store, snapshot.files)
 
-    def survey(
-        self,
-        snapshot: Snapshot,  # noqa: ARG002
-        paths: Sequence[str],  # noqa: ARG002
-        spec: WriteSpec | None = None,  # noqa: ARG002
-    ) -> pa.Table:
-        """Return nothing: what is to be known of fragments is in the manifest."""
-        return SURVEY_SCHEMA.empty_table()
-
-    def lacks_statistics(self, snapshot: Snapshot) -> pa.BooleanArray:
-        return pa.array([False] * snapshot.file_count, pa.bool_())
-
     def data_files(self, snapshot: Snapshot, rows: Sequence[int]) -> tuple[DataFile, ...]:
         return fragments.data_files(snapshot.files, rows)
 
-    def worker(self, snapshot: Snapshot | TableHead) -> FormatWorker:
+    def worker(self, snapshot: Snapshot | TableHead) -> LanceWorker:
         from lakehand.formats.lance.worker import LanceWorker
 
         return LanceWorker(store=self.store, version=snapshot.version, added=snapshot.native.added)
 
-    def worker_at(self, version: int) -> FormatWorker:
+    def worker_at(self, version: int) -> LanceWorker:
         from lakehand.formats.lance.worker import LanceWorker
 
         return LanceWorker(store=self.store, version=version)
@@ -310,7 +292,9 @@ class LanceTable(LanceUpkeep):
         require_deletion(self.store, snapshot, keys=keys)
 
     def placed_schema(self, snapshot: Snapshot) -> pa.Schema:
-        return placed_schema(open_dataset(self.store, snapshot.version))
+        dataset = open_dataset(self.store, snapshot.version)
+        with reading(self.store, snapshot.version):
+            return placed_schema(dataset)
 
     def comparable_rows(self, rows: pa.Table) -> pa.Table:
         return plain_table(rows)
@@ -319,27 +303,18 @@ class LanceTable(LanceUpkeep):
         """Return the numbers of fragments, which grow as versions do."""
         return pc.struct_field(snapshot.files["native"], "id").combine_chunks()
 
-    def commit(
-        self,
-        change: Change,
-        *,
-        token: str,
-        checkpoint: bool = True,  # noqa: ARG002  there are none
-    ) -> Receipt:
+    def commit(self, change: Change, *, token: str) -> Receipt:
         return commit.commit_change(
             self.store, change, token=token, attempts=self._settings.commit_attempts
         )
 
-    def checkpoint_if_due(self, version: int) -> bool:  # noqa: ARG002
-        return False
-
     def find_commit(self, token: str, *, after: int) -> int | None:
         return commit.find_commit(self.store, token, after=after)
 
-    def retention(self, snapshot: Snapshot) -> timedelta:  # noqa: ARG002
+    def retention(self, _snapshot: Snapshot, /) -> timedelta:
         return RETENTION
 
-    def data_names(self, snapshot: Snapshot) -> DataNames:  # noqa: ARG002
+    def data_names(self, _snapshot: Snapshot, /) -> DataNames:
         return DataNames()
 
     def protected(
@@ -361,30 +336,15 @@ class LanceTable(LanceUpkeep):
     def protected_since(self, *, version: int, ignored_tags: Collection[str] = ()) -> Protection:
         return protected_since(self.store, version=version, ignored_tags=ignored_tags)
 
-    def forgotten(self, *, before: datetime) -> Forgotten:  # noqa: ARG002
-        """Return nothing: versions do not say what those before them gave up."""
-        return Forgotten(keys=pa.chunked_array([], pa.string()), last_version=None)
-
-    def note_vacuumed(self, version: int | None) -> None:
-        pass
-
-    def begin_deletion(self, deletion: Deletion) -> None:  # noqa: ARG002
+    def begin_deletion(self, _deletion: Deletion, /) -> None:
         """Keep what only versions that go may tell."""
         keep_marks(self.store)
 
-    def end_deletion(self, deletion: Deletion, outcome: DeletionOutcome) -> None:  # noqa: ARG002
+    def end_deletion(self, _deletion: Deletion, _outcome: DeletionOutcome, /) -> None:
         """Forget what is remembered of versions that went, and what killed proofs left."""
         drop_old_clones(self.store)
         live = self.snapshot().files["path"].to_pylist()
         drop_records(self.store, versions=listed_versions(self.store), live=live)
-
-    def streamed_version(self, checkpoint: Store) -> int:
-        raise RefusedError(
-            f"{checkpoint.url} is no stream that reads a Lance table",
-            table=self.store.url,
-            operation="pin",
-            hint="pin a version instead",
-        )
 
     def tagged_versions(self) -> Mapping[str, int]:
         return tagged_versions(self.store)
@@ -404,5 +364,20 @@ class LanceTable(LanceUpkeep):
         proof = record.proof if record else None
         return ProvedCommit(version=version, proof=proof, inputs=inputs, outputs=outputs)
 
-    def checkpoint(self, *, version: int | None = None) -> Mapping[str, Any] | None:  # noqa: ARG002
-        return None
+
+if TYPE_CHECKING:
+    # Type checkers compare the classes with the protocols that they implement.
+    _creation: type[optional.SupportsCreation] = LanceFormat
+    _appends: type[optional.SupportsAppends] = LanceTable
+    _clustering: type[optional.SupportsClustering] = LanceTable
+    _indices: type[optional.SupportsIndices] = LanceTable
+    _log_repair: type[optional.SupportsLogRepair] = LanceTable
+    _native_rewrite: type[optional.SupportsNativeRewrite] = LanceTable
+    _predicate_reads: type[optional.SupportsPredicateReads] = LanceTable
+    _purge: type[optional.SupportsPurge] = LanceTable
+    _restore: type[optional.SupportsRestore] = LanceTable
+    _row_changes: type[optional.SupportsRowChanges] = LanceTable
+    _tags: type[optional.SupportsTags] = LanceTable
+    _vacuum: type[optional.SupportsVacuum] = LanceTable
+    _verification: type[optional.SupportsVerification] = LanceTable
+    _native_rewrite_worker: type[worker.NativeRewriteWorker] = LanceWorker

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from lakehand.errors import RefusedError, UnknownColumnError, ValidationError
+from lakehand.errors import UnknownColumnError, ValidationError
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.lance.checks import check_files, check_rows
 from lakehand.formats.lance.connect import translated
@@ -43,87 +43,26 @@ from lakehand.formats.lance.writing import (
     NewFragments,
     NewRows,
     made_durable,
-    require_any,
     write_fragments,
 )
+from lakehand.formats.worker import require_any_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from lakehand.errors import LakehandError
-    from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions, RowChange
-    from lakehand.formats.worker import Decoder, FormatCopier, NewFiles, TaskLimits, WriteSpec
-    from lakehand.model.order import Order
+    from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions
+    from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec
     from lakehand.model.verification import Finding
-    from lakehand.model.work import DataFile, Group, Refreshed, StagedFile
+    from lakehand.model.work import DataFile, Group, StagedFile
     from lakehand.prove.digest import Digester
-    from lakehand.storage import Store
 
-__all__ = ["LanceWorker", "Unsupported"]
-
-
-class Unsupported:
-    """The part of a worker that refuses, each time with the same kind of error."""
-
-    __slots__ = ()
-
-    store: Store
-
-    @property
-    def feeds_changes(self) -> bool:
-        """Whether readers of changes must be told which rows went when a file is written anew."""
-        return False
-
-    def change_directory(self) -> str:
-        self._refuse("write_changes")
-
-    def write_changes(
-        self,
-        changed: DataFile,  # noqa: ARG002
-        spec: WriteSpec,  # noqa: ARG002
-        *,
-        stem: str,  # noqa: ARG002
-        kind: RowChange = "gone",  # noqa: ARG002
-    ) -> tuple[StagedFile, ...]:
-        self._refuse("write_changes")
-
-    def open_changes(self, spec: WriteSpec, *, stem: str, kind: RowChange) -> NewFiles:  # noqa: ARG002
-        self._refuse("write_changes")
-
-    def refresh(
-        self,
-        files: Sequence[DataFile],  # noqa: ARG002
-        *,
-        accept_changes: bool = False,  # noqa: ARG002
-    ) -> Iterator[Refreshed | LakehandError]:
-        self._refuse("statistics")
-
-    def rehearse(
-        self,
-        inputs: Sequence[DataFile],  # noqa: ARG002
-        spec: WriteSpec,  # noqa: ARG002
-        *,
-        limits: TaskLimits,  # noqa: ARG002
-    ) -> int:
-        """Refuse: Lance writes new fragments nowhere but into the table."""
-        self._refuse("rehearse")
-
-    def copier(self, spec: WriteSpec | None = None) -> FormatCopier:  # noqa: ARG002
-        self._refuse("copy")
-
-    def codec_of(self, inputs: Sequence[DataFile]) -> str | None:  # noqa: ARG002
-        """Lance chooses encodings by itself."""
-        return None
-
-    def _refuse(self, operation: str, why: str = "lakehand does not do this to Lance") -> NoReturn:
-        message = f"{operation} is not for {self.store.url}: {why}"
-        raise RefusedError(message, table=self.store.url, operation=operation)
+__all__ = ["LanceWorker"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LanceWorker(OpenVersions, NewRows, Unsupported):
+class LanceWorker(OpenVersions, NewRows):
     """Reads and rewrites fragments of one version. Picklable."""
 
     def _counted(
@@ -155,7 +94,9 @@ class LanceWorker(OpenVersions, NewRows, Unsupported):
     @property
     def moved_rows(self) -> pa.Schema:
         """Columns of rows as they are counted: those of the table, and ids that rows keep."""
-        return digested_schema(self._dataset)
+        dataset = self._dataset
+        with translated(self.store, "to read columns"):
+            return digested_schema(dataset)
 
     def read(
         self,
@@ -192,14 +133,15 @@ class LanceWorker(OpenVersions, NewRows, Unsupported):
         self, files: Sequence[StagedFile], *, row_identity: bool = False
     ) -> pa.RecordBatchReader:
         """Read files back from storage exactly as a reader of the committed table would."""
-        staged = open_staged(self.store, self._dataset, new_fragments(files))
-        return read_rows(
-            self.store,
-            staged,
-            staged.get_fragments(),
-            columns=self.schema.names,
-            row_identity=row_identity,
-        )
+        with translated(self.store, "to read new fragments"):
+            staged = open_staged(self.store, self._dataset, new_fragments(files))
+            return read_rows(
+                self.store,
+                staged,
+                staged.get_fragments(),
+                columns=self.schema.names,
+                row_identity=row_identity,
+            )
 
     def read_digested(
         self,
@@ -211,7 +153,7 @@ class LanceWorker(OpenVersions, NewRows, Unsupported):
         dictionaries: bool = False,  # noqa: ARG002
     ) -> Iterator[pa.RecordBatch]:
         """Stream the visible rows of `inputs`, each counted in `digester`."""
-        require_any(decoder)
+        require_any_decoder(decoder, format_name="Lance")
         rows = self._identified(inputs) if self.tracks_rows else self.read(inputs)
         with translated(self.store, "to read fragments"):
             yield from counted(rows, digester, columns=len(self.moved_rows))
@@ -270,7 +212,7 @@ class LanceWorker(OpenVersions, NewRows, Unsupported):
         decoder: Decoder = "duckdb",
     ) -> Iterator[pa.RecordBatch]:
         """Stream visible rows, in the types that are hashed, with their places."""
-        require_any(decoder)
+        require_any_decoder(decoder, format_name="Lance")
         dataset, fragments = self._found(inputs)
         predicate = parse_predicate(wanted.where, dataset.schema) if wanted.where else None
         numbers = {file.native["id"]: number for number, file in enumerate(inputs)}
@@ -291,7 +233,7 @@ class LanceWorker(OpenVersions, NewRows, Unsupported):
         decoder: Decoder = "duckdb",
     ) -> Iterator[pa.RecordBatch]:
         """Stream the hashes of visible rows, as a digest counts them, and where they lie."""
-        require_any(decoder)
+        require_any_decoder(decoder, format_name="Lance")
         numbers = {file.native["id"]: number for number, file in enumerate(inputs)}
         with translated(self.store, "to read fragments"):
             yield from hashed_places(*self._found(inputs), numbers=numbers)
@@ -324,17 +266,8 @@ class LanceWorker(OpenVersions, NewRows, Unsupported):
         """Delete rows of fragments by deletion files."""
         inputs = [file for file, _ in files]
         dataset, fragments = self._found(inputs)
-        return hide_rows(self.store, dataset, files, fragments, stem=stem)
-
-    def mark_ordered(
-        self,
-        files: Sequence[StagedFile],
-        order: Order,  # noqa: ARG002  the record of the commit has it
-        *,
-        unit: str,  # noqa: ARG002  the names of the files have it
-    ) -> tuple[StagedFile, ...]:
-        """Note nothing: see `order_marks`."""
-        return tuple(files)
+        with translated(self.store, "to delete rows of fragments"):
+            return hide_rows(self.store, dataset, files, fragments, stem=stem)
 
     def digest_rows(
         self,
@@ -345,7 +278,7 @@ class LanceWorker(OpenVersions, NewRows, Unsupported):
         decoder: Decoder = "duckdb",
     ) -> None:
         """Count the visible rows of `inputs`, with ids that they keep, in `digester`."""
-        require_any(decoder)
+        require_any_decoder(decoder, format_name="Lance")
         found = self._counted(inputs, scratch=limits.scratch_directory)
         with translated(self.store, "to read fragments"), read_ahead(found) as rows:
             digester.add_all(rows)
@@ -359,7 +292,7 @@ class LanceWorker(OpenVersions, NewRows, Unsupported):
         decoder: Decoder = "duckdb",
     ) -> None:
         """Count the rows of written files in `digester`, as storage gives them back."""
-        require_any(decoder)
+        require_any_decoder(decoder, format_name="Lance")
         with translated(self.store, "to read new fragments"):
             staged = open_staged(self.store, self._dataset, new_fragments(files))
             with read_ahead(digested_rows(staged, None)) as rows:
@@ -373,7 +306,8 @@ class LanceWorker(OpenVersions, NewRows, Unsupported):
         """Say whether Lance can move pages, and nobody needs to know where rows go."""
         if not is_worth_a_look(inputs) or not self.can_recode():
             return False
-        return may_copy(self.store, self._dataset, self._replaced(inputs))
+        with translated(self.store, "to read fragments"):
+            return may_copy(self.store, self._dataset, self._replaced(inputs))
 
     def run_native(
         self,
@@ -409,17 +343,16 @@ class LanceWorker(OpenVersions, NewRows, Unsupported):
         )
 
     def staged_difference(
-        self,
-        inputs: Sequence[DataFile],  # noqa: ARG002
-        outputs: Sequence[StagedFile],
+        self, _inputs: Sequence[DataFile], outputs: Sequence[StagedFile], /
     ) -> str | None:
         """Return what readers find otherwise in `outputs`, though rows are equal; None: nothing."""
-        staged = open_staged(self.store, self._dataset, new_fragments(outputs))
+        with translated(self.store, "to read new fragments"):
+            staged = open_staged(self.store, self._dataset, new_fragments(outputs))
         if staged.schema != self.schema:
             return "the new fragments have other columns than the table"
         return None
 
-    def output_directory(self, like: Sequence[DataFile]) -> str | None:  # noqa: ARG002  one for all
+    def output_directory(self, _like: Sequence[DataFile], /) -> str | None:
         """Return the directory that new fragments are written into."""
         return DATA_DIRECTORY
 

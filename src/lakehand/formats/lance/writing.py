@@ -16,7 +16,7 @@ from lakehand.formats.lance.fragments import DATA_DIRECTORY
 from lakehand.formats.lance.reading import IDENTITY, described_identity
 from lakehand.formats.lance.rewriting import staged_files
 from lakehand.formats.lance.staged import open_empty
-from lakehand.formats.worker import NotDecodable
+from lakehand.formats.worker import require_any_decoder
 from lakehand.model.work import StagedFile
 from lakehand.storage.local_files import sync_directory
 
@@ -34,7 +34,6 @@ __all__ = [
     "NewFragments",
     "NewRows",
     "made_durable",
-    "require_any",
     "write_fragments",
 ]
 
@@ -157,15 +156,9 @@ class NewRows:
         decoder: Decoder = "duckdb",
     ) -> None:
         """Count rows that are new in `digester`, as storage gives them back."""
-        require_any(decoder)
+        require_any_decoder(decoder, format_name="Lance")
         with translated(self.store, "to read new fragments"):
             digester.add_all(map(plain_batch, self.read_staged(files)))
-
-
-def require_any(decoder: Decoder) -> None:
-    """There is one decoder of Lance files, so nothing can be read by another one."""
-    if decoder == "only-duckdb":
-        raise NotDecodable("Lance files are read by Lance alone")
 
 
 #: Lance counts rows of a file with 32 bits.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakehand.expressions.literals import quote_string
 from lakehand.formats.delta.checkpoints.rows import (
     REMOVE_FIELDS,
     checkpoint_schema,
@@ -19,7 +20,7 @@ from lakehand.formats.delta.checkpoints.rows import (
     statistics_type,
 )
 from lakehand.formats.delta.log.replay import ADD_MEMBERS, live_relation
-from lakehand.formats.delta.log.source import LogSource, open_log_source, quoted
+from lakehand.formats.delta.log.source import LogSource, open_log_source
 from lakehand.formats.delta.log.state import LogState, fold
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.clustering import clustering_columns
@@ -236,8 +237,10 @@ def _has_local_timestamps(source: LogSource, form: CheckpointForm) -> bool:
     timestamps = [n for n, type_ in form.partition_columns.items() if type_ == _TIMESTAMP]
     if not timestamps:
         return False
-    values = [f"nullif(partitionValues[{quoted(name)}], '')" for name in timestamps]
-    is_local = " OR ".join(f"NOT regexp_matches({value}, {quoted(ZONED)})" for value in values)
+    values = [f"nullif(partitionValues[{quote_string(name)}], '')" for name in timestamps]
+    is_local = " OR ".join(
+        f"NOT regexp_matches({value}, {quote_string(ZONED)})" for value in values
+    )
     adds = live_relation(source, "add", ("partitionValues",))
     return bool(source.run(f"SELECT 1 FROM {adds} WHERE {is_local} LIMIT 1"))
 

@@ -145,10 +145,8 @@ class _Attempts:
             self._clock.sleep(_CONTENTION.delay_seconds(self._losses, chance=self._chance()))
 
     def _is_in_table_already(self) -> bool:
-        ours = self._change.transaction
-        if ours is None:
-            return False
-        return self._head.transactions.get(ours.application, ours.version - 1) >= ours.version
+        mark = self._change.transaction
+        return mark is not None and mark.is_in(self._head.transactions)
 
     def _catch_up(self) -> Receipt | None:
         """Judge the change against what landed since; a receipt if it turns out to be there."""

@@ -25,7 +25,13 @@ from lakehand.formats.delta.commits.table_properties import (
 from lakehand.formats.delta.log.listing import list_log
 from lakehand.formats.delta.protocol.actions import Metadata, Protocol
 from lakehand.formats.delta.protocol.arrow_types import from_arrow
-from lakehand.formats.delta.protocol.features import FEATURES, Verdict, has_type
+from lakehand.formats.delta.protocol.features import (
+    FEATURES,
+    ROW_ID_PROPERTY,
+    ROW_VERSION_PROPERTY,
+    Verdict,
+    has_type,
+)
 from lakehand.formats.delta.protocol.schema import (
     ArrayType,
     MappingMode,
@@ -150,10 +156,9 @@ def _structs(type_: Any) -> list[StructType]:
 
 
 def _row_tracking_columns() -> dict[str, str]:
-    prefix = "delta.rowTracking.materialized"
     return {
-        f"{prefix}RowIdColumnName": f"_row-id-col-{uuid.uuid4()}",
-        f"{prefix}RowCommitVersionColumnName": f"_row-commit-version-col-{uuid.uuid4()}",
+        ROW_ID_PROPERTY: f"_row-id-col-{uuid.uuid4()}",
+        ROW_VERSION_PROPERTY: f"_row-commit-version-col-{uuid.uuid4()}",
     }
 
 

@@ -25,7 +25,7 @@ from lakehand.formats.delta.protocol.schema import (
     mapping_mode,
     parse_schema,
 )
-from lakehand.model.head import Evolution
+from lakehand.model.table_head import Evolution
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.delta.protocol.actions import Metadata
     from lakehand.formats.delta.protocol.schema import DeltaType, StructField
-    from lakehand.model.head import TableHead
+    from lakehand.model.table_head import TableHead
 
 __all__ = ["evolve", "evolved_metadata"]
 

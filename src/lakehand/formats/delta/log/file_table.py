@@ -8,16 +8,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import CorruptLogError
+from lakehand.expressions.literals import quote_string
 from lakehand.formats.delta.log.listing import decoded_paths, listed_once, vector_id
 from lakehand.formats.delta.log.replay import ROW_COUNT, live_relation
-from lakehand.formats.delta.log.source import quoted
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.members import LATEST_MS, MOST_FILE_BYTES
 from lakehand.formats.delta.protocol.names import OTHER_PATHS
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
 from lakehand.formats.delta.protocol.schema import mapping_mode, physical_name
 from lakehand.formats.delta.statistics.bounds import request_bounds
-from lakehand.model.files import FILE_COLUMNS
+from lakehand.model.file_columns import FILE_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,7 +143,7 @@ def _query(
     derived = bounds.parsed if bounds else {}
     asked = f", {bounds.selection} AS bounds" if bounds else ""
     partition = "".join(
-        f", partitionValues[{quoted(physical_name(column, mode=mode))}] AS partition_{index}"
+        f", partitionValues[{quote_string(physical_name(column, mode=mode))}] AS partition_{index}"
         for index, column in enumerate(columns)
     )
     return (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from lakehand.errors import CorruptLogError
+from lakehand.expressions.literals import quote_identifier
 from lakehand.formats.delta.log.source import open_log_source
 from lakehand.formats.delta.protocol.actions import file_key
 
@@ -48,7 +49,7 @@ def _object(expression: str, type_: pa.StructType) -> str:
 
 
 def _member(expression: str, member: pa.Field) -> str:
-    inner = f'{expression}."{member.name.replace(chr(34), chr(34) * 2)}"'
+    inner = f"{expression}.{quote_identifier(member.name)}"
     name = member.name.replace("\\", "\\\\").replace('"', '\\"').replace("'", "''")
     return f"CASE WHEN {inner} IS NOT NULL THEN '\"{name}\":' || {_value(inner, member.type)} END"
 

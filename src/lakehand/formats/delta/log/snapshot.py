@@ -21,8 +21,8 @@ from lakehand.formats.delta.protocol.schema import (
     parse_schema,
     row_rules,
 )
-from lakehand.model.head import TableHead
 from lakehand.model.snapshot import Snapshot
+from lakehand.model.table_head import TableHead
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

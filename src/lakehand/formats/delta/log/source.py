@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from lakehand.duckdb_pool import connect
 from lakehand.errors import CorruptFileError, CorruptLogError, ObjectNotFoundError, UnsafePathError
+from lakehand.expressions.literals import quote_string
 from lakehand.formats.delta.protocol.actions import parse_commit
 from lakehand.formats.delta.protocol.members import checked_action, load_json
 from lakehand.formats.delta.protocol.names import LOG_DIRECTORY, sidecar_key
@@ -85,11 +86,6 @@ def open_log_files(store: Store) -> Iterator[LogFiles]:
         yield LogFiles(store, Path(scratch))
 
 
-def quoted(text: str) -> str:
-    """Return a string as a SQL literal."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 _SMALL_BYTES = 2**20
 _FILES_AT_A_TIME = 256
 _VERSION = "lakehandVersion"
@@ -119,7 +115,7 @@ class LogLines:
             parts.append(f"SELECT {_VERSION} AS version, {names} FROM {read}")
         if self.files:
             read = _read_json(list(self.files), columns)
-            versions = ", ".join(f"({quoted(str(p))}, {v})" for p, v in self.files.items())
+            versions = ", ".join(f"({quote_string(str(p))}, {v})" for p, v in self.files.items())
             known = f"(VALUES {versions}) AS line_files(filename, version)"
             parts.append(f"SELECT version, {names} FROM {read} JOIN {known} USING (filename)")
         return f"({' UNION ALL '.join(parts)})"

@@ -14,7 +14,7 @@ from lakehand.errors import CorruptLogError, ValidationError
 from lakehand.formats.delta.protocol.members import load_json
 from lakehand.formats.delta.protocol.schema import leaves
 from lakehand.model.order import parse_order
-from lakehand.model.snapshot import column_text
+from lakehand.model.snapshot import quoted_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ def clustering_names(
     """Return the same columns under their logical names; those that are gone are left out."""
     logical = {leaf.physical_path: leaf.path for leaf in leaves(schema, mode=mode)}
     found = (logical.get(path) for path in clustering_columns(domains))
-    return tuple(column_text(path) for path in found if path is not None)
+    return tuple(quoted_column(path) for path in found if path is not None)
 
 
 def order_mark(

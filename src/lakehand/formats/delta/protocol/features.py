@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BINDINGS",
     "FEATURES",
+    "ROW_ID_PROPERTY",
+    "ROW_VERSION_PROPERTY",
     "Binding",
     "Feature",
     "Operation",
@@ -44,6 +46,10 @@ __all__ = [
     "supported_features",
     "uses_in_commit_timestamps",
 ]
+
+#: Table properties that name the columns in which files hold row ids and row commit versions.
+ROW_ID_PROPERTY = "delta.rowTracking.materializedRowIdColumnName"
+ROW_VERSION_PROPERTY = "delta.rowTracking.materializedRowCommitVersionColumnName"
 
 
 def always(metadata: Metadata) -> bool:
@@ -202,14 +208,14 @@ def _iceberg(name: str, version: str) -> Feature:
 
 
 _EXPRESSIONS = (
-    "every new row is held against the table's SQL expressions; those that might come out "
+    "new rows are checked against the table's SQL expressions; expressions that might evaluate "
     "differently in Spark are refused"
 )
-_VARIANT = "variant values are copied as they are; new ones are not encoded"
-_SHREDDED = "shredded variant columns cannot be put together again by this version"
-_CATALOG = "commits go through a catalog, so the log in storage is not the whole truth"
-_ADAPTIVE = "the state of the table is kept in manifests that this version cannot read"
-_MOVED = "the table has been redirected to another place"
+_VARIANT = "existing variant values are copied; new ones are not encoded"
+_SHREDDED = "shredded variant columns cannot be reassembled by this version"
+_CATALOG = "commits go through a catalog, so the log in storage may be incomplete"
+_ADAPTIVE = "the state of the table is stored in manifests that this version cannot read"
+_MOVED = "the table was redirected to another location"
 _TYPES = "this version neither reads nor writes values of this type"
 
 FEATURES: Mapping[str, Feature] = {
@@ -217,11 +223,11 @@ FEATURES: Mapping[str, Feature] = {
     for feature in (
         Feature(
             name="appendOnly",
-            reason="rewrites and appends remove no data; deletions are refused while it is on",
+            reason="rewrites and appends remove no data; deletions are refused while it is enabled",
         ),
         Feature(
             name="invariants",
-            reason=f"columns that are not null are checked, and {_EXPRESSIONS}",
+            reason=f"NOT NULL columns are checked, and {_EXPRESSIONS}",
         ),
         Feature(
             name="checkConstraints",
@@ -229,18 +235,18 @@ FEATURES: Mapping[str, Feature] = {
         ),
         Feature(
             name="changeDataFeed",
-            reason="rewrites are marked as no change of data, appends need no change files, and "
-            "deletions that copy rows write them",
+            reason="rewrites are committed without data change, appends need no change files, and "
+            "deletions that rewrite files write them",
         ),
         Feature(
             name="generatedColumns",
-            reason="rewrites copy the values; new rows have them computed, or checked; expressions "
-            "that might come out differently in Spark are refused",
+            reason="rewrites copy the values; for new rows they are computed or checked; "
+            "expressions that might evaluate differently in Spark are refused",
         ),
         Feature(
             name="columnMapping",
             is_reader_feature=True,
-            reason="columns are found by physical name or field id",
+            reason="columns are matched by physical name or field id",
         ),
         Feature(
             name="identityColumns",
@@ -251,34 +257,36 @@ FEATURES: Mapping[str, Feature] = {
         Feature(
             name="deletionVectors",
             is_reader_feature=True,
-            reason="deleted rows are left out when reading and gone after a rewrite; vectors are "
-            "written where the table has them on",
+            reason="readers skip deleted rows, and rewrites remove them; deletion vectors are "
+            "written if the table has them enabled",
         ),
         Feature(
             name="timestampNtz",
             is_reader_feature=True,
-            reason="timestamps without a zone are kept as such",
+            reason="timestamps without a time zone are read and written",
         ),
-        Feature(name="domainMetadata", reason="domains of others are carried along"),
-        Feature(name="rowTracking", reason="row ids are assigned, and kept by rewrites"),
+        Feature(name="domainMetadata", reason="unknown domains are preserved"),
+        Feature(
+            name="rowTracking", reason="row ids are assigned to new rows, and preserved by rewrites"
+        ),
         Feature(
             name="v2Checkpoint",
             is_reader_feature=True,
-            reason="both kinds of checkpoint are read and written",
+            reason="classic and V2 checkpoints are read and written",
         ),
-        Feature(name="inCommitTimestamp", reason="every commit carries its own time"),
+        Feature(name="inCommitTimestamp", reason="every commit contains its timestamp"),
         Feature(name="clustering", reason="clustering columns always get statistics"),
         Feature(
             name="allowColumnDefaults",
-            reason="columns that new rows lack get their defaults; a default that is more than a "
-            "constant or the time is refused",
+            reason="missing columns of new rows get their defaults; defaults other than constants "
+            "and the current time are refused",
         ),
         *(
             Feature(
                 name=name,
                 is_reader_feature=True,
-                reason="older files are cast to the current types; changes that Delta does not "
-                "allow are refused when reading",
+                reason="older files are cast to the current types; type changes that Delta does "
+                "not allow are refused when reading",
             )
             for name in ("typeWidening", "typeWidening-preview")
         ),
@@ -301,11 +309,11 @@ FEATURES: Mapping[str, Feature] = {
         Feature(
             name="vacuumProtocolCheck",
             is_reader_feature=True,
-            reason="vacuum always checks the reader's and the writer's side of the protocol",
+            reason="vacuum always checks the reader and the writer protocol",
         ),
         Feature(
             name="checkpointProtection",
-            reason="log cleaning keeps the protected stretch; nothing else is concerned",
+            reason="log cleanup keeps the protected versions; nothing else is affected",
         ),
         _iceberg("icebergCompatV1", "CompatV1"),
         _iceberg("icebergCompatV2", "CompatV2"),
@@ -314,7 +322,7 @@ FEATURES: Mapping[str, Feature] = {
         _iceberg("icebergWriterCompatV3", "WriterCompatV3"),
         Feature(
             name="materializePartitionColumns",
-            reason="partition columns are written into the files as well",
+            reason="partition columns are also written to the data files",
         ),
         _closed("catalogManaged", _CATALOG),
         _closed("catalogOwned-preview", _CATALOG),
@@ -340,10 +348,10 @@ FEATURES: Mapping[str, Feature] = {
         ),
         _closed("geospatial", _TYPES, inspect=YES),
         _closed("geospatial-dev", _TYPES, inspect=YES),
-        Feature(name="collations", reason="collations are kept; statistics are those of bytes"),
+        Feature(name="collations", reason="collations are preserved; statistics use binary order"),
         Feature(
             name="collations-preview",
-            reason="collations are kept; statistics are those of bytes",
+            reason="collations are preserved; statistics use binary order",
         ),
         _closed("timestampNanos", _TYPES, inspect=YES),
         Feature(name="columnMappingUsageTracking", reason="lakehand drops and renames no columns"),
@@ -355,15 +363,15 @@ BINDINGS: tuple[Binding, ...] = (
         name="UniForm (delta.universalFormat.enabledFormats)",
         is_active=has_any_property("delta.universalFormat.enabledFormats"),
         refuses=frozenset({"rewrite", "vacuum"}),
-        reason="the Iceberg or Hudi metadata beside the table would go stale and name files that "
-        "are gone",
+        reason="the Iceberg or Hudi metadata of the table would become stale and refer to deleted "
+        "files",
         can_be_forced=True,
     ),
     Binding(
         name="symlink manifests (delta.compatibility.symlinkFormatManifest.enabled)",
         is_active=property_is_true("delta.compatibility.symlinkFormatManifest.enabled"),
         refuses=frozenset({"rewrite", "vacuum"}),
-        reason="the manifests beside the table would go stale and name files that are gone",
+        reason="the manifests of the table would become stale and refer to deleted files",
         can_be_forced=True,
     ),
     Binding(
@@ -373,16 +381,16 @@ BINDINGS: tuple[Binding, ...] = (
         reason=_CATALOG,
     ),
     Binding(
-        name="columns of type void inside arrays, maps or structs of nothing else",
+        name="void columns inside arrays or maps, or as the only fields of a struct",
         is_active=has_unwritable_void,
         refuses=frozenset({"rewrite", "append"}),
         reason="Parquet cannot hold such a column",
     ),
     Binding(
-        name="partition columns alone",
+        name="tables with partition columns only",
         is_active=has_partition_columns_only,
         refuses=frozenset({"rewrite", "append"}),
-        reason="a file would hold no column, and so could not say how many rows it has",
+        reason="a data file would have no column, and so no row count",
     ),
 )
 

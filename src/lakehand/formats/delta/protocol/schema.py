@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CorruptLogError, RefusedError
 from lakehand.formats.delta.protocol.members import load_json
-from lakehand.model.head import RowRules
+from lakehand.model.table_head import RowRules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

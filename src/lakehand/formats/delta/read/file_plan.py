@@ -11,15 +11,15 @@ import pyarrow.compute as pc
 
 from lakehand.errors import CorruptFileError, SchemaMismatchError
 from lakehand.formats.delta.deletion_vectors.format import DvDescriptor, read_deletion_vector
+from lakehand.formats.delta.protocol.features import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
 from lakehand.formats.delta.protocol.schema import physical_name
 from lakehand.formats.delta.read.projection import named, project_rows
 from lakehand.formats.delta.statistics.bounds import checked_groups, row_group_facts
-from lakehand.formats.delta.write.context import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
 from lakehand.parquet.columns import file_columns
-from lakehand.parquet.facts import check_size
-from lakehand.parquet.reading import open_file
+from lakehand.parquet.footer_facts import check_size
+from lakehand.parquet.row_group_reader import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.read.projection import RowProjection
     from lakehand.formats.delta.read.reader import ReadRequest, SourceFile
     from lakehand.parquet.columns import FileColumn
-    from lakehand.parquet.reading import OpenFile
+    from lakehand.parquet.row_group_reader import OpenFile
 
 __all__ = [
     "IDENTITY_FIELDS",

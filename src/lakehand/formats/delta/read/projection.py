@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pat
 
 from lakehand.errors import RefusedError, SchemaMismatchError
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
@@ -28,7 +29,15 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.schema import DeltaType, StructField
     from lakehand.parquet.columns import FileColumn
 
-__all__ = ["RowProjection", "can_cast", "cast_values", "find_column", "named", "project_rows"]
+__all__ = [
+    "RowProjection",
+    "can_cast",
+    "cast_values",
+    "find_column",
+    "named",
+    "project_rows",
+    "relabel",
+]
 
 
 _MICROSECONDS = pa.timestamp("us")
@@ -343,3 +352,41 @@ def _project_variant(found: FileColumn, type_: pa.DataType, *, place: str) -> Pr
 
 def _joined(groups: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(leaf for group in groups for leaf in group)
+
+
+def relabel(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return `batch` under the names, field metadata and nullability of `schema`, uncopied.
+
+    A cast would look nested members up by name, and so make them null where names differ.
+    """
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    if batch.schema.types == schema.types and not any(map(pat.is_nested, schema.types)):
+        return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    for have, want in zip(batch.schema, schema, strict=True):
+        if not _same_layout(have.type, want.type):
+            message = f"column {want.name!r} is {have.type}, and must be written as {want.type}"
+            raise SchemaMismatchError(message)
+    return pa.record_batch(_Relabelled(batch, schema))
+
+
+class _Relabelled:
+    """Hands out the data of a batch with another schema, by Arrow's own exchange protocol."""
+
+    def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
+        self._batch = batch
+        self._schema = schema
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        _, data = self._batch.__arrow_c_array__()
+        return self._schema.__arrow_c_schema__(), data
+
+
+def _same_layout(have: pa.DataType, want: pa.DataType) -> bool:
+    """Say whether two types differ by nothing but names, metadata and nullability."""
+    if not pat.is_nested(want):
+        return bool(have == want)
+    if have.id != want.id or have.num_fields != want.num_fields:
+        return False
+    pairs = ((have.field(i).type, want.field(i).type) for i in range(want.num_fields))
+    return all(_same_layout(left, right) for left, right in pairs)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from lakehand.formats.delta.protocol.arrow_types import to_arrow
 from lakehand.formats.delta.protocol.schema import StructType
 from lakehand.formats.delta.read.file_plan import IDENTITY_FIELDS, PLACE_FIELDS, FilePlan, plan_file
+from lakehand.model.batches import gathered, join_batches
 from lakehand.storage.objects import fetch_ahead
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.delta.protocol.schema import MappingMode, StructField
-    from lakehand.parquet.reading import RowGroup
+    from lakehand.parquet.row_group_reader import RowGroup
     from lakehand.storage import Store
 
 __all__ = ["ReadRequest", "SourceFile", "read_rows"]
@@ -109,7 +110,9 @@ def read_rows(request: ReadRequest, files: Sequence[SourceFile]) -> pa.RecordBat
 def _batches(request: ReadRequest, files: Sequence[SourceFile]) -> Iterator[pa.RecordBatch]:
     plans = fetch_ahead(files, lambda file: plan_file(request, file), window=_FILES_AHEAD)
     pieces = fetch_ahead(_pieces(plans), _fetch, window=_GROUPS_AHEAD)
-    for rows in _gathered(batch for piece in pieces for batch in _rows(piece)):
+    batches = (batch for piece in pieces for batch in _rows(piece))
+    for few in gathered(batches, rows=_GATHERED_ROWS, size=_GATHERED_BYTES):
+        rows = join_batches(few)
         wanted = rows if request.predicate is None else _keep_true(request.predicate, rows)
         if wanted.num_rows:
             yield wanted.select(request.output.names)
@@ -119,24 +122,6 @@ def _keep_true(predicate: Predicate, rows: pa.RecordBatch) -> pa.RecordBatch:
     from lakehand.expressions.evaluate import keep_true  # SQL takes long to import
 
     return keep_true(predicate, rows)
-
-
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches: whatever is done to a batch costs the same for one row as for many."""
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        held.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= _GATHERED_ROWS or size >= _GATHERED_BYTES:
-            yield _joined(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield _joined(held)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,17 +16,17 @@ import duckdb
 import pyarrow as pa
 
 from lakehand.duckdb_pool import lease, unsliced
+from lakehand.formats.delta.protocol.features import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.protocol.schema import MappingMode, physical_name
 from lakehand.formats.delta.read.file_plan import PLACE_FIELDS
+from lakehand.formats.delta.read.projection import relabel
 from lakehand.formats.delta.read.reader import read_rows
 from lakehand.formats.delta.read.sql_rows import sql_rows, texts_variable
-from lakehand.formats.delta.write.context import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
-from lakehand.formats.delta.write.file_schema import relabel
 from lakehand.formats.worker import NotDecodable
 from lakehand.parquet.checksums import pages_are_intact
-from lakehand.parquet.dictionaries import NumberedTexts
+from lakehand.parquet.dictionaries import DictionaryDecoder
 from lakehand.parquet.duckdb_view import by_schema
-from lakehand.parquet.facts import check_size
+from lakehand.parquet.footer_facts import check_size
 from lakehand.prove.row_hash import digest_query, placed_lanes_query, query_with_lanes
 from lakehand.storage.scratch import held_directory, local_portions
 
@@ -179,7 +179,7 @@ class Scanner:
     ) -> Iterator[pa.RecordBatch]:
         schema = self.request.output
         numbered = {position: texts_variable(position) for position in rows.texts}
-        texts = NumberedTexts(rows.texts, schema)
+        texts = DictionaryDecoder(rows.texts, schema)
         query = query_with_lanes(rows.text, schema, numbered=numbered)
         for batch in _fetch(connection.sql(query).to_arrow_reader(rows.batch_rows)):
             if batch.num_rows:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lakehand.expressions.literals import quote_identifier
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
 from lakehand.formats.delta.protocol.schema import (
@@ -22,7 +23,7 @@ from lakehand.formats.delta.protocol.schema import (
 from lakehand.formats.delta.read.file_plan import deleted_rows, plan_file
 from lakehand.formats.delta.read.projection import find_column
 from lakehand.parquet.columns import is_any_list, plain_type
-from lakehand.parquet.dictionaries import few_texts
+from lakehand.parquet.dictionaries import dictionary_strings
 from lakehand.parquet.duckdb_view import quoted_list, reads_alike, seen_schema
 from lakehand.storage.objects import fetch_ahead
 
@@ -55,15 +56,11 @@ def stored_value(
     position = seen.get_field_index(found.name)
     if position < 0 or not reads_alike(seen.field(position).type, found.type):
         return None
-    value = f"stored.{_identifier(found.name)}"
+    value = f"stored.{quote_identifier(found.name)}"
     if _is_same(kind, found, mode):
         return value
     wider = _wider_type(plain_type(found.type), arrow_type(kind))
     return None if wider is None else f"CAST({value} AS {wider})"
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _is_same(kind: DeltaType, found: FileColumn, mode: MappingMode) -> bool:
@@ -204,7 +201,7 @@ class _Query:
             text=text,
             variables=variables,
             batch_rows=self._batch_rows(),
-            texts=few_texts(paths, self._text_leaves()),
+            texts=dictionary_strings(paths, self._text_leaves()),
         )
 
     def _text_leaves(self) -> dict[int, int]:

@@ -13,6 +13,7 @@ from lakehand.errors import (
     RefusedError,
     VersionNotFoundError,
 )
+from lakehand.formats.delta.checkpoints.comparison import checkpoint_difference
 from lakehand.formats.delta.checkpoints.last_checkpoint import (
     check_checkpoint,
     read_last_checkpoint,
@@ -27,7 +28,6 @@ from lakehand.formats.delta.protocol.names import (
     decode_path,
     parse_log_name,
 )
-from lakehand.formats.delta.repair.comparison import checkpoint_difference
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -19,10 +19,11 @@ from lakehand.errors import (
     StorageError,
     StoreUnreachableError,
 )
+from lakehand.expressions.literals import quote_string
 from lakehand.formats.delta.deletion_vectors.format import DvDescriptor, read_any_cardinality
 from lakehand.formats.delta.log.listing import paths_in_table
 from lakehand.formats.delta.log.replay import live_relation
-from lakehand.formats.delta.log.source import open_log_source, quoted
+from lakehand.formats.delta.log.source import open_log_source
 from lakehand.formats.delta.protocol.names import OTHER_PATHS
 from lakehand.formats.delta.protocol.schema import PrimitiveType, physical_name
 from lakehand.formats.delta.repair.findings import finding
@@ -33,7 +34,7 @@ from lakehand.formats.delta.statistics.compute import StatisticsCollector
 from lakehand.formats.delta.statistics.merge import statistics_rules
 from lakehand.formats.delta.write.file_schema import file_schema
 from lakehand.parquet.columns import file_columns
-from lakehand.parquet.facts import read_metadata_and_size
+from lakehand.parquet.footer_facts import read_metadata_and_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -132,7 +133,7 @@ def _wrong_values(state: DeltaState) -> Iterator[str]:
         name = physical_name(column, mode=state.mapping_mode)
         member = name.replace("\\", "\\\\").replace('"', '\\"')
         for tree in ("minValues", "maxValues"):
-            path = quoted(f'$.{tree}."{member}"')
+            path = quote_string(f'$.{tree}."{member}"')
             yield _cannot_be(f"stats->>{path}", _TYPES[kind])
 
 

@@ -23,14 +23,14 @@ class FindingKind:
     hint: str
 
 
-_BACKUP = "bring the object back from a backup"
-_HARMLESS = "the table reads as before; `lakehand repair` fixes it"
-_LOSS = "`lakehand repair --accept-data-loss` goes back to the newest version that can be read"
-_DROP = "`lakehand repair --accept-data-loss` takes the file out of the table"
-_ACCEPT = "`lakehand repair --accept-changed-files` takes the file as it is"
+_BACKUP = "restore the object from a backup"
+_HARMLESS = "the table is still readable; `lakehand repair` fixes it"
+_LOSS = "`lakehand repair --accept-data-loss` goes back to the newest readable version"
+_DROP = "`lakehand repair --accept-data-loss` removes the file from the table"
+_ACCEPT = "`lakehand repair --accept-changed-files` accepts the file"
 _RESTORE = (
-    "`lakehand repair --restore-deleted-rows` keeps the file with all of its rows, deleted ones"
-    " among them"
+    "`lakehand repair --restore-deleted-rows` keeps the file with all of its rows, including"
+    " deleted ones"
 )
 
 FINDINGS: Mapping[str, FindingKind] = {
@@ -38,31 +38,31 @@ FINDINGS: Mapping[str, FindingKind] = {
     for kind in (
         FindingKind(
             name="missing_commit",
-            meaning="a version is not in the log, though older and newer ones are",
+            meaning="a version is missing from the log, although older and newer ones exist",
             hint=f"{_BACKUP}; else {_LOSS}",
         ),
         FindingKind(
             name="corrupt_commit",
-            meaning="a commit cannot be read: it is cut off, no JSON, or contradicts itself",
+            meaning="a commit cannot be read: it is truncated, not JSON, or inconsistent",
             hint=f"{_BACKUP}; else {_LOSS}",
         ),
         FindingKind(
             name="malformed_commit",
-            meaning="a commit can be read, but breaks rules on which other engines rely",
-            hint="commits are never changed once they are there; a checkpoint of a later version"
-            " lets readers pass it by",
+            meaning="a commit can be read, but violates the protocol",
+            hint="commits are never changed once they are published; with a checkpoint of a later"
+            " version, readers skip it",
         ),
         FindingKind(
             name="wrong_commit_time",
-            meaning="the table keeps the time of each version in its commit, and this one has none,"
-            " or one that is not after the version before it",
-            hint="commits are never changed once they are there; ask for versions by number and"
-            " not by time",
+            meaning="the table has in-commit timestamps, and this commit has none, or one that is"
+            " not after that of the version before it",
+            hint="commits are never changed once they are published; select versions by number, not"
+            " by timestamp",
         ),
         FindingKind(
             name="incomplete_log",
-            meaning="no version can be read, though the log is not empty",
-            hint="bring the oldest commits, or a checkpoint, back from a backup",
+            meaning="no version can be read, although the log is not empty",
+            hint="restore the oldest commits, or a checkpoint, from a backup",
         ),
         FindingKind(
             name="unknown_feature",
@@ -71,92 +71,92 @@ FINDINGS: Mapping[str, FindingKind] = {
         ),
         FindingKind(
             name="wrong_feature",
-            meaning="the lists of features contradict each other, or the table uses one that they"
-            " leave out",
+            meaning="the lists of features contradict each other, or the table uses a feature"
+            " that is not listed",
             hint="set the table's properties again with the engine that owns it",
         ),
         FindingKind(
             name="broken_checkpoint",
-            meaning="a checkpoint, or a file that it names, cannot be read",
-            hint="`lakehand repair` writes it again, if the commits before it are there",
+            meaning="a checkpoint, or a file that it refers to, cannot be read",
+            hint="`lakehand repair` rewrites it, if the commits before it still exist",
         ),
         FindingKind(
             name="incomplete_checkpoint",
-            meaning="parts of a checkpoint are missing or empty, so that readers pass it by",
+            meaning="parts of a checkpoint are missing or empty, so that readers ignore it",
             hint=_HARMLESS,
         ),
         FindingKind(
             name="checkpoint_differs",
-            meaning="a checkpoint says something else than the commits that it stands for",
-            hint="`lakehand repair` writes it again from the commits; --accept-data-loss is needed"
-            " where it has files, removals, metadata or transactions that the commits lack",
+            meaning="a checkpoint differs from the commits before it",
+            hint="`lakehand repair` rewrites it from the commits; --accept-data-loss is needed if"
+            " it has files, removals, metadata or transactions that the commits lack",
         ),
         FindingKind(
             name="corrupt_last_checkpoint",
-            meaning="the pointer to the newest checkpoint cannot be read",
+            meaning="the file `_last_checkpoint` cannot be read",
             hint=_HARMLESS,
         ),
         FindingKind(
             name="stale_last_checkpoint",
-            meaning="the pointer names no sound checkpoint, or not the newest one",
+            meaning="the file `_last_checkpoint` does not refer to the newest valid checkpoint",
             hint=_HARMLESS,
         ),
         FindingKind(
             name="missing_last_checkpoint",
-            meaning="there are checkpoints, and no pointer to the newest one",
+            meaning="there are checkpoints, but no file `_last_checkpoint`",
             hint=_HARMLESS,
         ),
         FindingKind(
             name="wrong_checksum_file",
-            meaning="the checksum file of a version (one of the ten newest) says something else"
-            " than the version, or is of a version that is not in the log",
+            meaning="the checksum file of a version (one of the ten newest) does not match the"
+            " version, or its version is not in the log",
             hint="delta-spark refuses the table because of it, and the log may have lost something:"
-            " compare it with a backup; `lakehand repair` says which consent it asks for",
+            " compare it with a backup; `lakehand repair` names the option that accepts it",
         ),
         FindingKind(
             name="stale_hadoop_sum",
-            meaning="the hidden checksum of a file in the log, as Hadoop keeps it on local disk, is"
-            " of other bytes",
+            meaning="the hidden Hadoop checksum of a file in the log (on local disk) does not match"
+            " its bytes",
             hint="delta-spark cannot read the file because of it, and a commit or a checkpoint may"
-            " have been changed: compare it with a backup; `lakehand repair` says which consent it"
-            " asks for",
+            " have been changed: compare it with a backup; `lakehand repair` names the option that"
+            " accepts it",
         ),
         FindingKind(
             name="wrong_file_checksum",
-            meaning="the hidden checksum of a data file, as Hadoop keeps it on local disk, is of"
-            " other bytes (without `--deep` only the end of the file is compared)",
-            hint=f"the file was probably changed since it was committed; {_BACKUP}, or delete the"
+            meaning="the hidden Hadoop checksum of a data file (on local disk) does not match its"
+            " bytes (without `--deep` only the end of the file is compared)",
+            hint=f"the file was probably changed after it was committed; {_BACKUP}, or delete the"
             " checksum file if the data file is right",
         ),
         FindingKind(
             name="missing_file",
-            meaning="storage does not have a file of the table",
+            meaning="a file of the table does not exist in storage",
             hint=f"{_BACKUP}; else {_DROP}",
         ),
         FindingKind(
             name="unreachable_file",
-            meaning="storage does not let lakehand look at a file of the table",
-            hint="look at the rights of the caller, and whether the path can be right",
+            meaning="storage denies access to a file of the table",
+            hint="check the permissions of the caller, and the path",
         ),
         FindingKind(
             name="wrong_size",
-            meaning="a file has another size than the table says: it was cut off, or changed",
-            hint=f"nothing reads or rewrites such a file; {_BACKUP}; else {_ACCEPT}",
+            meaning="the size of a file differs from the log: it was truncated or changed",
+            hint=f"such a file is neither read nor rewritten; {_BACKUP}; else {_ACCEPT}",
         ),
         FindingKind(
             name="unreadable_footer",
-            meaning="a file has no footer that can be read",
+            meaning="the footer of a file cannot be read",
             hint=f"{_BACKUP}; else {_DROP}",
         ),
         FindingKind(
             name="wrong_row_count",
-            meaning="a file holds another number of rows than the table says",
-            hint=f"it was changed since it was committed; {_BACKUP}; else {_ACCEPT}",
+            meaning="the row count of a file differs from the log",
+            hint=f"it was changed after it was committed; {_BACKUP}; else {_ACCEPT}",
         ),
         FindingKind(
             name="duplicate_file",
             meaning="a file is in the table more than once, so its rows are read more than once",
-            hint="nobody can say which entry is right; restore a version from before",
+            hint="it is not known which entry is right; restore an earlier version",
         ),
         FindingKind(
             name="duplicate_entry",
@@ -166,19 +166,19 @@ FINDINGS: Mapping[str, FindingKind] = {
         ),
         FindingKind(
             name="missing_deletion_vector",
-            meaning="storage does not have the deletion vector of a file",
+            meaning="the deletion vector of a file does not exist in storage",
             hint=f"{_BACKUP}; else {_RESTORE}, or {_DROP}",
         ),
         FindingKind(
             name="bad_deletion_vector",
-            meaning="the deletion vector of a file cannot be read, or is another one",
+            meaning="the deletion vector of a file cannot be read, or is not the committed one",
             hint=f"{_BACKUP}; else {_RESTORE}, or {_DROP}",
         ),
         FindingKind(
             name="wrong_deletion_count",
-            meaning="the log states another number of deleted rows than the deletion vector of a"
-            " file holds, whose bytes have the right checksum",
-            hint="`lakehand repair` states the number that the vector holds",
+            meaning="the number of deleted rows in the log differs from the deletion vector of a"
+            " file, whose checksum is right",
+            hint="`lakehand repair` corrects the number in the log",
         ),
         FindingKind(
             name="unreadable_rows",
@@ -187,16 +187,16 @@ FINDINGS: Mapping[str, FindingKind] = {
         ),
         FindingKind(
             name="wrong_statistics",
-            meaning="values of a file lie outside the bounds that the table has for it, or nulls"
-            " are counted wrongly: the file was replaced, or its writer stated wrong statistics"
+            meaning="values of a file are outside its bounds in the log, or its null counts are"
+            " wrong: the file was replaced, or its writer stated wrong statistics"
             " (without `--deep` only footers are compared, and no files with deleted rows)",
-            hint=f"compare the file with a backup; {_ACCEPT} and computes its statistics again",
+            hint=f"compare the file with a backup; {_ACCEPT} and recomputes its statistics",
         ),
         FindingKind(
             name="unreadable_statistics",
-            meaning="the statistics of a file are no JSON, or have values of other types than its"
+            meaning="the statistics of a file are not JSON, or their types do not match its"
             " columns, so that other engines fail to read the table",
-            hint="`lakehand repair` computes them again",
+            hint="`lakehand repair` recomputes them",
         ),
     )
 }

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakehand.formats.delta.repair.examination import BadCheckpoint, LogExamination
-    from lakehand.formats.worker import FormatWorker
+    from lakehand.formats.worker import StatisticsWorker
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.verification import Consent, ConsentName, FileRepair, Finding
     from lakehand.model.work import ChangeKind, DataFile
@@ -44,7 +44,7 @@ class Means:
     """Where files are, and what reads them."""
 
     store: Store
-    worker: FormatWorker
+    worker: StatisticsWorker
 
 
 if TYPE_CHECKING:

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 from lakehand.errors import RefusedError
 from lakehand.formats.delta.log.file_table import file_keys
 from lakehand.formats.delta.protocol.clustering import CLUSTERING_DOMAIN
-from lakehand.formats.delta.protocol.features import require_read, supported_features
+from lakehand.formats.delta.protocol.features import (
+    ROW_ID_PROPERTY,
+    ROW_VERSION_PROPERTY,
+    require_read,
+    supported_features,
+)
 from lakehand.model.work import Change
 
 if TYPE_CHECKING:
@@ -27,8 +32,8 @@ _KEPT = (
     "delta.enableInCommitTimestamps",
     "delta.inCommitTimestampEnablementVersion",
     "delta.inCommitTimestampEnablementTimestamp",
-    "delta.rowTracking.materializedRowIdColumnName",
-    "delta.rowTracking.materializedRowCommitVersionColumnName",
+    ROW_ID_PROPERTY,
+    ROW_VERSION_PROPERTY,
 )
 #: Ids of columns are never handed out twice, or old files would be read under new columns.
 _NEVER_FALLS = "delta.columnMapping.maxColumnId"

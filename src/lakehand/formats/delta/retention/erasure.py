@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakehand.errors import CorruptFileError
+from lakehand.expressions.literals import quote_string
 from lakehand.formats.delta.checkpoints.content import tombstone_retention
 from lakehand.formats.delta.commits.commit_info import is_purge
 from lakehand.formats.delta.log.commit_times import committed_at, from_milliseconds
 from lakehand.formats.delta.log.listing import LogSegment, find_segment, list_log
 from lakehand.formats.delta.log.replay import decoded_path, line_types, live_relation
 from lakehand.formats.delta.log.snapshot import load_state_at
-from lakehand.formats.delta.log.source import open_log_source, quoted
+from lakehand.formats.delta.log.source import open_log_source
 from lakehand.formats.delta.log.state import load_soundly
 from lakehand.formats.delta.protocol.schema import leaves, mapping_mode, parse_schema
 from lakehand.formats.delta.retention.log_cleanup import cleanup_refusal, held_back, log_retention
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.listing import CheckpointFiles, LogListing
     from lakehand.formats.delta.log.source import LogSource
     from lakehand.formats.delta.protocol.actions import Metadata
-    from lakehand.model.maintenance import KeepWishes
+    from lakehand.model.maintenance import ExtraRetention
     from lakehand.storage import Store
 
 __all__ = [
@@ -276,7 +277,7 @@ def _read_actions(source: LogSource) -> None:
 
 def _outline(stats: str) -> str:
     """Return SQL for statistics without their values: few different ones are left to parse."""
-    return f"regexp_replace({stats}, {quoted(_VALUE)}, ':0', 'g')"
+    return f"regexp_replace({stats}, {quote_string(_VALUE)}, ':0', 'g')"
 
 
 def _newest(source: LogSource, condition: str) -> int | None:
@@ -393,7 +394,7 @@ class LogErasure:
         is_due = is_waiting and (expiry is None or expiry <= self._now)
         return self._values.clean_from if is_due else None
 
-    def report(self, wishes: KeepWishes) -> OldValues:
+    def report(self, wishes: ExtraRetention) -> OldValues:
         """Say what of the log, and of older versions, holds values that are gone."""
         removal = self._values.last_removal
         at = self._forgotten_at() if removal is None else self._committed_at(removal)

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import VersionNotFoundError
+from lakehand.formats.delta.checkpoints.comparison import checkpoint_difference
 from lakehand.formats.delta.checkpoints.files import delete_hadoop_sum, write_classic_copy
 from lakehand.formats.delta.checkpoints.last_checkpoint import (
     check_checkpoint,
@@ -26,7 +27,6 @@ from lakehand.formats.delta.protocol.names import (
     CompactionName,
     parse_log_name,
 )
-from lakehand.formats.delta.repair.comparison import checkpoint_difference
 from lakehand.model.maintenance import LogCleanup
 from lakehand.observe.steps import Step, reached
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.checkpoints.last_checkpoint import CheckpointCheck
     from lakehand.formats.delta.log.listing import LogListing
-    from lakehand.model.maintenance import KeepWishes
+    from lakehand.model.maintenance import ExtraRetention
     from lakehand.storage import ObjectInfo, Store
 
 __all__ = [
@@ -73,7 +73,7 @@ def cutoff_at(now: datetime, retention: timedelta) -> datetime:
     return datetime.combine((now - retention).astimezone(UTC).date(), time(), UTC)
 
 
-def held_back(listing: LogListing, horizon: int, wishes: KeepWishes) -> tuple[int, str | None]:
+def held_back(listing: LogListing, horizon: int, wishes: ExtraRetention) -> tuple[int, str | None]:
     """Return the version from which on all must stay readable, and who moved it below `horizon`."""
     newest, earliest = listing.last_version or 0, listing.earliest_version or 0
     folded = sorted({checkpoint.version for checkpoint in listing.checkpoints})[::-1]
@@ -158,7 +158,7 @@ def clean_logs(
     store: Store,
     *,
     now: datetime,
-    wishes: KeepWishes,
+    wishes: ExtraRetention,
     even_if_disabled: bool = False,
     dry_run: bool = False,
 ) -> LogCleanup:
@@ -194,7 +194,7 @@ class _Cleanup:
         self._gone: list[ObjectInfo] = []
         self._errors: list[Mapping[str, Any]] = []
 
-    def run(self, wishes: KeepWishes) -> LogCleanup:
+    def run(self, wishes: ExtraRetention) -> LogCleanup:
         objects = [info for info in self._store.list(f"{LOG_DIRECTORY}/") if _is_top(info)]
         listing = list_log(self._store)
         boundary, reason = self._boundary(listing, wishes)
@@ -219,7 +219,7 @@ class _Cleanup:
         )
 
     def _boundary(
-        self, listing: LogListing, wishes: KeepWishes
+        self, listing: LogListing, wishes: ExtraRetention
     ) -> tuple[CheckpointCheck | None, str | None]:
         """Return the newest sound checkpoint that leaves all promised versions readable.
 

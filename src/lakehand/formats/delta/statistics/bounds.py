@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lakehand.errors import UnknownColumnError
-from lakehand.formats.delta.log.source import quoted
+from lakehand.expressions.literals import quote_identifier, quote_string
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.schema import Leaf, PrimitiveType, StructType, leaves
 from lakehand.formats.delta.read.projection import can_cast, cast_values, find_column
-from lakehand.model.snapshot import column_text
+from lakehand.model.snapshot import quoted_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.protocol.schema import DeltaType, MappingMode
     from lakehand.parquet.columns import FileColumn
-    from lakehand.parquet.reading import OpenFile
+    from lakehand.parquet.row_group_reader import OpenFile
 
 __all__ = ["BoundsRequest", "checked_groups", "request_bounds", "row_group_facts"]
 
@@ -74,12 +74,12 @@ def request_bounds(
         return None
     every = list(leaves(schema, mode=mode))
     plain = {leaf.path[0].lower(): leaf for leaf in every if len(leaf.path) == 1}
-    known = plain | {column_text(leaf.path).lower(): leaf for leaf in every}
+    known = plain | {quoted_column(leaf.path).lower(): leaf for leaf in every}
     for name in columns:
         if name.lower() not in known:
-            raise UnknownColumnError(name, [column_text(leaf.path) for leaf in every])
+            raise UnknownColumnError(name, [quoted_column(leaf.path) for leaf in every])
     chosen = {name: known[name.lower()] for name in columns}
-    structure = quoted(json.dumps(_structure(list(chosen.values()))))
+    structure = quote_string(json.dumps(_structure(list(chosen.values()))))
     return BoundsRequest(
         parsed={_PARSED: f"TRY(from_json({{stats}}, {structure}))"},
         selection=_pack({name: _select(leaf) for name, leaf in chosen.items()}),
@@ -171,16 +171,12 @@ def _decimal(type_: DeltaType) -> tuple[int, int]:
 
 
 def _member(side: str, leaf: Leaf) -> str:
-    return ".".join((_PARSED, side, *(_identifier(name) for name in leaf.physical_path)))
+    return ".".join((_PARSED, side, *(quote_identifier(name) for name in leaf.physical_path)))
 
 
 def _pack(members: Mapping[str, str]) -> str:
-    inner = ", ".join(f"{_identifier(name)} := {value}" for name, value in members.items())
+    inner = ", ".join(f"{quote_identifier(name)} := {value}" for name, value in members.items())
     return f"struct_pack({inner})"
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _sql_type(type_: DeltaType) -> str | None:
@@ -220,7 +216,7 @@ def row_group_facts(
     for path in paths:
         found = _find(path, schema, columns, mode)
         if found is not None:
-            bounds[column_text(path)] = _bounds(groups, *found)
+            bounds[quoted_column(path)] = _bounds(groups, *found)
     facts = {
         "rows": pa.array([group.num_rows for group in groups], pa.int64()),
         "partition": _struct({n: pa.repeat(v, len(groups)) for n, v in partition.items()}),

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lakehand.expressions.literals import quote_identifier, quote_string
 from lakehand.formats.delta.log.replay import ROW_COUNT, live_relation
-from lakehand.formats.delta.log.source import open_log_source, quoted
+from lakehand.formats.delta.log.source import open_log_source
 from lakehand.formats.delta.protocol.members import load_json
 from lakehand.formats.delta.statistics.merge import has_bounds
 from lakehand.parquet.calendar import FIRST_MODERN_DAY, FIRST_MODERN_SECOND
@@ -39,7 +40,7 @@ def paths_lacking_statistics(store: Store, segment: LogSegment, rules: Statistic
     One of two bounds is enough: a column with NaN has no upper one that all engines understand. A
     column without values has neither.
     """
-    parsed = f"TRY(from_json({{stats}}, {quoted(json.dumps(_structure(rules.leaves)))}))"
+    parsed = f"TRY(from_json({{stats}}, {quote_string(json.dumps(_structure(rules.leaves)))}))"
     with open_log_source(store, segment) as source:
         members = (ROW_COUNT, "deletionVector")
         live = live_relation(source, "add", members, derived={_PARSED: parsed})
@@ -77,7 +78,7 @@ def _lacks(leaf: Leaf) -> str:
 
 
 def _member(side: str, leaf: Leaf) -> str:
-    names = ('"' + name.replace('"', '""') + '"' for name in leaf.physical_path)
+    names = map(quote_identifier, leaf.physical_path)
     return ".".join((_PARSED, side, *names))
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lakehand.duckdb_pool import connect, unsliced
+from lakehand.expressions.literals import quote_identifier, quote_string
 from lakehand.formats.delta.statistics.merge import Tree, has_bounds, put, string_text, tree_text
 from lakehand.parquet.calendar import FIRST_MODERN_DAY, FIRST_MODERN_SECOND
 
@@ -168,10 +169,9 @@ def _aggregate_query(rules: StatisticsRules) -> str:
 
 def _leaf_expression(leaf: Leaf) -> str:
     first, *rest = leaf.physical_path
-    expression = '"' + first.replace('"', '""') + '"'
+    expression = quote_identifier(first)
     for name in rest:
-        quoted = name.replace("'", "''")
-        expression = f"struct_extract({expression}, '{quoted}')"
+        expression = f"struct_extract({expression}, {quote_string(name)})"
     return expression
 
 

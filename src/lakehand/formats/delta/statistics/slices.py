@@ -26,8 +26,8 @@ from lakehand.formats.delta.statistics.merge import (
     string_text,
     tree_text,
 )
-from lakehand.parquet.bounds import Bounds, leaf_bounds
 from lakehand.parquet.calendar import calendar_class
+from lakehand.parquet.footer_bounds import Bounds, leaf_bounds
 from lakehand.parquet.leaves import DOUBLE, FLOAT, INT32, INT64
 from lakehand.parquet.leaves import leaves as parquet_leaves
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.write.context import WriteContext
     from lakehand.model.work import DataFile
     from lakehand.parquet.columns import FileColumn
-    from lakehand.parquet.facts import FileFacts
+    from lakehand.parquet.footer_facts import FileFacts
 
 __all__ = ["Refresher", "WrittenStatistics"]
 

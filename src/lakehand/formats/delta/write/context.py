@@ -16,7 +16,7 @@ from lakehand.formats.delta.protocol.schema import (
     physical_name,
 )
 from lakehand.formats.delta.statistics.merge import statistics_rules
-from lakehand.parquet.facts import check_row_count, check_size, read_facts_and_size
+from lakehand.parquet.footer_facts import check_row_count, check_size, read_facts_and_size
 from lakehand.storage.keys import is_safe_key
 
 if TYPE_CHECKING:
@@ -26,13 +26,11 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.schema import StructField
     from lakehand.formats.delta.statistics.merge import StatisticsRules
     from lakehand.model.work import DataFile
-    from lakehand.parquet.facts import FileFacts
+    from lakehand.parquet.footer_facts import FileFacts
     from lakehand.storage import Store
 
 __all__ = [
     "CODEC_PROPERTY",
-    "ROW_ID_PROPERTY",
-    "ROW_VERSION_PROPERTY",
     "KnownFacts",
     "WriteContext",
     "codec_name",
@@ -129,9 +127,6 @@ def read_committed_facts(store: Store, file: DataFile) -> FileFacts:
 
 
 CODEC_PROPERTY = "delta.parquet.compression.codec"
-#: Where files hold the identity of their rows.
-ROW_ID_PROPERTY = "delta.rowTracking.materializedRowIdColumnName"
-ROW_VERSION_PROPERTY = "delta.rowTracking.materializedRowCommitVersionColumnName"
 _ROW_TRACKING = "delta.enableRowTracking"
 _MATERIALIZE_FEATURE = "materializePartitionColumns"
 _CODEC_NAMES = {"uncompressed": "none", "lz4_raw": "lz4", "lz4raw": "lz4"}

@@ -8,20 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakehand._version import __version__
+from lakehand.formats.delta.protocol.features import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.protocol.schema import physical_name
 from lakehand.formats.delta.statistics.merge import merge_statistics
 from lakehand.formats.delta.write.context import (
     CODEC_PROPERTY,
-    ROW_ID_PROPERTY,
-    ROW_VERSION_PROPERTY,
     codec_name,
     output_directory,
     partition_values_of,
 )
 from lakehand.formats.worker import CopiedFile, Copies, NotCopyable
 from lakehand.model.work import DataFile, StagedFile
-from lakehand.parquet.bounds import leaf_bounds
-from lakehand.parquet.copy import Source, copy_row_groups, divide
 from lakehand.parquet.copyable import (
     CODECS,
     copy_class,
@@ -29,7 +26,6 @@ from lakehand.parquet.copyable import (
     merged_key_values,
     refusal,
 )
-from lakehand.parquet.facts import check_row_count, check_size
 from lakehand.parquet.footer import (
     ChunkField,
     ColumnField,
@@ -39,7 +35,10 @@ from lakehand.parquet.footer import (
     parse_footer,
     row_group_bytes,
 )
+from lakehand.parquet.footer_bounds import leaf_bounds
+from lakehand.parquet.footer_facts import check_row_count, check_size
 from lakehand.parquet.leaves import leaves
+from lakehand.parquet.row_group_copy import Source, copy_row_groups, divide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

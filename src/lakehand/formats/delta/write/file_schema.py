@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lakehand.errors import LakehandError, RefusedError, SchemaMismatchError
+from lakehand.errors import LakehandError, RefusedError
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.clustering import CUBE_ID
 from lakehand.formats.delta.protocol.schema import (
@@ -26,14 +26,14 @@ from lakehand.formats.delta.protocol.schema import (
     physical_name,
 )
 from lakehand.formats.delta.read.file_plan import RowIdentity
-from lakehand.formats.delta.read.projection import project_rows
+from lakehand.formats.delta.read.projection import project_rows, relabel
 from lakehand.parquet.blocks import read_blocks
 from lakehand.parquet.calendar import MARKER_KEYS
 from lakehand.parquet.checksums import crc32
 from lakehand.parquet.columns import file_columns
-from lakehand.parquet.facts import read_many_facts
-from lakehand.parquet.reading import open_file
+from lakehand.parquet.footer_facts import read_many_facts
 from lakehand.parquet.rebase import RecodedCalendar
+from lakehand.parquet.row_group_reader import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +49,6 @@ __all__ = [
     "file_schema",
     "hold_dropped_columns",
     "partition_keys",
-    "relabel",
     "staged_difference",
 ]
 
@@ -158,22 +157,6 @@ def _needs_rebuilding(kind: DeltaType) -> bool:
     return is_void(kind) or (isinstance(kind, PrimitiveType) and kind.name == "variant")
 
 
-def relabel(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return `batch` under the names, field metadata and nullability of `schema`, uncopied.
-
-    A cast would look nested members up by name, and so make them null where names differ.
-    """
-    if batch.schema.equals(schema, check_metadata=True):
-        return batch
-    if batch.schema.types == schema.types and not any(map(pat.is_nested, schema.types)):
-        return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-    for have, want in zip(batch.schema, schema, strict=True):
-        if not _same_layout(have.type, want.type):
-            message = f"column {want.name!r} is {have.type}, and must be written as {want.type}"
-            raise SchemaMismatchError(message)
-    return pa.record_batch(_Relabelled(batch, schema))
-
-
 def _coded_schema(schema: pa.Schema, found: pa.Schema) -> pa.Schema:
     """Return `schema` with dictionaries of texts where they are `found` in the place of texts."""
     for position, kind in enumerate(found.types):
@@ -181,28 +164,6 @@ def _coded_schema(schema: pa.Schema, found: pa.Schema) -> pa.Schema:
         if pat.is_dictionary(kind) and kind.value_type == want.type and pat.is_string(want.type):
             schema = schema.set(position, want.with_type(kind))
     return schema
-
-
-class _Relabelled:
-    """Hands out the data of a batch with another schema, by Arrow's own exchange protocol."""
-
-    def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
-        self._batch = batch
-        self._schema = schema
-
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        _, data = self._batch.__arrow_c_array__()
-        return self._schema.__arrow_c_schema__(), data
-
-
-def _same_layout(have: pa.DataType, want: pa.DataType) -> bool:
-    """Say whether two types differ by nothing but names, metadata and nullability."""
-    if not pat.is_nested(want):
-        return bool(have == want)
-    if have.id != want.id or have.num_fields != want.num_fields:
-        return False
-    pairs = ((have.field(i).type, want.field(i).type) for i in range(want.num_fields))
-    return all(_same_layout(left, right) for left, right in pairs)
 
 
 _PARALLEL_READS = 16

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import SchemaMismatchError, UnknownColumnError, ValidationError
 from lakehand.formats.delta.protocol.arrow_types import has_dates_made_timestamps
+from lakehand.formats.delta.protocol.features import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.protocol.schema import PrimitiveType, leaves, physical_name
 from lakehand.formats.delta.statistics.written import WrittenStatistics
 from lakehand.formats.delta.write.context import (
     CODEC_PROPERTY,
-    ROW_ID_PROPERTY,
-    ROW_VERSION_PROPERTY,
     codec_name,
     output_directory,
     partition_values_of,
@@ -24,9 +23,9 @@ from lakehand.formats.rows import require_no_reserved_names
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.model.work import StagedFile
 from lakehand.parquet.calendar import calendar_class
-from lakehand.parquet.facts import dominant_codec
-from lakehand.parquet.rebase import RecodedCalendar, refuse_ancient_values
-from lakehand.parquet.writer import ParquetLayout, RollingWriter
+from lakehand.parquet.footer_facts import dominant_codec
+from lakehand.parquet.rebase import RecodedCalendar, reject_old_dates
+from lakehand.parquet.rolling_writer import ParquetLayout, RollingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from lakehand.formats.worker import WriteSpec
     from lakehand.model.order import Term
     from lakehand.model.work import DataFile
-    from lakehand.parquet.facts import FileFacts
+    from lakehand.parquet.footer_facts import FileFacts
     from lakehand.storage import Store
 
 __all__ = [
@@ -88,7 +87,7 @@ def _with_one_calendar(
     with_clocks = calendar.is_legacy and has_dates_made_timestamps(context.schema)
     if not (calendar.modern_values_only or with_clocks):
         return batches
-    return refuse_ancient_values(batches, with_clocks=with_clocks)
+    return reject_old_dates(batches, with_clocks=with_clocks)
 
 
 def layout_of(

@@ -1,0 +1,213 @@
+"""Translates errors of the object store client into lakehand's.
+
+The client's messages are dropped, also from the chain of causes: they contain signed requests with
+session tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from obstore import exceptions as obstore_errors
+
+from lakehand.errors import (
+    AccessDeniedError,
+    ConditionalPutError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StoreQuotaError,
+    StoreUnreachableError,
+    UnsafePathError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Failure", "is_panic", "translated"]
+
+_STATUS = re.compile(r"non-2xx status code: (\d{3})")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_CONFLICT = 409
+_NOT_IMPLEMENTED = 501
+_RANGE_NOT_SATISFIABLE = 416
+_DENIED = frozenset({401, 403})
+_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
+_REDIRECTS = frozenset({301, 302, 307, 308})
+_DENIED_CODES = frozenset({"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "AccessDenied"})
+_FULL_CODES = frozenset({"QuotaExceeded", "StorageFull", "XMinioStorageFull"})
+# Azure's codes for an existing key.
+_TAKEN_CODES = frozenset({"BlobAlreadyExists", "PathAlreadyExists"})
+# Amazon's codes for a request rejected because of a concurrent one for the same key.
+_CONFLICT_CODES = frozenset({"ConditionalRequestConflict", "OperationAborted"})
+# Requested by obstore on cloud machines if it has no other credentials.
+_CREDENTIAL_ENDPOINTS = ("/latest/api/token", "/latest/meta-data/", "//169.254.", "//metadata.")
+_NO_ANSWER = {
+    "ConnectionRefused": "the connection was refused",
+    "ConnectionReset": "the connection was lost",
+    "dns error": "the host name cannot be resolved",
+    "kind: Connect": "the connection failed",
+    "TimedOut": "the request timed out",
+    "kind: Timeout": "the request timed out",
+    "kind: Interrupted": "the connection was lost",
+    "error sending request": "the request could not be sent",
+    "error decoding response body": "the response was cut off",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """The facts of a failed request that are safe to show."""
+
+    operation: str
+    kind: type[Exception]
+    status: int | None
+    code: str | None
+    #: Why there was no answer; None if there was one.
+    silence: str | None
+    #: Whether the request was for credentials, not for objects.
+    needs_credentials: bool
+    is_redirect: bool
+
+    @classmethod
+    def of(cls, error: Exception, operation: str) -> Failure:
+        text = str(error)
+        status = _STATUS.search(text)
+        code = _CODE.search(text)
+        silence = next((why for sign, why in _NO_ANSWER.items() if sign in text), None)
+        return cls(
+            operation=operation,
+            kind=type(error),
+            status=int(status[1]) if status else None,
+            code=code[1] if code else None,
+            silence=None if status else silence,
+            needs_credentials=any(endpoint in text for endpoint in _CREDENTIAL_ENDPOINTS),
+            is_redirect="received redirect" in text.lower(),
+        )
+
+    @property
+    def reason(self) -> str:
+        if self.needs_credentials:
+            return "no credentials were found"
+        answer = [str(part) for part in (self.status, self.code) if part]
+        return self.silence or " ".join(answer) or "the client failed"
+
+    @property
+    def is_out_of_range(self) -> bool:
+        """Whether the requested range starts after the end of the object."""
+        return self.status == _RANGE_NOT_SATISFIABLE
+
+    @property
+    def is_range_error(self) -> bool:
+        """Whether the store rejected the range, or its form."""
+        return self.is_out_of_range or (self.status is None and self.silence is None)
+
+    @property
+    def is_denied(self) -> bool:
+        return self.status in _DENIED or self.code in _DENIED_CODES
+
+    @property
+    def is_unsupported(self) -> bool:
+        known = self.is_a(NotImplementedError, obstore_errors.NotSupportedError)
+        return known or self.status == _NOT_IMPLEMENTED
+
+    @property
+    def is_taken(self) -> bool:
+        exists = self.is_a(obstore_errors.AlreadyExistsError, obstore_errors.PreconditionError)
+        return exists and (self.status != _CONFLICT or self.code in _TAKEN_CODES)
+
+    def is_a(self, *kinds: type[Exception]) -> bool:
+        return issubclass(self.kind, kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    applies: Callable[[Failure], bool]
+    error: type[StorageError]
+    hint: str | None = None
+
+
+# The first rule that applies decides.
+_RULES = (
+    _Rule(
+        lambda failure: failure.needs_credentials,
+        AccessDeniedError,
+        "pass the credentials as options or environment variables",
+    ),
+    _Rule(
+        lambda failure: failure.code == "NoSuchBucket",
+        StorageError,
+        "the bucket does not exist; check its name and the endpoint",
+    ),
+    _Rule(lambda failure: failure.is_a(FileNotFoundError), ObjectNotFoundError),
+    _Rule(
+        lambda failure: failure.is_a(ValueError),
+        UnsafePathError,
+        "keys of object stores must not contain control characters",
+    ),
+    _Rule(lambda failure: failure.is_taken, ObjectExistsError),
+    _Rule(
+        lambda failure: failure.operation == "put-if-absent" and failure.is_unsupported,
+        ConditionalPutError,
+        "commits need a store with conditional writes (If-None-Match)",
+    ),
+    _Rule(lambda failure: failure.code in _FULL_CODES, StoreQuotaError),
+    _Rule(
+        lambda failure: failure.is_denied,
+        AccessDeniedError,
+        "check the credentials and their permissions",
+    ),
+    _Rule(
+        lambda failure: (
+            failure.silence is not None
+            or failure.status in _LATER
+            or failure.code in _CONFLICT_CODES
+        ),
+        StoreUnreachableError,
+        "check the endpoint and the network, or retry later",
+    ),
+    _Rule(
+        lambda failure: failure.is_redirect or failure.status in _REDIRECTS,
+        StorageError,
+        "the bucket may be in another region; set the option region",
+    ),
+    _Rule(lambda _: True, StorageError),
+)
+
+
+@contextmanager
+def translated(operation: str, path: str) -> Iterator[None]:
+    """Raise obstore's errors inside the block as lakehand's."""
+    try:
+        yield
+    except (obstore_errors.BaseError, OSError, NotImplementedError, ValueError) as error:
+        raise _translate(Failure.of(error, operation), path) from None
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise StorageError(
+            f"{operation} failed on {path}: the client panicked",
+            path=path,
+            operation=operation,
+            hint="check the options for invalid values, such as line breaks",
+        ) from None
+
+
+def is_panic(error: BaseException) -> bool:
+    """Return whether a Rust library panicked, which is not an Exception in Python."""
+    return type(error).__name__ == "PanicException"
+
+
+def _translate(failure: Failure, path: str) -> StorageError:
+    rule = next(rule for rule in _RULES if rule.applies(failure))
+    return rule.error(
+        f"{failure.operation} failed on {path}: {failure.reason}",
+        path=path,
+        operation=failure.operation,
+        store_code=failure.code,
+        status=failure.status,
+        hint=rule.hint,
+    )

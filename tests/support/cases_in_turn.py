@@ -1,0 +1,29 @@
+"""Cases of tests with several parameters, of which one has its values taken in turn."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pytest
+
+
+def not_in_turn(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield tests marked `in_turn` whose parameter has another value than the one in turn.
+
+    Values take turns over the cases of the other parameters, so that each of these has one.
+    """
+    tests: dict[str, dict[tuple[str, ...], list[pytest.Item]]] = defaultdict(dict)
+    for item in items:
+        if mark := item.get_closest_marker("in_turn"):
+            others = {name: repr(value) for name, value in item.callspec.params.items()}
+            del others[mark.args[0]]
+            cases = tests[item.nodeid.partition("[")[0]]
+            cases.setdefault(tuple(others.values()), []).append(item)
+    for cases in tests.values():
+        for number, values in enumerate(cases.values()):
+            del values[number % len(values)]
+            yield from values

@@ -1,0 +1,136 @@
+"""Phrases that pages, help texts and docstrings do not use, and what to write instead.
+
+Readers know the terms of Delta Lake, Spark, Arrow and SQL. Each entry is a phrase that was used for
+one of these terms, or that makes a sentence hard to read. Patterns are precise rather than
+complete: a phrase that also has an ordinary use is listed with the words around it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TERM = "the field has a term for it"
+VAGUE = "it does not say what happens, or who does it"
+HOUSE_WORD = "only this project uses the word"
+
+_COUNTED = "once|boolean|footer|rows?|line|action|array|page|command|parameter|entry|value"
+_UNITS = "row|file|line|table|column|decision|purpose|session|change|key|fragment|partition"
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A phrase that is not used: how it is found, an example, its replacement, and the reason."""
+
+    pattern: str
+    example: str
+    better: str
+    reason: str
+
+    @property
+    def expression(self) -> re.Pattern[str]:
+        """The pattern; a space in it also matches a line break."""
+        return re.compile(self.pattern.replace(" ", r"\s+"), re.IGNORECASE)
+
+
+_ENTRIES = {
+    TERM: (
+        (r"\btexts\b", "texts of up to 32 bytes", "strings"),
+        (r"\b(?:empty|written|greatest|smallest|least) text\b", "an empty text", "string"),
+        (rf"\b(?:{_COUNTED}) an? (?:{_UNITS})\b", "one row a file", "per: one row per file"),
+        (r"\b(?:rows|changes|files|bytes|requests) a second\b", "rows a second", "per second"),
+        (r"\banew\b", "written anew", "again; rewritten, recreated, recomputed"),
+        (r"\b(?:lies?|lay|lying) over\b|\bover one another\b", "lie over one another", "overlap"),
+        (r"\breaders of changes\b", "readers of changes", "change data feed readers"),
+        (r"\bchange feeds?\b", "a change feed", "change data feed"),
+        (r"\bin order\b(?! (?:to|of)\b)", "rows are put in order", "sorted, clustered"),
+        (r"\baside\b", "set aside", "quarantine (vacuum); back up, move (repair)"),
+        (r"\b(?:sets?|puts?) (?:\w+ ){0,3}right\b", "set right what is wrong", "fix, repair"),
+        (r"\bfold(?:s|ed|ing)?\b", "fold the log", "write a checkpoint"),
+        (r"\bperhaps\b", "say perhaps where the answer is no", "possibly; false positive"),
+        (r"\b(?:that|which) may pass\b", "errors that may pass", "retryable"),
+        (r"\b(?:is|are|was|were|be) tried again\b", "is tried again", "is retried"),
+        (r"\bleast and (?:the )?greatest\b", "least and greatest", "minimum and maximum"),
+        (r"\bheld against\b", "rows are held against it", "checked against, compared with"),
+        (r"\b(?:take|takes|took|taken) (?:its|their|the) place\b", "takes its place", "replaces"),
+        (r"\bin the place of\b", "put in the place of", "replace; instead of"),
+        (r"\bfurther keywords\b", "further keywords", "other keyword arguments"),
+        (r"\bor nothing (?:is|does)\b", "all of it is, or nothing is", "one atomic commit"),
+    ),
+    VAGUE: (
+        (r"\bwhat (?:goes|comes|went|came)\b", "what goes", "what is deleted, what is added"),
+        (
+            r"\b(?:rows?|files?) that (?:go|goes|went|comes?|came)\b(?! (?:from|closest)\b)",
+            "rows that go",
+            "deleted rows, added rows",
+        ),
+        (r"\bcame and went\b", "files that came and went", "added and removed"),
+        (r"\b(?:what|which) became of\b", "what became of it", "the result, the outcome"),
+        (
+            r"\b(?:that|which|what|it|they|one) (?:is|are|was|were) there\b",
+            "what is there",
+            "exists; is supported; the current ...",
+        ),
+        (
+            r"\bas (?:it is|they are)\b(?= (?:or|and|although|now|unless|if)\b|\s*[.,;:)]|\s*$)",
+            "carried out as it is",
+            "unchanged",
+        ),
+        (r"\bof (?:its|their) own\b", "a commit of its own", "separate; own"),
+        (r"\bbesides?\b", "beside it", "with, in addition to, compared with, during"),
+        (r"\bmeanwhile\b", "meanwhile", "during the run; concurrently"),
+        (r"\bwhoever\b", "whoever commits second", "the writer, the caller"),
+        (r"\b(?:no|some)body\b", "nobody knows", "no writer, another writer; it is unknown"),
+        (
+            r"\bso many\b(?!(?: \w+){1,4} that\b)",
+            "so many commits",
+            "this many, that many; the number",
+        ),
+        (r"\ball the same\b", "works all the same", "anyway, still"),
+        (r"\bours\b", "a commit of ours", "lakehand's; this writer's"),
+    ),
+    HOUSE_WORD: (
+        (r"\bcrumbs?\b", "crumbs", "very small row groups"),
+        (r"\brehears\w+\b", "a rehearsal", "a sample that is rewritten; an estimate"),
+        (r"\b(?:workshops?|doom\w*|upkeep)\b", "upkeep", "operation; to delete; maintenance"),
+    ),
+}
+PHRASES = tuple(Phrase(*entry, reason) for reason, entries in _ENTRIES.items() for entry in entries)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A phrase in a text."""
+
+    line: int
+    words: str
+    phrase: Phrase
+
+
+def find_phrases(text: str) -> Iterator[Found]:
+    """Find the phrases of the list in a text, each with its line, counted from 1."""
+    for phrase in PHRASES:
+        for match in phrase.expression.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            yield Found(line, " ".join(match[0].split()), phrase)
+
+
+def prose_of(page: str) -> str:
+    """Return a Markdown page with code, link targets and comments blanked out, line by line.
+
+    Of code blocks the comments stay: they are prose for the reader, too.
+    """
+    kept, in_code = [], False
+    for line in page.splitlines():
+        if line.startswith("```"):
+            in_code = not in_code
+            kept.append("")
+        elif in_code:
+            kept.append(line.partition("# ")[2])
+        else:
+            kept.append(re.sub(r"`[^`]*`|\]\([^)]*\)|<!--.*?-->", "`", line))
+    return "\n".join(kept)
