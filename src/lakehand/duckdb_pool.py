@@ -17,9 +17,6 @@ import pyarrow.types as pat
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Config", "connect", "is_taken_sliced", "lease", "unsliced"]
-
-
 Config = dict[str, str | bool | int | float | list[str]]
 
 _lock = Lock()

@@ -73,8 +73,6 @@ if TYPE_CHECKING:
         WriteSettings,
     )
 
-__all__ = ["Table", "check_health", "create_table", "open_table"]
-
 
 def open_table(
     uri: str | Path | Store,

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.settings import Settings
 
-__all__ = ["Advice", "AskedColumn", "Proposal", "advise"]
-
 Verdict = Literal["cluster", "already_good", "too_small", "nothing_to_order"]
 
 _SEED = 5

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
-__all__ = ["UNREADABLE", "Check", "HealthReport", "check_health", "report_unreadable"]
-
 #: Errors that concern the table, and not the call.
 UNREADABLE = (StorageError, TableError)
 #: Number of files checked in storage, with one request each.

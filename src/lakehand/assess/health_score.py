@@ -26,8 +26,6 @@ from lakehand.model.quantities import format_bytes, format_count, format_duratio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Health", "Measures", "Reason", "assess_health"]
-
 _FULL_SCORE = 100
 _SMALL_FILES_COST = 50
 _DELETED_ROWS_COST = 20

@@ -26,16 +26,6 @@ if TYPE_CHECKING:
     from lakehand.planning.probes import SkipRate
     from lakehand.settings import Settings
 
-__all__ = [
-    "ColumnLayout",
-    "Inspection",
-    "Layout",
-    "SizeRange",
-    "inspect_snapshot",
-    "measure",
-    "measure_layout",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnLayout:

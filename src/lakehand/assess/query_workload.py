@@ -27,16 +27,6 @@ if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
     from lakehand.planning.probes import ProbeSet
 
-__all__ = [
-    "AskedQueries",
-    "FixedQuestions",
-    "Query",
-    "Questions",
-    "Workload",
-    "asked_columns",
-    "read_queries",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Query:

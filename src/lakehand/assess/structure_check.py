@@ -35,18 +35,6 @@ if TYPE_CHECKING:
     from lakehand.retention.pins import Pin
     from lakehand.runs.operation import Call
 
-__all__ = [
-    "HINT",
-    "LOST_PIN",
-    "MEANING",
-    "FileTask",
-    "RowTask",
-    "Structure",
-    "check_structure",
-    "find_lost_pins",
-]
-
-
 LOST_PIN = "lost_pin"
 MEANING = "a pin protects a version that cannot be read, so vacuum fails"
 HINT = (

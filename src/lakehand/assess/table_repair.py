@@ -40,16 +40,6 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
-__all__ = [
-    "REMEDIES",
-    "UNREPAIRABLE",
-    "Remedy",
-    "RepairRequest",
-    "chosen_remedy",
-    "repair",
-    "why_refused",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remedy:

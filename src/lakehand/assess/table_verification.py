@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
-__all__ = ["DigestTask", "VerifyRequest", "check_positions_again", "verify"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Hidden:

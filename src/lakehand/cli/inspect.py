@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from lakehand.assess.inspection import ColumnLayout, Inspection, Layout, SizeRange
     from lakehand.model.snapshot import Snapshot
 
-__all__ = ["Panel", "draw_files", "draw_inspection", "scales_of"]
-
-
 if TYPE_CHECKING:
     Pixels = NDArray[np.float64]
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from lakehand.model.reports import EngineName, Measured, Remaining
 
-__all__ = ["effect_rows", "figures_grid", "format_time", "left_rows"]
-
 _ENGINES = {"spark": " on Spark", "local": " in local processes", None: ""}
 
 

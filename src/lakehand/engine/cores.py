@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["CoreShare", "granted_cores", "granting", "usable_cores"]
-
 _granted: ContextVar[int] = ContextVar("granted_cores", default=1)
 
 

@@ -21,21 +21,6 @@ if TYPE_CHECKING:
 
     from lakehand.engine.base import CancelToken, Ledger, Runner, TaskOutcome
 
-__all__ = [
-    "MOST_PIECE_BYTES",
-    "Exchanged",
-    "Exchanging",
-    "Join",
-    "Room",
-    "Split",
-    "exchange",
-    "from_stream",
-    "is_near",
-    "pack_columns",
-    "to_stream",
-    "unpack_columns",
-]
-
 
 def to_stream(rows: pa.Table | pa.RecordBatch, *, compression: str | None = None) -> pa.Buffer:
     """Return rows as a stream of Arrow's, with their schema."""

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-__all__ = ["leave_pandas_out"]
-
 
 def leave_pandas_out() -> None:
     """Keep Arrow from importing pandas, where nobody hands it objects of pandas.

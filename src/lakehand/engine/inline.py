@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from lakehand.engine.base import Ledger, OnResult, Task
     from lakehand.model.reports import EngineName
 
-__all__ = ["HERE", "InlineRunner"]
-
 
 class InlineRunner:
     """Runs one task after the other, each on all cores."""

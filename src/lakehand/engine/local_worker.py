@@ -23,8 +23,6 @@ from lakehand.engine.worker import FUNCTION, LOAD, PARK, PAYLOAD, TAKE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["LocalWorker", "end_idle_workers", "leave_worker", "start_workers_ahead", "take_worker"]
-
 _PROGRAM = "from lakehand.engine import worker; worker.main({})"
 _TERMINATE_SECONDS = 1.0
 _ANSWER_SECONDS = 5.0

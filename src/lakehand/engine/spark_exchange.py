@@ -26,14 +26,6 @@ if TYPE_CHECKING:
 
     from lakehand.engine.exchange import Join, Split
 
-__all__ = [
-    "change_settings",
-    "exchange_frame",
-    "pack_exchange",
-    "read_exchanged",
-    "settings_of",
-]
-
 _PIECES = pa.schema([("part", pa.int32()), ("place", pa.int32()), ("piece", pa.binary())])
 _PIECE_SCHEMA = "part int, place int, piece binary"
 _SETTINGS = {

@@ -14,17 +14,6 @@ from lakehand.model.snapshot import quoted_column
 if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
 
-__all__ = [
-    "VALUE",
-    "Column",
-    "Facts",
-    "Family",
-    "Knowledge",
-    "comparable_bounds",
-    "family_of",
-    "gather_facts",
-]
-
 #: Placeholder of a bound in a conversion.
 VALUE = "a_bound"
 #: Timestamp bounds are truncated to milliseconds in logs, so the true maximum may be this much

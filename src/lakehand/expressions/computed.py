@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from lakehand.expressions.logic import Logic, Parsed
     from lakehand.expressions.value_lists import ValueList, Written
 
-__all__ = ["Calculator", "column_at"]
-
 _COMPILERS = {**OPERATORS, **FUNCTIONS}
 
 

@@ -16,16 +16,6 @@ from lakehand.expressions.duckdb_session import compute
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = [
-    "CUT_TEXT_BYTES",
-    "UNKNOWN",
-    "Conditions",
-    "Prefix",
-    "conditions_of",
-    "fixed_prefix",
-    "known_column",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Prefix:

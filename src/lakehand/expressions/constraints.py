@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from lakehand.model.table_head import RowRules
     from lakehand.observe.clock import Clock
 
-__all__ = ["RowChecker"]
-
 #: Maximum number of violating rows in a message, and of characters of each value.
 _SHOWN_ROWS = 5
 _SHOWN_CHARACTERS = 80

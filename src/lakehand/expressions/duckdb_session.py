@@ -13,8 +13,6 @@ from lakehand.errors import PredicateError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["compute", "select"]
-
 _local = threading.local()
 
 

@@ -16,8 +16,6 @@ from lakehand.errors import PredicateError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["engine_schema", "engine_type", "engine_values", "require_engine_types"]
-
 _MAX_DIGITS = 38
 
 

@@ -16,8 +16,6 @@ from lakehand.expressions.value_lists import with_lists
 if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
 
-__all__ = ["keep_true"]
-
 
 def keep_true(predicate: Predicate, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows of `batch` for which `predicate` is true, in order.

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from sqlglot.parser import Parser
     from sqlglot.tokenizer_core import Token
 
-__all__ = ["Junction", "Logic", "Negation", "Parsed", "leaves", "map_leaves", "parse_logic"]
-
 #: Nesting levels of AND in OR in AND, and so on; redundant parentheses and NOTs do not count.
 _MAX_LEVELS = 100
 #: Operands of AND, OR and NOT, after comparisons of one column with many values are merged.

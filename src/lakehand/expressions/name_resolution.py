@@ -11,8 +11,6 @@ from sqlglot.dialects.spark import Spark
 from lakehand.errors import PredicateError, UnknownColumnError
 from lakehand.model.snapshot import COLLATED
 
-__all__ = ["Resolver", "SparkDialect", "is_name", "reference_name"]
-
 _QUOTES_HINT = "strings are quoted by single quotes, as in region = 'eu'"
 
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     Compile = Callable[[exp.Expr], Typed]
 
-__all__ = ["OPERATORS", "as_boolean", "as_decimal_literal"]
-
 _WIDEST_DECIMAL = 38
 #: Maximum number of expressions in a value list; literals may be many more.
 _MAX_EXPRESSIONS = 1000

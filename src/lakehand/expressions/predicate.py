@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from lakehand.expressions.value_lists import ValueList
     from lakehand.observe.clock import Clock
 
-__all__ = ["Predicate", "parse_predicate"]
-
 _ASKS_FOR_THE_TIME = re.compile(r"now|current_", re.IGNORECASE)
 _SHOWN_CHARACTERS = 500
 

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
     from lakehand.expressions.value_lists import ValueList
 
-__all__ = ["ALL", "NONE", "UNKNOWN", "Truth", "combine", "decide", "list_truth", "may_match"]
-
-
 if TYPE_CHECKING:
     Flags = npt.NDArray[np.bool_]
 

@@ -31,9 +31,6 @@ from lakehand.expressions.spark_types import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["FUNCTIONS", "NAMED", "spelled_for_re2"]
-
-
 #: Line terminators in Java. A dot does not match them, and "$" may match before the last one.
 _LINE_ENDS = r"\n\r\x{85}\x{2028}\x{2029}"
 _SETS: Mapping[str, str] = {"d": "0-9", "w": "0-9A-Za-z_", "s": r" \t\n\x0B\f\r"}

@@ -15,28 +15,6 @@ import pyarrow.types as pat
 
 from lakehand.expressions.literals import quote_string
 
-__all__ = [
-    "BIGINT",
-    "BOOLEAN",
-    "DATE",
-    "DOUBLE",
-    "INTEGER",
-    "TEXT",
-    "TIMESTAMP",
-    "WALL_TIME",
-    "Typed",
-    "Unsupported",
-    "as_string",
-    "cast",
-    "coerce",
-    "common_type",
-    "decimal_of",
-    "decimal_type",
-    "is_integer",
-    "is_number",
-    "sql_type",
-]
-
 BOOLEAN, TEXT, DATE = pa.bool_(), pa.string(), pa.date32()
 INTEGER, BIGINT, FLOAT, DOUBLE = pa.int32(), pa.int64(), pa.float32(), pa.float64()
 TIMESTAMP, WALL_TIME = pa.timestamp("us", tz="UTC"), pa.timestamp("us")

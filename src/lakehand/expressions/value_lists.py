@@ -34,18 +34,6 @@ from lakehand.expressions.spark_types import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "FEW_VALUES",
-    "ValueList",
-    "Written",
-    "compile_list",
-    "extract_lists",
-    "listed_values",
-    "restore_lists",
-    "with_lists",
-    "written_list",
-]
-
 #: Lists of up to this many values stay in the SQL.
 FEW_VALUES = 50
 _MAX_VALUES = 1_000_000

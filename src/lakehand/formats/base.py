@@ -26,17 +26,6 @@ if TYPE_CHECKING:
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
-__all__ = [
-    "Capabilities",
-    "Format",
-    "FormatTable",
-    "Operation",
-    "for_call",
-    "require_capability",
-    "require_support",
-    "support_of",
-]
-
 #: What may be done to a table, as far as its format has a say in it.
 Operation = Literal["read", "inspect", "checkpoint", "rewrite", "order", "append", "vacuum"]
 Supported = TypeVar("Supported")

@@ -36,35 +36,6 @@ if TYPE_CHECKING:
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
-__all__ = [
-    "DataNames",
-    "ProvedCommit",
-    "SupportsAppends",
-    "SupportsByteCopy",
-    "SupportsCheckpoints",
-    "SupportsClustering",
-    "SupportsClusteringColumns",
-    "SupportsCreation",
-    "SupportsIndices",
-    "SupportsLogRepair",
-    "SupportsNativeRewrite",
-    "SupportsPredicateReads",
-    "SupportsPurge",
-    "SupportsRemovedFiles",
-    "SupportsRestore",
-    "SupportsRowChanges",
-    "SupportsStatistics",
-    "SupportsStreams",
-    "SupportsTags",
-    "SupportsVacuum",
-    "SupportsVerification",
-    "checkpoint_if_due",
-    "clustering_columns",
-    "commit_without_checkpoint",
-    "read_verdicts",
-    "reason_against",
-]
-
 
 @runtime_checkable
 class SupportsCreation(Format, Protocol):

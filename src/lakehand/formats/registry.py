@@ -13,15 +13,6 @@ if TYPE_CHECKING:
     from lakehand.formats.base import Format
     from lakehand.storage import ObjectInfo, Store
 
-__all__ = [
-    "FORMATS",
-    "detect_format",
-    "format_of_root",
-    "load_creating_format",
-    "load_format",
-    "register_format",
-]
-
 
 def _load_delta() -> Format:
     from lakehand.formats.delta.table import DeltaFormat

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile
 
-__all__ = ["Scan", "columns_with_bounds", "plan_scan", "scan", "unknown_bounds"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scan:

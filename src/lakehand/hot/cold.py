@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
-__all__ = ["ColdTable", "ColdView"]
-
 #: How many sets of columns have their bounds cached.
 _BOUNDS_KEPT = 8
 #: How many files are cached: the format reads the log for each.

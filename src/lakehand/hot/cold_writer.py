@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from lakehand.model.work import Receipt
     from lakehand.storage import Store
 
-__all__ = ["ColdWriter", "Flushed", "claim_name", "collision"]
-
 _logger = get_logger(__name__)
 #: Of the sink: an epoch is written as a whole, however long that takes. Callers time out.
 _NO_LIMIT = timedelta(days=3650)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from lakehand.hot.hot_table import HotTable
     from lakehand.settings import Settings
 
-__all__ = ["Budget", "Flusher"]
-
 
 class Budget:
     """A limit on memory. A caller that exceeds it waits until other changes are flushed."""

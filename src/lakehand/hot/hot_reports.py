@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from lakehand.model.reports import Outcome
     from lakehand.model.snapshot import Snapshot
 
-__all__ = ["FlushReport", "StorageStats", "storage_stats"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FlushReport(Report):

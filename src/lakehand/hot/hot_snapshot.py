@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from lakehand.expressions.predicate import Predicate
     from lakehand.hot.cold import ColdView
 
-__all__ = ["HotSnapshot", "check_key", "collapse", "key_table"]
-
 
 class HotSnapshot:
     """A consistent view of a hot table; later writes and flushes do not change it."""

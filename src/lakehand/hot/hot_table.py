@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from lakehand.model.reports import OperationReport
     from lakehand.settings.setting_types import CompactSettings, CreateSettings
 
-__all__ = ["HotTable"]
-
 
 class HotTable:
     """A table whose newest changes are in memory and in a log. For any number of threads."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from lakehand.hot.segments import Kind
     from lakehand.hot.write_ahead_log import WriteAheadLog
 
-__all__ = ["Journal"]
-
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class _Ticket:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from lakehand.hot.cold import ColdView
     from lakehand.hot.segments import Entry
 
-__all__ = ["Layers", "Memtable"]
-
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Memtable:

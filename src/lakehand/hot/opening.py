@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
-__all__ = ["HotOptions", "Opened", "open_parts"]
-
 
 @dataclass(kw_only=True, slots=True)
 class Opened:

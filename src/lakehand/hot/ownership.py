@@ -31,16 +31,6 @@ from lakehand.storage.local_files import TemporaryFile, make_directory, translat
 if TYPE_CHECKING:
     from lakehand.storage import Store
 
-__all__ = [
-    "DirectoryLock",
-    "Manifest",
-    "Owner",
-    "Ownership",
-    "claim",
-    "log_directory",
-    "new_writer_id",
-]
-
 _logger = get_logger(__name__)
 
 # The directory of a log

@@ -22,26 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-__all__ = [
-    "HEADER_BYTES",
-    "Entry",
-    "Kind",
-    "Scanned",
-    "Segment",
-    "create_segment",
-    "decode",
-    "encode",
-    "framed",
-    "keep_spare",
-    "list_segments",
-    "replay",
-    "require_all",
-    "scan_records",
-    "segment_from_spare",
-    "segment_path",
-]
-
-
 _MAGIC = b"LHR1"
 #: Magic, length and checksum of the content, sequence, kind, checksum of all of these.
 _HEADER = struct.Struct("<4sIIQB7xI")

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from lakehand.settings.setting_types import CompactSettings, CreateSettings
     from lakehand.storage import Store
 
-__all__ = ["HotTier"]
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from lakehand.hot.segments import Kind, Scanned, Segment
 
-__all__ = ["WriteAheadLog"]
-
 _logger = get_logger(__name__)
 #: Pieces that one call writes at most; the system's limit is 1,024.
 _PIECES = 512

@@ -34,15 +34,6 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
-__all__ = [
-    "left_by_rewrite",
-    "left_by_vacuum",
-    "maintain",
-    "rewrite_reason",
-    "vacuum_reason",
-]
-
-
 #: Files that are as they should be are not called left.
 _IN_SHAPE = (Reason.LARGE_ENOUGH, Reason.IN_ORDER, Reason.ADOPTED)
 

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from lakehand.planning.plan import Plan
     from lakehand.settings import Settings
 
-__all__ = ["purge"]
-
 #: Where repair keeps what it took out of a table.
 BACKUPS = "_lakehand/aside"
 #: Of a file whose rows nobody has counted; so many that one of them does not count.

@@ -34,18 +34,6 @@ if TYPE_CHECKING:
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
-__all__ = [
-    "RewriteChoice",
-    "carry_out",
-    "choose_rewrite",
-    "maintain_after_write",
-    "rewrite_if_due",
-    "settings_of_writers",
-    "vacuum_beside_writers",
-    "vacuum_if_due",
-    "vacuum_wait",
-]
-
 #: When the table was vacuumed last, where `vacuum_interval` asks for it.
 _VACUUMED = "_lakehand/vacuumed.json"
 #: When a writer that makes one commit looked last whether something is due, and at which version.

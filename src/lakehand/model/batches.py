@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["Feed", "Gathering", "divide", "gathered", "join_batches", "sliced"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -17,8 +17,6 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 from lakehand.model.order import Curve
 from lakehand.model.work import Method, Strategy
 
-__all__ = ["DocumentError", "known_members", "parse_object", "read_value"]
-
 T = TypeVar("T")
 
 #: Names in annotations that modules import only for type checkers.

@@ -9,9 +9,6 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FILE_COLUMNS"]
-
-
 #: Columns of the `files` table of every snapshot. `partition` and `native` are structs whose
 #: members depend on the table and its format; `bounds` is present only if requested.
 FILE_COLUMNS: Mapping[str, pa.DataType] = {

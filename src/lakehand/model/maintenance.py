@@ -14,21 +14,6 @@ if TYPE_CHECKING:
     from lakehand.model.reports import CheckpointReport, OperationReport, Outcome
     from lakehand.model.retention import VacuumReport
 
-__all__ = [
-    "MAINTENANCE_STEPS",
-    "ExtraRetention",
-    "LogCleanup",
-    "LogCleanupReport",
-    "MaintenanceOutcome",
-    "MaintenanceReport",
-    "MaintenanceStep",
-    "OldValues",
-    "PurgeReport",
-    "Remains",
-    "RestoreReport",
-    "StepOutcome",
-]
-
 #: The steps of `maintain`, by their verbs. A table is either compacted or clustered.
 MAINTENANCE_STEPS = ("compact", "cluster", "vacuum", "checkpoint", "clean_logs")
 

@@ -12,8 +12,6 @@ from lakehand.model.snapshot import quoted_column
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Curve", "Order", "Term", "column_names", "order_of", "parse_order", "parse_terms"]
-
 _NAME = r"(?:`(?:[^`]|``)+`|[^\s,`.]+)"
 _TERM = re.compile(
     rf"\s*(?P<column>{_NAME}(?:\.{_NAME})*)"

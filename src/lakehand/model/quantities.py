@@ -14,24 +14,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "MAX_DURATION",
-    "OneOf",
-    "parse_auto",
-    "parse_bool",
-    "parse_bytes",
-    "parse_count",
-    "parse_duration",
-    "parse_local_path",
-    "parse_names",
-    "parse_number",
-    "parse_part",
-    "parse_string",
-    "parse_time_zone",
-    "resolve_timestamp",
-]
-
-
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP = 1024
 _SECONDS_PER_MINUTE = 60

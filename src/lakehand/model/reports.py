@@ -13,30 +13,6 @@ if TYPE_CHECKING:
 
     from lakehand.model.work import Proof
 
-__all__ = [
-    "BeforeAfter",
-    "ChangeReport",
-    "CheckpointReport",
-    "ClusterReport",
-    "DeduplicationReport",
-    "DeletionReport",
-    "EngineName",
-    "Forecast",
-    "GroupCounts",
-    "Measured",
-    "MethodCounts",
-    "OperationReport",
-    "Outcome",
-    "Remaining",
-    "Report",
-    "RowReport",
-    "StatisticsReport",
-    "UpsertReport",
-    "WriteReport",
-    "ZoneWidths",
-]
-
-
 Outcome = Literal["committed", "nothing_to_do", "dry_run"]
 #: Where tasks run.
 EngineName = Literal["spark", "local"]

@@ -15,16 +15,6 @@ if TYPE_CHECKING:
 
     from lakehand.model.reports import Outcome
 
-__all__ = [
-    "Deletion",
-    "DeletionOutcome",
-    "Forgotten",
-    "Holder",
-    "Kept",
-    "Protection",
-    "VacuumReport",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Protection:

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["Evolution", "RowRules", "TableHead"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowRules:

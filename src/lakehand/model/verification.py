@@ -10,27 +10,6 @@ from lakehand.model.reports import Report
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "Agreement",
-    "Consent",
-    "ConsentName",
-    "DroppedFile",
-    "FileRepair",
-    "Finding",
-    "LogCheck",
-    "LogRepair",
-    "ProofCheck",
-    "Refusal",
-    "Repair",
-    "RepairOutcome",
-    "RepairReport",
-    "RowsSeen",
-    "Soundness",
-    "Verification",
-    "option_of",
-]
-
-
 #: Whether there are findings.
 Soundness = Literal["sound", "damaged"]
 

@@ -17,8 +17,6 @@ from lakehand.observe.logs import get_logger, log_event
 if TYPE_CHECKING:
     from lakehand.observe.progress import OnProgress, Progress
 
-__all__ = ["Subscription", "emit", "reported", "subscribe", "telling"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from lakehand.observe.clock import Clock
 
-__all__ = ["Stopwatch"]
-
 T = TypeVar("T")
 
 

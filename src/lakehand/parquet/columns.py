@@ -11,8 +11,6 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["FileColumn", "file_columns", "is_any_list", "plain_type"]
-
 _FIELD_ID = b"PARQUET:field_id"
 
 

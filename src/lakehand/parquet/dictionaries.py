@@ -27,16 +27,6 @@ if TYPE_CHECKING:
 
     from lakehand.parquet.thrift import Struct
 
-__all__ = [
-    "DICTIONARY_BYTES",
-    "DictionaryDecoder",
-    "columns_without_dictionary",
-    "dictionary_strings",
-    "unify_dictionaries",
-    "without_dictionaries",
-]
-
-
 #: The encoder falls back to plain encoding if a dictionary grows beyond this.
 DICTIONARY_BYTES = 2**20
 _SAMPLE_ROWS = 4096

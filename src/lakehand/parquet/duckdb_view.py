@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     import duckdb
 
-__all__ = ["by_schema", "quoted_list", "reads_alike", "seen_schema"]
-
 
 def seen_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> pa.Schema:
     """Return the columns of a file as DuckDB reads them."""

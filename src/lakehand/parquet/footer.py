@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = ["collector_paused"]
-
 
 @contextmanager
 def collector_paused() -> Iterator[None]:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from lakehand.parquet.leaves import Leaf
     from lakehand.parquet.thrift import Struct
 
-__all__ = ["Bounds", "leaf_bounds"]
-
 _FORMS = {INT32: "<i", INT64: "<q", FLOAT: "<f", DOUBLE: "<d"}
 _TYPE_ORDER = 1
 _REPEATED = 2

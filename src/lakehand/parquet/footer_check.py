@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from lakehand.parquet.thrift import Struct
 
-__all__ = ["FooterError", "check_footer"]
-
 
 class FooterError(ValueError):
     """A footer has an invalid value."""

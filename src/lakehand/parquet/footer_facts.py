@@ -25,17 +25,6 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = [
-    "FileFacts",
-    "check_row_count",
-    "check_size",
-    "dominant_codec",
-    "read_facts",
-    "read_facts_and_size",
-    "read_many_facts",
-    "read_metadata_and_size",
-]
-
 _PARALLEL_READS = 16
 _CHANGED = (
     "the file was changed since it was committed: restore it from a backup;"

@@ -15,8 +15,6 @@ from lakehand.parquet.thrift import I64, decode, encode, read_varint
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["page_locations", "shift_offset_index"]
-
 _NUMBER = rb"[\x80-\xff]*[\x00-\x7f]"
 #: Offset, size and first row of a page, each after its field header, and the struct's end.
 _LOCATION = re.compile(rb"\x16(%b)\x15(%b)(\x16%b\x00)" % (_NUMBER, _NUMBER, _NUMBER))

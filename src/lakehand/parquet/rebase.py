@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from lakehand.parquet.footer_facts import FileFacts
 
-__all__ = ["RecodedCalendar", "recoded_calendar_name", "reject_old_dates"]
-
 # Both calendars agree from here on: for dates, and for timestamps in every zone.
 _FIRST_MODERN_DATE = "DATE '1582-10-15'"
 _FIRST_MODERN_TIME = "TIMESTAMPTZ '1900-01-01 00:00:00+00'"

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from lakehand.parquet.blocks import Ranges
     from lakehand.storage import Store
 
-__all__ = ["VENDOR_FIELD", "Relocation", "Slice", "Tail", "divide"]
-
-
 #: A field that vendors may fill with a copy of the whole footer, including offsets.
 VENDOR_FIELD = 32767
 _UNORDERED_TYPES = (BYTE_ARRAY, FIXED_BYTES, INT96)

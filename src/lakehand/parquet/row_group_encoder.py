@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from lakehand.model.order import Term
     from lakehand.parquet.footer import Footer
 
-__all__ = ["EncodedGroup", "ParquetLayout", "RowGroupEncoder"]
-
 _MAX_PAGE_ROWS = 20_000
 _PAGE_BYTES = 2**20
 #: Rows are passed to the encoder in slices of at most this many bytes of one column.

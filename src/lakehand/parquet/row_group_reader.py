@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from lakehand.parquet.thrift import Struct
     from lakehand.storage import Store
 
-__all__ = ["OpenFile", "RowGroup", "open_file"]
-
 #: Files up to this size are read whole with one request, which is cheaper than a second one.
 WHOLE_FILE_BYTES = 2**20
 #: Larger row groups are read range by range while they are decoded.

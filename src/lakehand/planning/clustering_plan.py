@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from lakehand.planning.footer_survey import Flags, Integers
     from lakehand.planning.policy import CompactionPolicy, ReasonCodes
 
-__all__ = ["ClusteringRequest", "plan_clustering"]
-
 #: A query may read one file of an old unit and one of a new one, and no more.
 _HEALTHY_DEPTH = 2
 #: From this depth on, units are merged even without new files.

@@ -30,20 +30,6 @@ if TYPE_CHECKING:
     from lakehand.planning.plan import PlannedGroup
     from lakehand.planning.policy import CompactionPolicy, ReasonCodes
 
-__all__ = [
-    "CutGroups",
-    "Items",
-    "Limits",
-    "Planning",
-    "cut_to_caps",
-    "first_fit_decreasing",
-    "next_fit",
-    "pack",
-    "paths_to_survey",
-    "plan_compaction",
-    "plan_drafts",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class CutGroups:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from lakehand.planning.footer_survey import Flags, Integers, Surveyed
     from lakehand.planning.policy import CompactionPolicy, ReasonCodes
 
-__all__ = ["Candidates", "Files", "find_candidates", "read_files"]
-
 #: A file has a bad layout if more than this fraction of its rows is in tiny row groups ...
 _TINY_GROUP_ROW_RATIO = 0.1
 #: ... and if there are enough of them for a rewrite to make a difference.

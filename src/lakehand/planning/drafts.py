@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from lakehand.planning.method import MethodChoice
     from lakehand.planning.policy import CompactionPolicy, ReasonCodes
 
-__all__ = ["Drafts", "GroupFacts", "draft_groups", "find_moved", "read_facts", "split_at_caps"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupFacts:

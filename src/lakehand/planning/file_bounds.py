@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     Ranks = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["Extent", "ValueBounds", "dense_ranks", "extent_of_ranks", "extents_of", "value_bounds"]
-
 #: Writers may have truncated a maximum string of this length without saying so.
 _CUT_TEXT_BYTES = 32
 #: Appended to a truncated string, this is above every continuation of it.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", bound=np.generic)
 
-__all__ = ["RowGroups", "Surveyed", "align_survey", "medians_by_owner", "sum_by_owner"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class RowGroups:

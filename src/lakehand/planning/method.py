@@ -18,17 +18,6 @@ if TYPE_CHECKING:
     from lakehand.planning.drafts import GroupFacts
     from lakehand.planning.footer_survey import Flags, Integers
 
-__all__ = [
-    "DEFAULT_RULE",
-    "SORT",
-    "CopyRule",
-    "MethodChoice",
-    "are_tiny",
-    "choose_method",
-    "copy_affinity",
-]
-
-
 _MIB = 2**20
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["Depth", "overlap_depth", "overlapping_files"]
-
 #: Up to this many files are compared pair by pair in several columns.
 _MAX_PAIRED_FILES = 4096
 #: Files that are compared with all others at a time.

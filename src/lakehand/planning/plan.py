@@ -25,19 +25,6 @@ if TYPE_CHECKING:
     from lakehand.planning.footer_survey import Integers
     from lakehand.planning.policy import CompactionPolicy
 
-__all__ = [
-    "PLAN_FORM",
-    "LayoutForecast",
-    "Plan",
-    "PlannedGroup",
-    "expected_file_counts",
-    "format_partition",
-    "locate_inputs",
-    "recoded_bytes",
-    "task_seconds",
-]
-
-
 _MIB = 2**20
 #: Row groups copied byte for byte, with checksums at both ends.
 COPY_BYTES_PER_SECOND = 500 * _MIB

@@ -19,19 +19,6 @@ if TYPE_CHECKING:
     from lakehand.model.work import Strategy
     from lakehand.settings import Settings
 
-__all__ = [
-    "CHOSEN",
-    "LEFT",
-    "LEFT_DESCRIPTIONS",
-    "CompactionPolicy",
-    "Reason",
-    "code_of",
-    "count_reasons",
-    "describe_chosen",
-    "reason_column",
-]
-
-
 #: Files may be this much smaller than forecast. A size near a threshold counts as below it, so that
 #: a second run finds nothing to do.
 _SHRINKAGE = 0.09

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Flags = NDArray[np.bool_]
 
-__all__ = ["Probe", "ProbeSet", "SkipRate", "draw_probes", "probes_of_bounds", "skip_rate"]
-
 Kind = Literal["point", "1%", "10%"]
 
 _SEED = 5

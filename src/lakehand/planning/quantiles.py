@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-__all__ = ["STEPS", "quantiles_of_bounds", "quantiles_of_values"]
-
 #: Steps between the minimum and the maximum.
 STEPS = 1000
 #: Number of positions that represent all rows.

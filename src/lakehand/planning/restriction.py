@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     FileFilter = Callable[[pa.Table], pa.Array | pa.ChunkedArray | np.ndarray]
 
-__all__ = ["QuietRule", "files_outside_filter", "files_outside_predicate"]
-
 
 def files_outside_predicate(
     predicate: Predicate, files: pa.Table, *, verdicts: pa.Array | None = None

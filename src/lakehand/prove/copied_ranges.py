@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from lakehand.parquet.thrift import Struct
     from lakehand.storage import Store
 
-__all__ = ["prove_copied"]
-
 ALGORITHM = "lakehand-ranges-1"
 ENGINE = "crc32"
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["Digester", "SplitDigester", "digest"]
-
 #: Rows hashed per query; smaller batches are collected.
 _ROWS_PER_QUERY = 128 * 1024
 _LANE_MODULUS = 2**64

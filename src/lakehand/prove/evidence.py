@@ -14,25 +14,6 @@ if TYPE_CHECKING:
 
     from lakehand.model.work import ProofKind
 
-__all__ = [
-    "check_deleted_count",
-    "check_footers",
-    "check_same_rows",
-    "digest_hex",
-    "is_readable",
-    "prove_added",
-    "prove_counted",
-    "prove_equal",
-    "prove_positions",
-    "prove_remaining",
-    "prove_removed",
-    "sum_digests",
-    "total_digest",
-    "total_proof",
-    "with_rows",
-    "without_rows",
-]
-
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _LANE_DIGITS = 16
 _LANE_MODULUS = 2**64

@@ -21,17 +21,6 @@ from lakehand.expressions.literals import quote_identifier
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "ALGORITHM",
-    "ENGINE",
-    "LANES",
-    "check_engine",
-    "digest_query",
-    "lane_expressions",
-    "placed_lanes_query",
-    "query_with_lanes",
-]
-
 #: Name of the algorithm. Any change of the expressions is another algorithm.
 ALGORITHM = "lakehand-digest-1"
 #: DuckDB does not guarantee stable hashes across versions, so its version is part of every digest.

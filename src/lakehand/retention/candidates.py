@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
-__all__ = ["CANDIDATE_SCHEMA", "Candidates", "list_orphans", "open_candidates"]
-
-
 CANDIDATE_SCHEMA = pa.schema(
     [
         pa.field("key", pa.string(), nullable=False),

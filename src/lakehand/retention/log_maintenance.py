@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from lakehand.model.reports import Outcome
     from lakehand.model.work import Change
 
-__all__ = ["checkpoint", "clean_logs", "held_versions", "restore"]
-
 
 @reported
 def checkpoint(

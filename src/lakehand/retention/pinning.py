@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe.clock import Clock
 
-__all__ = ["drop_expired_tags", "make_pin", "remove_pin"]
-
 
 def make_pin(
     table: FormatTable,

@@ -20,16 +20,6 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = [
-    "Pin",
-    "find_pin",
-    "list_pins",
-    "mark_tagged",
-    "pinned_versions",
-    "put_pin",
-    "unpin",
-]
-
 DIRECTORY = "_lakehand/pins"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 

@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from lakehand.retention.pins import Pin
     from lakehand.settings import Settings
 
-__all__ = [
-    "DEFAULT_RETENTION",
-    "Promise",
-    "choose_retention",
-    "hold",
-    "protect",
-    "protect_since",
-    "read_promise",
-]
-
 DEFAULT_RETENTION = timedelta(hours=168)
 
 

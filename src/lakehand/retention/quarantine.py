@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
-__all__ = ["Quarantine", "drop", "list_quarantines", "read_files", "start_quarantine", "undo"]
-
 DIRECTORY = "_lakehand/quarantine"
 #: A list of files without a manifest belongs to a run that died; a living one is faster than this.
 _ABANDONED_AFTER = timedelta(days=1)

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from lakehand.retention.vacuum_tasks import Deleted
     from lakehand.settings import Settings
 
-__all__ = ["Mode", "VacuumRequest", "vacuum"]
-
 Mode = Literal["full", "lite"]
 #: How often files are handed to tasks that do not get to them in time.
 _TIMES = 3

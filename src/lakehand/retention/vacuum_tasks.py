@@ -25,18 +25,6 @@ if TYPE_CHECKING:
     from lakehand.runs.operation import Call
     from lakehand.storage import Store
 
-__all__ = [
-    "DeleteTask",
-    "Deleted",
-    "Deleter",
-    "ListTask",
-    "VacuumTasks",
-    "Window",
-    "delete_keys",
-    "failures_of",
-]
-
-
 #: So many failures are told one by one; all of them are counted.
 MOST_ERRORS = 1_000
 

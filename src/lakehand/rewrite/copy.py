@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from lakehand.runs import Run
     from lakehand.storage import Store
 
-__all__ = ["copy_group", "is_only_moved", "moved_inputs"]
-
 
 def is_only_moved(group: Group) -> bool:
     """Say whether all that the plan wants of a group is to move its row groups."""

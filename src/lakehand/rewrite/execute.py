@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from lakehand.runs import Run
     from lakehand.runs.operation import Call, Tasks
 
-__all__ = ["Batches", "GroupProgress", "rewrite_groups"]
-
 
 def rewrite_groups(work: Work, run: Run, tasks: Tasks, *, on_result: OnResult) -> None:
     """Rewrite and prove every group of `work`; `on_result` is told what came of each."""

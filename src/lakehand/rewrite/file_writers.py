@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     Files = tuple[StagedFile, ...]
     Write = Callable[[int, Iterable[pa.RecordBatch]], Files]
 
-__all__ = ["write_apart"]
-
 #: Rows that belong together stay so, unless they are so many times what a file is to have: files
 #: are cut by rows, and some rows take more bytes than others.
 _SLACK = 2.0

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from lakehand.planning.plan import Plan, PlannedGroup
     from lakehand.rewrite.prepare import Work
 
-__all__ = ["expected_files", "forecast_layout", "rehearse"]
-
-
 #: A file takes a millisecond or more, however small it is.
 _MOST_FILES = 512
 

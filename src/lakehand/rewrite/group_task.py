@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from lakehand.rewrite.task import RewriteTask
     from lakehand.runs import Run
 
-__all__ = ["GroupTask", "record_proved", "tell_declined"]
-
 _logger = get_logger(__name__)
 
 

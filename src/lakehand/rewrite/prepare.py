@@ -50,22 +50,6 @@ if TYPE_CHECKING:
     from lakehand.runs import Adopted, LivingRun
     from lakehand.settings import Settings
 
-__all__ = [
-    "Request",
-    "RewriteOperation",
-    "Work",
-    "flags_of",
-    "make_plan",
-    "plan_again",
-    "plan_request",
-    "prepare",
-    "require_current",
-    "require_free",
-    "rivals_at_work",
-    "runs_in",
-    "settings_of_plan",
-]
-
 
 def rivals_at_work(
     table: FormatTable, settings: Settings, clock: Clock, *, but: str | None = None

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.settings import Settings
 
-__all__ = ["start_movers_ahead", "start_rewriter_ahead"]
-
 
 def start_rewriter_ahead(settings: Settings) -> None:
     """Start one local worker for rewriting tasks, before their table is opened."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from lakehand.model.work import Digest, Group, Proof, ProveMode, StagedFile
     from lakehand.rewrite.task import RewriteTask
 
-__all__ = ["DECODINGS", "Decoding", "check_outputs", "prove_outputs"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decoding:

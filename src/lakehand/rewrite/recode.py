@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from lakehand.rewrite.proving import Decoding
     from lakehand.rewrite.task import RewriteTask
 
-__all__ = ["recode_group", "rewrite_natively"]
-
 
 def recode_group(task: RewriteTask, group: Group, *, decoding: Decoding) -> GroupResult:
     """Rewrite the rows of `group` and prove that storage holds them; ProofError if it does not.

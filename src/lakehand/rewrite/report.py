@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from lakehand.planning.file_bounds import Extent
     from lakehand.planning.plan import Plan
 
-__all__ = ["Done", "cluster_report", "measure_change", "report_of"]
-
-
 #: Why a run has nothing to do, the reason of the files that came closest to being rewritten first.
 _CLOSEST_FIRST = (
     Reason.DISABLED,

@@ -46,14 +46,6 @@ if TYPE_CHECKING:
     from lakehand.rewrite.report import Done
     from lakehand.settings import Settings
 
-__all__ = [
-    "cluster",
-    "compact",
-    "describe_work",
-    "take_over",
-    "yield_to_earlier",
-]
-
 
 def describe_work(planned: Work) -> dict[str, Any]:
     """Return what a run is about, for its ledger: results of equal ones fit each other."""

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from lakehand.rewrite.task import RewriteTask
     from lakehand.sorting.key_ranges import KeyRanges
 
-__all__ = ["shuffle_group"]
-
 _logger = get_logger(__name__)
 
 #: Tasks of the first stage, at least, as far as there are files; each has no more than some bytes.

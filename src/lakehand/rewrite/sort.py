@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from lakehand.rewrite.proving import Decoding
     from lakehand.rewrite.task import RewriteTask
 
-__all__ = ["chunk_bytes", "expected_files", "gathered", "mark_ordered", "sort_group"]
-
 #: Parts of a task's memory that a range may take, and so may rows that are divided at once.
 _RANGE_SHARE = 96
 #: Columns of so many bytes together stay in the processor's cache while they are sorted.

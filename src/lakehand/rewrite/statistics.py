@@ -34,12 +34,6 @@ if TYPE_CHECKING:
     from lakehand.planning.footer_survey import Flags
     from lakehand.settings import Settings
 
-__all__ = [
-    "StatisticsRequest",
-    "StatisticsTask",
-    "recompute_statistics",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StatisticsRequest:

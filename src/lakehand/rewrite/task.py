@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from lakehand.model.work import GroupResult, ProveMode
     from lakehand.runs import Run
 
-__all__ = ["RewriteTask"]
-
 _logger = get_logger(__name__)
 
 #: Memory that each thread needs for the rows that it decodes or encodes.

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from lakehand.rows.operation import RowOperation
     from lakehand.settings import Settings
 
-__all__ = ["DuplicateRequest", "deduplicate"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DuplicateRequest:

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from lakehand.rows.operation import RowOperation
     from lakehand.settings import Settings
 
-__all__ = ["MatchTask", "Matching", "delete", "file_verdicts"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatchTask:

@@ -38,18 +38,6 @@ if TYPE_CHECKING:
     from lakehand.rows.exchange import Exchange
     from lakehand.runs import Run
 
-__all__ = [
-    "HiddenFile",
-    "InPlace",
-    "Loss",
-    "RemovalTask",
-    "Removed",
-    "Way",
-    "digest_in_place",
-    "positions_digest",
-    "prove_by_positions",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class HiddenFile:

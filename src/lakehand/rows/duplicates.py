@@ -28,18 +28,6 @@ if TYPE_CHECKING:
     from lakehand.rows.exchange import Exchange, Piece
     from lakehand.rows.key_equality import KeyEquality
 
-__all__ = [
-    "BYTES_A_ROW",
-    "CompareTask",
-    "HashTask",
-    "RankTask",
-    "Searching",
-    "ValuesTask",
-    "has_turn",
-    "with_twins",
-]
-
-
 #: What a number takes while it is compared, with twelve bytes that come with it.
 BYTES_A_ROW = 64
 _HALF = np.uint64(32)

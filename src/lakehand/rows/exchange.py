@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
-__all__ = ["Exchange", "Partitions", "Piece", "by_target", "open_exchange"]
-
 #: What became of rows for one target: the target, the key of the object, the number of rows.
 Piece = tuple[int, str, int]
 

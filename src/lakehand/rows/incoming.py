@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
 
-__all__ = ["LIVE", "NUMBER", "Incoming", "KeyColumns", "files_with_keys"]
-
-
 #: Beside its key, what is known of a winner: which of the rows it is, and whether it is to stay.
 NUMBER, LIVE = "number", "live"
 

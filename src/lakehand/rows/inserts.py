@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from lakehand.rows.operation import RowOperation
     from lakehand.runs import Run
 
-__all__ = ["Inserted", "Inserts"]
-
 #: Names that new files are reserved under; other numbers are those of portions.
 _GROUP = 99_999
 

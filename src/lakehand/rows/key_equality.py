@@ -18,8 +18,6 @@ from lakehand.prove.row_hash import lane_expressions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Keep", "KeyEquality", "key_value", "named_key"]
-
 Keep = Literal["first", "last", "latest"]
 
 _KEEPS: tuple[Keep, ...] = ("first", "last", "latest")

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["KeyMatchTask", "KeyMatching", "Matched"]
-
 #: Keys that lie in one object; tasks read one after the other.
 _KEYS_AN_OBJECT = 2 * 2**20
 _CHOICE_OF_SIDES = "build_side_probe_side,join_order"

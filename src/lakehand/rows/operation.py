@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from lakehand.runs import Run
     from lakehand.runs.operation import Call
 
-__all__ = ["RowOperation", "open_row_operation", "open_session", "query_tables"]
-
 #: What a query is asked for: each costs as much as some thousand rows.
 _ROWS_A_QUERY, _BYTES_A_QUERY = 256 * 1024, 64 * 2**20
 

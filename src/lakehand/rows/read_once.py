@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.rows.operation import RowOperation
 
-__all__ = ["ChosenFiles", "ReadOnce", "bytes_of"]
-
 
 class ChosenFiles:
     """Which files of a version there is something to look for in, worked out once a version."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from lakehand.rows.row_changes import CommittedChanges
     from lakehand.rows.search import Found
 
-__all__ = ["deduplication_left_to", "deduplication_report", "deletion_report", "upsert_report"]
-
 
 def deduplication_report(
     found: Found,

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from lakehand.model.work import DataFile
     from lakehand.rows.exchange import Exchange
 
-__all__ = ["REPLACED", "FileNumbers", "PlaceSet", "Places", "check_count", "visible_rows"]
-
 
 class PlaceSet:
     """Says of many rows at once whether they are in the set; it takes a byte a row of the files."""

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from lakehand.rows.row_addresses import Places
     from lakehand.runs import Run
 
-__all__ = ["CommittedChanges", "RowChanges"]
-
 #: How often rows are searched anew because others changed some meanwhile.
 _TRIES = 10
 

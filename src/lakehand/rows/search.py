@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from lakehand.rows.exchange import Piece
     from lakehand.rows.operation import RowOperation
 
-__all__ = ["Found", "Search", "partitions_for"]
-
 #: Memory that a row takes while its hash is compared with others, spill aside.
 _BYTES_A_ROW = 128
 #: What a file without a row count is taken to hold.

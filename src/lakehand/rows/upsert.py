@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from lakehand.runs.fate import Fate
     from lakehand.runs.operation import Call
 
-__all__ = ["AlreadyThere", "Mark", "Upserted", "upsert"]
-
 
 class AlreadyThere(Exception):  # noqa: N818  no failure: the caller knows whose it is, or asks
     """The table has the mark of this upsert, so somebody has committed it."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from lakehand.runs.state import RunState
     from lakehand.storage import Store
 
-__all__ = ["LivingRun", "earlier_than", "living_runs"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LivingRun:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
-__all__ = ["INLINE_BYTES", "Call", "Tasks", "divide_files", "open_run", "open_tasks"]
-
 #: Tasks that read no more than this together run in this process, unless Spark runs them.
 INLINE_BYTES = 64 * 2**20
 #: A task gets files up to either of these: enough to be worth its start, little to do again.

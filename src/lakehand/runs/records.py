@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
-__all__ = ["in_order_of_deletion", "new_run_id", "numbered_name", "started_at"]
-
 
 def new_run_id(clock: Clock) -> str:
     return f"{clock.now():%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:12]}"

@@ -9,8 +9,6 @@ import pyarrow.types as pat
 
 from lakehand.errors import ValidationError
 
-__all__ = ["as_reader", "batches_of", "without_views"]
-
 #: Rows of one batch of large tables: a batch is copied while it is made to fit.
 _PIECE_ROWS = 256 * 1024
 

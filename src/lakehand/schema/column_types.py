@@ -14,21 +14,6 @@ from lakehand.expressions.duckdb_session import select
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = [
-    "forbidden_null",
-    "holds_maps",
-    "inner_values",
-    "is_list",
-    "is_lossless",
-    "is_text",
-    "may_forbid_nulls",
-    "members_of",
-    "present_maps",
-    "repeated_key",
-    "widened_type",
-    "without_empty_texts",
-]
-
 
 def members_of(type_: pa.DataType) -> list[pa.Field]:
     """Return what a type is made of; of a map its values."""

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
     from lakehand.model.table_head import TableHead
 
-__all__ = ["Conformer"]
-
-
 _EVOLUTION_HINT = (
     "nothing of this batch was taken; cast or rename its columns, or let the table take on new ones"
     " (schema_evolution) and wider types (type_widening)"

@@ -15,8 +15,6 @@ from lakehand.schema.column_types import is_list, is_lossless, widened_type
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-__all__ = ["ColumnDiff", "DiffKind", "SchemaDiff", "diff_schemas"]
-
 
 class DiffKind(StrEnum):
     """What would have to happen before rows fit a table."""

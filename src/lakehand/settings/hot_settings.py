@@ -7,8 +7,6 @@ from datetime import timedelta
 from lakehand.model.quantities import OneOf, parse_bytes, parse_count, parse_duration
 from lakehand.settings.setting import Setting
 
-__all__ = ["HOT"]
-
 _MIB = 2**20
 
 HOT: tuple[Setting, ...] = (

@@ -14,8 +14,6 @@ from lakehand.model.quantities import (
 )
 from lakehand.settings.setting import Setting
 
-__all__ = ["HEALTH", "RETENTION"]
-
 _GIB = 2**30
 
 RETENTION: tuple[Setting, ...] = (

@@ -20,8 +20,6 @@ from lakehand.model.quantities import (
 from lakehand.model.work import ProveMode, Strategy
 from lakehand.settings.setting import Setting
 
-__all__ = ["COMPACTION", "FILES"]
-
 _MIB = 2**20
 
 COMPACTION: tuple[Setting, ...] = (

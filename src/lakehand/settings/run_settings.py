@@ -15,8 +15,6 @@ from lakehand.model.quantities import (
 )
 from lakehand.settings.setting import Setting
 
-__all__ = ["RUNNING"]
-
 _MIB, _GIB = 2**20, 2**30
 
 RUNNING: tuple[Setting, ...] = (

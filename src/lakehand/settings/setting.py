@@ -13,8 +13,6 @@ from lakehand.model.quantities import format_duration, parse_auto, parse_bool
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Setting"]
-
 _PLAIN_NUMBER = re.compile(r"\s*[0-9]+(\.[0-9]+)?\s*")
 _FLAGS = (parse_bool, parse_auto)
 #: Maximum number of characters of an invalid value, and of the reason, in a message.

@@ -15,8 +15,6 @@ from lakehand.model.quantities import (
 )
 from lakehand.settings.setting import Setting
 
-__all__ = ["BACKGROUND", "SINK", "WRITING"]
-
 _MIB = 2**20
 
 #: Identity, delivery guarantee and write mode of sinks.

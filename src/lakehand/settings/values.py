@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 else:
     SettingValues = object  # The types of the values are for type checkers and editors only.
 
-__all__ = ["AREAS", "SETTINGS", "Settings", "find_setting"]
-
 #: All settings, by area. Add a new setting to the tuple of its area.
 AREAS: dict[str, tuple[Setting, ...]] = {
     "rewrite": COMPACTION,

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from lakehand.sink.sink_options import SinkContext
     from lakehand.sink.transaction import WriteTransaction
 
-__all__ = ["AtLeastOnce"]
-
 
 @dataclass(kw_only=True, slots=True)
 class _Flush:

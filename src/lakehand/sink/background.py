@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from lakehand.sink.sink_options import SinkMetrics
     from lakehand.sink.target import Target
 
-__all__ = ["BackgroundMaintenance", "WriterThread", "timed_out"]
-
-
 T = TypeVar("T")
 
 

@@ -33,18 +33,6 @@ if TYPE_CHECKING:
 
     from lakehand.sink.target import Target
 
-__all__ = [
-    "BOOKKEEPING",
-    "SIGN",
-    "ChangeRows",
-    "Changes",
-    "Form",
-    "collapse",
-    "read_changes",
-    "row_schema",
-]
-
-
 #: Columns that say what happened, and are no part of a row.
 OPERATION, TIME, WEIGHT = BOOKKEEPING = ("_op", "_ts_ms", "__weight")
 #: What they come to, in one column: how often a row comes, or goes if it is negative.

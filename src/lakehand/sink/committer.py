@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.settings.setting_types import WriteSettings
 
-__all__ = ["SinkCommitter"]
-
 
 class SinkCommitter:
     """Commits what the writers of one pipeline have written."""

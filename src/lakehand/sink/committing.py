@@ -35,16 +35,6 @@ if TYPE_CHECKING:
     from lakehand.sink.staging import Staging
     from lakehand.sink.target import Target
 
-__all__ = [
-    "PendingCommit",
-    "RaceLimit",
-    "collision",
-    "commit_files",
-    "find_pending",
-    "replaced_files",
-    "require_same_table",
-]
-
 
 def replaced_files(
     table: FormatTable, where: str | None, *, rules: str

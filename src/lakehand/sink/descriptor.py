@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from lakehand.model.table_head import TableHead
     from lakehand.sink.target import Target
 
-__all__ = ["Descriptor", "require_files", "require_fit", "rules_of"]
-
-
 #: The only version of the format so far.
 _VERSION = 1
 

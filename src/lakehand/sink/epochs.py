@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from lakehand.settings import Settings
     from lakehand.sink.transaction import WriteTransaction
 
-__all__ = ["Epoch", "EpochState", "Epochs", "Leftovers", "delete_unreported", "epoch_label"]
-
-
 _NAME = re.compile(r"lakehand-(?P<session>[0-9a-f]{32})-(?P<epoch>\d{10})-[^/]*")
 
 

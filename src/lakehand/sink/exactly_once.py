@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from lakehand.sink.sink_options import SinkContext
     from lakehand.sink.transaction import WriteTransaction
 
-__all__ = ["ExactlyOnce"]
-
 T = TypeVar("T")
 _logger = get_logger(__name__)
 

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
-__all__ = ["UpsertRequest", "delete_keys_once", "upsert_once", "write_once"]
-
-
 # Append and overwrite
 
 

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from lakehand.sink.target import Target
     from lakehand.sink.upserting import Upserts
 
-__all__ = ["SinkContext", "SinkMetrics", "SinkOptions"]
-
-
 #: How many full buffers may wait to be written.
 _PATIENCE = 4
 _RETENTION_FLOOR = timedelta(hours=168)

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from lakehand.settings import Settings
     from lakehand.sink.target import Layout, Target
 
-__all__ = ["Buffer", "DescribedFiles", "FileStaging", "Spool", "Staging", "write_spec"]
-
 
 class Buffer:
     """Bounded queue of batches from callers to the writer thread. Batches being written count."""

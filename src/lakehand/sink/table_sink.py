@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from lakehand.sink.descriptor import Descriptor
     from lakehand.sink.epochs import EpochState
 
-__all__ = ["AsyncTableSink", "TableSink"]
-
 
 class TableSink:
     """Writes Arrow rows into a table, epoch by epoch.

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from lakehand.settings import Settings
     from lakehand.storage import Store
 
-__all__ = ["Layout", "Target"]
-
 T = TypeVar("T")
 _FORMAT = "delta"
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from lakehand.sink.staging import Staging
     from lakehand.sink.target import Target
 
-__all__ = ["WriteTransaction"]
-
 
 @dataclass(kw_only=True, eq=False)
 class WriteTransaction:

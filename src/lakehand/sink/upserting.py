@@ -34,15 +34,6 @@ if TYPE_CHECKING:
     from lakehand.sink.sink_options import SinkMetrics
     from lakehand.sink.target import Target
 
-__all__ = [
-    "Collapsed",
-    "Gathered",
-    "UpsertStaging",
-    "UpsertTransaction",
-    "Upserting",
-    "Upserts",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Collapsed:

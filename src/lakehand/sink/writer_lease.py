@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
-__all__ = ["WriterLease"]
-
 _logger = get_logger(__name__)
 _DIRECTORY = "_lakehand/writers"
 _NAME = re.compile(r"[0-9]{12}-[0-9a-f]{32}\.json")

@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     Ranks = NDArray[np.uint32]
     Keys = NDArray[np.uint64]
 
-__all__ = [
-    "MAX_RANK_BITS",
-    "MAX_SORT_COLUMNS",
-    "bits_per_column",
-    "curve_keys",
-    "hilbert_keys",
-    "zorder_keys",
-]
-
 _KEY_BITS = 64
 #: Each needs a bit of the key.
 MAX_SORT_COLUMNS = _KEY_BITS

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["Division", "narrow_starts"]
-
 #: Possible boundaries per file, and by how many of them a file may be longer or shorter.
 _PIECES, _MAX_LENGTH_CHANGE = 16, 4
 #: Maximum distance of a boundary from its even position, caused by those before it.

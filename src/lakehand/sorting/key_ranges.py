@@ -32,21 +32,6 @@ if TYPE_CHECKING:
     from lakehand.sorting.file_boundaries import Division
     from lakehand.sorting.sort_keys import SortKeys
 
-__all__ = [
-    "Arranged",
-    "KeyRanges",
-    "RangeSpool",
-    "arrange",
-    "arranged_before",
-    "known_schema",
-    "low_memory_arrow",
-    "pack_rows",
-    "release_memory",
-    "sorted_rows",
-    "unpack_rows",
-]
-
-
 #: From this size on, memory that Arrow caches is a small part of a task's memory.
 _AMPLE_MEMORY_BYTES = 2**30
 #: If one thread allocates rows and another frees them, Arrow's default allocator caches as much as

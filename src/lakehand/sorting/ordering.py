@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from lakehand.model.snapshot import Snapshot
 
-__all__ = ["order_keys", "orderable_columns", "resolve_order"]
-
 #: Maximum precision that both Arrow and DuckDB compare.
 _MAX_DIGITS = 38
 

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from lakehand.model.order import Order, Term
     from lakehand.sorting.curves import Keys, Ranks
 
-__all__ = ["SortKeys", "ascending_order", "comparable_column", "search_numbers"]
-
-
 if TYPE_CHECKING:
     Numbers = NDArray[Any]
 

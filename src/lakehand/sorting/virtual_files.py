@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from lakehand.model.order import Order
     from lakehand.model.work import DataFile
 
-__all__ = ["Sample", "sample_rows"]
-
-
 _SEED = 20_260_101
 #: Enough for an error of about a thousandth in quantiles.
 _SAMPLED_ROWS = 128 * 1024

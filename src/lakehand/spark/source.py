@@ -64,8 +64,6 @@ if TYPE_CHECKING:
     from lakehand.spark.source_options import Use
     from lakehand.storage import Store
 
-__all__ = ["LakehandSource", "frame_of"]
-
 #: By which tasks of a stream know the id that its checkpoint keeps, over all restarts.
 _QUERY_ID = "sql.streaming.queryId"
 _PLAIN_TYPES = (

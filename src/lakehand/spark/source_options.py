@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from lakehand.model.work import DataFile
 
-__all__ = ["SourceOptions", "Use", "bins_of", "fit_batches"]
-
-
 #: What a source is asked for.
 Use = Literal["read", "write", "stream"]
 

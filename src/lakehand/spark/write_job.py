@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from lakehand.spark.source_options import SourceOptions
     from lakehand.storage import Store
 
-__all__ = ["TaskReport", "WriteJob", "mark_of"]
-
 _logger = get_logger(__name__)
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from lakehand.storage.connection_options import Connection
     from lakehand.storage.location import Location
 
-__all__ = ["open_client", "require_own_process"]
-
 _first_process: int | None = None
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from lakehand.storage.location import Location
 
-__all__ = ["Connection", "Options", "connect_options"]
-
 _CLIENT_OPTIONS = frozenset({
     "allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only",
     "pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate",

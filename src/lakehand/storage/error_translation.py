@@ -27,8 +27,6 @@ from lakehand.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Failure", "is_panic", "translated"]
-
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _CONFLICT = 409

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from lakehand.storage.retry import RetryPolicy
     from lakehand.storage.scanning import Scanned, Scanner
 
-__all__ = ["CountingStore", "Fault", "FaultKind", "FaultStore", "WrappingBackend"]
-
-
 T = TypeVar("T")
 
 

@@ -11,8 +11,6 @@ from lakehand.errors import UnsafePathError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["check_key", "check_keys", "check_prefix", "is_safe_key", "join_key"]
-
 # An empty segment, '.' or '..'; a leading or trailing slash makes an empty segment.
 _BAD_SEGMENT = re.compile(r"(?:^|/)\.{0,2}(?:/|$)")
 #: The same in a string with one key per line, or other characters that need the full check.

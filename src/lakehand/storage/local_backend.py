@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from lakehand.storage.retry import RetryPolicy
     from lakehand.storage.scanning import Scanned
 
-__all__ = ["LocalBackend"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Large enough to outweigh a request to another process, small enough to keep all of them busy.
 _DIRECTORIES_AT_ONCE = 64

@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from io import FileIO
     from pathlib import Path
 
-__all__ = [
-    "TEMPORARY_NAME",
-    "TemporaryFile",
-    "is_temporary",
-    "make_directory",
-    "read_file_blocks",
-    "sync_directory",
-    "translated",
-]
-
 # Hidden from listings. A crash may leave such a file; no reader sees it. It starts with the name of
 # its target, so that the owner of that name can find and delete it.
 TEMPORARY_NAME = re.compile(r"\.(?P<target>.+)\.lakehand-[0-9a-f]{32}\.tmp", re.DOTALL)

@@ -20,9 +20,6 @@ from lakehand.storage.tree_listing import Listing, list_directories
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Refusal", "TreeProcesses", "remove_empty_directories", "unlink_all"]
-
-
 #: Fewer directories are listed in this process: a request to another one takes as long.
 _WORTH_ASKING = 8
 

@@ -16,8 +16,6 @@ from lakehand.storage.keys import check_prefix
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Location", "key_inside", "parse_location", "parse_log_path", "path_to_url"]
-
 _URL = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>.*)", re.DOTALL
 )

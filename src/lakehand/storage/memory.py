@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from lakehand.storage.objects import DeleteFailure
     from lakehand.storage.retry import RetryPolicy
 
-__all__ = ["MemoryStore", "Operation"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operation:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from lakehand.storage.retry import RetryPolicy
     from lakehand.storage.scanning import Scanner
 
-__all__ = ["Backend", "DeleteFailure", "ObjectInfo", "ObjectReader", "ObjectWriter", "fetch_ahead"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectInfo:

@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from lakehand.storage.connection_options import Connection
     from lakehand.storage.location import Location
 
-__all__ = ["RemoteBackend", "StreamingWriter", "is_trusted", "require_conditional_put"]
-
-
 _TRUSTED_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".r2.cloudflarestorage.com")
 _proved: set[tuple[str | None, str]] = set()
 _TRIES = 3

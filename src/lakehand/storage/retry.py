@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from lakehand.settings import Settings
 
-__all__ = ["NO_RETRY", "RETRY_SETTINGS", "RetryMetrics", "RetryPolicy", "with_retry"]
-
 T = TypeVar("T")
 
 #: Settings that `RetryPolicy.of` reads.

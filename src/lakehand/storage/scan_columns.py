@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from lakehand.storage.objects import ObjectInfo
     from lakehand.storage.tree_listing import Listing
 
-__all__ = ["SCAN_SCHEMA", "batch_of_objects", "scanned"]
-
 SCAN_SCHEMA = pa.schema(
     [
         pa.field("key", pa.string(), nullable=False),

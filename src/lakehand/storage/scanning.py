@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["Scanned", "Scanner", "TreeScan"]
-
 #: Number of prefetched listings.
 _AHEAD = 16
 

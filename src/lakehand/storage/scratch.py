@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from lakehand.storage.store import Store
 
-__all__ = ["Portion", "SpoolFile", "held_directory", "holds_wildcards", "local_portions"]
-
-
 _PARALLEL_DOWNLOADS = 8
 #: Maximum number of portions on disk: one in use, one being copied.
 _PORTIONS = 2

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from lakehand.storage.objects import Backend, ObjectInfo, ObjectWriter
     from lakehand.storage.scanning import Scanned, Scanner
 
-__all__ = ["Store", "open_store"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -11,8 +11,6 @@ import os
 import sys
 from array import array
 
-__all__ = ["Listing", "list_directories"]
-
 _NANOSECONDS = 1000
 
 

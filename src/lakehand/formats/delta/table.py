@@ -82,8 +82,6 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
-__all__ = ["DeltaFormat", "DeltaTable", "DeltaUpkeep"]
-
 
 class DeltaUpkeep(ABC):
     """The part of a Delta table that looks after its log."""

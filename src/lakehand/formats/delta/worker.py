@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from lakehand.prove.digest import Digester
     from lakehand.storage import Store
 
-__all__ = ["DeltaWorker"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeltaWorker(NewRowsAsMoved):

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from lakehand.model.work import DataFile
     from lakehand.storage import Store
 
-__all__ = ["check_files", "check_log", "check_rows"]
-
 
 def check_log(store: Store) -> LogCheck:
     """Read every version that is there, the newest first.

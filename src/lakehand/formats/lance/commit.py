@@ -54,9 +54,6 @@ if TYPE_CHECKING:
     from lakehand.model.work import Change, Replacement
     from lakehand.storage import Store
 
-__all__ = ["commit_change", "create_dataset", "find_commit"]
-
-
 _EXISTS = re.compile(r"already exists", re.IGNORECASE)
 #: Decided once for all time, when a dataset is created.
 _STABLE_ROW_IDS = "enable_stable_row_ids"

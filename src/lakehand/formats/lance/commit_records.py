@@ -20,31 +20,6 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = [
-    "PROPERTY",
-    "LazyMarks",
-    "Record",
-    "commit_record",
-    "drop_pending",
-    "drop_records",
-    "find_token",
-    "is_conflict",
-    "keep_marks",
-    "list_records",
-    "newest_marks",
-    "note_landed",
-    "note_marks",
-    "own_record",
-    "parse_record",
-    "properties_of",
-    "put_pending",
-    "read_pending",
-    "read_properties",
-    "read_record",
-    "unreadable",
-]
-
-
 _NOTE = "_lakehand/marks.json"
 _MARKS = "marks"
 

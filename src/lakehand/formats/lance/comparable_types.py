@@ -17,8 +17,6 @@ import pyarrow.types as pat
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["plain_batch", "plain_schema", "plain_table"]
-
 _BITS_A_BYTE = 8
 #: A vector: the bits of all its elements and, if some are null, a byte for each that says so.
 _VECTOR = pa.large_binary()

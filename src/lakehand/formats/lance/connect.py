@@ -25,24 +25,6 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = [
-    "MANIFESTS",
-    "VERSION_HINT",
-    "address",
-    "failure_of",
-    "has_detached_versions",
-    "is_lance_failure",
-    "listed_versions",
-    "load_lance",
-    "manifest_keys",
-    "open_dataset",
-    "reading",
-    "said",
-    "told",
-    "translated",
-]
-
-
 MANIFESTS = "_versions"
 #: Where Lance notes the newest version, to look there first.
 VERSION_HINT = f"{MANIFESTS}/latest_version_hint.json"

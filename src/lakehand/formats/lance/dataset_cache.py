@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     from lakehand.model.work import DataFile
     from lakehand.storage import Store
 
-__all__ = [
-    "OpenVersions",
-    "added_columns",
-    "drop_old_clones",
-    "evolved_dataset",
-    "open_clone",
-    "told_columns",
-    "untold_columns",
-]
-
-
 _DIRECTORY = "_lakehand/clones"
 #: No proof takes longer.
 _FORGOTTEN = timedelta(days=1)

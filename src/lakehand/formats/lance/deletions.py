@@ -26,15 +26,6 @@ if TYPE_CHECKING:
     from lakehand.model.work import DataFile
     from lakehand.storage import Store
 
-__all__ = [
-    "FRAGMENT",
-    "deleted_positions",
-    "hide_rows",
-    "marked_positions",
-    "read_verdicts",
-    "staged_fragment",
-]
-
 
 def read_verdicts(
     worker: RowChangeWorker, files: Sequence[DataFile], predicate: Predicate

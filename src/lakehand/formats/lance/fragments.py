@@ -22,23 +22,6 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.storage import Store
 
-__all__ = [
-    "DATA_DIRECTORY",
-    "NATIVE_TYPE",
-    "column_numbers",
-    "data_files",
-    "described",
-    "file_table",
-    "find_fragments",
-    "fragment_keys",
-    "fragments_by_number",
-    "has_fragments",
-    "hold_dropped_columns",
-    "keeps_columns",
-    "known_fragments",
-]
-
-
 if TYPE_CHECKING:
     Path = tuple[str, ...]
 

@@ -32,17 +32,6 @@ if TYPE_CHECKING:
     from lakehand.model.order import Order
     from lakehand.storage import Store
 
-__all__ = [
-    "diff",
-    "history",
-    "iter_history",
-    "order_marks",
-    "proved_files",
-    "rows_changed_since",
-    "stored_orders",
-]
-
-
 #: What the library makes of operations that it does not show to Python.
 _NAMELESS = "BaseOperation"
 #: Operations after which all rows are there that were there before.

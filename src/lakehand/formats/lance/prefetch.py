@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from lakehand.prove.digest import Digester
 
-__all__ = ["counted", "read_ahead"]
-
 #: Batches that were read and nobody has taken yet: at least one, and room for the end.
 _READ_BATCHES = 4
 #: Of batches that are longer one is read ahead: they hold the fewest rows there are in a batch.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from lakehand.model.table_head import TableHead
     from lakehand.storage import Store
 
-__all__ = ["obstacles_to_recoding", "require", "require_deletion"]
-
 _LEGACY = "0.1"
 #: Rows whose ids, 4 to 20 bytes each, are kept in every version when they are not ascending.
 _MOST_MOVED_IDS = 2_000_000

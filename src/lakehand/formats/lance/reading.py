@@ -29,32 +29,6 @@ if TYPE_CHECKING:
     from lakehand.model.work import DataFile
     from lakehand.storage import Store
 
-__all__ = [
-    "CREATED",
-    "FEW_ROWS",
-    "IDENTITY",
-    "LANCE_ROW_ID",
-    "ROW_ADDRESS",
-    "UPDATED",
-    "Shown",
-    "described_identity",
-    "digested_rows",
-    "digested_schema",
-    "hashed_places",
-    "hidden_positions",
-    "identified_rows",
-    "identified_schema",
-    "joined",
-    "only_rows",
-    "placed_rows",
-    "placed_schema",
-    "places_of",
-    "read_rows",
-    "version_runs",
-    "without_rows",
-]
-
-
 LANCE_ROW_ID, CREATED, UPDATED = "_rowid", "_row_created_at_version", "_row_last_updated_at_version"
 #: Columns beside those of the table, as Lance hands them out.
 IDENTITY = (LANCE_ROW_ID, CREATED, UPDATED)

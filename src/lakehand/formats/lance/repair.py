@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from lakehand.model.work import DataFile
     from lakehand.storage import Store
 
-__all__ = ["missing_files", "repair_log", "restoring_change", "update_indices"]
-
-
 #: Indices that Lance keeps for itself begin so.
 _OWN = "__"
 _ATTEMPTS = 5

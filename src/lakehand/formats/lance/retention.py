@@ -36,22 +36,6 @@ if TYPE_CHECKING:
     from lakehand.model.reports import HistoryEntry
     from lakehand.storage import Store
 
-__all__ = [
-    "RETENTION",
-    "DataNames",
-    "add_version_after_predicate",
-    "branch_points",
-    "branches",
-    "drop_tag",
-    "find_old_values",
-    "protected_files",
-    "protected_since",
-    "put_tag",
-    "shared_with_branches",
-    "tagged_versions",
-]
-
-
 #: Manifests are deleted like data: a version without its files is none. Writers on local disk that
 #: are killed leave what they had begun: `.tmp` and six letters, or a name with `#` and a number.
 _KNOWN = (

@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from lakehand.model.work import DataFile
     from lakehand.storage import Store
 
-__all__ = [
-    "COPYING",
-    "account_of",
-    "is_worth_a_look",
-    "may_copy",
-    "new_fragments",
-    "run_task",
-    "staged_files",
-    "tells_places",
-    "with_sizes",
-]
-
-
 #: A page of less than either makes scans slower for good, so it is worth being written anew.
 _HEALTHY_BYTES = 4 * 2**20
 _HEALTHY_ROWS = 100_000

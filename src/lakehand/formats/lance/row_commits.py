@@ -51,9 +51,6 @@ if TYPE_CHECKING:
     from lakehand.model.work import Change
     from lakehand.storage import Store
 
-__all__ = ["commit_rows", "next_fragment_number", "put_restored", "undo"]
-
-
 #: `Manifest.max_fragment_id` of Lance's table format; absent while there was no fragment.
 _FIELD = 11
 _VARINT, _LONG, _BYTES, _SHORT = 0, 1, 2, 5

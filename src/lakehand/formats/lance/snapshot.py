@@ -23,18 +23,6 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = [
-    "LanceState",
-    "evolved_head",
-    "load_snapshot",
-    "named_files",
-    "state_of",
-    "table_head",
-    "utc",
-    "version_at",
-    "version_times",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LanceState:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = ["field_numbers", "open_empty", "open_marked", "open_staged", "stored_rows"]
-
 _BASE = 1
 
 

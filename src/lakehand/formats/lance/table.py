@@ -75,8 +75,6 @@ if TYPE_CHECKING:
     from lakehand.model.work import DataFile, Group, Receipt
     from lakehand.storage import Store
 
-__all__ = ["LanceFormat", "LanceTable", "LanceUpkeep"]
-
 
 class LanceUpkeep:
     """The part of a Lance table that looks after its versions."""

@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     from lakehand.model.work import DataFile, Group, StagedFile
     from lakehand.prove.digest import Digester
 
-__all__ = ["LanceWorker"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LanceWorker(OpenVersions, NewRows):

@@ -29,14 +29,6 @@ if TYPE_CHECKING:
     from lakehand.prove.digest import Digester
     from lakehand.storage import Store
 
-__all__ = [
-    "FragmentWriter",
-    "NewFragments",
-    "NewRows",
-    "made_durable",
-    "write_fragments",
-]
-
 
 def made_durable(store: Store, files: Sequence[StagedFile]) -> tuple[StagedFile, ...]:
     """Return `files` once they would survive a power cut, as objects in a store always do."""

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.listing import CheckpointFiles, LogSegment
     from lakehand.storage import Store
 
-__all__ = ["CheckpointReceipt", "checkpoint_due", "checkpoint_if_due", "write_checkpoint"]
-
 #: File actions in one sidecar.
 SIDECAR_ROWS = 50_000
 #: How long the writer whose turn it is may take before others write the checkpoint.

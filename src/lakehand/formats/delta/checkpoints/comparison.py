@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.actions import Protocol
     from lakehand.storage import Store
 
-__all__ = ["CheckpointDifference", "checkpoint_difference"]
-
 #: With it checkpoints forget transactions, and nobody can say which they had to keep.
 _FORGETS_TRANSACTIONS = "delta.setTransactionRetentionDuration"
 #: Null, empty and absent mean the same in a partition value.

@@ -47,16 +47,6 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
-__all__ = [
-    "CheckpointContent",
-    "CheckpointForm",
-    "checkpoint_form",
-    "expired_tombstones_ms",
-    "open_content",
-    "tombstone_retention",
-]
-
-
 _JSON_PROPERTY = "delta.checkpoint.writeStatsAsJson"
 _STRUCT_PROPERTY = "delta.checkpoint.writeStatsAsStruct"
 _POLICY_PROPERTY = "delta.checkpointPolicy"

@@ -28,17 +28,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.checkpoints.last_checkpoint import CheckpointCheck
     from lakehand.storage import Store
 
-__all__ = [
-    "ActionFile",
-    "count_actions",
-    "delete_hadoop_sum",
-    "total_counts",
-    "verify_actions",
-    "write_classic_copy",
-    "write_json",
-    "write_parquet",
-]
-
 
 def delete_hadoop_sum(store: Store, key: str) -> None:
     """Forget Hadoop's checksum of `key`; call this before overwriting `key`.

@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.listing import CheckpointFiles
     from lakehand.storage import Store
 
-__all__ = [
-    "CheckpointCheck",
-    "LastCheckpoint",
-    "canonical_md5",
-    "check_checkpoint",
-    "read_last_checkpoint",
-    "write_last_checkpoint",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointCheck:

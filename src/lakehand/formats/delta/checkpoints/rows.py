@@ -20,22 +20,6 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.protocol.schema import DeltaType, Leaf
 
-__all__ = [
-    "ADD_FIELDS",
-    "NON_FILE_KINDS",
-    "REMOVE_FIELDS",
-    "action_rows",
-    "as_pairs",
-    "checkpoint_schema",
-    "file_rows",
-    "in_groups",
-    "json_structure",
-    "parse_partitions",
-    "parse_statistics",
-    "statistics_type",
-]
-
-
 _TEXTS = pa.map_(pa.string(), pa.string())
 
 _DELETION_VECTOR = pa.struct(

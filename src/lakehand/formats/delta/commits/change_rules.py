@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.features import Operation
     from lakehand.model.work import Change, ChangeKind, DataFile, Refreshed, StagedFile
 
-__all__ = ["check_change"]
-
 _OPERATIONS: dict[ChangeKind, Operation] = {
     "rewrite": "rewrite",
     "statistics": "rewrite",

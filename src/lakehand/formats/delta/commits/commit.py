@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
-__all__ = ["commit_change", "find_commit"]
-
 _logger = get_logger(__name__)
 #: Commits that are read at the same time.
 _READ_AHEAD = 16

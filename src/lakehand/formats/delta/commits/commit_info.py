@@ -18,15 +18,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.actions import Commit
     from lakehand.model.work import Change
 
-__all__ = [
-    "ENGINE_INFO",
-    "commit_info",
-    "encode_parameters",
-    "is_purge",
-    "operation_metrics",
-    "token_of",
-]
-
 ENGINE_INFO = f"lakehand/{__version__}"
 
 #: Most bytes that our own part of a commit may have: every reader of the log carries them along.

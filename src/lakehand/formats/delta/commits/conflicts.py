@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.actions import Commit, Metadata
     from lakehand.model.work import Change, Replacement
 
-__all__ = ["holds_transaction", "rebase"]
-
 
 def rebase(change: Change, head: Head, winner: Commit) -> Change:
     """Return what is left of `change` once `winner`, the version after `head`, is in the log.

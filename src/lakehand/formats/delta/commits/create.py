@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
-__all__ = ["check_names", "create_table", "features_of_columns"]
-
 _FORBIDDEN_IN_NAMES = set(" ,;{}()\n\t=")
 #: Features that every new table may use: the oldest protocol that is still written has them.
 _ALWAYS = ("appendOnly", "invariants")

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.commits.head import Head
     from lakehand.model.work import Change, DataFile, Refreshed, StagedFile
 
-__all__ = ["changes_data", "draft_commit", "encode_actions"]
-
 _COPIED_TO_REMOVE = (
     "partitionValues",
     "size",

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.schema import DeltaType, StructField
     from lakehand.model.table_head import TableHead
 
-__all__ = ["evolve", "evolved_metadata"]
-
 _WIDENING = "typeWidening"
 #: What protocols without lists know from writer version 2 on, and need from 1 on: a column that is
 #: never null is an invariant.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.actions import Commit, Metadata, Protocol
     from lakehand.storage import Store
 
-__all__ = ["Head", "Heads"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Head:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
-__all__ = ["Published", "publish"]
-
 #: Patience while nobody can say whether a version landed: on top of the store's own retries.
 _READ_BACK = RetryPolicy(max_retries=5, base_delay=timedelta(milliseconds=200))
 

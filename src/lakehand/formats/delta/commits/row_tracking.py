@@ -13,17 +13,6 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.protocol.actions import Metadata, Protocol
 
-__all__ = [
-    "NO_ROW_IDS",
-    "ROW_TRACKING_DOMAIN",
-    "assign_row_ids",
-    "assigns_row_ids",
-    "high_water_mark",
-    "high_water_mark_action",
-    "physical_rows",
-    "preserves_row_ids",
-]
-
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
 #: High-water mark of a table that never handed out a row id.
 NO_ROW_IDS = -1

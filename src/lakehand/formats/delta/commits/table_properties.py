@@ -24,16 +24,6 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.protocol.schema import DeltaType, StructField
 
-__all__ = [
-    "PROPERTIES",
-    "Property",
-    "assign_column_ids",
-    "check_properties",
-    "features_asked_for",
-    "highest_column_id",
-]
-
-
 _PREFIX = "delta."
 _FEATURE_PREFIX = "delta.feature."
 

@@ -18,16 +18,6 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-__all__ = [
-    "DvDescriptor",
-    "read_any_cardinality",
-    "read_deletion_vector",
-    "write_deletion_vectors",
-    "z85_decode",
-    "z85_encode",
-]
-
-
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _DIGITS = {character: digit for digit, character in enumerate(_ALPHABET)}
 _BASE = len(_ALPHABET)

@@ -28,17 +28,6 @@ if TYPE_CHECKING:
     from lakehand.formats.rows import Positions
     from lakehand.model.work import DataFile
 
-__all__ = [
-    "HIDDEN",
-    "deleted_positions",
-    "hide_rows",
-    "marks_rows",
-    "only_rows",
-    "require_deletion",
-    "without_rows",
-]
-
-
 _APPEND_ONLY = "delta.appendOnly"
 
 

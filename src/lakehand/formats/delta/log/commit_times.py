@@ -17,14 +17,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.state import LogState
     from lakehand.storage import Store
 
-__all__ = [
-    "committed_at",
-    "first_with_own_time",
-    "from_milliseconds",
-    "storage_times",
-    "version_at",
-]
-
 _ENABLEMENT_PROPERTY = "delta.inCommitTimestampEnablementVersion"
 _TICK = timedelta(milliseconds=1)
 

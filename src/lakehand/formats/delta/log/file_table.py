@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.schema import MappingMode, StructField, StructType
     from lakehand.formats.delta.statistics.bounds import BoundsRequest
 
-__all__ = ["NATIVE_TYPE", "FileKey", "file_keys", "read_file_table"]
-
 #: Decoded path and identity of the deletion vector.
 FileKey = tuple[str, str | None]
 

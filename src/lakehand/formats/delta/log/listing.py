@@ -33,23 +33,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.names import CheckpointKind
     from lakehand.storage import ObjectInfo, Store
 
-__all__ = [
-    "CheckpointFiles",
-    "CompactionFile",
-    "LogListing",
-    "LogSegment",
-    "ReplayedFile",
-    "decoded_paths",
-    "find_segment",
-    "list_commits",
-    "list_log",
-    "listed_once",
-    "paths_in_table",
-    "read_commit",
-    "vector_id",
-]
-
-
 # At one version the later kind wins, because fewer engines could have written it by mistake.
 _RANK: dict[CheckpointKind, int] = {"classic": 0, "multipart": 1, "v2": 2}
 #: How often a log is listed in which a commit seems to be missing and is not.

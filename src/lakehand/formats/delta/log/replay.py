@@ -19,21 +19,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.source import CheckpointPart, LogSource
     from lakehand.storage import Store
 
-__all__ = [
-    "ADD_MEMBERS",
-    "REMOVE_MEMBERS",
-    "ROW_COUNT",
-    "FileKind",
-    "decoded_path",
-    "line_member",
-    "line_types",
-    "live_actions",
-    "live_relation",
-    "live_removes",
-    "part_member",
-    "text_of_parsed",
-]
-
 
 def text_of_parsed(expression: str, type_: pa.StructType) -> str:
     """Return SQL that prints a struct of statistics as JSON; members that are null are left out.

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.schema import MappingMode, StructType
     from lakehand.storage import Store
 
-__all__ = ["DeltaState", "load_snapshot", "load_state", "load_state_at", "table_head"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeltaState:

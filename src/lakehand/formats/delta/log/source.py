@@ -30,18 +30,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.listing import LogSegment, ReplayedFile
     from lakehand.storage import Store
 
-__all__ = [
-    "CheckpointPart",
-    "LogFiles",
-    "LogLines",
-    "LogSource",
-    "OtherAction",
-    "gather_lines",
-    "open_log_files",
-    "open_log_source",
-]
-
-
 _PARALLEL_DOWNLOADS = 8
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.source import OtherAction
     from lakehand.storage import Store
 
-__all__ = ["LogState", "fold", "load_soundly"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogState:

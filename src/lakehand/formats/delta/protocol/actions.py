@@ -13,17 +13,6 @@ from lakehand.formats.delta.protocol.names import commit_key, decode_path
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = [
-    "Commit",
-    "Metadata",
-    "Protocol",
-    "dv_id",
-    "file_key",
-    "parse_commit",
-    "parse_commit_info",
-    "row_count",
-]
-
 _LIST_KINDS = ("add", "remove", "cdc", "txn", "domainMetadata")
 _SINGLE_KINDS = ("protocol", "metaData", "commitInfo")
 _IDENTITY_MARK = "delta.identity.highWaterMark"

@@ -23,15 +23,6 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.protocol.schema import DeltaType
 
-__all__ = [
-    "arrow_type",
-    "check_type_changes",
-    "from_arrow",
-    "has_dates_made_timestamps",
-    "to_arrow",
-]
-
-
 _TEXT = re.compile(r"(?:char|varchar)\(\s*\d+\s*\)|string(?: collate .+)?", re.IGNORECASE)
 _YEAR_INTERVAL = re.compile(r"interval (?:year|month)(?: to month)?")
 _DAY_INTERVAL = re.compile(r"interval (?:day|hour|minute|second)(?: to (?:hour|minute|second))?")

@@ -22,17 +22,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.schema import MappingMode, StructType
     from lakehand.model.order import Order
 
-__all__ = [
-    "CLUSTERING_DOMAIN",
-    "CUBE_ID",
-    "clustering_columns",
-    "clustering_names",
-    "order_mark",
-    "order_marks",
-    "shared_cube",
-    "stored_orders",
-]
-
 CLUSTERING_DOMAIN = "delta.clustering"
 _MOST_SHOWN = 200
 #: Tag of the files that were put in order together.

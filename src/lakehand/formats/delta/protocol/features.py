@@ -25,28 +25,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.actions import Metadata, Protocol
     from lakehand.formats.delta.protocol.schema import DeltaType
 
-__all__ = [
-    "BINDINGS",
-    "FEATURES",
-    "ROW_ID_PROPERTY",
-    "ROW_VERSION_PROPERTY",
-    "Binding",
-    "Feature",
-    "Operation",
-    "Verdict",
-    "always",
-    "has_any_property",
-    "has_field_metadata",
-    "has_partition_columns_only",
-    "has_type",
-    "has_unwritable_void",
-    "property_is_true",
-    "require_read",
-    "require_write",
-    "supported_features",
-    "uses_in_commit_timestamps",
-]
-
 #: Table properties that name the columns in which files hold row ids and row commit versions.
 ROW_ID_PROPERTY = "delta.rowTracking.materializedRowIdColumnName"
 ROW_VERSION_PROPERTY = "delta.rowTracking.materializedRowCommitVersionColumnName"

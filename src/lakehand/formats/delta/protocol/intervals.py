@@ -12,8 +12,6 @@ from lakehand.model.quantities import MAX_DURATION
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["integer_property", "interval_property", "parse_interval"]
-
 _UNITS: Mapping[str, timedelta] = {
     "week": timedelta(weeks=1),
     "day": timedelta(days=1),

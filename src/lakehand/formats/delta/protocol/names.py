@@ -11,30 +11,6 @@ from urllib.parse import quote, unquote
 from lakehand.errors import CorruptLogError
 from lakehand.storage.location import Location, key_inside, parse_location
 
-__all__ = [
-    "LAST_CHECKPOINT_KEY",
-    "LOG_DIRECTORY",
-    "OTHER_PATHS",
-    "SIDECAR_DIRECTORY",
-    "CheckpointKind",
-    "CheckpointName",
-    "ChecksumName",
-    "CommitName",
-    "CompactionName",
-    "LogName",
-    "classic_checkpoint_key",
-    "commit_key",
-    "decode_path",
-    "encode_path",
-    "is_absolute",
-    "parse_log_name",
-    "path_in_table",
-    "sidecar_key",
-    "v2_checkpoint_key",
-    "version_prefix",
-]
-
-
 #: Where a file of a snapshot keeps further spellings of its path that the log has entries for.
 OTHER_PATHS = "other_paths"
 

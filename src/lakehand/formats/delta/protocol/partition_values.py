@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.protocol.schema import DeltaType
 
-__all__ = ["ZONED", "format_partition_value", "parse_partition_values"]
-
 #: How a timestamp that names its time zone ends.
 ZONED = r"(Z|[+-]\d{2}:?\d{2})$"
 _logger = get_logger(__name__)

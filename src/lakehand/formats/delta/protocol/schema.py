@@ -17,28 +17,6 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.protocol.actions import Metadata
 
-__all__ = [
-    "ArrayType",
-    "DeltaType",
-    "Leaf",
-    "MapType",
-    "MappingMode",
-    "PrimitiveType",
-    "StructField",
-    "StructType",
-    "constraints_of",
-    "field_id",
-    "is_collated",
-    "is_void",
-    "leaves",
-    "mapping_mode",
-    "parse_schema",
-    "parse_type",
-    "physical_name",
-    "row_rules",
-]
-
-
 PHYSICAL_NAME_KEY = "delta.columnMapping.physicalName"
 FIELD_ID_KEY = "delta.columnMapping.id"
 TYPE_CHANGES_KEY = "delta.typeChanges"

@@ -32,17 +32,6 @@ if TYPE_CHECKING:
     from lakehand.parquet.columns import FileColumn
     from lakehand.parquet.row_group_reader import OpenFile
 
-__all__ = [
-    "IDENTITY_FIELDS",
-    "PLACE_FIELDS",
-    "FilePlan",
-    "RowIdentity",
-    "deleted_rows",
-    "places",
-    "plan_file",
-]
-
-
 IDENTITY_FIELDS = (pa.field(ROW_ID, pa.int64()), pa.field(ROW_VERSION, pa.int64()))
 PLACE_FIELDS = (pa.field(FILE_NUMBER, pa.int32()), pa.field(POSITION, pa.int64()))
 

@@ -29,17 +29,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.schema import DeltaType, StructField
     from lakehand.parquet.columns import FileColumn
 
-__all__ = [
-    "RowProjection",
-    "can_cast",
-    "cast_values",
-    "find_column",
-    "named",
-    "project_rows",
-    "relabel",
-]
-
-
 _MICROSECONDS = pa.timestamp("us")
 #: Digits before the point that integers of a width need.
 _INTEGER_DIGITS: Mapping[int, int] = {8: 10, 16: 10, 32: 10, 64: 20}

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from lakehand.parquet.row_group_reader import RowGroup
     from lakehand.storage import Store
 
-__all__ = ["ReadRequest", "SourceFile", "read_rows"]
-
 #: Files whose footers are fetched while earlier files are decoded.
 _FILES_AHEAD = 8
 #: Row groups whose bytes are fetched while an earlier one is decoded.

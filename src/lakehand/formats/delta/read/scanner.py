@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from lakehand.prove.digest import Digester
     from lakehand.storage.scratch import Portion
 
-__all__ = ["Scanner", "open_scanner"]
-
 #: Hashes and places are small, so many of them are handed out at once.
 _HASHES_A_BATCH = 128 * 1024
 #: Bytes of rows that are decoded ahead of the one who takes them.

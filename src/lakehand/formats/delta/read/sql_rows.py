@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.read.reader import ReadRequest, SourceFile
     from lakehand.parquet.columns import FileColumn
 
-__all__ = ["SqlRows", "sql_rows", "stored_value", "texts_variable"]
-
-
 _INTEGERS = {8: "TINYINT", 16: "SMALLINT", 32: "INTEGER", 64: "BIGINT"}
 _MAX_BITS_IN_DOUBLE = 32
 

@@ -40,16 +40,6 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.storage import ObjectInfo, Store
 
-__all__ = [
-    "BadCheckpoint",
-    "CommitFacts",
-    "LogExamination",
-    "examine_commit",
-    "examine_commits",
-    "examine_log",
-]
-
-
 #: Commits in memory at a time: up to either of these.
 _MOST_COMMITS, _MOST_BYTES = 64, 32 * 2**20
 

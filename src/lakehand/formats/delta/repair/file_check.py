@@ -48,17 +48,6 @@ if TYPE_CHECKING:
     from lakehand.model.work import DataFile
     from lakehand.storage import Store
 
-__all__ = [
-    "RowChecker",
-    "check_files",
-    "check_sums",
-    "duplicate_files",
-    "footer_contradictions",
-    "missing_files",
-    "unreadable_statistics",
-]
-
-
 _AT_ONCE = 16
 
 

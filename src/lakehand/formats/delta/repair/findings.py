@@ -10,8 +10,6 @@ from lakehand.model.verification import Finding
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FINDINGS", "FindingKind", "finding"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FindingKind:

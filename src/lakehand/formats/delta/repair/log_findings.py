@@ -45,18 +45,6 @@ if TYPE_CHECKING:
     from lakehand.model.verification import Finding
     from lakehand.storage import ObjectInfo, Store
 
-__all__ = [
-    "NO_JSON",
-    "check_log",
-    "differs_from_its_sum",
-    "log_findings",
-    "look_at_log",
-    "stale_sums",
-    "sum_of",
-    "summed_key",
-]
-
-
 _HEADER = struct.Struct(">4sI")
 _MAGIC = b"crc\x00"
 _PREFIX, _SUFFIX = ".", ".crc"

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
-__all__ = ["ASIDE_DIRECTORY", "Aside", "repair_log"]
-
-
 ASIDE_DIRECTORY = "_lakehand/aside"
 _COPY_BYTES = 4 * 2**20
 

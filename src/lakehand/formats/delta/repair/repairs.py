@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from lakehand.model.work import ChangeKind, DataFile
     from lakehand.storage import Store
 
-__all__ = ["FILE_REPAIRS", "LogPlan", "Means", "plan_log_repair", "repairing_change"]
-
-
 _VECTOR = "deletionVector"
 _TAKEN = ("partitionValues", "tags", "clusteringProvider")
 

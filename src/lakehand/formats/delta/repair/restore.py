@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile
 
-__all__ = ["restored_metadata", "restoring_change"]
-
 #: What the log itself depends on, whichever content the table has.
 _KEPT = (
     "delta.enableInCommitTimestamps",

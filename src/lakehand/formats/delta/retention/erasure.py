@@ -36,16 +36,6 @@ if TYPE_CHECKING:
     from lakehand.model.maintenance import ExtraRetention
     from lakehand.storage import Store
 
-__all__ = [
-    "LogErasure",
-    "LogValues",
-    "boundary_change",
-    "find_old_values",
-    "last_tombstone_ms",
-    "live_partition_values",
-]
-
-
 Path = tuple[str, ...]
 
 _MEMBERS = ("partitionValues", "stats", "dataChange")

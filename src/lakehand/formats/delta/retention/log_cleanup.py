@@ -38,18 +38,6 @@ if TYPE_CHECKING:
     from lakehand.model.maintenance import ExtraRetention
     from lakehand.storage import ObjectInfo, Store
 
-__all__ = [
-    "Stretch",
-    "clean_logs",
-    "cleanup_refusal",
-    "cutoff_at",
-    "held_back",
-    "leftovers",
-    "log_retention",
-    "stretches",
-]
-
-
 #: Younger files may belong to somebody who is writing them right now.
 IN_PROGRESS = timedelta(days=1)
 _TEMPORARY = re.compile(r"(\.[0-9]{20}\..*|_commit_[0-9a-fA-F-]+\.json)\.tmp")

@@ -32,15 +32,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.source import LogSource
     from lakehand.storage import Store
 
-__all__ = [
-    "Named",
-    "file_retention",
-    "oldest_streamed_version",
-    "protected_files",
-    "protected_since",
-]
-
-
 _LOOKS_ABSOLUTE = r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)"
 #: An empty segment, '.' or '..'.
 _NOT_NORMAL = r"(^|/)\.{0,2}(/|$)"

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from lakehand.model.retention import Deletion, DeletionOutcome
     from lakehand.storage import Store
 
-__all__ = ["DataNames", "ending", "forgotten_files", "is_wanted", "note_vacuumed", "start"]
-
-
 #: delta-spark leaves them out where a commit is not atomic without help.
 _WITHOUT_ENTRIES = ("s3://", "r2://", "memory://")
 

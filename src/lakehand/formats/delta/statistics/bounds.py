@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from lakehand.parquet.columns import FileColumn
     from lakehand.parquet.row_group_reader import OpenFile
 
-__all__ = ["BoundsRequest", "checked_groups", "request_bounds", "row_group_facts"]
-
-
 _PARSED = "parsed_statistics"
 _TYPES: Mapping[str, str] = {
     "byte": "TINYINT",

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.statistics.merge import StatisticsRules
     from lakehand.storage import Store
 
-__all__ = ["contradictions", "paths_lacking_statistics", "wrong_statistics"]
-
-
 _PARSED = "parsed_statistics"
 _MIN, _MAX, _NULLS = "minValues", "maxValues", "nullCount"
 

@@ -26,14 +26,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.schema import Leaf
     from lakehand.formats.delta.statistics.merge import StatisticsRules
 
-__all__ = [
-    "LeafFacts",
-    "StatisticsCollector",
-    "maximum_text",
-    "minimum_text",
-    "statistics_text",
-]
-
 _LAST_ASCII, _LAST_CHARACTER = "\x7f", "\U0010ffff"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECONDS = 10**6

@@ -18,24 +18,6 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.protocol.schema import DeltaType, Leaf, MappingMode
 
-__all__ = [
-    "MAX",
-    "MIN",
-    "NULLS",
-    "StatisticsRules",
-    "Tree",
-    "comparable",
-    "has_bounds",
-    "member",
-    "merge_statistics",
-    "parse_statistics",
-    "put",
-    "statistics_rules",
-    "string_text",
-    "tree_text",
-]
-
-
 #: Nested objects; their values are trees or JSON texts.
 Tree = dict[str, Any]
 

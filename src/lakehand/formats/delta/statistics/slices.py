@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from lakehand.parquet.footer import Footer
     from lakehand.parquet.leaves import Leaf as StoredLeaf
 
-__all__ = ["loosen_statistics", "slice_statistics"]
-
-
 _INTEGERS = ("byte", "short", "integer", "long")
 _FLOATS = {"float": (FLOAT,), "double": (FLOAT, DOUBLE)}
 _MILLISECOND = timedelta(milliseconds=1)

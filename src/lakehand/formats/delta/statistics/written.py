@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from lakehand.parquet.columns import FileColumn
     from lakehand.parquet.footer_facts import FileFacts
 
-__all__ = ["Refresher", "WrittenStatistics"]
-
-
 #: Arrow leaves bounds out of a footer that are longer.
 _MAX_BOUND_BYTES = 4096
 _EXACT = Context(prec=80)

@@ -29,18 +29,6 @@ if TYPE_CHECKING:
     from lakehand.parquet.footer_facts import FileFacts
     from lakehand.storage import Store
 
-__all__ = [
-    "CODEC_PROPERTY",
-    "KnownFacts",
-    "WriteContext",
-    "codec_name",
-    "output_directory",
-    "partition_directory",
-    "partition_values_of",
-    "read_committed_facts",
-]
-
-
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 #: What file systems take as one name, and what leaves room for a file's name where object stores
 #: take 1,024 bytes.

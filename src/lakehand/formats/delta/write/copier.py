@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from lakehand.parquet.copyable import CopyClass
     from lakehand.parquet.footer import Footer
 
-__all__ = ["DeltaCopier", "why_not_copyable", "why_not_of_class", "why_not_of_file"]
-
 _PARALLEL_READS = 16
 #: A file of several codecs, or of none, is no pattern for new ones.
 _KEPT_CODECS = frozenset(CODECS) - {"uncompressed"}

@@ -44,15 +44,6 @@ if TYPE_CHECKING:
     from lakehand.parquet.columns import FileColumn
     from lakehand.storage import Store
 
-__all__ = [
-    "FileSchema",
-    "file_schema",
-    "hold_dropped_columns",
-    "partition_keys",
-    "staged_difference",
-]
-
-
 _FIELD_ID = b"PARQUET:field_id"
 # Spark reads a variant only if both of its parts are required.
 _VARIANT = pa.struct(

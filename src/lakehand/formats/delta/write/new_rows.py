@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from lakehand.formats.worker import WriteSpec
     from lakehand.model.work import DataFile, StagedFile
 
-__all__ = [
-    "CHANGE_DIRECTORY",
-    "ChangeFiles",
-    "NewFiles",
-    "feeds_changes",
-    "split_by_partition",
-    "write_changes",
-]
-
-
 #: Partitions whose files are open at the same time; each may hold an open file or an upload.
 _MAX_OPEN_PARTITIONS = 128
 #: Each waits for storage most of the time.

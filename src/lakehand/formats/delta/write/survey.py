@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from lakehand.parquet.copyable import CopyClass
     from lakehand.parquet.footer import Footer
 
-__all__ = ["survey_files"]
-
 _PARALLEL_READS = 16
 
 

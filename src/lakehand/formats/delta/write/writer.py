@@ -40,12 +40,6 @@ if TYPE_CHECKING:
     from lakehand.parquet.footer_facts import FileFacts
     from lakehand.storage import Store
 
-__all__ = [
-    "FileSeries",
-    "layout_of",
-    "write_files",
-]
-
 _FORMAT_PROPERTY = "delta.parquet.format.version"
 _DEFAULT_CODEC, _ZSTD_LEVEL = "zstd", 1
 
