@@ -243,8 +243,11 @@ class Table:
         `spark` is the session to use. Default: the table's session, else the active session, else
         a new one. The other arguments are those of `to_arrow`.
         """
+        from lakehand.engine.base import require_pyspark
         from lakehand.engine.session import open_session
         from lakehand.formats.scan import plan_scan
+
+        require_pyspark()
         from lakehand.spark.source import frame_of
 
         scan = plan_scan(

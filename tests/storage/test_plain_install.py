@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -71,12 +72,35 @@ def test_tables_on_s3_need_only_what_the_package_asks_for(s3_server):
     verbs = (["inspect"], ["vacuum"], ["inspect", "--orphans"], ["history"])
     commands = [[*words, uri, *flags] for words in verbs]
     hidden = hidden_modules()
-    assert {"deltalake", "pytest"} <= set(hidden)
+    assert {"deltalake", "pytest", "pyspark", "pandas"} <= set(hidden)
 
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(hidden), json.dumps(commands)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_without(hidden, *commands)
     assert done.returncode == 0, done.stderr
+
+
+def run_without(hidden, *commands, **variables):
+    program = [sys.executable, "-c", PROGRAM, json.dumps(hidden), json.dumps(commands)]
+    environment = {**os.environ, **variables}
+    return subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_a_table_is_compacted_without_spark(tmp_path):
+    table = lakehand.create_table(tmp_path, pa.schema([("id", pa.int64())]))
+    for number in range(4):
+        table.append(pa.table({"id": [number]}))
+    # More than an automatic choice leaves to local processes, if Spark were there.
+    commands = [["compact", str(tmp_path), "--min-files", "2"], ["inspect", str(tmp_path)]]
+    done = run_without(hidden_modules(), *commands, LAKEHAND_SPARK_ABOVE_BYTES="0")
+    assert done.returncode == 0, done.stderr
+    assert table.snapshot().file_count == 1
+
+
+def test_spark_that_is_not_installed_is_named_with_its_command(tmp_path):
+    table = lakehand.create_table(tmp_path, pa.schema([("id", pa.int64())]))
+    for number in range(4):
+        table.append(pa.table({"id": [number]}))
+    command = ["compact", str(tmp_path), "--min-files", "2", "--engine", "spark"]
+    done = run_without(hidden_modules(), command)
+    assert done.returncode == 2
+    assert "PySpark is not installed" in done.stderr
+    assert "pip install 'lakehand[spark]'" in done.stderr

@@ -9,7 +9,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine.base import CancelToken, Runner, TaskOutcome
+from lakehand.engine.base import CancelToken, Runner, TaskOutcome, is_pyspark_installed
 from lakehand.engine.inline import HERE
 from lakehand.engine.local import LocalRunner
 from lakehand.errors import RefusedError
@@ -84,7 +84,8 @@ def choose_engine(
     if is_spark_asked_for(settings, spark=spark):
         return "spark"
     is_much = read_bytes + moved_bytes // _MOVED_SHARE > settings.spark_above_bytes
-    return "spark" if is_much and settings.engine != "local" else "local"
+    may_start = is_much and settings.engine != "local" and is_pyspark_installed()
+    return "spark" if may_start else "local"
 
 
 def is_spark_asked_for(settings: Settings, *, spark: Any = None) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import json
 import threading
 from collections.abc import Callable, Mapping
@@ -9,7 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from lakehand.engine.cores import granting
-from lakehand.errors import CancelledError, LakehandError, TaskFailedError, error_from_json
+from lakehand.errors import (
+    CancelledError,
+    LakehandError,
+    NotInstalledError,
+    TaskFailedError,
+    error_from_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -41,6 +49,24 @@ class TaskOutcome:
 
 
 OnResult = Callable[[TaskOutcome], None]
+
+
+@functools.cache
+def is_pyspark_installed() -> bool:
+    """Say whether Spark can be used in this process; nothing is imported."""
+    try:
+        return importlib.util.find_spec("pyspark") is not None
+    except ImportError:
+        return False
+
+
+def require_pyspark() -> None:
+    """Raise NotInstalledError where PySpark is not installed."""
+    if not is_pyspark_installed():
+        raise NotInstalledError(
+            "PySpark is not installed",
+            hint="install it with: pip install 'lakehand[spark]'; without Spark: --engine local",
+        )
 
 
 class CancelToken:

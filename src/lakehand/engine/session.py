@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine.base import TASK_ATTEMPTS
+from lakehand.engine.base import TASK_ATTEMPTS, require_pyspark
 from lakehand.errors import EngineError, JavaMissingError
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ def open_session(settings: Settings) -> tuple[Any, bool]:
     The process's active session is used where there is one. Otherwise one is started: on the
     Spark Connect server `remote`, else on `master`, else on this machine.
     """
+    require_pyspark()
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
