@@ -70,13 +70,22 @@ def require_pyspark() -> None:
 
 
 class CancelToken:
-    """Asks tasks to stop, from any thread."""
+    """Asks tasks to stop, from any thread: at once, or after those that have begun."""
 
     def __init__(self) -> None:
         self._cancelled = threading.Event()
+        self._winding_down = threading.Event()
 
     def cancel(self) -> None:
         self._cancelled.set()
+
+    def wind_down(self) -> None:
+        """Ask operations that commit part by part to begin no further part."""
+        self._winding_down.set()
+
+    @property
+    def is_winding_down(self) -> bool:
+        return self._winding_down.is_set()
 
     @property
     def is_cancelled(self) -> bool:
@@ -120,6 +129,7 @@ class Runner(Protocol):
         run: Ledger | None = None,
         on_result: OnResult | None = None,
         cancel: CancelToken | None = None,
+        may_wind_down: bool = False,
     ) -> list[TaskOutcome]:
         """Run `function` on every payload and return the outcomes in the order of the payloads.
 
@@ -131,6 +141,9 @@ class Runner(Protocol):
         when the result is in its ledger. If it raises, all tasks are stopped. CancelledError
         after `cancel.cancel()`. A runner that cannot wait until stopped tasks have ended says so
         in the ledger of `run`.
+
+        With `may_wind_down`, tasks that have not begun after `cancel.wind_down()` are left out of
+        what is returned.
         """
         ...
 

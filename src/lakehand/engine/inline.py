@@ -35,12 +35,15 @@ class InlineRunner:
         run: Ledger | None = None,  # noqa: ARG002  outcomes are known here before the ledger is read
         on_result: OnResult | None = None,
         cancel: CancelToken | None = None,
+        may_wind_down: bool = False,
     ) -> list[TaskOutcome]:
         """Run `function` on every payload, as `Runner.run` promises."""
         outcomes = []
         for index, payload in enumerate(payloads):
             if cancel is not None:
                 cancel.raise_if_cancelled()
+                if may_wind_down and cancel.is_winding_down:
+                    break
             outcome = _outcome(function, json.dumps(payload), index)
             outcomes.append(outcome)
             if on_result is not None:

@@ -46,6 +46,7 @@ class LocalRunner:
         run: Ledger | None = None,  # noqa: ARG002  outcomes are known here before the ledger is read
         on_result: OnResult | None = None,
         cancel: CancelToken | None = None,
+        may_wind_down: bool = False,
     ) -> list[TaskOutcome]:
         """Run `function` on every payload, as `Runner.run` promises."""
         share = CoreShare(tasks=len(payloads), slots=self._parallelism)
@@ -54,6 +55,8 @@ class LocalRunner:
         try:
             while not job.is_done:
                 cancel.raise_if_cancelled()
+                if may_wind_down and cancel.is_winding_down:
+                    job.leave_waiting()
                 self._assign(job)
                 self._collect(job)
         except BaseException:
@@ -124,11 +127,17 @@ class _Job:
         self.waiting = deque(range(len(payloads)))
         self._attempts = [0] * len(payloads)
         self._outcomes: dict[int, TaskOutcome] = {}
+        self._left: set[int] = set()
         self._on_result = on_result
 
     @property
     def is_done(self) -> bool:
-        return len(self._outcomes) == len(self.payloads)
+        return len(self._outcomes) + len(self._left) == len(self.payloads)
+
+    def leave_waiting(self) -> None:
+        """Leave out every task that has not begun, or would begin again."""
+        self._left.update(self.waiting)
+        self.waiting.clear()
 
     def take(self, index: int, answer: Mapping[str, Any]) -> None:
         """Note the answer of one attempt; an unforeseen error is tried again, before others."""
@@ -146,4 +155,4 @@ class _Job:
             self._on_result(outcome)
 
     def outcomes(self) -> list[TaskOutcome]:
-        return [self._outcomes[index] for index in range(len(self.payloads))]
+        return [self._outcomes[index] for index in sorted(self._outcomes)]

@@ -67,6 +67,7 @@ class SparkRunner:
         run: Ledger | None = None,
         on_result: OnResult | None = None,
         cancel: CancelToken | None = None,
+        may_wind_down: bool = False,
     ) -> list[TaskOutcome]:
         """Run `function` on every payload, as `Runner.run` promises."""
         if not payloads:
@@ -79,6 +80,11 @@ class SparkRunner:
         try:
             while not job.wait(_POLL_SECONDS):
                 cancel.raise_if_cancelled()
+                if may_wind_down and cancel.is_winding_down:
+                    # Spark cannot keep what has begun and leave the rest: what is proved counts.
+                    job.interrupt()
+                    _expect_stragglers(run)
+                    return results.known_so_far()
                 results.poll_ledger()
         except BaseException:
             job.interrupt()
@@ -273,6 +279,11 @@ class _Results:
         self._known[outcome.index] = outcome
         if is_news and self._on_result is not None:
             self._on_result(outcome)
+
+    def known_so_far(self) -> list[TaskOutcome]:
+        """Return the outcomes that tasks have recorded, whatever becomes of the others."""
+        self._read_ledger()
+        return [self._known[index] for index in sorted(self._known)]
 
     def complete(self, job: _Job) -> list[TaskOutcome]:
         """Return all outcomes of a job that has ended, whichever way."""

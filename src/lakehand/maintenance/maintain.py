@@ -21,6 +21,7 @@ from lakehand.planning.policy import (
     describe_chosen,
 )
 from lakehand.retention.log_maintenance import checkpoint, clean_logs
+from lakehand.runs.control import is_winding_down
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -176,6 +177,8 @@ class _Maintenance:
         if verb in self._skip or lacking is not None:
             reason = "not wanted" if lacking is None else lacking
             return MaintenanceStep(step=verb, outcome="left_out", reason=reason)
+        if is_winding_down():
+            return MaintenanceStep(step=verb, outcome="left_out", reason="stopped early")
         return self._guard(verb, step)
 
     def _guard(self, verb: str, step: Callable[[], MaintenanceStep]) -> MaintenanceStep:

@@ -259,6 +259,8 @@ class OperationReport(ChangeReport):
     left_to_runs: tuple[str, ...] = ()
     #: What is left for a later run because of the limits of this one.
     remaining: Remaining = Remaining()
+    #: Whether the operation was asked to wind down: what was proved is committed, the rest is left.
+    stopped_early: bool = False
     #: Average file size.
     average_file_bytes: BeforeAfter
     #: Committed rows per second of the whole call.

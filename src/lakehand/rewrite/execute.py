@@ -50,8 +50,11 @@ def rewrite_groups(work: Work, run: Run, tasks: Tasks, *, on_result: OnResult) -
         GroupTask.of(task, worker) if is_light and isinstance(worker, ByteCopyWorker) else task,
         [{"group": work.groups[index].to_json()} for index in alone],
         on_result=lambda outcome: on_result(replace(outcome, index=alone[outcome.index])),
+        may_wind_down=True,
     )
     for index in shuffled:
+        if tasks.cancel.is_winding_down:
+            break
         on_result(_shuffle(task, work.groups[index], index, tasks))
 
 
@@ -211,8 +214,13 @@ class Batches:
             ) from error
         self._failures.append(error.to_json())
 
-    def done(self) -> Done:
-        """Return what came of all groups; if none was committed, the first reason is raised."""
+    def done(self) -> Done | None:
+        """Return what came of all groups; if none was committed, the first reason is raised.
+
+        None if the work was wound down before any group was committed.
+        """
+        if not self._receipts and not self._conflicts and not self._failures:
+            return None
         if not self._receipts:
             raise (self._conflicts or [error_from_json(self._failures[0])])[0]
         return Done(

@@ -31,6 +31,7 @@ from lakehand.rewrite.prestart import start_movers_ahead
 from lakehand.rewrite.report import cluster_report, report_of
 from lakehand.rewrite.statistics import StatisticsRequest, recompute_statistics
 from lakehand.runs import Run, earlier_than, resume, sweep
+from lakehand.runs.control import is_winding_down
 from lakehand.runs.operation import Call, Tasks, open_run, open_tasks
 
 if TYPE_CHECKING:
@@ -203,7 +204,13 @@ def _rewrite(planned: Work, call: Call) -> OperationReport:
         return report_of(planned.snapshot, planned.plan, watch, outcome="nothing_to_do")
     plan, done = _carry_out(planned, replace(call, settings=planned.settings))
     outcome: Outcome = "nothing_to_do" if done is None else "committed"
-    return report_of(planned.snapshot, plan, watch, outcome=outcome, done=done)
+    report = report_of(planned.snapshot, plan, watch, outcome=outcome, done=done)
+    return replace(report, stopped_early=_is_part(plan, done)) if is_winding_down() else report
+
+
+def _is_part(plan: Plan, done: Done | None) -> bool:
+    """Say whether groups of a plan were not begun."""
+    return bool(plan.groups) and (done is None or len(done.results) < len(plan.groups))
 
 
 def _with_indices(planned: Work, report: OperationReport, *, dry_run: bool) -> OperationReport:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand._version import __version__
 from lakehand.errors import ObjectNotFoundError, RunError
+from lakehand.runs.control import current_control
 from lakehand.runs.ledger import Run, list_runs
 from lakehand.runs.records import Identity, Inputs, read_record, table_state
 from lakehand.runs.state import log_unreadable, read_state
@@ -60,6 +61,8 @@ def earlier_than(run: Run, living: Iterable[LivingRun]) -> list[LivingRun]:
 
 
 def _read(run: Run, *, takeover_after: timedelta) -> LivingRun | None:
+    if run.id in current_control().known_dead:
+        return None
     try:
         identity, state = run.identity(), read_state(run)
         is_at_work = _is_alive(state, now=run.clock.now(), takeover_after=takeover_after)

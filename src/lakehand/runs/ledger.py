@@ -123,19 +123,22 @@ class Run:
         snapshot: Snapshot | None = None,
         inputs: Iterable[str] = (),
         is_adoptable: bool = True,
+        labels: Mapping[str, str] | None = None,
         clock: Clock | None = None,
     ) -> Self:
         """Write the ledger of a new run, which is about to replace `inputs`.
 
         `plan` says in short what the run is about; the groups themselves come with their results.
         `snapshot` is what it reads, which vacuum keeps meanwhile; where groups were planned on it,
-        another run may adopt them, should this die.
+        another run may adopt them, should this die. `labels` are for people who read the ledger.
         """
         clock = clock or SystemClock()
         run = cls(store=store, id=new_run_id(clock), clock=clock)
         state = table_state(snapshot) if snapshot is not None and is_adoptable else None
         version = snapshot.version if snapshot is not None else None
         known = {"table_state": state, "base_version": version, "plan": plan}
+        if labels:
+            known["labels"] = dict(labels)
         run.publish_inputs(inputs)
         store.put(run.key("run.json"), _to_bytes({**_identity(run), **known}))
         reached(Step.RUN_STARTED)

@@ -17,6 +17,7 @@ from lakehand.model.batches import divide
 from lakehand.observe import Progress, telling
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.stopwatch import Stopwatch
+from lakehand.runs.control import current_control
 from lakehand.runs.ledger import Heartbeat, Run
 
 if TYPE_CHECKING:
@@ -117,16 +118,20 @@ def open_run(
     What it wrote and did not commit is deleted then; what may have been committed is kept. The
     token is cancelled when another run has taken over. The arguments are those of `Run.start`.
     """
+    control = current_control()
     run = Run.start(
         call.table.store,
         plan,
         snapshot=snapshot,
         inputs=inputs,
         is_adoptable=is_adoptable,
+        labels=control.labels,
         clock=call.clock,
     )
-    cancel = CancelToken()
+    cancel = control.cancel
     try:
+        if control.on_start is not None:
+            control.on_start(run.id)
         with Heartbeat(run, interval=call.settings.heartbeat_interval, on_stop=cancel.cancel):
             yield run, cancel
     finally:
@@ -184,14 +189,22 @@ class Tasks:
         payloads: Sequence[Mapping[str, Any]],
         *,
         on_result: OnResult | None = None,
+        may_wind_down: bool = False,
     ) -> list[TaskOutcome]:
-        """Run `task` on all payloads; a failure is an outcome."""
+        """Run `task` on all payloads; a failure is an outcome. See `Runner.run`."""
         if not payloads:
             return []
         runner: Runner = HERE if _are_small(payloads, self._inline_bytes) else self.runner
         if self.ran_on != "spark":
             self.ran_on = runner.engine
-        return runner.run(task, payloads, run=self._run, on_result=on_result, cancel=self.cancel)
+        return runner.run(
+            task,
+            payloads,
+            run=self._run,
+            on_result=on_result,
+            cancel=self.cancel,
+            may_wind_down=may_wind_down,
+        )
 
     def results(
         self, phase: str, task: Task, payloads: Sequence[Mapping[str, Any]]

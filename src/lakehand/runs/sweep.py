@@ -19,6 +19,7 @@ from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.runs.adopt import Adopted, Adopter
+from lakehand.runs.control import current_control
 from lakehand.runs.fate import Fate, put_fate
 from lakehand.runs.leftovers import delete_unfinished, disown, find_leftovers, recorded_files
 from lakehand.runs.state import RunState, is_idle, log_unreadable, read_state, read_states
@@ -102,6 +103,7 @@ class _Settling:
         self._clock = clock or SystemClock()
         self._takeover_after = takeover_after
         self._adopter = adopter
+        self._known_dead = current_control().known_dead
         self._states = read_states(table.store, clock=self._clock)
         #: Runs that were cleaned up in this pass, as far as that was possible.
         self._cleaned: set[str] = set()
@@ -124,6 +126,8 @@ class _Settling:
 
     def _is_dead(self, state: RunState) -> bool:
         now, after = self._clock.now(), self._takeover_after
+        if state.run.id in self._known_dead:
+            return True
         if state.is_over:
             return is_idle(state.run, now=now, takeover_after=after)
         return state.is_silent(now=now, takeover_after=after)
