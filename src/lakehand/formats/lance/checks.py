@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.errors import CorruptLogError, LakehandError, VersionNotFoundError
 from lakehand.formats.lance.connect import is_lance_failure, load_lance, manifest_keys, said
 from lakehand.formats.lance.fragments import find_fragments, fragments_by_number
+from lakehand.formats.lance.reading import scanned
 from lakehand.formats.lance.snapshot import load_snapshot, table_head
 from lakehand.model.verification import Finding, LogCheck
 
@@ -116,7 +117,7 @@ def _decode(store: Store, dataset: Any, file: DataFile, known: Mapping[int, Any]
     try:
         (fragment,) = find_fragments(dataset, [file], table=store.url, known=known)
         scanner = dataset.scanner(fragments=[fragment], blob_handling=_WITH_PAYLOADS)
-        found = sum(batch.num_rows for batch in scanner.to_batches())
+        found = sum(batch.num_rows for batch in scanned(dataset, [fragment], scanner))
     except BaseException as error:
         if not (isinstance(error, CorruptLogError) or is_lance_failure(error)):
             raise

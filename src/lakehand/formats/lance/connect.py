@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lakehand.storage import Store
 
 MANIFESTS = "_versions"
+DATA_DIRECTORY = "data"
 #: Where Lance notes the newest version, to look there first.
 VERSION_HINT = f"{MANIFESTS}/latest_version_hint.json"
 _NAME = re.compile(rf"{MANIFESTS}/(?P<number>\d+)\.manifest")

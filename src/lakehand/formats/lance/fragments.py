@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakehand.errors import CorruptLogError, UnsafePathError
-from lakehand.formats.lance.connect import open_dataset, reading
+from lakehand.formats.lance.connect import DATA_DIRECTORY, open_dataset, reading
 from lakehand.formats.lance.deletions import deleted_positions
 from lakehand.model.file_columns import FILE_COLUMNS
 from lakehand.model.work import DataFile
@@ -73,8 +73,6 @@ def _field_ids(fields: Any) -> Iterator[int]:
 def _holds_others(fragment: Any, known: set[int]) -> bool:
     return any(set(file.fields) - known for file in fragment.metadata.files)
 
-
-DATA_DIRECTORY = "data"
 
 #: What tells a fragment from every other state of it: a change of any of this is a conflict.
 NATIVE_TYPE = pa.struct(

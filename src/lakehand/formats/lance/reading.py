@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from pyroaring import BitMap
 from lakehand.duckdb_pool import connect, unsliced
 from lakehand.expressions.evaluate import keep_true
 from lakehand.formats.lance.comparable_types import plain_batch, plain_schema
-from lakehand.formats.lance.connect import load_lance, told, translated
+from lakehand.formats.lance.connect import DATA_DIRECTORY, load_lance, told, translated
 from lakehand.model.batches import gathered, join_batches
 from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
 from lakehand.prove.row_hash import placed_lanes_query
@@ -161,6 +163,46 @@ _BUFFER_BYTES = 32 * 2**20
 _USUAL_BYTES = 8
 
 
+def scanned(
+    dataset: Any, fragments: Sequence[Any] | None, scanner: Any
+) -> Iterator[pa.RecordBatch]:
+    """Stream what a scanner reads, once the metadata of all its files is known to be readable.
+
+    An error in the middle of a stream is handed over as a C string: one that quotes a damaged name
+    with a zero byte in it makes Lance abort the process. A file that is opened by itself raises.
+    """
+    chosen = dataset.get_fragments() if fragments is None else fragments
+    paths = [file.path for one in chosen for file in one.metadata.files if _has_metadata(file)]
+    unknown = [path for path in paths if (dataset.uri, path) not in _readable]
+    if len(unknown) > _FEW_FILES:
+        with ThreadPoolExecutor(_FEW_FILES) as threads:
+            list(threads.map(partial(_open_file, dataset), unknown))
+    else:
+        for path in unknown:
+            _open_file(dataset, path)
+    yield from scanner.to_batches()
+
+
+#: Files that were opened in this process; their names are never used twice.
+_readable: set[tuple[str, str]] = set()
+_FEW_FILES, _MOST_REMEMBERED = 8, 100_000
+
+
+def _has_metadata(file: Any) -> bool:
+    """Say whether a file has the metadata of its pages at its end, and is below this root."""
+    is_new = file.file_major_version >= 2  # noqa: PLR2004  the number of the format
+    return is_new and getattr(file, "base_id", None) is None
+
+
+def _open_file(dataset: Any, path: str) -> None:
+    from lance.file import LanceFileReader
+
+    options = getattr(dataset, "_storage_options", None)
+    LanceFileReader(f"{dataset.uri.rstrip('/')}/{DATA_DIRECTORY}/{path}", storage_options=options)
+    if len(_readable) < _MOST_REMEMBERED:
+        _readable.add((dataset.uri, path))
+
+
 def read_rows(
     store: Store,
     dataset: Any,
@@ -185,7 +227,7 @@ def read_rows(
         schema = pa.schema([scanner.projected_schema.field(name) for name in columns])
     if row_identity:
         schema = schema.append(pa.field(ROW_ID, pa.uint64()))
-    read = told(store, scanner.to_batches())
+    read = told(store, scanned(dataset, fragments, scanner))
     found = map(shown.filter, read) if shown else read
     batches = _selected(found, schema, predicate) if fragments else iter(())
     return pa.RecordBatchReader.from_batches(schema, batches)
@@ -210,7 +252,7 @@ def identified_rows(
             batch_size=_rows_a_batch(dataset.schema, fragments),
             io_buffer_size=_BUFFER_BYTES,
         )
-    for batch in told(store, scanner.to_batches()) if fragments else ():
+    for batch in told(store, scanned(dataset, fragments, scanner)) if fragments else ():
         yield batch.select([*names, *IDENTITY])
 
 
@@ -247,7 +289,8 @@ def digested_rows(
     if fragments is not None and not fragments:
         return
     scanner = _counting_scanner(dataset, fragments, with_row_address=bool(shown))
-    found = map(shown.filter, scanner.to_batches()) if shown else scanner.to_batches()
+    batches = scanned(dataset, fragments, scanner)
+    found = map(shown.filter, batches) if shown else batches
     for batch in joined(found):
         yield plain_batch(batch)
 
@@ -262,7 +305,8 @@ def hashed_places(
     query = placed_lanes_query("SELECT * FROM batch", digested_schema(dataset))
     scanner = _counting_scanner(dataset, fragments, with_row_address=True)
     with connect(threads=1) as connection:
-        for batch in joined(scanner.to_batches(), rows=_MOST_ROWS, size=_QUERY_BYTES):
+        batches = scanned(dataset, fragments, scanner)
+        for batch in joined(batches, rows=_MOST_ROWS, size=_QUERY_BYTES):
             found, positions = places_of(batch.column(ROW_ADDRESS))
             rows = pa.Table.from_batches([plain_batch(batch.drop_columns([ROW_ADDRESS]))])
             rows = rows.append_column(FILE_NUMBER, [number_of[found]])
@@ -274,7 +318,7 @@ def hidden_positions(dataset: Any, fragments: Sequence[Any]) -> list[np.ndarray]
     """Return the rows of each fragment that Lance leaves out when it reads it."""
     is_hidden = {one.fragment_id: np.ones(one.physical_rows, np.bool_) for one in fragments}
     scanner = dataset.scanner(columns=[], fragments=list(fragments), with_row_address=True)
-    for batch in scanner.to_batches() if fragments else ():
+    for batch in scanned(dataset, fragments, scanner) if fragments else ():
         found, positions = places_of(batch.column(ROW_ADDRESS))
         for fragment in np.unique(found).tolist():
             is_hidden[fragment][positions[found == fragment]] = False
@@ -300,7 +344,7 @@ def placed_rows(
         blob_handling=_WITH_PAYLOADS,
     )
     number_of = _numbers_of(numbers)
-    for batch in scanner.to_batches() if fragments else ():
+    for batch in scanned(dataset, fragments, scanner) if fragments else ():
         chosen = batch if predicate is None else keep_true(predicate, batch)
         if chosen.num_rows:
             yield _placed(chosen, wanted, number_of)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from lakehand.errors import RefusedError, ValidationError
 from lakehand.formats.lance.connect import (
+    DATA_DIRECTORY,
     MANIFESTS,
     address,
     is_lance_failure,
@@ -21,7 +22,6 @@ from lakehand.formats.lance.connect import (
     said,
     translated,
 )
-from lakehand.formats.lance.fragments import DATA_DIRECTORY
 from lakehand.formats.lance.history import history, iter_history
 from lakehand.formats.lance.row_commits import commit_rows
 from lakehand.formats.lance.snapshot import named_files, version_times

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakehand.errors import CorruptFileError
-from lakehand.formats.lance.connect import address, load_lance
+from lakehand.formats.lance.connect import DATA_DIRECTORY, address, load_lance
 from lakehand.formats.lance.deletions import FRAGMENT
-from lakehand.formats.lance.fragments import DATA_DIRECTORY, described
+from lakehand.formats.lance.fragments import described
 from lakehand.formats.lance.staged import field_numbers
 from lakehand.model.work import StagedFile
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from lakehand.errors import UnknownColumnError, ValidationError
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.formats.lance.checks import check_files, check_rows
-from lakehand.formats.lance.connect import translated
+from lakehand.formats.lance.connect import DATA_DIRECTORY, translated
 from lakehand.formats.lance.dataset_cache import OpenVersions
 from lakehand.formats.lance.deletions import hide_rows, marked_positions, staged_fragment
-from lakehand.formats.lance.fragments import DATA_DIRECTORY
 from lakehand.formats.lance.prefetch import counted, read_ahead
 from lakehand.formats.lance.protocol import obstacles_to_recoding
 from lakehand.formats.lance.reading import (

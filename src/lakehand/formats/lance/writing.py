@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from lakehand.formats.lance.comparable_types import plain_batch, plain_schema
-from lakehand.formats.lance.connect import address, load_lance, translated
+from lakehand.formats.lance.connect import DATA_DIRECTORY, address, load_lance, translated
 from lakehand.formats.lance.deletions import FRAGMENT
-from lakehand.formats.lance.fragments import DATA_DIRECTORY
 from lakehand.formats.lance.reading import IDENTITY, described_identity
 from lakehand.formats.lance.rewriting import staged_files
 from lakehand.formats.lance.staged import open_empty

@@ -1,0 +1,360 @@
+"""A worker: claims jobs, runs each in its own process, and keeps its lease while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import platform
+import queue
+import random
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakehand._version import __version__
+from lakehand.errors import JobStoreError, LakehandError, LeaseLostError
+from lakehand.observe.clock import SystemClock
+from lakehand.observe.logs import get_logger, log_event
+from lakehand.service.job_states import LEASE_LOST, retry_rule
+from lakehand.service.store.records import AttemptEnd, Claim
+from lakehand.service.store.worker_registry import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakehand.observe.clock import Clock
+    from lakehand.service.job_process import JobSpec
+    from lakehand.service.job_states import Wish
+    from lakehand.service.store.job_queue import JobQueue
+    from lakehand.service.store.records import Job
+    from lakehand.service.store.table_registry import TableRegistry
+    from lakehand.service.store.worker_registry import WorkerRegistry
+
+#: A process is replaced after so many jobs: what libraries keep in memory is given back then.
+_JOBS_PER_PROCESS = 50
+#: Between two looks for a job where there was none.
+_IDLE_SECONDS = 1.0
+#: How long a process may take to end after it was asked to.
+_END_SECONDS = 10.0
+_logger = get_logger(__name__)
+
+
+class ProcessEndedError(Exception):
+    """The process of a job has ended before the job."""
+
+
+class JobProcess:
+    """A process that runs one job after the other."""
+
+    def __init__(self) -> None:
+        # Nothing is imported from the current directory, which may be a table's.
+        command = [sys.executable, "-P", "-m", "lakehand.service.job_process"]
+        self._process = subprocess.Popen(  # noqa: S603  this Python, and a module of lakehand
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self.jobs = 0
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101  it is a pipe
+        with self._process.stdout as answers:
+            for line in answers:
+                self._answers.put(json.loads(line))
+        self._answers.put(None)
+
+    def begin(self, spec: JobSpec) -> None:
+        self.jobs += 1
+        self._send({"job": spec.to_json()})
+
+    def wish(self, wish: Wish) -> None:
+        self._send({"wish": wish})
+
+    def _send(self, document: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None  # noqa: S101  it is a pipe
+        try:
+            self._process.stdin.write(json.dumps(document) + "\n")
+            self._process.stdin.flush()
+        except (BrokenPipeError, ValueError):
+            pass  # It has ended, which its answers tell.
+
+    def answer(self, timeout: float) -> dict[str, Any] | None:
+        """Return the next answer; None if there is none in time."""
+        try:
+            found = self._answers.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        if found is None:
+            raise ProcessEndedError(self._describe_end())
+        return found
+
+    def _describe_end(self) -> str:
+        code = self._process.wait(_END_SECONDS)
+        if code < 0:
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"ended with {code}"
+
+    def kill(self) -> None:
+        """End the process and all that it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(_END_SECONDS)
+        self._close_input()
+
+    def close(self) -> None:
+        """Let the process end; it runs no job."""
+        self._close_input()
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def _close_input(self) -> None:
+        assert self._process.stdin is not None  # noqa: S101  it is a pipe
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+
+def _new_worker_id() -> str:
+    return f"{platform.node()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerOptions:
+    """How a worker works."""
+
+    slots: int = 4
+    lease_seconds: float = 60.0
+    engines: tuple[str, ...] = ("local",)
+    memory_bytes: int = 2**62
+    pools: tuple[str, ...] = ()
+    id: str = field(default_factory=_new_worker_id)
+
+
+class JobWorker:
+    """Runs jobs of a queue, several at a time."""
+
+    def __init__(
+        self,
+        jobs: JobQueue,
+        tables: TableRegistry,
+        workers: WorkerRegistry,
+        *,
+        spec_of: Callable[[Job], JobSpec],
+        options: WorkerOptions | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`spec_of` says what the process of a job is told: settings, storage options."""
+        self._jobs = jobs
+        self._tables = tables
+        self._workers = workers
+        self._spec_of = spec_of
+        self._clock = clock or SystemClock()
+        self.options = options or WorkerOptions()
+        self._chance = random.Random()  # noqa: S311  spreads retries, guards nothing
+        #: Set: claim no further job; running ones are wound down.
+        self._draining = threading.Event()
+        #: Set: end now; jobs are given back.
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    # -- the worker ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Register the worker and start its slots."""
+        options = self.options
+        self._workers.start(
+            Worker(
+                id=options.id,
+                host=platform.node(),
+                pid=os.getpid(),
+                version=__version__,
+                engines=options.engines,
+                slots=options.slots,
+                memory_bytes=options.memory_bytes,
+            )
+        )
+        for number in range(options.slots):
+            slot = threading.Thread(target=self._serve, args=(number,), name=f"slot-{number}")
+            slot.start()
+            self._threads.append(slot)
+
+    def drain(self) -> None:
+        """Claim no further job, and wind running ones down."""
+        self._draining.set()
+
+    def stop(self) -> None:
+        """End now: running jobs are killed and given back."""
+        self._draining.set()
+        self._stopping.set()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until all slots have ended; say whether they have."""
+        for thread in self._threads:
+            thread.join(timeout)
+        is_over = not any(thread.is_alive() for thread in self._threads)
+        if is_over:
+            self._workers.stop(self.options.id)
+        return is_over
+
+    def _serve(self, number: int) -> None:
+        process: JobProcess | None = None
+        claim = Claim(
+            worker_id=self.options.id,
+            lease_seconds=self.options.lease_seconds,
+            engines=self.options.engines,
+            memory_bytes=self.options.memory_bytes,
+            pools=self.options.pools,
+            offset=number,
+        )
+        try:
+            while not self._draining.is_set():
+                job = self._claim(claim)
+                if job is None:
+                    self._draining.wait(_IDLE_SECONDS * (0.5 + self._chance.random()))
+                    continue
+                process = self._run(job, process)
+        finally:
+            if process is not None:
+                process.close()
+
+    def _claim(self, claim: Claim) -> Job | None:
+        try:
+            return self._jobs.claim(claim)
+        except JobStoreError as error:
+            log_event(_logger, logging.WARNING, "store_failed", "%s", error.message)
+            return None
+
+    # -- one job --------------------------------------------------------------------------------
+
+    def _run(self, job: Job, process: JobProcess | None) -> JobProcess | None:
+        """Run a job; return its process if the next job may have it."""
+        if process is None:
+            process = JobProcess()
+        try:
+            process.begin(self._spec_of(job))
+            end = self._watch(job, process)
+        except LeaseLostError:
+            process.kill()
+            return None
+        except ProcessEndedError as error:
+            process.kill()
+            self._give_back(job, f"the process of the job {error}")
+            return None
+        except LakehandError as error:
+            end = {"error": error.to_json()}
+        if end is None:
+            process.kill()
+            self._give_back(job, "the worker was stopped")
+            return None
+        self._end(job, end)
+        if process.jobs >= _JOBS_PER_PROCESS:
+            process.close()
+            return None
+        return process
+
+    def _watch(self, job: Job, process: JobProcess) -> dict[str, Any] | None:
+        """Keep the lease of a job until it ends; None if the worker is to stop before that."""
+        interval = self.options.lease_seconds / 3
+        beat_at = self._clock.monotonic() + interval
+        progress: dict[str, Any] | None = None
+        told: Wish | None = None
+        while not self._stopping.is_set():
+            answer = process.answer(timeout=min(0.2, interval))
+            if answer is not None and ("report" in answer or "error" in answer):
+                return answer
+            if answer is not None and "run" in answer:
+                self._jobs.note_run(job.id, job.fence, answer["run"])
+            if answer is not None and "progress" in answer:
+                progress = answer["progress"]
+            wish: Wish | None = "wind_down" if self._draining.is_set() else None
+            if self._clock.monotonic() >= beat_at:
+                wish = self._beat(job, progress) or wish
+                beat_at = self._clock.monotonic() + interval
+            if wish is not None and told not in (wish, "cancel"):
+                process.wish(wish)
+                told = wish
+        return None
+
+    def _beat(self, job: Job, progress: dict[str, Any] | None) -> Wish | None:
+        try:
+            return self._jobs.beat(
+                job.id, job.fence, lease_seconds=self.options.lease_seconds, progress=progress
+            )
+        except JobStoreError as error:
+            # The job goes on: whether it still has its lease is known when the store is back.
+            log_event(_logger, logging.WARNING, "store_failed", "%s", error.message)
+            return None
+
+    def _end(self, job: Job, end: Mapping[str, Any]) -> None:
+        """Record how a job ended: done, to be continued, to be retried, or failed for good."""
+        spent = end.get("spent", {})
+        try:
+            if "report" in end:
+                self._end_with_report(job, end["report"], spent)
+            else:
+                self._end_with_error(job, end["error"], spent)
+        except LeaseLostError as error:
+            log_event(_logger, logging.WARNING, "lease_lost", "%s", error.message, job=job.id)
+
+    def _end_with_report(
+        self, job: Job, report: Mapping[str, Any], spent: Mapping[str, float]
+    ) -> None:
+        outcome = str(report.get("outcome", "committed"))
+        if _is_part(report):
+            end = AttemptEnd(outcome="stopped_early", report=report, spent=spent)
+            self._jobs.requeue(job.id, job.fence, end, waits_for="turn", counts=False)
+            return
+        end = AttemptEnd(outcome=outcome, report=report, spent=spent)
+        self._jobs.finish(job.id, job.fence, end, state="succeeded")
+
+    def _end_with_error(
+        self, job: Job, error: Mapping[str, Any], spent: Mapping[str, float]
+    ) -> None:
+        if error.get("code") == "CANCELLED":
+            end = AttemptEnd(outcome="cancelled", error=error, spent=spent)
+            self._jobs.finish(job.id, job.fence, end, state="cancelled")
+            return
+        end = AttemptEnd(outcome="failed", error=error, spent=spent)
+        rule = retry_rule(error)
+        delay = None if rule is None else rule.delay_after(job.attempt, self._chance)
+        if delay is not None and job.attempt < job.max_attempts:
+            self._jobs.requeue(job.id, job.fence, end, waits_for="retry", delay=delay)
+            return
+        self._jobs.finish(job.id, job.fence, end, state="failed")
+        if rule is None:
+            self._tables.hold(job.table_id, job.verb, error, job_id=job.id, lakehand=__version__)
+
+    def _give_back(self, job: Job, reason: str) -> None:
+        """Put a job back whose process has ended before it; after some attempts it has failed."""
+        error = {"code": "JOB_CRASHED", "message": reason, "retryable": True}
+        end = AttemptEnd(outcome="crashed", error=error)
+        is_own_doing = self._stopping.is_set()
+        delay = LEASE_LOST.delay_after(job.attempt, self._chance)
+        try:
+            if is_own_doing:
+                self._jobs.requeue(job.id, job.fence, end, waits_for="turn", counts=False)
+            elif delay is not None and job.attempt < job.max_attempts:
+                self._jobs.requeue(job.id, job.fence, end, waits_for="retry", delay=delay)
+            else:
+                self._jobs.finish(job.id, job.fence, end, state="failed")
+        except LakehandError as failed:
+            # Its lease runs out, and whoever frees it puts it back.
+            log_event(_logger, logging.WARNING, "not_given_back", "%s", failed.message, job=job.id)
+
+
+def _is_part(report: Mapping[str, Any]) -> bool:
+    """Say whether an operation, or a step of it, was wound down."""
+    steps = report.get("steps") or ()
+    parts = [report, *(step.get("report") or {} for step in steps)]
+    return any(part.get("stopped_early") for part in parts)
