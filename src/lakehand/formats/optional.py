@@ -58,6 +58,15 @@ class SupportsCreation(Format, Protocol):
 
 
 @runtime_checkable
+class SupportsPolling(Format, Protocol):
+    """A format whose newest version is found without reading the table."""
+
+    def latest_version(self, store: Store, *, after: int | None = None) -> int | None:
+        """Return the newest version above `after`; None if there is none. Costs one listing."""
+        ...
+
+
+@runtime_checkable
 class SupportsByteCopy(FormatTable, Protocol):
     """Row groups may be copied byte for byte; its workers are `worker.ByteCopyWorker`."""
 

@@ -21,6 +21,7 @@ from lakehand.formats.delta.deletion_vectors.row_deletion import require_deletio
 from lakehand.formats.delta.log import history
 from lakehand.formats.delta.log.file_table import file_keys
 from lakehand.formats.delta.log.history import file_versions, files_of, proof_of, proved_commit
+from lakehand.formats.delta.log.listing import list_commits
 from lakehand.formats.delta.log.replay import live_actions
 from lakehand.formats.delta.log.snapshot import load_snapshot, load_state_at, table_head
 from lakehand.formats.delta.protocol.actions import file_key
@@ -138,6 +139,9 @@ class DeltaFormat:
         """Say whether the root of `store` has a log, be it whole or not."""
         directories, _ = store.list_directory()
         return any(directory.rstrip("/") == LOG_DIRECTORY for directory in directories)
+
+    def latest_version(self, store: Store, *, after: int | None = None) -> int | None:
+        return max(list_commits(store, -1 if after is None else after), default=None)
 
     def open(self, store: Store, *, settings: Settings | None = None) -> DeltaTable:
         if not self.detect(store):

@@ -160,6 +160,10 @@ class LanceFormat:
         names = {directory.rstrip("/") for directory in directories}
         return MANIFESTS in names
 
+    def latest_version(self, store: Store, *, after: int | None = None) -> int | None:
+        newest = max(listed_versions(store), default=None)
+        return newest if newest is not None and newest > (after or 0) else None
+
     def open(self, store: Store, *, settings: Settings | None = None) -> LanceTable:
         load_lance()
         if not self.detect(store):

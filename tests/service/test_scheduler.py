@@ -1,0 +1,170 @@
+"""The scheduler finds tables, looks at them cheaply, and queues what their policies ask for."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import lakehand
+from lakehand.service.config import parse_config
+from lakehand.service.scheduler import Scheduler
+from lakehand.service.store.job_queue import JobQueue
+from lakehand.service.store.records import AttemptEnd
+from lakehand.service.store.table_registry import FoundTable, TableRegistry
+from lakehand.service.store.worker_registry import WorkerRegistry
+from support.job_stores import add_pool, claim_by
+
+ROWS = pa.table({"id": [1]})
+
+
+@pytest.fixture
+def store_url(tmp_path):
+    return f"sqlite:///{tmp_path}/jobs.db"
+
+
+@pytest.fixture
+def service(database, tmp_path):
+    add_pool(database)
+    return Service(database, tmp_path)
+
+
+class Service:
+    """A scheduler over tables below a directory."""
+
+    def __init__(self, database, tmp_path):
+        self.root = tmp_path / "lake"
+        self.jobs, self.tables = JobQueue(database), TableRegistry(database)
+        self.database = database
+        self.configure()
+
+    def configure(self, **policy):
+        document = {
+            "source": [{"name": "lake", "include": [str(self.root)], "every": "1m"}],
+            "policy": {"default": {"check_after": {"commits": 3, "time": "10m"}, **policy}},
+        }
+        self.scheduler = Scheduler(
+            parse_config(document),
+            self.database,
+            jobs=self.jobs,
+            tables=self.tables,
+            workers=WorkerRegistry(self.database),
+        )
+
+    def create(self, name, **options):
+        return lakehand.create_table(self.root / name, ROWS.schema, **options)
+
+    def finish_all(self):
+        ended = []
+        while (job := self.jobs.claim(claim_by())) is not None:
+            self.jobs.finish(job.id, job.fence, AttemptEnd(outcome="committed"), state="succeeded")
+            ended.append((job.verb, job.trigger))
+        return ended
+
+
+def test_tables_are_found_and_maintained_once(service):
+    service.create("a")
+    service.create("b.lance", format="lance")
+    tick = service.scheduler.tick()
+    assert (tick.found, tick.looked_at, tick.queued, tick.errors) == (2, 2, 2, [])
+    assert service.finish_all() == [("maintain", "found")] * 2
+    assert service.scheduler.tick().queued == 0
+
+
+def test_commits_are_counted_between_looks(service, clock):
+    table = service.create("a")
+    service.scheduler.tick()
+    service.finish_all()
+    for number in range(3):
+        table.append(ROWS)
+        clock.advance(100)
+        service.scheduler.tick()
+        assert service.finish_all() == ([("maintain", "commits")] if number == 2 else [])
+
+
+def test_few_commits_are_enough_after_some_time(service, clock):
+    table = service.create("a")
+    service.scheduler.tick()
+    service.finish_all()
+    table.append(ROWS)
+    clock.advance(700)
+    service.scheduler.tick()
+    assert service.finish_all() == [("maintain", "time")]
+
+
+def test_a_quiet_table_is_looked_at_ever_later(service, clock):
+    service.create("a")
+    waits = []
+    for _ in range(200):
+        service.scheduler.tick()
+        waits.append(service.tables.listed()[0].look_every)
+        clock.advance(waits[-1])
+    assert waits[0] == 60
+    assert waits == sorted(waits)
+    assert waits[-1] == 3600
+
+
+def test_a_notification_is_heard_at_the_next_tick(service, clock):
+    table = service.create("a")
+    service.scheduler.tick()
+    service.finish_all()
+    for _ in range(3):
+        table.append(ROWS)
+        service.tables.notified(table.url, version=table.snapshot().version)
+    service.scheduler.tick()
+    assert service.finish_all() == [("maintain", "commits")]
+
+
+def test_a_disabled_policy_queues_nothing(service):
+    service.create("a")
+    service.configure(enabled=False)
+    assert service.scheduler.tick().queued == 0
+
+
+def test_steps_that_a_policy_leaves_out_are_skipped(service):
+    service.create("a")
+    service.configure(steps=["compact", "checkpoint"])
+    service.scheduler.tick()
+    job = service.jobs.claim(claim_by())
+    assert job.options["skip"] == ["clean_logs", "cluster", "vacuum"]
+
+
+def test_a_scheduled_verb_is_queued_at_its_time(service, clock):
+    service.create("a")
+    service.configure(schedule={"verify": "0 4 * * *"})
+    queued = []
+    for _ in range(30):
+        service.scheduler.tick()
+        queued += [
+            (verb, clock.now().hour) for verb, _ in service.finish_all() if verb != "maintain"
+        ]
+        clock.advance(3600)
+    assert queued == [("verify", 4), ("verify", 4)]
+
+
+def test_a_table_that_cannot_be_reached_does_not_stop_the_others(service):
+    service.create("a")
+    gone, _ = service.tables.add(FoundTable(url="file:///nowhere/at/all", format="delta"))
+    tick = service.scheduler.tick()
+    assert (tick.looked_at, tick.queued) == (2, 1)
+    table = service.tables.get(gone.id)
+    assert (table.last_error["code"], table.error_count) == ("NOT_A_TABLE", 1)
+    assert table.look_every > 60
+
+
+def test_a_table_that_is_gone_loses_its_jobs(service, clock):
+    service.create("a")
+    service.scheduler.tick()
+    (job,) = service.jobs.listed(states=["queued"])
+    (service.root / "a" / "_delta_log").rename(service.root / "elsewhere")
+    clock.advance(61)
+    assert service.scheduler.tick().gone == 1
+    assert service.jobs.get(job.id).outcome == "table_gone"
+
+
+def test_dead_jobs_are_freed(service, clock):
+    service.create("a")
+    service.scheduler.tick()
+    job = service.jobs.claim(claim_by(lease_seconds=60))
+    clock.advance(61)
+    assert service.scheduler.tick().freed == 1
+    assert service.jobs.get(job.id).state == "queued"
