@@ -156,3 +156,16 @@ def test_fragments_whose_rows_no_manifest_counts_are_read_checked_and_rewritten(
     open_here(path).delete(where="id = 1")
     open_here(path).compact(min_files=2)
     assert sorted(open_here(path).to_arrow()["id"].to_pylist()) == [0, *range(2, 24)]
+
+
+def test_a_zero_in_a_name_of_a_data_file_does_not_abort_the_process(tmp_path):
+    # Lance quotes the name in its error, which it hands over as a C string.
+    table = lakehand.create_table(tmp_path, pa.schema({"id": pa.int64()}), format="lance")
+    table.append(pa.table({"id": [1, 2, 3]}))
+    (file,) = (tmp_path / "data").iterdir()
+    damaged = file.read_bytes().replace(b".PageLayout", b".Page\0\0\0\0ut")
+    assert damaged != file.read_bytes()
+    file.write_bytes(damaged)
+    with pytest.raises(lakehand.LakehandError):
+        table.to_arrow()
+    assert "unreadable_rows" in {finding.name for finding in table.verify(deep=True).findings}

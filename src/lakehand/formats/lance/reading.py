@@ -173,19 +173,17 @@ def scanned(
     """
     chosen = dataset.get_fragments() if fragments is None else fragments
     paths = [file.path for one in chosen for file in one.metadata.files if _has_metadata(file)]
-    unknown = [path for path in paths if (dataset.uri, path) not in _readable]
-    if len(unknown) > _FEW_FILES:
+    if len(paths) > _FEW_FILES:
         with ThreadPoolExecutor(_FEW_FILES) as threads:
-            list(threads.map(partial(_open_file, dataset), unknown))
+            list(threads.map(partial(_open_file, dataset), paths))
     else:
-        for path in unknown:
+        for path in paths:
             _open_file(dataset, path)
     yield from scanner.to_batches()
 
 
-#: Files that were opened in this process; their names are never used twice.
-_readable: set[tuple[str, str]] = set()
-_FEW_FILES, _MOST_REMEMBERED = 8, 100_000
+#: More files than this are opened side by side, so many at a time.
+_FEW_FILES = 8
 
 
 def _has_metadata(file: Any) -> bool:
@@ -199,8 +197,6 @@ def _open_file(dataset: Any, path: str) -> None:
 
     options = getattr(dataset, "_storage_options", None)
     LanceFileReader(f"{dataset.uri.rstrip('/')}/{DATA_DIRECTORY}/{path}", storage_options=options)
-    if len(_readable) < _MOST_REMEMBERED:
-        _readable.add((dataset.uri, path))
 
 
 def read_rows(
