@@ -33,7 +33,7 @@ _leave_out_current_directory()
 from importlib import import_module  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
-from lakehand._version import __version__  # noqa: E402, F401
+from lakehand._version import __version__ as __version__  # noqa: E402
 
 if TYPE_CHECKING:
     from lakehand.assess.inspection import Inspection

@@ -288,7 +288,7 @@ def test_too_little_disk_is_said_and_nothing_is_changed(table, monkeypatch):
     monkeypatch.setattr(key_ranges, "_DISK_SHARE", 2**40)
     version = table.snapshot().version
 
-    with pytest.raises(StoreQuotaError, match="wait to be sorted") as caught:
+    with pytest.raises(StoreQuotaError, match="rows to be sorted do not fit") as caught:
         table.cluster(by="x, y")
     assert "scratch_bytes" in caught.value.hint
     assert table.snapshot().version == version

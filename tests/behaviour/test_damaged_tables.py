@@ -17,6 +17,8 @@ from lakehand.cli.main import run
 from lakehand.errors import RefusedError
 from lakehand.formats.delta.repair.findings import FINDINGS
 from lakehand.formats.delta.table import DeltaTable
+from lakehand.runs.operation import Call
+from lakehand.settings import Settings
 from support import damage
 from support.damage import VERSIONS, ids_of, make_whole_table, read_ids
 from support.hand_written_logs import add, metadata, new_log, protocol
@@ -389,7 +391,9 @@ def test_several_things_are_repaired_one_after_the_other(path):
 
 def test_a_file_that_must_not_be_looked_at_is_named():
     store = new_log([protocol(), metadata(), add("..%2Foutside")])
-    found = structure_check.check_structure(DeltaTable(store), settings={}).findings
+    found = structure_check.check_structure(
+        Call(operation="verify", table=DeltaTable(store), settings=Settings())
+    ).findings
     assert names(found) == {"unreachable_file"}
 
 

@@ -22,8 +22,9 @@ from lakehand.errors import (
     ValidationError,
 )
 from lakehand.formats.delta.deletion_vectors.format import write_deletion_vectors
+from lakehand.formats.worker import NativeRewriteWorker
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
-from lakehand.model.work import Group, StagedFile
+from lakehand.model.work import StagedFile
 from support.reading import array, column, fresh_store, map_of, put_file, read, struct, worker_of
 
 
@@ -452,9 +453,8 @@ def test_visible_rows_are_counted_without_reading_them(store):
     assert counted == 9
 
 
-def test_no_plan_of_the_format_is_run(store):
-    with pytest.raises(RefusedError, match="group 1 asks Delta"):
-        worker_of(store, column("id", "long")).run_native(Group(id=1, inputs=()), stem="x")
+def test_delta_does_not_rewrite_groups_itself(store):
+    assert not isinstance(worker_of(store, column("id", "long")), NativeRewriteWorker)
 
 
 def test_text_that_is_no_utf8_is_handed_out_and_cannot_be_compared(store):

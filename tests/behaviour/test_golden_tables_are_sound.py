@@ -6,6 +6,7 @@ import pytest
 
 from lakehand.assess import structure_check
 from lakehand.formats.delta.table import DeltaTable
+from lakehand.runs.operation import Call
 from lakehand.settings import Settings
 from support.golden import golden_names, golden_store, opened_names
 from support.tasks_here import run_tasks_here
@@ -47,6 +48,8 @@ def test_only_what_is_damaged_is_called_so(name):
 def test_rows_and_statistics_of_other_engines_agree(name, monkeypatch):
     run_tasks_here(monkeypatch)
     table = DeltaTable(golden_store(name))
-    found = structure_check.check_structure(table, settings=Settings(), deep=True)
+    found = structure_check.check_structure(
+        Call(operation="verify", table=table, settings=Settings()), deep=True
+    )
     assert found.findings == ()
     assert found.files > 0

@@ -168,7 +168,7 @@ def test_a_rewrite_that_loses_a_row_is_not_committed_and_leaves_no_file(path, mo
         return run(dataset, fragments[:-1], options)
 
     monkeypatch.setattr("lakehand.formats.lance.worker.run_task", lossy)
-    with pytest.raises(ProofError, match="512 rows were read, but 448 written"):
+    with pytest.raises(ProofError, match="512 rows were read, but 448 were written"):
         compact_lance(path)
     assert (rows_of(path), fragment_count(path)) == (rows, 8)
     assert unknown_files(path) == set()

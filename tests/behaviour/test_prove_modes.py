@@ -149,7 +149,7 @@ def test_changed_rows_are_caught_by_any_decoder(store, prove, change):
 
 
 def test_counts_see_a_lost_row_and_no_changed_value(store):
-    with pytest.raises(ProofError, match="40 rows were read, but 39 written"):
+    with pytest.raises(ProofError, match="40 rows were read, but 39 were written"):
         rewrite(store, [put(store, "a.parquet")], prove="counts", write=one_dropped)
 
     result = rewrite(store, [put(store, "a.parquet")], prove="counts", write=names_swapped)
@@ -166,5 +166,5 @@ def test_counts_are_taken_from_what_storage_holds(store, monkeypatch):
         return (replace(staged[0], tail=None),)
 
     monkeypatch.setattr(DeltaWorker, "write", lose_an_output)
-    with pytest.raises(ProofError, match="40 rows were read, but 37 written"):
+    with pytest.raises(ProofError, match="40 rows were read, but 37 were written"):
         rewrite(store, [put(store, "a.parquet")], prove="counts")

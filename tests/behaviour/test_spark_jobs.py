@@ -284,7 +284,7 @@ def test_a_new_checkpoint_does_not_take_a_writer_id_over(place):
 
 
 def test_a_stream_without_any_id_is_refused_before_it_writes(place):
-    with pytest.raises(ValidationError, match="which stream this is") as caught:
+    with pytest.raises(ValidationError, match="the stream has no id") as caught:
         stream_writer(place).write(iter([batch_of([1])]))
     assert "option('writer_id'" in caught.value.hint
     assert files_in(place) == set()

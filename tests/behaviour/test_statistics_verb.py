@@ -271,7 +271,7 @@ def test_a_file_with_other_rows_than_the_table_says_is_not_whitewashed(tmp_path)
     report = refresh(state_sizes(path), full=True)
 
     assert [error["code"] for error in report.errors] == ["CORRUPT_FILE"]
-    assert "holds 4 rows, and the table says 5" in report.errors[0]["message"]
+    assert "has 4 rows, but the table records 5" in report.errors[0]["message"]
 
 
 def test_tasks_run_in_processes_of_their_own_and_tell_their_progress(path, monkeypatch):

@@ -6,6 +6,7 @@ import pytest
 
 import lakehand
 from lakehand.sink import TableSink
+from lakehand.sink.staging import write_spec
 from support.formats import KITS, open_here, some_rows, tasks_inline
 
 
@@ -24,16 +25,21 @@ def test_a_created_table_aims_for_the_size_that_an_opened_one_does(kit, tmp_path
     assert target_of(created) == target_of(open_here(str(tmp_path / "t")))
 
 
+def spec_of(sink):
+    context = sink._context
+    return write_spec(context.target.in_force(context.settings))
+
+
 def test_a_sink_aims_for_the_size_of_the_format(kit, tmp_path):
     path = kit.make(tmp_path / "t", files=1)
     with TableSink(path) as sink:
-        assert sink._context.spec.target_file_bytes == target_of(open_here(path))
+        assert spec_of(sink).target_file_bytes == target_of(open_here(path))
 
 
 def test_what_a_caller_asks_for_is_above_the_format(kit, tmp_path):
     path = kit.make(tmp_path / "t", files=1)
     with TableSink(path, target_file_bytes="1MiB") as sink:
-        assert sink._context.spec.target_file_bytes == 2**20
+        assert spec_of(sink).target_file_bytes == 2**20
 
 
 @pytest.mark.parametrize("way", ["append", "sink"])

@@ -98,7 +98,7 @@ def test_what_delta_spark_refuses_is_refused_and_nothing_is_written(oracle, plac
     table = lakehand.open_table(place)
     version = table.snapshot().version
 
-    with pytest.raises(ConstraintError, match="nothing of this batch was taken"):
+    with pytest.raises(ConstraintError, match="nothing of this batch was accepted"):
         table.append(batch(**columns))
 
     assert table.snapshot().version == version

@@ -15,7 +15,12 @@ from lakehand.formats.delta.table import DeltaFormat, DeltaTable
 from lakehand.formats.delta.worker import DeltaWorker
 from lakehand.formats.lance.table import LanceFormat, LanceTable
 from lakehand.formats.lance.worker import LanceWorker
-from lakehand.formats.optional import SupportsCheckpoints, SupportsCreation, SupportsTags
+from lakehand.formats.optional import (
+    SupportsCheckpoints,
+    SupportsCreation,
+    SupportsPolling,
+    SupportsTags,
+)
 from lakehand.formats.rows import ChangeFeedWorker, RowChangeWorker
 from lakehand.formats.worker import FormatWorker
 from lakehand.storage import open_store
@@ -25,7 +30,7 @@ PAGE = Path(__file__).parent.parent.parent / "docs/contributing/add-a-format.md"
 OPTIONAL = {
     name: protocol
     for name, protocol in vars(optional).items()
-    if name.startswith("Supports") and protocol is not SupportsCreation
+    if name.startswith("Supports") and protocol not in (SupportsCreation, SupportsPolling)
 }
 #: What a format does not support; everything else it does.
 MISSING = {
@@ -100,4 +105,6 @@ def test_the_page_on_formats_lists_every_method_and_every_protocol():
     named = set(re.findall(r"`(\w+)`", PAGE.read_text()))
     methods = members(Format) | members(FormatTable) | members(FormatWorker)
     workers = {name for name in vars(worker) if name.endswith("Worker")}
-    assert (methods | workers | set(OPTIONAL) | {"SupportsCreation"}) - named == set()
+    assert (
+        methods | workers | set(OPTIONAL) | {"SupportsCreation", "SupportsPolling"}
+    ) - named == set()

@@ -109,7 +109,7 @@ def _splitting(
 
         import pyarrow as pa
 
-        from lakehand._version import __version__ as lakehand_version
+        from lakehand import __version__ as lakehand_version
 
         python_version = ".".join(platform.python_version_tuple()[:2])
         found = {"lakehand": lakehand_version, "python": python_version}

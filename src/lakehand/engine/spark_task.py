@@ -61,7 +61,7 @@ def shipped_function(
         import pyarrow as pa
 
         try:
-            from lakehand._version import __version__ as lakehand_version
+            from lakehand import __version__ as lakehand_version
         except ImportError:
             lakehand_version = "none"
         python_version = ".".join(platform.python_version_tuple()[:2])

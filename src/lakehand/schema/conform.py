@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from lakehand.model.table_head import TableHead
 
 _EVOLUTION_HINT = (
-    "nothing of this batch was taken; cast or rename its columns, or let the table take on new ones"
-    " (schema_evolution) and wider types (type_widening)"
+    "nothing of this batch was accepted; cast or rename its columns, or let the table take on new"
+    " columns (schema_evolution) and wider types (type_widening)"
 )
 
 
@@ -222,7 +222,7 @@ class Conformer:
             f"these rows do not fit {self._table}: " + "; ".join(differences),
             table=self._table,
             difference=tuple(differences),
-            hint="nothing of this batch was taken; cast or rename its columns",
+            hint="nothing of this batch was accepted; cast or rename its columns",
         )
 
     def _null(self, path: str) -> ConstraintError:
@@ -233,7 +233,7 @@ class Conformer:
             constraint=f"NOT NULL of {path}",
             condition=f"{path} IS NOT NULL",
             difference=(difference,),
-            hint="nothing of this batch was taken",
+            hint="nothing of this batch was accepted",
         )
 
 

@@ -330,7 +330,7 @@ class ChangeRows:
                 f" whole: {'; '.join(differences)}",
                 table=self._target.store.url,
                 difference=tuple(differences),
-                hint="nothing of this batch was taken; give all columns, null where there is"
+                hint="nothing of this batch was accepted; give all columns, null where there is"
                 " nothing",
             )
 

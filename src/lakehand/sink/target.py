@@ -239,7 +239,7 @@ class Target:
             f" {self.store.url} that is overwritten",
             field="where",
             value=self._where,
-            hint="nothing of this batch was taken; filter the rows, or widen the condition",
+            hint="nothing of this batch was accepted; filter the rows, or widen the condition",
         )
 
     def _check_partitions(self, head: TableHead) -> None:

@@ -438,6 +438,7 @@ def _physical_partition_columns(snapshot: Snapshot) -> list[str]:
 if TYPE_CHECKING:
     # Type checkers compare the classes with the protocols that they implement.
     _creation: type[optional.SupportsCreation] = DeltaFormat
+    _polling: type[optional.SupportsPolling] = DeltaFormat
     _appends: type[optional.SupportsAppends] = DeltaTable
     _byte_copy: type[optional.SupportsByteCopy] = DeltaTable
     _checkpoints: type[optional.SupportsCheckpoints] = DeltaTable

@@ -370,6 +370,7 @@ class LanceTable(LanceUpkeep):
 if TYPE_CHECKING:
     # Type checkers compare the classes with the protocols that they implement.
     _creation: type[optional.SupportsCreation] = LanceFormat
+    _polling: type[optional.SupportsPolling] = LanceFormat
     _appends: type[optional.SupportsAppends] = LanceTable
     _clustering: type[optional.SupportsClustering] = LanceTable
     _indices: type[optional.SupportsIndices] = LanceTable

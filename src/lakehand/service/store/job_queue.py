@@ -9,15 +9,16 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, case, exists, func, insert, literal, or_, select, update
+from sqlalchemy import case, insert, literal, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from lakehand.errors import JobNotFoundError, JobStateError, LeaseLostError, ValidationError
 from lakehand.service.job_states import LANE_OF, LEASE_LOST
 from lakehand.service.store.budgets import release_reserved
-from lakehand.service.store.database_schema import ATTEMPTS, JOBS, POOLS, TABLES
+from lakehand.service.store.database_schema import ATTEMPTS, JOBS
 from lakehand.service.store.events import record_event
+from lakehand.service.store.job_claims import claiming, find_claimable
 from lakehand.service.store.records import AttemptEnd, Freed, Job, JobRequest, Queued
 
 if TYPE_CHECKING:
@@ -53,27 +54,7 @@ class JobQueue:
             raise ValidationError(message, field="verb", value=request.verb)
         now = self._database.now()
         dialect = sqlite if self._database.is_sqlite else postgresql
-        new = dialect.insert(JOBS).values(
-            table_id=request.table_id,
-            lane=LANE_OF[request.verb],
-            verb=request.verb,
-            scope=request.scope,
-            options=dict(request.options),
-            trigger=request.trigger,
-            reasons=list(request.reasons),
-            asked_by=request.asked_by,
-            urgency=request.urgency,
-            score=request.score,
-            expected=dict(request.expected),
-            engine=request.engine,
-            memory_bytes=request.memory_bytes,
-            pool=request.pool,
-            queued_at=now,
-            rank_at=now - request.head_start,
-            not_before=now + request.delay,
-            runs_until=request.runs_until,
-            max_attempts=request.max_attempts,
-        )
+        new = dialect.insert(JOBS).values(**_values(request, now))
         given = new.excluded
         statement = new.on_conflict_do_update(
             index_elements=[JOBS.c.table_id, JOBS.c.verb, JOBS.c.scope],
@@ -118,33 +99,10 @@ class JobQueue:
 
     def _claim(self, connection: Connection, claim: Claim) -> Job | None:
         now = self._database.now()
-        slots = _free_slots(connection, claim)
-        candidates = [
-            (candidate.rank_at, candidate.id, slot)
-            for pool, slot in slots.items()
-            if (candidate := connection.execute(_next_in(pool, claim, now)).one_or_none())
-        ]
-        if not candidates:
+        found = find_claimable(connection, claim, now)
+        if found is None:
             return None
-        _, job_id, slot = min(candidates)
-        statement = (
-            update(JOBS)
-            .where(JOBS.c.id == job_id, JOBS.c.state == "queued")
-            .values(
-                state="running",
-                slot=slot,
-                fence=JOBS.c.fence + 1,
-                attempt=JOBS.c.attempt + 1,
-                worker_id=claim.worker_id,
-                leased_until=now + claim.lease_seconds,
-                started_at=func.coalesce(JOBS.c.started_at, now),
-                waits_for=None,
-                wish=None,
-                progress=None,
-            )
-            .returning(JOBS)
-        )
-        row = connection.execute(statement).one_or_none()
+        row = connection.execute(claiming(*found, claim, now)).one_or_none()
         if row is None:
             return None
         job = Job.of(row)
@@ -541,54 +499,29 @@ def _larger(one: Any, other: Any) -> Any:
     return case((one > other, one), else_=other)
 
 
-def _free_slots(connection: Connection, claim: Claim) -> dict[str, int]:
-    """Return a free slot of every pool that has one; workers begin to look at different ones."""
-    pools = select(POOLS)
-    if claim.pools:
-        pools = pools.where(POOLS.c.name.in_(claim.pools))
-    taken: dict[str, set[int]] = {}
-    running = select(JOBS.c.pool, JOBS.c.slot).where(JOBS.c.state == "running")
-    for pool, slot in connection.execute(running):
-        taken.setdefault(pool, set()).add(slot)
-    free = {}
-    for pool in connection.execute(pools):
-        used = taken.get(pool.name, set())
-        slots = ((claim.offset + number) % pool.max_running for number in range(pool.max_running))
-        found = next((slot for slot in slots if slot not in used), None)
-        if found is not None:
-            free[pool.name] = found
-    return free
-
-
-def _next_in(pool: str, claim: Claim, now: Any) -> Any:
-    """Return the query for the first job of a pool that this worker may start."""
-    running = JOBS.alias("running")
-    is_busy = exists().where(
-        running.c.table_id == JOBS.c.table_id,
-        running.c.lane == JOBS.c.lane,
-        running.c.state == "running",
-    )
-    is_usable = exists().where(
-        TABLES.c.id == JOBS.c.table_id,
-        TABLES.c.gone_at.is_(None),
-        or_(TABLES.c.paused_until.is_(None), TABLES.c.paused_until <= now),
-    )
-    return (
-        select(JOBS.c.rank_at, JOBS.c.id)
-        .where(
-            JOBS.c.state == "queued",
-            JOBS.c.pool == pool,
-            JOBS.c.not_before <= now,
-            JOBS.c.paused_by.is_(None),
-            or_(JOBS.c.runs_until.is_(None), JOBS.c.runs_until > now),
-            JOBS.c.engine.in_(claim.engines),
-            JOBS.c.memory_bytes <= claim.memory_bytes,
-            and_(is_usable, ~is_busy),
-        )
-        .order_by(JOBS.c.rank_at, JOBS.c.id)
-        .limit(1)
-        .with_for_update(of=JOBS, skip_locked=True)
-    )
+def _values(request: JobRequest, now: Any) -> dict[str, Any]:
+    """Return the columns of a new job."""
+    return {
+        "table_id": request.table_id,
+        "lane": LANE_OF[request.verb],
+        "verb": request.verb,
+        "scope": request.scope,
+        "options": dict(request.options),
+        "trigger": request.trigger,
+        "reasons": list(request.reasons),
+        "asked_by": request.asked_by,
+        "urgency": request.urgency,
+        "score": request.score,
+        "expected": dict(request.expected),
+        "engine": request.engine,
+        "memory_bytes": request.memory_bytes,
+        "pool": request.pool,
+        "queued_at": now,
+        "rank_at": now - request.head_start,
+        "not_before": now + request.delay,
+        "runs_until": request.runs_until,
+        "max_attempts": request.max_attempts,
+    }
 
 
 def _again(job: Any, by: str | None) -> JobRequest:
