@@ -13,6 +13,7 @@ import os
 import pickle
 import queue
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -42,6 +43,7 @@ _LAST_SECONDS = 1.0
 
 def main(descriptor: int) -> None:
     leave_pandas_out()
+    sys.unraisablehook = _ignore_exit
     signal.signal(signal.SIGTERM, _leave)
     connection = Connection(descriptor)
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -89,6 +91,12 @@ def _receive(connection: Connection, inbox: queue.SimpleQueue[bytes]) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(_LAST_SECONDS)
         os._exit(1)
+
+
+def _ignore_exit(unraisable: Any) -> None:
+    """Say nothing where the exception of `_leave` is lost, as in a callback of an import."""
+    if not isinstance(unraisable.exc_value, SystemExit):
+        sys.__unraisablehook__(unraisable)
 
 
 def _leave(*_: object) -> None:
