@@ -127,3 +127,9 @@ def assert_equal_to_model(store, model: Model) -> None:
     assert {file_key(action): action["stats"] for action in full} == {
         key: value["stats"] for key, value in model.adds.items()
     }
+
+
+def test_an_empty_compaction_is_not_used_and_its_commits_are():
+    store = new_log(START, [], [])
+    store.put(compaction_key(1, 2), b"")
+    assert_equal_to_model(store, state_at([[], []], 2))

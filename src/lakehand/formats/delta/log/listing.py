@@ -128,7 +128,8 @@ def _list_once(store: Store, start: int, distrusted: Collection[str]) -> LogList
         match parse_log_name(info.key):
             case CommitName(version=version):
                 commits[version], sizes[version] = info.modified_at, info.bytes
-            case CompactionName(first=first, last=last):
+            # One of commits without actions is empty; whether it is, its commits tell for sure.
+            case CompactionName(first=first, last=last) if info.bytes > 0:
                 compactions.append(
                     CompactionFile(first=first, last=last, key=info.key, bytes=info.bytes)
                 )
