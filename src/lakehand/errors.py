@@ -185,7 +185,7 @@ def error_from_json(value: Mapping[str, Any]) -> LakehandError:
     return _rebuild(kind, value["message"], value.get("hint"), attributes)
 
 
-def describe_error(error: Exception) -> dict[str, Any]:
+def describe_error(error: BaseException) -> dict[str, Any]:
     """Return any error as the `error` member of a JSON document."""
     if isinstance(error, LakehandError):
         return error.to_json()

@@ -10,11 +10,13 @@ import pyarrow as pa
 import pytest
 
 import lakehand
+from lakehand.errors import ConfigError, JobStoreError
+from lakehand.service import job_process
 from lakehand.service.job_process import JobSpec
 from lakehand.service.store.job_queue import JobQueue
 from lakehand.service.store.table_registry import FoundTable, TableRegistry
 from lakehand.service.store.worker_registry import WorkerRegistry
-from lakehand.service.worker import JobWorker, WorkerOptions
+from lakehand.service.worker import JobProcess, JobWorker, ProcessEndedError, WorkerOptions
 from support.job_stores import add_pool, request
 
 SCHEMA = pa.schema({"part": pa.int64(), "id": pa.int64()})
@@ -164,3 +166,62 @@ def test_a_worker_that_drains_ends_its_jobs_first(service):
     assert job.state in {"queued", "succeeded"}
     assert job.attempt == (0 if job.state == "queued" else 1)
     assert lakehand.open_table(table.url).to_arrow().num_rows == 18
+
+
+def test_a_part_of_a_line_and_nonsense_are_no_answers():
+    process = JobProcess()
+    process._process.stdin.write("nonsense\n")
+    process.kill()
+    with pytest.raises(ProcessEndedError, match="SIGKILL"):
+        process.answer(10)
+
+
+def test_a_job_whose_settings_cannot_be_had_fails_and_the_next_one_runs(service):
+    table, other = service.add("a"), service.add("b")
+    spec_of = service.spec_of
+
+    def refuse(job):
+        if job.table_id == table.id:
+            raise ConfigError("a secret is not set")
+        return spec_of(job)
+
+    service.spec_of = refuse
+    worker = service.worker()
+    worker.start()
+    try:
+        first = service.jobs.enqueue(request(table.id)).job_id
+        second = service.jobs.enqueue(request(other.id)).job_id
+        assert service.wait_for(first, "failed").error["code"] == "CONFIG_ERROR"
+        assert service.wait_for(second, "succeeded").outcome == "committed"
+    finally:
+        worker.stop()
+        assert worker.join(30)
+
+
+def test_a_store_that_fails_while_a_job_runs_does_not_end_the_job(service, monkeypatch):
+    def fail(*_, **__):
+        raise JobStoreError("the job store is away")
+
+    monkeypatch.setattr(service.jobs, "note_run", fail)
+    table = service.add("a")
+    worker = service.worker()
+    worker.start()
+    try:
+        job_id = service.jobs.enqueue(request(table.id)).job_id
+        assert service.wait_for(job_id, "succeeded", "failed").state == "succeeded"
+    finally:
+        worker.stop()
+        assert worker.join(30)
+    assert lakehand.open_table(table.url).snapshot().file_count == 2
+
+
+def test_a_panic_of_a_library_ends_a_job_with_an_error(monkeypatch):
+    class Panic(BaseException):
+        pass
+
+    def panic(*_):
+        raise Panic("of a library")
+
+    monkeypatch.setattr(job_process, "run_job", panic)
+    end = job_process._Job(JobSpec(url="x", verb="compact"), lambda _: None).run()
+    assert end["error"]["code"] == "JOB_CRASHED"

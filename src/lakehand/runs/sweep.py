@@ -126,11 +126,11 @@ class _Settling:
 
     def _is_dead(self, state: RunState) -> bool:
         now, after = self._clock.now(), self._takeover_after
-        if state.run.id in self._known_dead:
-            return True
         if state.is_over:
+            # Its tasks may still be at work, whoever knows that its process is dead.
             return is_idle(state.run, now=now, takeover_after=after)
-        return state.is_silent(now=now, takeover_after=after)
+        is_known = state.run.id in self._known_dead
+        return is_known or state.is_silent(now=now, takeover_after=after)
 
     def _settle(self, state: RunState) -> None:
         if state.run.id in self._cleaned:

@@ -86,7 +86,7 @@ class _Job:
         began = _core_seconds()
         try:
             report = run_job(self._spec, self.control, self._progress)
-        except Exception as error:  # noqa: BLE001  whatever it is, the parent is told of it
+        except BaseException as error:  # noqa: BLE001  a panic of a library is no Exception
             end: dict[str, Any] = {"error": describe_error(error)}
             if not isinstance(error, LakehandError):
                 end["error"]["code"] = "JOB_CRASHED"

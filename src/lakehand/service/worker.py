@@ -68,10 +68,14 @@ class JobProcess:
 
     def _read(self) -> None:
         assert self._process.stdout is not None  # noqa: S101  it is a pipe
-        with self._process.stdout as answers:
-            for line in answers:
-                self._answers.put(json.loads(line))
-        self._answers.put(None)
+        try:
+            with self._process.stdout as answers:
+                for line in answers:
+                    # A process that is killed while it writes leaves a part of a line.
+                    with contextlib.suppress(ValueError):
+                        self._answers.put(json.loads(line))
+        finally:
+            self._answers.put(None)
 
     def begin(self, spec: JobSpec) -> None:
         self.jobs += 1
@@ -239,10 +243,15 @@ class JobWorker:
 
     def _run(self, job: Job, process: JobProcess | None) -> JobProcess | None:
         """Run a job; return its process if the next job may have it."""
+        try:
+            spec = self._spec_of(job)
+        except LakehandError as error:
+            self._end(job, {"error": error.to_json()})
+            return process
         if process is None:
             process = JobProcess()
         try:
-            process.begin(self._spec_of(job))
+            process.begin(spec)
             end = self._watch(job, process)
         except LeaseLostError:
             process.kill()
@@ -251,8 +260,6 @@ class JobWorker:
             process.kill()
             self._give_back(job, f"the process of the job {error}")
             return None
-        except LakehandError as error:
-            end = {"error": error.to_json()}
         if end is None:
             process.kill()
             self._give_back(job, "the worker was stopped")
@@ -274,7 +281,7 @@ class JobWorker:
             if answer is not None and ("report" in answer or "error" in answer):
                 return answer
             if answer is not None and "run" in answer:
-                self._jobs.note_run(job.id, job.fence, answer["run"])
+                self._note_run(job, answer["run"])
             if answer is not None and "progress" in answer:
                 progress = answer["progress"]
             wish: Wish | None = "wind_down" if self._draining.is_set() else None
@@ -285,6 +292,13 @@ class JobWorker:
                 process.wish(wish)
                 told = wish
         return None
+
+    def _note_run(self, job: Job, run_id: str) -> None:
+        try:
+            self._jobs.note_run(job.id, job.fence, run_id)
+        except JobStoreError as error:
+            # Whoever comes after this attempt then waits for the heartbeat of the run.
+            log_event(_logger, logging.WARNING, "store_failed", "%s", error.message)
 
     def _beat(self, job: Job, progress: dict[str, Any] | None) -> Wish | None:
         try:
@@ -304,8 +318,9 @@ class JobWorker:
                 self._end_with_report(job, end["report"], spent)
             else:
                 self._end_with_error(job, end["error"], spent)
-        except LeaseLostError as error:
-            log_event(_logger, logging.WARNING, "lease_lost", "%s", error.message, job=job.id)
+        except (LeaseLostError, JobStoreError) as error:
+            # What was committed is in the table; the job is freed when its lease has run out.
+            log_event(_logger, logging.WARNING, "end_not_noted", "%s", error.message, job=job.id)
 
     def _end_with_report(
         self, job: Job, report: Mapping[str, Any], spent: Mapping[str, float]
@@ -331,9 +346,10 @@ class JobWorker:
         if delay is not None and job.attempt < job.max_attempts:
             self._jobs.requeue(job.id, job.fence, end, waits_for="retry", delay=delay)
             return
-        self._jobs.finish(job.id, job.fence, end, state="failed")
         if rule is None:
+            # Before the job ends: nothing may queue the verb again in between.
             self._tables.hold(job.table_id, job.verb, error, job_id=job.id, lakehand=__version__)
+        self._jobs.finish(job.id, job.fence, end, state="failed")
 
     def _give_back(self, job: Job, reason: str) -> None:
         """Put a job back whose process has ended before it; after some attempts it has failed."""
