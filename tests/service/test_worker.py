@@ -11,8 +11,8 @@ import pytest
 
 import lakehand
 from lakehand.errors import ConfigError, JobStoreError
-from lakehand.service import job_process
-from lakehand.service.job_process import JobSpec
+from lakehand.service import job_main
+from lakehand.service.job_main import JobSpec
 from lakehand.service.store.job_queue import JobQueue
 from lakehand.service.store.table_registry import FoundTable, TableRegistry
 from lakehand.service.store.worker_registry import WorkerRegistry
@@ -151,7 +151,7 @@ def children_of(pid):
 
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     found = [int(child) for task in tasks for child in task.read_text().split()]
-    return [c for c in found if b"service.job_process" in Path(f"/proc/{c}/cmdline").read_bytes()]
+    return [c for c in found if b"service.job_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
 
 
 def test_a_worker_that_drains_ends_its_jobs_first(service):
@@ -222,6 +222,6 @@ def test_a_panic_of_a_library_ends_a_job_with_an_error(monkeypatch):
     def panic(*_):
         raise Panic("of a library")
 
-    monkeypatch.setattr(job_process, "run_job", panic)
-    end = job_process._Job(JobSpec(url="x", verb="compact"), lambda _: None).run()
+    monkeypatch.setattr(job_main, "run_job", panic)
+    end = job_main._Job(JobSpec(url="x", verb="compact"), lambda _: None).run()
     assert end["error"]["code"] == "JOB_CRASHED"

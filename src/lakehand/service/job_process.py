@@ -1,9 +1,4 @@
-"""The process of a job: memory, a crash and a kill stay inside of it.
-
-It reads documents from its standard input, one per line: a job, and wishes about it while it runs.
-It answers on its standard output: the runs that the job began, its progress, and at last its report
-or its error. Secrets come this way only, and are in no argument and no variable.
-"""
+"""The process of a job, as its worker sees it: told of a job, asked, watched and ended."""
 
 from __future__ import annotations
 
@@ -11,161 +6,101 @@ import contextlib
 import json
 import os
 import queue
-import resource
+import signal
+import subprocess
 import sys
 import threading
-import time
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, TextIO
-
-from lakehand.errors import CancelledError, LakehandError, describe_error
-from lakehand.runs.control import RunControl, controlled
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from lakehand.observe import Progress
-    from lakehand.table import Table
+    from lakehand.service.job_main import JobSpec
+    from lakehand.service.job_states import Wish
 
-#: Progress that comes faster than this is not passed on.
-_PROGRESS_SECONDS = 0.5
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobSpec:
-    """What a process is told of a job."""
-
-    url: str
-    verb: str
-    #: Arguments of the verb, and settings by name.
-    options: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    storage_options: Mapping[str, str] = field(default_factory=dict)
-    #: Runs of earlier attempts at the table, which have ended.
-    known_dead: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+#: How long a process may take to end after it was asked to.
+_END_SECONDS = 10.0
 
 
-def run_job(spec: JobSpec, control: RunControl, on_progress: Callable[[Progress], None]) -> Any:
-    """Run the verb of a job on its table and return its report."""
-    from lakehand.table import open_table
-
-    settings: dict[str, Any] = dict(spec.settings)
-    table = open_table(spec.url, storage_options=dict(spec.storage_options) or None, **settings)
-    with controlled(control):
-        return _call(table, spec, on_progress)
+class ProcessEndedError(Exception):
+    """The process of a job has ended before the job."""
 
 
-def _call(table: Table, spec: JobSpec, on_progress: Callable[[Progress], None]) -> Any:
-    options: dict[str, Any] = dict(spec.options)
-    if spec.verb not in {"checkpoint", "clean_logs", "health"}:
-        options["on_progress"] = on_progress
-    if spec.verb in {"compact", "cluster"}:
-        options.setdefault("automatic", True)
-    return getattr(table, spec.verb)(**options)
+class JobProcess:
+    """A process that runs one job after the other."""
 
-
-class _Job:
-    """One job under way, and what its parent may wish of it."""
-
-    def __init__(self, spec: JobSpec, answer: Callable[[Mapping[str, Any]], None]) -> None:
-        self._spec = spec
-        self._answer = answer
-        self._told_at = 0.0
-        self.control = RunControl(
-            known_dead=frozenset(spec.known_dead),
-            labels=spec.labels,
-            on_start=lambda run_id: answer({"run": run_id}),
+    def __init__(self) -> None:
+        # Nothing is imported from the current directory, which may be a table's.
+        command = [sys.executable, "-P", "-m", "lakehand.service.job_main"]
+        self._process = subprocess.Popen(  # noqa: S603  this Python, and a module of lakehand
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
+        self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self.jobs = 0
+        threading.Thread(target=self._read, daemon=True).start()
 
-    def run(self) -> dict[str, Any]:
-        """Run the job; return its end: a report, or an error."""
-        began = _core_seconds()
+    def _read(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101  it is a pipe
         try:
-            report = run_job(self._spec, self.control, self._progress)
-        except BaseException as error:  # noqa: BLE001  a panic of a library is no Exception
-            end: dict[str, Any] = {"error": describe_error(error)}
-            if not isinstance(error, LakehandError):
-                end["error"]["code"] = "JOB_CRASHED"
-        else:
-            end = {"report": report.to_json()}
-        end["spent"] = {"core_seconds": _core_seconds() - began}
-        return end
+            with self._process.stdout as answers:
+                for line in answers:
+                    # A process that is killed while it writes leaves a part of a line.
+                    with contextlib.suppress(ValueError):
+                        self._answers.put(json.loads(line))
+        finally:
+            self._answers.put(None)
 
-    def _progress(self, progress: Progress) -> None:
-        if self.control.cancel.is_cancelled:
-            raise CancelledError("cancelled on request")
-        now = time.monotonic()
-        if now - self._told_at >= _PROGRESS_SECONDS:
-            self._told_at = now
-            self._answer({"progress": asdict(progress)})
+    def begin(self, spec: JobSpec) -> None:
+        self.jobs += 1
+        self._send({"job": spec.to_json()})
 
+    def wish(self, wish: Wish) -> None:
+        self._send({"wish": wish})
 
-def _core_seconds() -> float:
-    """Return the processor time of this process and of those that it has waited for."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    def _send(self, document: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None  # noqa: S101  it is a pipe
+        try:
+            self._process.stdin.write(json.dumps(document) + "\n")
+            self._process.stdin.flush()
+        except (BrokenPipeError, ValueError):
+            pass  # It has ended, which its answers tell.
 
+    def answer(self, timeout: float) -> dict[str, Any] | None:
+        """Return the next answer; None if there is none in time."""
+        try:
+            found = self._answers.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        if found is None:
+            raise ProcessEndedError(self._describe_end())
+        return found
 
-def main() -> int:
-    """Take jobs from standard input until it ends."""
-    out = _own_output()
-    lock = threading.Lock()
+    def _describe_end(self) -> str:
+        code = self._process.wait(_END_SECONDS)
+        if code < 0:
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"ended with {code}"
 
-    def answer(document: Mapping[str, Any]) -> None:
-        with lock, contextlib.suppress(BrokenPipeError):
-            out.write(json.dumps(document, default=str) + "\n")
-            out.flush()
+    def kill(self) -> None:
+        """End the process and all that it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(_END_SECONDS)
+        self._close_input()
 
-    wishes: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-    threading.Thread(target=_read_lines, args=(wishes,), daemon=True).start()
-    while (document := wishes.get()) is not None:
-        if "job" not in document:
-            continue  # A wish about a job that has ended.
-        values = document["job"]
-        spec = JobSpec(**{**values, "known_dead": tuple(values["known_dead"])})
-        answer(_run_watched(_Job(spec, answer), wishes))
-    return 0
+    def close(self) -> None:
+        """Let the process end; it runs no job."""
+        self._close_input()
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
 
-
-def _run_watched(job: _Job, wishes: queue.SimpleQueue[dict[str, Any] | None]) -> dict[str, Any]:
-    """Run a job in a thread, and hear wishes meanwhile; without a parent it is wound down."""
-    ended: list[dict[str, Any]] = []
-
-    def work() -> None:
-        ended.append(job.run())
-        wishes.put({"ended": True})
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    while (document := wishes.get()) != {"ended": True}:
-        if document is None or document.get("wish") == "wind_down":
-            job.control.cancel.wind_down()
-        elif document.get("wish") == "cancel":
-            job.control.cancel.cancel()
-        if document is None:
-            wishes.put(None)
-            break
-    thread.join()
-    return ended[0]
-
-
-def _read_lines(wishes: queue.SimpleQueue[dict[str, Any] | None]) -> None:
-    for line in sys.stdin:
-        with contextlib.suppress(ValueError):
-            wishes.put(json.loads(line))
-    wishes.put(None)
-
-
-def _own_output() -> TextIO:
-    """Keep standard output to this protocol: what anyone prints goes to standard error."""
-    own = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    return own
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    def _close_input(self) -> None:
+        assert self._process.stdin is not None  # noqa: S101  it is a pipe
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
 import os
 import platform
-import queue
 import random
-import signal
-import subprocess
-import sys
 import threading
 import uuid
 from dataclasses import dataclass, field
@@ -21,6 +15,7 @@ from lakehand._version import __version__
 from lakehand.errors import JobStoreError, LakehandError, LeaseLostError
 from lakehand.observe.clock import SystemClock
 from lakehand.observe.logs import get_logger, log_event
+from lakehand.service.job_process import JobProcess, ProcessEndedError
 from lakehand.service.job_states import LEASE_LOST, retry_rule
 from lakehand.service.store.records import AttemptEnd, Claim
 from lakehand.service.store.worker_registry import Worker
@@ -29,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakehand.observe.clock import Clock
-    from lakehand.service.job_process import JobSpec
+    from lakehand.service.job_main import JobSpec
     from lakehand.service.job_states import Wish
     from lakehand.service.store.job_queue import JobQueue
     from lakehand.service.store.records import Job
@@ -40,93 +35,7 @@ if TYPE_CHECKING:
 _JOBS_PER_PROCESS = 50
 #: Between two looks for a job where there was none.
 _IDLE_SECONDS = 1.0
-#: How long a process may take to end after it was asked to.
-_END_SECONDS = 10.0
 _logger = get_logger(__name__)
-
-
-class ProcessEndedError(Exception):
-    """The process of a job has ended before the job."""
-
-
-class JobProcess:
-    """A process that runs one job after the other."""
-
-    def __init__(self) -> None:
-        # Nothing is imported from the current directory, which may be a table's.
-        command = [sys.executable, "-P", "-m", "lakehand.service.job_process"]
-        self._process = subprocess.Popen(  # noqa: S603  this Python, and a module of lakehand
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        self.jobs = 0
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101  it is a pipe
-        try:
-            with self._process.stdout as answers:
-                for line in answers:
-                    # A process that is killed while it writes leaves a part of a line.
-                    with contextlib.suppress(ValueError):
-                        self._answers.put(json.loads(line))
-        finally:
-            self._answers.put(None)
-
-    def begin(self, spec: JobSpec) -> None:
-        self.jobs += 1
-        self._send({"job": spec.to_json()})
-
-    def wish(self, wish: Wish) -> None:
-        self._send({"wish": wish})
-
-    def _send(self, document: Mapping[str, Any]) -> None:
-        assert self._process.stdin is not None  # noqa: S101  it is a pipe
-        try:
-            self._process.stdin.write(json.dumps(document) + "\n")
-            self._process.stdin.flush()
-        except (BrokenPipeError, ValueError):
-            pass  # It has ended, which its answers tell.
-
-    def answer(self, timeout: float) -> dict[str, Any] | None:
-        """Return the next answer; None if there is none in time."""
-        try:
-            found = self._answers.get(timeout=timeout)
-        except queue.Empty:
-            return None
-        if found is None:
-            raise ProcessEndedError(self._describe_end())
-        return found
-
-    def _describe_end(self) -> str:
-        code = self._process.wait(_END_SECONDS)
-        if code < 0:
-            return f"was killed by {signal.Signals(-code).name}"
-        return f"ended with {code}"
-
-    def kill(self) -> None:
-        """End the process and all that it has started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(_END_SECONDS)
-        self._close_input()
-
-    def close(self) -> None:
-        """Let the process end; it runs no job."""
-        self._close_input()
-        try:
-            self._process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-
-    def _close_input(self) -> None:
-        assert self._process.stdin is not None  # noqa: S101  it is a pipe
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
 
 
 def _new_worker_id() -> str:

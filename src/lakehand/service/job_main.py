@@ -1,0 +1,171 @@
+"""The process of a job: memory, a crash and a kill stay inside of it.
+
+It reads documents from its standard input, one per line: a job, and wishes about it while it runs.
+It answers on its standard output: the runs that the job began, its progress, and at last its report
+or its error. Secrets come this way only, and are in no argument and no variable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import resource
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, TextIO
+
+from lakehand.errors import CancelledError, LakehandError, describe_error
+from lakehand.runs.control import RunControl, controlled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakehand.observe import Progress
+    from lakehand.table import Table
+
+#: Progress that comes faster than this is not passed on.
+_PROGRESS_SECONDS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobSpec:
+    """What a process is told of a job."""
+
+    url: str
+    verb: str
+    #: Arguments of the verb, and settings by name.
+    options: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+    #: Runs of earlier attempts at the table, which have ended.
+    known_dead: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run_job(spec: JobSpec, control: RunControl, on_progress: Callable[[Progress], None]) -> Any:
+    """Run the verb of a job on its table and return its report."""
+    from lakehand.table import open_table
+
+    settings: dict[str, Any] = dict(spec.settings)
+    table = open_table(spec.url, storage_options=dict(spec.storage_options) or None, **settings)
+    with controlled(control):
+        return _call(table, spec, on_progress)
+
+
+def _call(table: Table, spec: JobSpec, on_progress: Callable[[Progress], None]) -> Any:
+    options: dict[str, Any] = dict(spec.options)
+    if spec.verb not in {"checkpoint", "clean_logs", "health"}:
+        options["on_progress"] = on_progress
+    if spec.verb in {"compact", "cluster"}:
+        options.setdefault("automatic", True)
+    return getattr(table, spec.verb)(**options)
+
+
+class _Job:
+    """One job under way, and what its parent may wish of it."""
+
+    def __init__(self, spec: JobSpec, answer: Callable[[Mapping[str, Any]], None]) -> None:
+        self._spec = spec
+        self._answer = answer
+        self._told_at = 0.0
+        self.control = RunControl(
+            known_dead=frozenset(spec.known_dead),
+            labels=spec.labels,
+            on_start=lambda run_id: answer({"run": run_id}),
+        )
+
+    def run(self) -> dict[str, Any]:
+        """Run the job; return its end: a report, or an error."""
+        began = _core_seconds()
+        try:
+            report = run_job(self._spec, self.control, self._progress)
+        except BaseException as error:  # noqa: BLE001  a panic of a library is no Exception
+            end: dict[str, Any] = {"error": describe_error(error)}
+            if not isinstance(error, LakehandError):
+                end["error"]["code"] = "JOB_CRASHED"
+        else:
+            end = {"report": report.to_json()}
+        end["spent"] = {"core_seconds": _core_seconds() - began}
+        return end
+
+    def _progress(self, progress: Progress) -> None:
+        if self.control.cancel.is_cancelled:
+            raise CancelledError("cancelled on request")
+        now = time.monotonic()
+        if now - self._told_at >= _PROGRESS_SECONDS:
+            self._told_at = now
+            self._answer({"progress": asdict(progress)})
+
+
+def _core_seconds() -> float:
+    """Return the processor time of this process and of those that it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def main() -> int:
+    """Take jobs from standard input until it ends."""
+    out = _own_output()
+    lock = threading.Lock()
+
+    def answer(document: Mapping[str, Any]) -> None:
+        with lock, contextlib.suppress(BrokenPipeError):
+            out.write(json.dumps(document, default=str) + "\n")
+            out.flush()
+
+    wishes: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+    threading.Thread(target=_read_lines, args=(wishes,), daemon=True).start()
+    while (document := wishes.get()) is not None:
+        if "job" not in document:
+            continue  # A wish about a job that has ended.
+        values = document["job"]
+        spec = JobSpec(**{**values, "known_dead": tuple(values["known_dead"])})
+        answer(_run_watched(_Job(spec, answer), wishes))
+    return 0
+
+
+def _run_watched(job: _Job, wishes: queue.SimpleQueue[dict[str, Any] | None]) -> dict[str, Any]:
+    """Run a job in a thread, and hear wishes meanwhile; without a parent it is wound down."""
+    ended: list[dict[str, Any]] = []
+
+    def work() -> None:
+        ended.append(job.run())
+        wishes.put({"ended": True})
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while (document := wishes.get()) != {"ended": True}:
+        if document is None or document.get("wish") == "wind_down":
+            job.control.cancel.wind_down()
+        elif document.get("wish") == "cancel":
+            job.control.cancel.cancel()
+        if document is None:
+            wishes.put(None)
+            break
+    thread.join()
+    return ended[0]
+
+
+def _read_lines(wishes: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+    for line in sys.stdin:
+        with contextlib.suppress(ValueError):
+            wishes.put(json.loads(line))
+    wishes.put(None)
+
+
+def _own_output() -> TextIO:
+    """Keep standard output to this protocol: what anyone prints goes to standard error."""
+    own = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return own
+
+
+if __name__ == "__main__":
+    sys.exit(main())
