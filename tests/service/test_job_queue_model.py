@@ -18,7 +18,10 @@ from lakehand.service.store.budgets import BudgetStore
 from lakehand.service.store.database import open_database
 from lakehand.service.store.database_schema import ATTEMPTS, METADATA, SCHEMA
 from lakehand.service.store.job_queue import JobQueue
+from lakehand.service.store.job_waits import find_waits
 from lakehand.service.store.records import AttemptEnd
+from lakehand.service.store.service_state import ServiceState
+from lakehand.service.store.worker_registry import Worker, WorkerRegistry
 from support.job_stores import add_pool, add_tables, claim_by, request, rows_of
 
 LEASE, SLOTS, TABLES, ALLOWED, DAY = 60, 2, 3, 100.0, "2026-01-01"
@@ -72,6 +75,11 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue, self.budgets = JobQueue(self.database), BudgetStore(self.database)
         self.budgets.allow("service", "bytes", DAY, ALLOWED)
         self.jobs: dict[int, Expected] = {}
+        self.service = ServiceState(self.database)
+        self.service_paused_until = 0.0
+        WorkerRegistry(self.database).start(
+            Worker(id="w", host="h", pid=1, version="0", engines=["local"], slots=1, memory_bytes=1)
+        )
 
     def teardown(self):
         self.database.close()
@@ -136,7 +144,9 @@ class QueueMachine(RuleBasedStateMachine):
             for number, job in self.of_state("queued").items()
             if job.not_before <= self.now and not job.is_paused and job.lane not in busy
         ]
-        wanted = min(free)[1] if free and len(running) < SLOTS else None
+        is_paused = self.service_paused_until > self.now
+        wanted = min(free)[1] if free and len(running) < SLOTS and not is_paused else None
+        assert ("turn" in self.waits().values()) == (wanted is not None)
         job = self.queue.claim(claim_by(lease_seconds=LEASE, offset=offset))
         assert (job and job.id) == wanted
         if job is not None:
@@ -254,6 +264,24 @@ class QueueMachine(RuleBasedStateMachine):
                 min(twin.rank_at, self.now),
                 min(twin.not_before, self.now),
             )
+
+    @rule(seconds=st.sampled_from([None, 45]))
+    def pause_the_service(self, seconds):
+        until = None if seconds is None else self.now + seconds
+        self.service.pause(by="someone", until=until)
+        self.service_paused_until = until or float("inf")
+
+    @rule()
+    def resume_the_service(self):
+        was_paused = self.service_paused_until > self.now
+        assert self.service.resume(by="someone") == was_paused
+        self.service_paused_until = 0.0
+
+    def waits(self):
+        jobs = self.queue.listed(limit=1000)
+        waits = find_waits(self.database, jobs, silent_seconds=1e9)
+        assert set(waits) == set(self.of_state("queued"))
+        return waits
 
     @rule(seconds=st.sampled_from([1, 30, 61, 400, 7200]))
     def advance(self, seconds):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import LakehandError, describe_error
 from lakehand.formats.registry import format_of_root
-from lakehand.service.store.table_registry import FoundTable
+from lakehand.service.store.records import FoundTable
 from lakehand.service.url_patterns import absolute_pattern, matches, may_lead_to, split_pattern
 from lakehand.storage import open_store
 

@@ -20,6 +20,7 @@ from lakehand.observe.logs import get_logger, log_event
 from lakehand.service.discovery import discover
 from lakehand.service.policies import TablePolicy, find_policy, storage_profile
 from lakehand.service.store.records import JobRequest
+from lakehand.service.store.service_state import ServiceState
 from lakehand.storage import open_store
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class Scheduler:
         done.freed = len(self._jobs.free_dead())
         lease = self.config.service.lease.total_seconds()
         self._workers.forget_lost(silent_seconds=_LEASES_SILENT * lease)
+        if ServiceState(self._database).pause_now() is not None:
+            return done
         self._discover(done, now)
         for table in self._tables.to_look_at(limit=_LOOKS_PER_TICK):
             self._look(table, done, now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from sqlalchemy import case, select, update
@@ -34,6 +34,9 @@ class Budget:
     @property
     def left(self) -> float:
         return max(0.0, self.allowed - self.reserved - self.spent)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "left": self.left}
 
 
 class BudgetStore:

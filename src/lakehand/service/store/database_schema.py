@@ -102,6 +102,17 @@ HOLDS = Table(
     _required("lakehand_version"),
 )
 
+#: One row: whether the whole service is paused.
+SERVICE = Table(
+    "service",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("paused_until", Double),
+    Column("paused_by", Text),
+    Column("paused_why", Text),
+    CheckConstraint("id = 1"),
+)
+
 POOLS = Table(
     "pools",
     METADATA,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, exists, func, or_, select, update
 
-from lakehand.service.store.database_schema import JOBS, POOLS, TABLES
+from lakehand.service.store.database_schema import JOBS, POOLS, SERVICE, TABLES
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -90,7 +90,7 @@ def _next_in(pool: str, claim: Claim, now: Any) -> Any:
             or_(JOBS.c.runs_until.is_(None), JOBS.c.runs_until > now),
             JOBS.c.engine.in_(claim.engines),
             JOBS.c.memory_bytes <= claim.memory_bytes,
-            and_(is_usable, ~is_busy),
+            and_(is_usable, ~is_busy, ~exists().where(SERVICE.c.paused_until > now)),
         )
         .order_by(JOBS.c.rank_at, JOBS.c.id)
         .limit(1)

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from lakehand.errors import JobNotFoundError, JobStateError, LeaseLostError, ValidationError
 from lakehand.service.job_states import LANE_OF, LEASE_LOST
 from lakehand.service.store.budgets import release_reserved
-from lakehand.service.store.database_schema import ATTEMPTS, JOBS
+from lakehand.service.store.database_schema import ATTEMPTS, JOBS, TABLES
 from lakehand.service.store.events import record_event
 from lakehand.service.store.job_claims import claiming, find_claimable
 from lakehand.service.store.records import AttemptEnd, Freed, Job, JobRequest, Queued
@@ -358,7 +358,7 @@ class JobQueue:
     def get(self, job_id: int) -> Job:
         """Return a job; JobNotFoundError if there is none of this number."""
         with self._database.transaction() as connection:
-            row = connection.execute(select(JOBS).where(JOBS.c.id == job_id)).one_or_none()
+            row = connection.execute(_FOR_PEOPLE.where(JOBS.c.id == job_id)).one_or_none()
         if row is None:
             raise _not_found(job_id)
         return Job.of(row)
@@ -373,7 +373,7 @@ class JobQueue:
         limit: int = 100,
     ) -> list[Job]:
         """Return jobs, the newest first; `before` continues a listing below that number."""
-        wanted = select(JOBS).order_by(JOBS.c.id.desc()).limit(limit)
+        wanted = _FOR_PEOPLE.order_by(JOBS.c.id.desc()).limit(limit)
         if states:
             wanted = wanted.where(JOBS.c.state.in_(states))
         if table_id is not None:
@@ -484,6 +484,10 @@ class JobQueue:
             release_reserved(connection, reserved, end.spent)
 
 
+#: Jobs with the names of their tables.
+_FOR_PEOPLE = select(JOBS, TABLES.c.url.label("table_url"), TABLES.c.name.label("table_name")).join(
+    TABLES
+)
 _UNLEASED: dict[str, Any] = {"leased_until": None, "slot": None, "worker_id": None, "wish": None}
 
 

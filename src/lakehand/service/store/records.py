@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -11,6 +12,40 @@ if TYPE_CHECKING:
     from sqlalchemy import Row
 
     from lakehand.service.job_states import JobState, Lane, Wish
+
+
+#: Until when something is paused whose pause has no end.
+FOREVER = 9_999_999_999.0
+
+
+def record_json(record: Any) -> dict[str, Any]:
+    """Return a record as a JSON document; times are ISO 8601, and what has no end is null."""
+    return {name: _plain(name, value) for name, value in asdict(record).items()}
+
+
+def _plain(name: str, value: Any) -> Any:
+    is_time = name.endswith(("_at", "_until")) or name == "not_before"
+    if not is_time or value is None:
+        return value
+    return None if value >= FOREVER else format_time(value)
+
+
+def format_time(seconds: float) -> str:
+    """Return a time of the store in ISO 8601.
+
+    >>> format_time(0.0)
+    '1970-01-01T00:00:00+00:00'
+    """
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundTable:
+    """A table that a source has found."""
+
+    url: str
+    format: str | None = None
+    name: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,11 +115,17 @@ class Job:
     outcome: str | None
     report: dict[str, Any] | None
     error: dict[str, Any] | None
+    #: Of the job's table, where a job is read for people.
+    table_url: str | None = None
+    table_name: str | None = None
 
     @classmethod
     def of(cls, row: Row[Any]) -> Self:
         values = row._mapping  # noqa: SLF001  the documented way to a row's names
-        return cls(**{item.name: values[item.name] for item in fields(cls)})
+        return cls(**{item.name: values[item.name] for item in fields(cls) if item.name in values})
+
+    def to_json(self) -> dict[str, Any]:
+        return record_json(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

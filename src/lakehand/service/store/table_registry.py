@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
-from sqlalchemy import case, or_, select, update
+from sqlalchemy import and_, case, func, literal, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from lakehand.errors import JobNotFoundError
 from lakehand.service.store.database_schema import HOLDS, JOBS, MEASUREMENTS, TABLES
 from lakehand.service.store.events import record_event
+from lakehand.service.store.records import FOREVER, FoundTable, record_json
+from lakehand.storage.location import path_to_url
+
+__all__ = ["FOREVER", "FoundTable", "RegisteredTable", "TableRegistry"]
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from sqlalchemy import Connection, Row
 
     from lakehand.service.store.database import Database
 
-#: Until when a table is paused whose pause has no end.
-FOREVER = 9_999_999_999.0
+
+#: Ids have fewer digits than this.
+_ID_DIGITS = 18
+#: Names among which the nearest one is looked for.
+_NAMES_TRIED = 20_000
+#: Sources of tables that somebody has added, or removed.
+_BY_HAND, _REMOVED = "manual", "removed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,14 +68,11 @@ class RegisteredTable:
         values = row._mapping  # noqa: SLF001  the documented way to a row's names
         return cls(**{item.name: values[item.name] for item in fields(cls)})
 
+    def is_paused(self, now: float) -> bool:
+        return self.paused_until is not None and self.paused_until > now
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FoundTable:
-    """A table that a source has found."""
-
-    url: str
-    format: str | None = None
-    name: str | None = None
+    def to_json(self) -> dict[str, Any]:
+        return record_json(self)
 
 
 class TableRegistry:
@@ -75,7 +82,7 @@ class TableRegistry:
         self._database = database
 
     def add(
-        self, found: FoundTable, *, source: str = "manual", by: str | None = None
+        self, found: FoundTable, *, source: str = _BY_HAND, by: str | None = None
     ) -> tuple[RegisteredTable, bool]:
         """Register a table, or see one again; return it, and whether it is new."""
         with self._database.transaction() as connection:
@@ -86,6 +93,9 @@ class TableRegistry:
     ) -> tuple[RegisteredTable, bool]:
         now = self._database.now()
         known = connection.execute(select(TABLES).where(TABLES.c.url == found.url)).one_or_none()
+        # A source does not bring back what somebody has removed; adding it by hand does.
+        is_by_hand = and_(TABLES.c.source == _REMOVED, literal(source == _BY_HAND))
+        is_removed = and_(TABLES.c.source == _REMOVED, literal(source != _BY_HAND))
         dialect = sqlite if self._database.is_sqlite else postgresql
         new = dialect.insert(TABLES).values(
             url=found.url,
@@ -100,13 +110,14 @@ class TableRegistry:
             index_elements=[TABLES.c.url],
             set_={
                 "seen_at": now,
-                "gone_at": None,
+                "gone_at": case((is_removed, TABLES.c.gone_at), else_=None),
+                "source": case((is_by_hand, source), else_=TABLES.c.source),
                 "format": new.excluded.format,
                 "name": case((TABLES.c.name.is_(None), new.excluded.name), else_=TABLES.c.name),
             },
         ).returning(TABLES)
         table = RegisteredTable.of(connection.execute(seen).one())
-        if known is None or known.gone_at is not None:
+        if known is None or (known.gone_at is not None and table.gone_at is None):
             kind = "table.found" if known is None else "table.found_again"
             record_event(connection, now, kind, table=table.id, by=by, url=table.url, source=source)
         return table, known is None
@@ -150,20 +161,33 @@ class TableRegistry:
             self._required(connection, table_id)
             self._mark_gone(connection, table_id, self._database.now())
             connection.execute(
-                update(TABLES).where(TABLES.c.id == table_id).values(source="removed")
+                update(TABLES).where(TABLES.c.id == table_id).values(source=_REMOVED)
             )
             record_event(connection, self._database.now(), "table.removed", table=table_id, by=by)
 
     def find(self, name_or_url: str) -> RegisteredTable:
-        """Return a table by its id, name or URL; JobNotFoundError if there is none."""
-        conditions = [TABLES.c.url == name_or_url.rstrip("/"), TABLES.c.name == name_or_url]
-        if name_or_url.isdigit():
-            conditions.append(TABLES.c.id == int(name_or_url))
+        """Return a table by its URL, path, id or name; JobNotFoundError if it is not exactly one.
+
+        A table that is gone is found where no other has its name.
+        """
+        url = path_to_url(name_or_url) if "/" in name_or_url else name_or_url
+        conditions = [TABLES.c.url == url, TABLES.c.name == name_or_url]
+        number = int(name_or_url) if _is_id(name_or_url) else None
+        if number is not None:
+            conditions.append(TABLES.c.id == number)
         with self._database.transaction() as connection:
-            row = connection.execute(select(TABLES).where(or_(*conditions))).first()
-        if row is None:
-            raise _no_table(name_or_url)
-        return RegisteredTable.of(row)
+            found = connection.execute(select(TABLES).where(or_(*conditions))).all()
+            if not found:
+                raise _no_table(name_or_url, _nearest(connection, name_or_url))
+        for group in (
+            [row for row in found if row.url == url],
+            [row for row in found if row.id == number],
+            [row for row in found if row.gone_at is None],
+            found,
+        ):
+            if len(group) == 1:
+                return RegisteredTable.of(group[0])
+        raise _several(name_or_url, [row.url for row in found])
 
     def get(self, table_id: int) -> RegisteredTable:
         with self._database.transaction() as connection:
@@ -200,6 +224,34 @@ class TableRegistry:
         self._change(table_id, "table.resumed", by, values)
         with self._database.transaction() as connection:
             connection.execute(HOLDS.delete().where(HOLDS.c.table_id == table_id))
+
+    def count(self) -> int:
+        """Return how many tables are looked after."""
+        wanted = select(func.count()).select_from(TABLES).where(TABLES.c.gone_at.is_(None))
+        with self._database.transaction() as connection:
+            return int(connection.execute(wanted).scalar_one())
+
+    def change_overrides(
+        self,
+        table_id: int,
+        *,
+        given: Mapping[str, Any],
+        removed: Collection[str] | None = (),
+        by: str | None = None,
+    ) -> dict[str, Any]:
+        """Set and remove some settings of a table, and return all; None removes all others."""
+        with self._database.transaction() as connection:
+            self._required(connection, table_id)
+            where = TABLES.c.id == table_id
+            known = connection.execute(
+                select(TABLES.c.overrides).where(where).with_for_update()
+            ).scalar_one()
+            kept = {} if removed is None else {k: v for k, v in known.items() if k not in removed}
+            overrides = {**kept, **given}
+            connection.execute(update(TABLES).where(where).values(overrides=overrides))
+            now = self._database.now()
+            record_event(connection, now, "table.set", table=table_id, by=by, overrides=overrides)
+        return overrides
 
     def set_overrides(
         self, table_id: int, overrides: Mapping[str, Any], *, by: str | None = None
@@ -311,11 +363,49 @@ class TableRegistry:
             if row.lakehand_version == lakehand and row.table_version == table.version
         }
 
+    def all_holds(self, *, lakehand: str) -> dict[int, dict[str, dict[str, Any]]]:
+        """Return what `held_verbs` does, for every table that has any."""
+        wanted = (
+            select(HOLDS.c.table_id, HOLDS.c.verb, HOLDS.c.error)
+            .join(TABLES, TABLES.c.id == HOLDS.c.table_id)
+            .where(
+                HOLDS.c.lakehand_version == lakehand,
+                HOLDS.c.table_version.is_not_distinct_from(TABLES.c.version),
+            )
+        )
+        found: dict[int, dict[str, dict[str, Any]]] = {}
+        with self._database.transaction() as connection:
+            for row in connection.execute(wanted):
+                found.setdefault(row.table_id, {})[row.verb] = row.error
+        return found
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < _ID_DIGITS
+
 
 def _newer(known: Any, version: int) -> Any:
     return case((or_(known.is_(None), known < version), version), else_=known)
 
 
-def _no_table(name: str) -> JobNotFoundError:
+def _nearest(connection: Connection, name: str) -> str | None:
+    """Return the name or URL of a table that looks most like a name."""
+    rows = connection.execute(
+        select(TABLES.c.name, TABLES.c.url).where(TABLES.c.gone_at.is_(None)).limit(_NAMES_TRIED)
+    )
+    names = [text for row in rows for text in row if text]
+    found = difflib.get_close_matches(name, names, n=1)
+    return found[0] if found else None
+
+
+def _no_table(name: str, nearest: str | None = None) -> JobNotFoundError:
     hint = "lakehand tables list shows them, lakehand tables add registers one"
+    if nearest is not None:
+        hint = f"did you mean {nearest}? {hint}"
     return JobNotFoundError(f"there is no registered table {name!r}", hint=hint)
+
+
+def _several(name: str, urls: Sequence[str]) -> JobNotFoundError:
+    shown = ", ".join(urls[:5])
+    message = f"{len(urls)} tables are named {name!r}: {shown}"
+    return JobNotFoundError(message, hint="give the URL or the id of one of them")

@@ -11,6 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from lakehand.errors import JobNotFoundError
 from lakehand.service.store.database_schema import LEASES, WORKERS
 from lakehand.service.store.events import record_event
+from lakehand.service.store.records import record_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +44,9 @@ class Worker:
     def of(cls, row: Row[Any]) -> Self:
         values = row._mapping  # noqa: SLF001  the documented way to a row's names
         return cls(**{item.name: values[item.name] for item in fields(cls)})
+
+    def to_json(self) -> dict[str, Any]:
+        return record_json(self)
 
 
 class WorkerRegistry:
