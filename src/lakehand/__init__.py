@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.observe.progress import Progress
     from lakehand.planning.plan import Plan
+    from lakehand.service.client import ServiceClient
+    from lakehand.service.many_tables import maintain_tables
     from lakehand.settings import SETTINGS, Settings
     from lakehand.sink import TableSink
     from lakehand.storage import Store, open_store
@@ -70,6 +72,7 @@ __all__ = [
     "Progress",
     "ProofError",
     "RefusedError",
+    "ServiceClient",
     "Settings",
     "Snapshot",
     "StorageError",
@@ -81,6 +84,7 @@ __all__ = [
     "check_health",
     "create_table",
     "is_retryable",
+    "maintain_tables",
     "open_store",
     "open_table",
 ]
@@ -91,6 +95,7 @@ _HOMES = {
     "Plan": "planning.plan",
     "Progress": "observe.progress",
     "SETTINGS": "settings",
+    "ServiceClient": "service.client",
     "Settings": "settings",
     "Snapshot": "model.snapshot",
     "Store": "storage",
@@ -98,6 +103,7 @@ _HOMES = {
     "TableSink": "sink",
     "check_health": "table",
     "create_table": "table",
+    "maintain_tables": "service.many_tables",
     "open_store": "storage",
     "open_table": "table",
 }

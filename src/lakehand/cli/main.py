@@ -51,6 +51,12 @@ COMMANDS: Mapping[str, str] = {
     "checkpoint": "Write a checkpoint, so that a table opens fast.",
     "clean-logs": "Delete expired log entries.",
     "restore": "Restore an earlier version of a table.",
+    "service": "Configure, watch and pause the service.",
+    "tables": "Show and change the tables of the service.",
+    "jobs": "Show, request and change the jobs of the service.",
+    "workers": "Show and end the workers of the service.",
+    "budgets": "Show what the jobs of a day may spend.",
+    "policies": "Check the policies of the service.",
     "settings": "Show every setting and where its value comes from.",
 }
 

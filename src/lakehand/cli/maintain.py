@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,13 +15,15 @@ from lakehand.cli.output import print_report
 from lakehand.cli.progress_bar import progress_bar
 from lakehand.cli.shared_options import (
     engine_options,
+    json_option,
+    logging_options,
     open_for_command,
     setting_option,
-    table_options,
+    storage_option,
     update_indices_option,
 )
 from lakehand.cli.vacuum import describe_vacuum
-from lakehand.errors import EXIT_FAILED, error_from_json
+from lakehand.errors import EXIT_FAILED, NotATableError, error_from_json
 from lakehand.model.maintenance import MAINTENANCE_STEPS, LogCleanupReport
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 from lakehand.model.reports import CheckpointReport, OperationReport
@@ -35,7 +38,24 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@table_options
+@click.argument("tables", nargs=-1, metavar="TABLE...")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Maintain the tables of the sources in this file, or those named, by its policies.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="With several tables: maintain at most N at a time, each in its own process.",
+)
+@storage_option
+@json_option
+@logging_options
 @click.option("--dry-run", is_flag=True, help="Show what is due; write nothing.")
 @click.option(
     "--skip",
@@ -56,17 +76,51 @@ if TYPE_CHECKING:
 @setting_option("--vacuum-interval", "vacuum_interval", metavar="TIME")
 @engine_options
 def maintain(
-    table: str,
+    tables: tuple[str, ...],
+    config: Path | None,
+    jobs: int,
     storage_options: dict[str, str],
     as_json: bool,  # noqa: FBT001
     **options: Any,
 ) -> int:
-    """Run all maintenance that is due on TABLE, in one call: for schedules.
+    """Run all maintenance that is due on each TABLE, in one call: for schedules.
 
     Compacts it, or clusters it if it is clustered; vacuums it; writes a checkpoint; cleans its log.
     Partitions with recent writes are skipped. A step that fails does not stop the others; the exit
-    code is that of the failed step.
+    code is that of the failed step, or 1 if steps or tables failed in different ways.
+
+    TABLE is the path or URL of a table, of a directory of tables, or a pattern such as
+    's3://lake/*/events'. A table that fails does not stop the others. With several tables, Ctrl-C
+    and SIGTERM let running ones commit what is proved, and a second one stops them at once.
     """
+    if not tables and config is None:
+        raise click.UsageError("Missing argument 'TABLE...'.")
+    absent: NotATableError | None = None
+    if len(tables) == 1 and config is None and not _is_pattern(tables[0]):
+        try:
+            return _maintain_one(tables[0], storage_options, as_json=as_json, **options)
+        except NotATableError as error:
+            absent = error
+    from lakehand.cli.maintain_many import maintain_many
+
+    return maintain_many(
+        tables,
+        absent=absent,
+        config=config,
+        jobs=jobs,
+        storage_options=storage_options,
+        as_json=as_json,
+        **options,
+    )
+
+
+def _is_pattern(table: str) -> bool:
+    return any(sign in table for sign in "*?[") and not Path(table).exists()
+
+
+def _maintain_one(
+    table: str, storage_options: dict[str, str], *, as_json: bool, **options: Any
+) -> int:
     opened = open_for_command(table, storage_options)
     with progress_bar():
         report = opened.maintain(**options)

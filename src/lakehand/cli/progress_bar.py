@@ -60,7 +60,11 @@ class Phases:
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
         # An engine may take a while to finish the first task.
-        bars.add_task("starting", total=None, amount="")
+        self._first = bars.add_task("starting", total=None, amount="")
+
+    def say(self, text: str) -> None:
+        """Show what is waited for, while no phase has begun."""
+        self._bars.update(self._first, description=text)
 
     def show(self, event: Progress) -> None:
         """Update the bar of the event's phase, by bytes if known: groups differ in size."""

@@ -42,12 +42,13 @@ def settings_screen(settings: Settings) -> Iterable[RenderableType]:
     for heading in ("setting", "value", "from", "meaning"):
         grid.add_column(heading, overflow="fold")
     for setting in SETTINGS:
-        value = _format_value(settings[setting.name], setting.name)
+        value = format_value(settings[setting.name], setting.name)
         grid.add_row(setting.name, value, settings.sources[setting.name], setting.help)
     yield grid
 
 
-def _format_value(value: object, name: str) -> str:
+def format_value(value: object, name: str) -> str:
+    """Format the value of a setting for people."""
     if value is None:
         return "-"
     if isinstance(value, timedelta):

@@ -34,16 +34,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 CONFIG_NAME = "lakehand.toml"
+#: Names the file where no option does.
+CONFIG_VARIABLE = "LAKEHAND_CONFIG"
 #: How a secret is named: it is read when it is needed, and never stored.
 _SECRET_KINDS = ("env:", "file:")
 
 
-def _key(parse: Callable[[Any], Any], default: Any = ..., **options: Any) -> Any:
-    """Declare a key of the file. Without a default it is required."""
-    metadata = {"parse": parse, "is_required": default is ...}
+def _key(
+    parse: Callable[[Any], Any],
+    default: Any = ...,
+    *,
+    help: str,  # noqa: A002  the word that options of commands have
+    example: Any = None,
+) -> Any:
+    """Declare a key of the file. Without a default it is required.
+
+    `help` is one sentence for the file that `lakehand service init` writes; `example` is shown
+    there where there is no default.
+    """
+    metadata = {"parse": parse, "is_required": default is ..., "help": help, "example": example}
     if default is ...:
-        return field(metadata=metadata, **options)
-    return field(default=default, metadata=metadata, **options)
+        return field(metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def _texts(value: Any) -> tuple[str, ...]:
@@ -87,32 +99,61 @@ def _positive(value: Any) -> int:
 class ServiceSection:
     """`[service]`: the service itself."""
 
-    store: str = _key(parse_string, "sqlite:///lakehand.db")
-    time_zone: ZoneInfo = _key(_zone, ZoneInfo("UTC"))
-    lease: timedelta = _key(parse_duration, timedelta(seconds=60))
-    drain_timeout: timedelta = _key(parse_duration, timedelta(minutes=5))
-    keep_history: timedelta = _key(parse_duration, timedelta(days=90))
-    max_concurrent_jobs: int = _key(_positive, 4)
-    #: Address of the web role, where notifications arrive.
-    listen: str = _key(parse_string, "127.0.0.1:8484")
+    store: str = _key(
+        parse_string,
+        "sqlite:///lakehand.db",
+        help="Job store: SQLite for one machine, postgresql+psycopg://... for several.",
+    )
+    time_zone: ZoneInfo = _key(
+        _zone, ZoneInfo("UTC"), help="Time zone of schedules and of the days of budgets."
+    )
+    lease: timedelta = _key(
+        parse_duration,
+        timedelta(seconds=60),
+        help="How long a job stays with a worker that is silent.",
+    )
+    drain_timeout: timedelta = _key(
+        parse_duration,
+        timedelta(minutes=5),
+        help="How long running jobs have to commit what is proved when the service ends.",
+    )
+    keep_history: timedelta = _key(
+        parse_duration, timedelta(days=90), help="How long ended jobs and events are kept."
+    )
+    max_concurrent_jobs: int = _key(
+        _positive, 4, help="Jobs that each worker runs at once; pools limit all workers together."
+    )
+    listen: str = _key(
+        parse_string,
+        "127.0.0.1:8484",
+        help="Address of the web role, where notifications arrive.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceSection:
     """`[[source]]`: where tables are found."""
 
-    name: str = _key(parse_string)
-    kind: str = _key(OneOf("paths"), "paths")
-    include: tuple[str, ...] = _key(_texts)
-    exclude: tuple[str, ...] = _key(_texts, ())
-    every: timedelta = _key(parse_duration, timedelta(minutes=10))
+    name: str = _key(parse_string, help="Name of the source.", example="lake")
+    kind: str = _key(OneOf("paths"), "paths", help="How tables are found: by listing directories.")
+    include: tuple[str, ...] = _key(
+        _texts,
+        help="Tables, directories or patterns: * is one part of a path, ** any number of parts.",
+        example=("s3://lake/**",),
+    )
+    exclude: tuple[str, ...] = _key(_texts, (), help="Patterns of what is left out.")
+    every: timedelta = _key(
+        parse_duration, timedelta(minutes=10), help="How often the source is listed."
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StorageSection:
     """`[storage.NAME]`: how to connect to some of the tables. Jobs hold its name alone."""
 
-    match: tuple[str, ...] = _key(_texts)
+    match: tuple[str, ...] = _key(
+        _texts, help="Patterns of the URLs that it applies to.", example=("s3://lake/**",)
+    )
     options: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
 
@@ -125,20 +166,28 @@ class StorageSection:
 class PoolSection:
     """`[[pool]]`: how many jobs run at once, and on what."""
 
-    name: str = _key(parse_string)
-    max_running: int = _key(_positive, 4)
-    engine: str = _key(OneOf("local", "spark"), "local")
-    master: str | None = _key(parse_string, None)
-    remote: str | None = _key(parse_string, None)
+    name: str = _key(parse_string, help="Name of the pool.", example="default")
+    max_running: int = _key(
+        _positive, 4, help="Jobs of the pool that run at once, on all workers together."
+    )
+    engine: str = _key(
+        OneOf("local", "spark"), "local", help="Where tasks run: local processes or Spark."
+    )
+    master: str | None = _key(parse_string, None, help="Spark master.", example="spark://host:7077")
+    remote: str | None = _key(
+        parse_string, None, help="Spark Connect server.", example="sc://host:15002"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckAfter:
     """`check_after`: a table is assessed after any of these."""
 
-    commits: int = _key(_positive, 10)
-    bytes: int = _key(parse_bytes, 2**30)
-    time: timedelta = _key(parse_duration, timedelta(minutes=5))
+    commits: int = _key(_positive, 10, help="Commits since it was last maintained.")
+    bytes: int = _key(parse_bytes, 2**30, help="Bytes written since it was last maintained.")
+    time: timedelta = _key(
+        parse_duration, timedelta(minutes=5), help="Time since then, if there was a commit."
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,14 +195,20 @@ class Policy:
     """`[policy.NAME]`: how the tables that it matches are maintained. Other keys are settings."""
 
     name: str
-    match: tuple[str, ...] = _key(_texts, ("**",))
-    enabled: bool = _key(parse_bool, default=True)
-    steps: tuple[str, ...] = _key(_steps, MAINTENANCE_STEPS)
+    match: tuple[str, ...] = _key(
+        _texts, ("**",), help="Patterns of URLs, or of names without a slash; the longest wins."
+    )
+    enabled: bool = _key(parse_bool, default=True, help="Whether these tables are maintained.")
+    steps: tuple[str, ...] = _key(
+        _steps, MAINTENANCE_STEPS, help="Steps of maintenance that may run."
+    )
     check_after: CheckAfter = CheckAfter()
     #: Verbs by cron expression, besides what is due.
     schedule: Mapping[str, Schedule] = field(default_factory=dict)
-    pool: str = _key(parse_string, "default")
-    importance: float = _key(parse_number, 1.0)
+    pool: str = _key(parse_string, "default", help="Pool in which the jobs of the tables run.")
+    importance: float = _key(
+        parse_number, 1.0, help="Weight of the tables against others, where work must wait."
+    )
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -161,11 +216,24 @@ class Policy:
 class HookSection:
     """`[[hook]]`: a command or a webhook that is called after events."""
 
-    events: tuple[str, ...] = _key(_texts)
-    command: tuple[str, ...] = _key(_texts, ())
-    url: str | None = _key(parse_string, None)
-    secret: str | None = _key(_secret, None)
-    timeout: timedelta = _key(parse_duration, timedelta(seconds=30))
+    events: tuple[str, ...] = _key(
+        _texts, help="Events after which it is called.", example=("job.failed",)
+    )
+    command: tuple[str, ...] = _key(
+        _texts, (), help="Program and arguments; a hook has either a command or a url."
+    )
+    url: str | None = _key(
+        parse_string,
+        None,
+        help="Address to which the event is posted.",
+        example="https://example.com/hook",
+    )
+    secret: str | None = _key(
+        _secret, None, help="Secret that signs what is posted.", example="env:HOOK_SECRET"
+    )
+    timeout: timedelta = _key(
+        parse_duration, timedelta(seconds=30), help="How long a call may take."
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -179,6 +247,23 @@ class ServiceConfig:
     policies: tuple[Policy, ...] = (Policy(name="default"),)
     hooks: tuple[HookSection, ...] = ()
     path: Path | None = None
+
+
+def find_config(path: str | Path | None = None, *, is_required: bool = True) -> Path | None:
+    """Return the file to read: the one that is named, that of `LAKEHAND_CONFIG`, or the default.
+
+    Without any of them it is an error, or None if no file is required.
+    """
+    named = path or os.environ.get(CONFIG_VARIABLE)
+    if named:
+        return Path(named)
+    if Path(CONFIG_NAME).is_file():
+        return Path(CONFIG_NAME)
+    if not is_required:
+        return None
+    message = f"there is no {CONFIG_NAME} in this directory"
+    hint = "lakehand service init writes one; --config and --store name another place"
+    raise ConfigError(message, hint=hint)
 
 
 _SECTIONS = {"service", "source", "storage", "pool", "policy", "hook"}

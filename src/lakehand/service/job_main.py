@@ -40,6 +40,7 @@ class JobSpec:
     #: Arguments of the verb, and settings by name.
     options: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    policy_settings: Mapping[str, Any] = field(default_factory=dict)
     storage_options: Mapping[str, str] = field(default_factory=dict)
     #: Runs of earlier attempts at the table, which have ended.
     known_dead: tuple[str, ...] = ()
@@ -53,7 +54,7 @@ def run_job(spec: JobSpec, control: RunControl, on_progress: Callable[[Progress]
     """Run the verb of a job on its table and return its report."""
     from lakehand.table import open_table
 
-    settings: dict[str, Any] = dict(spec.settings)
+    settings: dict[str, Any] = {**spec.policy_settings, **spec.settings}
     table = open_table(spec.url, storage_options=dict(spec.storage_options) or None, **settings)
     with controlled(control):
         return _call(table, spec, on_progress)

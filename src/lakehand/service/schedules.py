@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from cronsim import CronSim, CronSimError
+from lakehand.errors import NotInstalledError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -26,6 +26,11 @@ class Schedule:
         if not isinstance(expression, str):
             raise TypeError("it is not a cron expression such as '0 4 * * 0'")
         try:
+            from cronsim import CronSim, CronSimError
+        except ModuleNotFoundError as error:
+            message = "schedules need the package cronsim, which is not installed"
+            raise NotInstalledError(message, hint='pip install "lakehand[service]"') from error
+        try:
             CronSim(expression, datetime(2026, 1, 1, tzinfo=UTC))
         except CronSimError as error:
             message = f"it is not a cron expression such as '0 4 * * 0': {error}"
@@ -38,6 +43,8 @@ class Schedule:
         A time that the clock skips in spring is due when the clock has moved; one that comes twice
         in autumn is due once.
         """
+        from cronsim import CronSim
+
         times = CronSim(self.expression, moment.astimezone(zone))
         return next(times, None)
 
@@ -48,6 +55,8 @@ class Schedule:
         'At 04:00 on Sunday'
         """
         from datetime import UTC, datetime
+
+        from cronsim import CronSim
 
         words: str = CronSim(self.expression, datetime(2026, 1, 1, tzinfo=UTC)).explain()
         return words

@@ -48,9 +48,9 @@ _BY_SPELLING: dict[str, Setting] = {
 
 _PREFIX = "LAKEHAND_"
 _VARIABLES = {setting.environment for setting in SETTINGS}
-#: Variables of lakehand's tests and benchmarks, which are not settings.
+#: Variables that are not settings: the service's configuration file, tests and benchmarks.
 _OTHER_VARIABLES = tuple(
-    _PREFIX + name for name in ("ALLOW_SKIPS", "BENCH_", "GOLDEN", "SOAK_", "TEST")
+    _PREFIX + name for name in ("ALLOW_SKIPS", "BENCH_", "CONFIG", "GOLDEN", "SOAK_", "TEST")
 )
 _reported: set[str] = set()
 _logger = get_logger(__name__)

@@ -82,6 +82,20 @@ def open_database(url: str, *, clock: Clock | None = None) -> Database:
     return database
 
 
+def is_missing(url: str) -> bool:
+    """Whether a URL names an SQLite file that does not exist."""
+    try:
+        parsed = make_url(url)
+    except database_errors.ArgumentError:
+        return False  # Opening it says what is wrong.
+    is_file = parsed.get_backend_name() == "sqlite" and parsed.database not in {
+        None,
+        "",
+        ":memory:",
+    }
+    return is_file and not Path(str(parsed.database)).exists()
+
+
 def _create_engine(url: str) -> Engine:
     try:
         parsed = make_url(url)

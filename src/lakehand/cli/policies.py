@@ -1,0 +1,142 @@
+"""`lakehand policies`: check the configuration, and show how a table is maintained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+from rich.text import Text
+
+from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.screen import figures_grid
+from lakehand.cli.service_options import (
+    config_option,
+    listing,
+    open_client,
+    service_options,
+    shown_location,
+)
+from lakehand.cli.settings import format_value
+from lakehand.cli.shared_options import json_option, logging_options, table_argument
+from lakehand.errors import JobNotFoundError, JobStoreError
+from lakehand.model.quantities import format_count
+from lakehand.storage.location import path_to_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+    from lakehand.service.client import PolicyCheck, PolicyOfTable
+
+
+@click.group()
+def policies() -> None:
+    """Check the configuration file, and show which policy a table has."""
+
+
+@policies.command("check")
+@config_option
+@json_option
+@logging_options
+def check_policies(config: Path | None, as_json: bool) -> None:  # noqa: FBT001
+    """Check the configuration file, and count the tables of each policy.
+
+    An invalid file is an error that says what is wrong, and where. Nothing is changed.
+    """
+    from lakehand.service.client import check_config, find_client_config
+
+    loaded = find_client_config(config, None)
+    try:
+        with open_client(config, None) as client:
+            found = client.policies.check()
+    except JobStoreError:
+        found = check_config(loaded)  # A file can be checked before there is a job store.
+    if as_json:
+        print_document(found.to_json())
+    else:
+        print_screen(*check_screen(found))
+
+
+def check_screen(found: PolicyCheck) -> Iterable[RenderableType]:
+    """Show that a file is valid, and what it says."""
+    yield Text.assemble((f"{found.path}", "bold"), ": ", ("valid", "green"))
+    yield figures_grid(_check_rows(found))
+
+
+def _check_rows(found: PolicyCheck) -> Iterator[tuple[str, str]]:
+    yield "sources", ", ".join(found.sources) or "none: tables are added by hand"
+    yield "pools", ", ".join(found.pools)
+    label = "policies"
+    for name in found.policies:
+        if found.tables is None:
+            yield label, name
+        else:
+            yield label, f"{name}: {format_count(found.tables[name], 'table')}"
+        label = ""
+
+
+@policies.command("show")
+@table_argument
+@click.option("--all", "is_all", is_flag=True, help="Also settings that have their default.")
+@service_options
+def show_policy(
+    config: Path | None,
+    store: str | None,
+    as_json: bool,  # noqa: FBT001
+    table: str,
+    is_all: bool,  # noqa: FBT001
+) -> None:
+    """Show which policy TABLE has, and for every setting its value and where it comes from.
+
+    TABLE is a registered table, or the path or URL of any table.
+    """
+    found = _policy_of(config, store, table)
+    if as_json:
+        print_document(found.to_json())
+    else:
+        print_screen(*policy_screen(found, is_all=is_all))
+
+
+def _policy_of(config: Path | None, store: str | None, table: str) -> PolicyOfTable:
+    from lakehand.service.client import find_client_config, policy_of_table
+
+    try:
+        with open_client(config, store) as client:
+            return client.policies.show(table)
+    except (JobNotFoundError, JobStoreError):
+        if "/" not in table:
+            raise
+    loaded = find_client_config(config, store)
+    url = path_to_url(table)
+    name = url.rsplit("/", 1)[-1].removesuffix(".lance")
+    return policy_of_table(loaded, url, name, {})
+
+
+def policy_screen(found: PolicyOfTable, *, is_all: bool) -> Iterable[RenderableType]:
+    """Show the policy, then the settings."""
+    yield Text(shown_location(found.url), style="bold", overflow="fold")
+    yield figures_grid(_policy_rows(found))
+    shown = [one for one in found.settings if is_all or one.source != "default"]
+    if shown:
+        grid = listing("setting", "value", "from", fold=("setting", "value", "from"))
+        for one in shown:
+            grid.add_row(Text(one.name), Text(format_value(one.value, one.name)), Text(one.source))
+        yield grid
+    rest = len(found.settings) - len(shown)
+    if rest:
+        yield Text(f"{format_count(rest, 'setting')} with its default: --all", style="dim")
+    if found.unread is not None:
+        reason = f"the properties of the table could not be read: {found.unread}"
+        yield Text(reason, style="yellow")
+
+
+def _policy_rows(found: PolicyOfTable) -> Iterator[tuple[str, str]]:
+    policy = found.policy
+    state = "" if policy.enabled else "; disabled: nothing is maintained"
+    yield "policy", f"{policy.name}, matches {', '.join(policy.match)}{state}"
+    yield "steps", ", ".join(step.replace("_", "-") for step in policy.steps)
+    for verb, schedule in policy.schedule.items():
+        yield "schedule", f"{verb.replace('_', '-')}: {schedule.expression} ({schedule.explain()})"
+    yield "pool", policy.pool

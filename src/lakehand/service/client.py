@@ -1,0 +1,636 @@
+"""The service, from Python: the same words as the commands `lakehand tables`, `jobs`, ...
+
+The client talks to the job store, not to a server: it works while no service runs, and what it asks
+for is done when one does.
+"""
+
+from __future__ import annotations
+
+import getpass
+import inspect
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from lakehand._version import __version__
+from lakehand.errors import JobStoreError, NotInstalledError, ValidationError
+from lakehand.service.config import ServiceConfig, find_config, load_config
+from lakehand.service.discovery import discover
+from lakehand.service.job_specs import pool_of, storage_options
+from lakehand.service.job_states import ENDED, LANE_OF
+from lakehand.service.policies import TablePolicy, find_policy
+from lakehand.service.store.records import FoundTable, JobRequest, format_time
+from lakehand.settings import find_setting
+from lakehand.storage.location import path_to_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import timedelta
+    from pathlib import Path
+    from types import TracebackType
+
+    from lakehand.service.config import Policy, SourceSection
+    from lakehand.service.job_states import JobState, WaitsFor
+    from lakehand.service.store.budgets import Budget, BudgetStore
+    from lakehand.service.store.database import Database
+    from lakehand.service.store.events import EventLog
+    from lakehand.service.store.job_queue import JobQueue
+    from lakehand.service.store.records import Job
+    from lakehand.service.store.service_state import ServiceState, ServiceStatus
+    from lakehand.service.store.table_registry import RegisteredTable, TableRegistry
+    from lakehand.service.store.worker_registry import Worker, WorkerRegistry
+
+TableState = Literal["ok", "paused", "held", "unreadable", "gone"]
+#: A worker that was silent for so many leases is lost.
+_LEASES_SILENT = 3
+#: Between two looks at a job that is watched.
+_WATCH_SECONDS = 0.5
+#: Rows of one query.
+_PAGE = 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableEntry:
+    """A table that the service looks after."""
+
+    table: RegisteredTable
+    #: `ok`; `paused`; `held`: a verb failed in a way that no retry cures; `unreadable`; `gone`.
+    state: TableState
+    #: Name of the policy that the table has.
+    policy: str
+    #: Verbs that are held, each with its error.
+    held: Mapping[str, Mapping[str, Any]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the table as a JSON document."""
+        own = {"state": self.state, "policy": self.policy, "held": dict(self.held)}
+        return {**self.table.to_json(), **own}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobEntry:
+    """A job, and what it waits for."""
+
+    job: Job
+    #: None if it is not queued.
+    waits_for: WaitsFor | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the job as a JSON document."""
+        return {**self.job.to_json(), "waits_for": self.waits_for}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceDiscovery:
+    """What one source has found."""
+
+    source: str
+    #: Tables that were found, those among them that were not known, and known ones that are gone.
+    found: int
+    new: int
+    gone: int
+    #: Directories that could not be listed: no table is marked as gone then.
+    errors: tuple[Mapping[str, Any], ...]
+    #: URLs of what was found.
+    urls: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the discovery as a JSON document."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SettingOrigin:
+    """A setting of a table, and where its value came from."""
+
+    name: str
+    value: Any
+    #: `table`, `table property X`, `policy NAME`, `environment X` or `default`.
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyOfTable:
+    """The policy of a table, and every setting with the place that it came from."""
+
+    url: str
+    policy: Policy
+    settings: tuple[SettingOrigin, ...]
+    #: Why the properties of the table could not be read; None if they were.
+    unread: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the policy as a JSON document."""
+        found = {one.name: {"value": one.value, "source": one.source} for one in self.settings}
+        policy = {
+            "name": self.policy.name,
+            "match": self.policy.match,
+            "enabled": self.policy.enabled,
+            "steps": self.policy.steps,
+            "pool": self.policy.pool,
+            "schedule": {verb: at.expression for verb, at in self.policy.schedule.items()},
+        }
+        return {"url": self.url, "policy": policy, "settings": found, "unread": self.unread}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyCheck:
+    """A configuration that was checked."""
+
+    path: str | None
+    #: How many registered tables each policy applies to; None without a job store.
+    tables: Mapping[str, int] | None
+    policies: tuple[str, ...]
+    sources: tuple[str, ...]
+    pools: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the check as a JSON document."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class ServiceClient:
+    """The service of a configuration file or of a job store.
+
+    Without arguments: the file that `LAKEHAND_CONFIG` names, else `lakehand.toml` in the current
+    directory. `store` is the URL of a job store, used instead of the file's. A store that does not
+    exist is an error unless `create` is set. `by` is recorded with what the client does; default:
+    the user of the process.
+
+    >>> client = ServiceClient(store="sqlite://", create=True)
+    >>> client.tables.list()
+    []
+    >>> client.close()
+    """
+
+    def __init__(
+        self,
+        config: str | Path | ServiceConfig | None = None,
+        *,
+        store: str | None = None,
+        create: bool = False,
+        by: str | None = None,
+    ) -> None:
+        self.config = find_client_config(config, store)
+        self.by = by or _user()
+        self._stores = _open_stores(self.config.service.store, create=create)
+        self.tables = _Tables(self)
+        self.jobs = _Jobs(self)
+        self.workers = _Workers(self)
+        self.policies = _Policies(self)
+        self.service = _Service(self)
+
+    def budgets(self, day: str | None = None) -> list[Budget]:
+        """Return what may be spent on a day (`2026-01-31`; default: today), and what was."""
+        return self._stores.budgets.of_day(day or self._today())
+
+    def _today(self) -> str:
+        from datetime import datetime
+
+        zone = self.config.service.time_zone
+        return datetime.fromtimestamp(self._stores.database.time(), zone).date().isoformat()
+
+    @property
+    def silent_seconds(self) -> float:
+        """After so many seconds without a word a worker is lost."""
+        return _LEASES_SILENT * self.config.service.lease.total_seconds()
+
+    def now(self) -> float:
+        """Return the time of the job store, in seconds since 1970."""
+        return self._stores.database.time()
+
+    def close(self) -> None:
+        """Close the connections to the job store."""
+        self._stores.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _Part:
+    """One group of words of the client."""
+
+    def __init__(self, client: ServiceClient) -> None:
+        self._client = client
+        self._stores = client._stores  # noqa: SLF001  a part of the client
+
+    @property
+    def _config(self) -> ServiceConfig:
+        return self._client.config
+
+    @property
+    def _by(self) -> str:
+        return self._client.by
+
+    def _until(self, duration: timedelta | None) -> float | None:
+        return None if duration is None else self._client.now() + duration.total_seconds()
+
+
+class _Tables(_Part):
+    """The tables that the service looks after."""
+
+    def list(
+        self, *, source: str | None = None, gone: bool = False, limit: int | None = None
+    ) -> list[TableEntry]:
+        """Return tables in the order in which they were registered; `gone`: those as well."""
+        found: list[RegisteredTable] = []
+        while limit is None or len(found) < limit:
+            page = _PAGE if limit is None else min(_PAGE, limit - len(found))
+            after = found[-1].id if found else 0
+            rows = self._stores.tables.listed(source=source, is_gone=gone, after=after, limit=page)
+            found += rows
+            if len(rows) < page:
+                break
+        holds = self._stores.tables.all_holds(lakehand=__version__)
+        now = self._client.now()
+        return [self._entry(table, holds.get(table.id, {}), now) for table in found]
+
+    def count(self) -> int:
+        """Return how many tables the service looks after."""
+        return self._stores.tables.count()
+
+    def show(self, table: str) -> TableEntry:
+        """Return a table by its name, URL, path or id."""
+        found = self._stores.tables.find(table)
+        holds = self._stores.tables.all_holds(lakehand=__version__)
+        return self._entry(found, holds.get(found.id, {}), self._client.now())
+
+    def _entry(
+        self, table: RegisteredTable, held: Mapping[str, Mapping[str, Any]], now: float
+    ) -> TableEntry:
+        state: TableState = "ok"
+        if table.gone_at is not None:
+            state = "gone"
+        elif table.is_paused(now):
+            state = "paused"
+        elif table.last_error is not None:
+            state = "unreadable"
+        elif held:
+            state = "held"
+        policy = find_policy(self._config.policies, table.url, table.name).name
+        return TableEntry(table=table, state=state, policy=policy, held=held)
+
+    def add(self, url: str, *, name: str | None = None) -> tuple[TableEntry, bool]:
+        """Look after the table at a path or URL; return it, and whether it is new."""
+        from lakehand.formats.registry import detect_format
+        from lakehand.storage import open_store
+
+        address = path_to_url(url)
+        store = open_store(address, storage_options(self._config, address))
+        chosen = name or address.rsplit("/", 1)[-1].removesuffix(".lance")
+        found = FoundTable(url=address, format=detect_format(store).name, name=chosen)
+        table, is_new = self._stores.tables.add(found, by=self._by)
+        return self.show(str(table.id)), is_new
+
+    def remove(self, table: str) -> TableEntry:
+        """Stop looking after a table. Its data, and the history of its jobs, stay."""
+        found = self._stores.tables.find(table)
+        self._stores.tables.remove(found.id, by=self._by)
+        return self.show(str(found.id))
+
+    def pause(
+        self, table: str, *, duration: timedelta | None = None, why: str | None = None
+    ) -> TableEntry:
+        """Start no job of a table for some time, or until it is resumed. Running jobs go on."""
+        found = self._stores.tables.find(table)
+        until = self._until(duration)
+        self._stores.tables.pause(found.id, by=self._by, why=why, until=until)
+        return self.show(str(found.id))
+
+    def resume(self, table: str) -> TableEntry:
+        """Let jobs of a table start again, of held verbs as well."""
+        found = self._stores.tables.find(table)
+        self._stores.tables.resume(found.id, by=self._by)
+        return self.show(str(found.id))
+
+    def set(self, table: str, **settings: Any) -> TableEntry:
+        """Give a table settings of its own, above its properties and its policy."""
+        found = self._stores.tables.find(table)
+        given = {}
+        for spelling, value in settings.items():
+            setting = find_setting(spelling)
+            in_unit = setting.in_its_unit(spelling, value)
+            setting.read(in_unit, f"table {table}")
+            given[setting.name] = in_unit
+        self._stores.tables.change_overrides(found.id, given=given, by=self._by)
+        return self.show(str(found.id))
+
+    def reset(self, table: str, *settings: str) -> TableEntry:
+        """Remove settings that `set` gave to a table; without names: all of them."""
+        found = self._stores.tables.find(table)
+        removed = {find_setting(name).name for name in settings} or None
+        self._stores.tables.change_overrides(found.id, given={}, removed=removed, by=self._by)
+        return self.show(str(found.id))
+
+    def discover(
+        self, *, sources: Sequence[str] = (), dry_run: bool = False
+    ) -> Sequence[SourceDiscovery]:
+        """List the sources of the configuration file now, and register what they hold."""
+        return [self._discover(one, dry_run=dry_run) for one in self._sources(sources)]
+
+    def _sources(self, names: Sequence[str]) -> Sequence[SourceSection]:
+        known = {source.name: source for source in self._config.sources}
+        if not known:
+            message = "the configuration has no [[source]], so there is nowhere to look"
+            hint = "lakehand tables add URL registers one table"
+            raise ValidationError(message, field="source", hint=hint)
+        for name in names:
+            if name not in known:
+                hint = f"the sources are {', '.join(known)}"
+                raise ValidationError(f"there is no source {name!r}", field="source", hint=hint)
+        return [known[name] for name in (names or known)]
+
+    def _discover(self, source: SourceSection, *, dry_run: bool) -> SourceDiscovery:
+        found = discover(source, lambda url: storage_options(self._config, url))
+        tables = self._stores.tables
+        if dry_run:
+            known = {entry.table.url for entry in self.list()}
+            new, gone = sum(one.url not in known for one in found.tables), 0
+        elif found.is_complete:
+            new, ids = tables.see(found.tables, source=source.name)
+            gone = len(ids)
+        else:
+            # What could not be listed may hold tables that are known: none of them is gone.
+            new, gone = sum(tables.add(one, source=source.name)[1] for one in found.tables), 0
+        return SourceDiscovery(
+            source=source.name,
+            found=len(found.tables),
+            new=new,
+            gone=gone,
+            errors=tuple(found.errors),
+            urls=tuple(table.url for table in found.tables),
+        )
+
+
+class _Jobs(_Part):
+    """The jobs of the service."""
+
+    def list(
+        self,
+        *,
+        states: Sequence[JobState] = (),
+        table: str | None = None,
+        verb: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[JobEntry]:
+        """Return jobs, the newest first."""
+        table_id = None if table is None else self._stores.tables.find(table).id
+        jobs = self._stores.jobs.listed(states=states, table_id=table_id, verb=verb, limit=limit)
+        return self._entries(jobs)
+
+    def _entries(self, jobs: Sequence[Job]) -> Sequence[JobEntry]:
+        from lakehand.service.store.job_waits import find_waits
+
+        silent_seconds = self._client.silent_seconds
+        waits = find_waits(self._stores.database, jobs, silent_seconds=silent_seconds)
+        return [JobEntry(job=job, waits_for=waits.get(job.id)) for job in jobs]
+
+    def show(self, job: int) -> JobEntry:
+        """Return a job by its number."""
+        return self._entries([self._stores.jobs.get(job)])[0]
+
+    def events(self, job: int) -> Sequence[Mapping[str, Any]]:
+        """Return what happened to a job, oldest first."""
+        return [
+            {"at": format_time(one["at"]), **{key: one[key] for key in ("kind", "by", "details")}}
+            for one in self._stores.events.of_job(job)
+        ]
+
+    def submit(
+        self, table: str, verb: str = "maintain", *, urgent: bool = False, **options: Any
+    ) -> JobEntry:
+        """Ask for a job; where one of the kind is queued already, that one is returned.
+
+        `options` are arguments of the verb, and settings. `urgent` lets it go before all others.
+        """
+        verb = verb.replace("-", "_")
+        found = self._stores.tables.find(table)
+        if found.gone_at is not None:
+            hint = f"lakehand tables add {found.url} registers it again"
+            raise ValidationError(f"the table {table} is gone or was removed", hint=hint)
+        check_options(verb, options)
+        policy = find_policy(self._config.policies, found.url, found.name)
+        pool = pool_of(self._config, policy.pool)
+        self._stores.service.ensure_pool(pool.name, pool.max_running)
+        request = JobRequest(
+            table_id=found.id,
+            verb=verb,
+            trigger="manual",
+            options=options,
+            reasons=["asked for by hand"],
+            asked_by=self._by,
+            urgency=0 if urgent else 1,
+            head_start=_URGENT_SECONDS if urgent else 0.0,
+            pool=pool.name,
+            engine=pool.engine,
+        )
+        return self.show(self._stores.jobs.enqueue(request).job_id)
+
+    def watch(self, job: int, *, sleep: Callable[[float], None] = time.sleep) -> Iterator[JobEntry]:
+        """Return the job whenever it has changed, until it has ended."""
+        seen: JobEntry | None = None
+        while True:
+            entry = self.show(job)
+            if entry != seen:
+                yield entry
+            if entry.job.state in ENDED:
+                return
+            seen = entry
+            sleep(_WATCH_SECONDS)
+
+    def cancel(self, job: int) -> JobEntry:
+        """End a queued job; ask a running one to stop. What it has committed stays."""
+        self._stores.jobs.cancel(job, by=self._by)
+        return self.show(job)
+
+    def pause(self, job: int) -> JobEntry:
+        """Keep a job from starting; a running one commits what is proved and waits."""
+        self._stores.jobs.pause(job, by=self._by)
+        return self.show(job)
+
+    def resume(self, job: int) -> JobEntry:
+        """Let a paused job start again."""
+        self._stores.jobs.resume(job, by=self._by)
+        return self.show(job)
+
+    def retry(self, job: int) -> JobEntry:
+        """Queue the work of an ended job again, or let a waiting one start at once."""
+        queued = self._stores.jobs.retry(job, by=self._by)
+        return self.show(queued.job_id)
+
+
+class _Workers(_Part):
+    """The processes that run jobs."""
+
+    def list(self) -> list[Worker]:
+        """Return the workers that are alive, the oldest first."""
+        return self._stores.workers.alive(within_seconds=self._client.silent_seconds)
+
+    def drain(self, worker: str) -> None:
+        """Let a worker commit what is proved, and end. Its jobs are queued again."""
+        self._stores.workers.ask(worker, "drain", by=self._by)
+
+    def stop(self, worker: str) -> None:
+        """End a worker now. Its jobs are queued again; what they have committed stays."""
+        self._stores.workers.ask(worker, "stop", by=self._by)
+
+
+class _Policies(_Part):
+    """How tables are maintained."""
+
+    def check(self) -> PolicyCheck:
+        """Check the configuration, and count the tables of each policy."""
+        counts = dict.fromkeys((policy.name for policy in self._config.policies), 0)
+        for entry in self._client.tables.list():
+            counts[entry.policy] += 1
+        return check_config(self._config, counts)
+
+    def show(self, table: str) -> PolicyOfTable:
+        """Return the policy of a table, and every setting with the place that it came from."""
+        found = self._stores.tables.find(table)
+        return policy_of_table(self._config, found.url, found.name, found.overrides)
+
+
+class _Service(_Part):
+    """The service as a whole."""
+
+    def status(self) -> ServiceStatus:
+        """Return how the service is doing."""
+        return self._stores.service.status(tuple(self._client.workers.list()))
+
+    def pause(self, *, duration: timedelta | None = None, why: str | None = None) -> None:
+        """Start no job of any table for some time, or until it is resumed. Running jobs go on."""
+        self._stores.service.pause(by=self._by, why=why, until=self._until(duration))
+
+    def resume(self) -> bool:
+        """Let jobs start again; return whether the service was paused."""
+        return self._stores.service.resume(by=self._by)
+
+    def drain(self) -> list[Worker]:
+        """Ask all workers to commit what is proved and end; return them."""
+        workers = self._client.workers.list()
+        for worker in workers:
+            self._stores.workers.ask(worker.id, "drain", by=self._by)
+        return workers
+
+
+#: An urgent job goes before all that was queued in the last year.
+_URGENT_SECONDS = 365 * 86_400.0
+
+
+def find_client_config(
+    config: str | Path | ServiceConfig | None, store: str | None
+) -> ServiceConfig:
+    """Return the configuration of a client; `store` stands above its job store."""
+    if not isinstance(config, ServiceConfig):
+        path = find_config(config, is_required=store is None)
+        config = ServiceConfig() if path is None else load_config(path)
+    if store is None:
+        return config
+    return replace(config, service=replace(config.service, store=store))
+
+
+def check_config(config: ServiceConfig, tables: Mapping[str, int] | None = None) -> PolicyCheck:
+    """Describe a configuration that is valid."""
+    return PolicyCheck(
+        path=None if config.path is None else str(config.path),
+        tables=tables,
+        policies=tuple(policy.name for policy in config.policies),
+        sources=tuple(source.name for source in config.sources),
+        pools=tuple(pool.name for pool in config.pools),
+    )
+
+
+def policy_of_table(
+    config: ServiceConfig, url: str, name: str | None, overrides: Mapping[str, Any]
+) -> PolicyOfTable:
+    """Return the policy and the settings of a table, registered or not."""
+    from lakehand.errors import LakehandError
+    from lakehand.table import open_table
+
+    policy = find_policy(config.policies, url, name)
+    properties: Mapping[str, str] = {}
+    unread = None
+    try:
+        opened = open_table(url, storage_options=storage_options(config, url))
+        properties = opened.snapshot().properties
+    except LakehandError as error:
+        unread = error.message
+    chosen = TablePolicy(policy=policy, overrides=overrides).settings(properties)
+    settings = tuple(
+        SettingOrigin(name=one, value=getattr(chosen, one), source=chosen.sources[one])
+        for one in chosen
+    )
+    return PolicyOfTable(url=url, policy=policy, settings=settings, unread=unread)
+
+
+def check_options(verb: str, options: Mapping[str, Any]) -> None:
+    """Refuse what the verb of a job does not take, before it is queued."""
+    from lakehand.table import Table
+
+    if verb not in LANE_OF:
+        message = f"a job cannot run {verb!r}; it can run {', '.join(LANE_OF)}"
+        raise ValidationError(message, field="verb", value=verb)
+    parameters = inspect.signature(getattr(Table, verb)).parameters
+    own = set(parameters) - {"self", "on_progress", "settings"}
+    for name, value in options.items():
+        if name not in own:
+            setting = find_setting(name)
+            setting.read(setting.in_its_unit(name, value), f"option {name}")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stores:
+    """The parts of a job store."""
+
+    database: Database
+    tables: TableRegistry
+    jobs: JobQueue
+    workers: WorkerRegistry
+    budgets: BudgetStore
+    service: ServiceState
+    events: EventLog
+
+
+def _open_stores(url: str, *, create: bool) -> _Stores:
+    """Open a job store; without SQLAlchemy say what to install."""
+    try:
+        from lakehand.service.store import database as databases
+        from lakehand.service.store.budgets import BudgetStore
+        from lakehand.service.store.events import EventLog
+        from lakehand.service.store.job_queue import JobQueue
+        from lakehand.service.store.service_state import ServiceState
+        from lakehand.service.store.table_registry import TableRegistry
+        from lakehand.service.store.worker_registry import WorkerRegistry
+    except ModuleNotFoundError as error:
+        message = f"the job store needs the package {error.name}, which is not installed"
+        raise NotInstalledError(message, hint='pip install "lakehand[service]"') from error
+    if not create and databases.is_missing(url):
+        message = f"there is no job store at {url} yet"
+        hint = "lakehand serve creates it, and so do lakehand tables add and tables discover"
+        raise JobStoreError(message, hint=hint)
+    opened = databases.open_database(url)
+    return _Stores(
+        opened,
+        TableRegistry(opened),
+        JobQueue(opened),
+        WorkerRegistry(opened),
+        BudgetStore(opened),
+        ServiceState(opened),
+        EventLog(opened),
+    )
