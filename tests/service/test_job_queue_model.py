@@ -17,8 +17,8 @@ from lakehand.service.job_states import LANE_OF, TRANSITIONS
 from lakehand.service.store.budgets import BudgetStore
 from lakehand.service.store.database import open_database
 from lakehand.service.store.database_schema import ATTEMPTS, METADATA, SCHEMA
+from lakehand.service.store.job_claims import find_waits
 from lakehand.service.store.job_queue import JobQueue
-from lakehand.service.store.job_waits import find_waits
 from lakehand.service.store.records import AttemptEnd
 from lakehand.service.store.service_state import ServiceState
 from lakehand.service.store.worker_registry import Worker, WorkerRegistry

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lakehand.service.client import JobEntry, ServiceClient
+    from lakehand.service.client import ServiceClient
+    from lakehand.service.client_values import JobEntry
     from lakehand.service.store.records import Job
 
 _STYLES: Mapping[JobState, str] = {
@@ -60,6 +61,7 @@ _OUTCOMES = {
     "table_gone": "the table is gone",
     "superseded": "replaced by a newer job",
     "lease_lost": "its worker died",
+    "cancelled": "on request",
 }
 _EMPTY = (
     "No jobs.\n"

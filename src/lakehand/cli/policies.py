@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lakehand.service.client import PolicyCheck, PolicyOfTable
+    from lakehand.service.client_values import PolicyCheck, PolicyOfTable
 
 
 @click.group()
@@ -45,7 +45,8 @@ def check_policies(config: Path | None, as_json: bool) -> None:  # noqa: FBT001
 
     An invalid file is an error that says what is wrong, and where. Nothing is changed.
     """
-    from lakehand.service.client import check_config, find_client_config
+    from lakehand.service.client import find_client_config
+    from lakehand.service.client_values import check_config
 
     loaded = find_client_config(config, None)
     try:
@@ -100,7 +101,8 @@ def show_policy(
 
 
 def _policy_of(config: Path | None, store: str | None, table: str) -> PolicyOfTable:
-    from lakehand.service.client import find_client_config, policy_of_table
+    from lakehand.service.client import find_client_config
+    from lakehand.service.client_values import policy_of_table
 
     try:
         with open_client(config, store) as client:
@@ -126,7 +128,7 @@ def policy_screen(found: PolicyOfTable, *, is_all: bool) -> Iterable[RenderableT
         yield grid
     rest = len(found.settings) - len(shown)
     if rest:
-        yield Text(f"{format_count(rest, 'setting')} with its default: --all", style="dim")
+        yield Text(f"default: {format_count(rest, 'other setting')}; --all shows them", style="dim")
     if found.unread is not None:
         reason = f"the properties of the table could not be read: {found.unread}"
         yield Text(reason, style="yellow")

@@ -107,8 +107,8 @@ def _status_rows(found: ServiceStatus) -> Iterator[tuple[str, str]]:
         f"{found.jobs[state]:,} {state}" for state in ("succeeded", "failed", "cancelled")
     )
     yield "last 24 h", ended
-    workers = format_count(len(found.workers), "worker")
-    yield "workers", f"{workers}, {found.jobs['running']:,} of {found.slots:,} slots busy"
+    slots = f"{found.jobs['running']:,} of {format_count(found.slots, 'slot')} busy"
+    yield "workers", f"{len(found.workers):,}, {slots}" if found.workers else "none"
     yield "scheduler", found.scheduler or "none"
 
 
@@ -129,8 +129,9 @@ def pause_service(
     if as_json:
         print_document(found.to_json())
         return
-    running = format_count(found.jobs["running"], "running job")
-    print_screen(_headline(found), Text(f"{running} not affected; lakehand service resume ends it"))
+    running = found.jobs["running"]
+    rest = f"{format_count(running, 'running job')} will end as usual; " if running else ""
+    print_screen(_headline(found), Text(f"{rest}lakehand service resume ends the pause"))
 
 
 @service.command("resume")

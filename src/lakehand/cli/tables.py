@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lakehand.service.client import JobEntry, SourceDiscovery, TableEntry
+    from lakehand.service.client import ServiceClient
+    from lakehand.service.client_values import JobEntry, SourceDiscovery, TableEntry
 
 #: Colour of each state.
 STATE_STYLES = {
@@ -284,13 +285,25 @@ def discover_tables(
     dry_run: bool,  # noqa: FBT001
 ) -> int:
     """List the sources of the configuration file now, and register their tables."""
-    with open_client(config, store, create=not dry_run) as client:
+    with _client_for_discovery(config, store, dry_run=dry_run) as client:
         found = client.tables.discover(sources=sources, dry_run=dry_run)
     if as_json:
         print_document({"sources": [one.to_json() for one in found], "dry_run": dry_run})
     else:
         print_screen(*discovery_screen(found, dry_run=dry_run))
     return EXIT_FAILED if any(one.errors for one in found) else 0
+
+
+def _client_for_discovery(
+    config: Path | None, store: str | None, *, dry_run: bool
+) -> ServiceClient:
+    """Open the service; a dry run without a job store makes none."""
+    from lakehand.service.client import find_client_config, is_store_missing
+
+    loaded = find_client_config(config, store)
+    if dry_run and is_store_missing(loaded):
+        return open_client(config, "sqlite://", create=True)
+    return open_client(config, store, create=not dry_run)
 
 
 def discovery_screen(

@@ -7,18 +7,27 @@ for is done when one does.
 from __future__ import annotations
 
 import getpass
-import inspect
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from lakehand._version import __version__
 from lakehand.errors import JobStoreError, NotInstalledError, ValidationError
+from lakehand.service.client_values import (
+    JobEntry,
+    PolicyCheck,
+    PolicyOfTable,
+    SourceDiscovery,
+    TableEntry,
+    check_config,
+    check_options,
+    policy_of_table,
+)
 from lakehand.service.config import ServiceConfig, find_config, load_config
 from lakehand.service.discovery import discover
 from lakehand.service.job_specs import pool_of, storage_options
-from lakehand.service.job_states import ENDED, LANE_OF
-from lakehand.service.policies import TablePolicy, find_policy
+from lakehand.service.job_states import ENDED
+from lakehand.service.policies import find_policy
 from lakehand.service.store.records import FoundTable, JobRequest, format_time
 from lakehand.settings import find_setting
 from lakehand.storage.location import path_to_url
@@ -29,8 +38,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from lakehand.service.config import Policy, SourceSection
-    from lakehand.service.job_states import JobState, WaitsFor
+    from lakehand.service.client_values import TableState
+    from lakehand.service.config import SourceSection
+    from lakehand.service.job_states import JobState
     from lakehand.service.store.budgets import Budget, BudgetStore
     from lakehand.service.store.database import Database
     from lakehand.service.store.events import EventLog
@@ -40,113 +50,12 @@ if TYPE_CHECKING:
     from lakehand.service.store.table_registry import RegisteredTable, TableRegistry
     from lakehand.service.store.worker_registry import Worker, WorkerRegistry
 
-TableState = Literal["ok", "paused", "held", "unreadable", "gone"]
 #: A worker that was silent for so many leases is lost.
 _LEASES_SILENT = 3
 #: Between two looks at a job that is watched.
 _WATCH_SECONDS = 0.5
 #: Rows of one query.
 _PAGE = 1000
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TableEntry:
-    """A table that the service looks after."""
-
-    table: RegisteredTable
-    #: `ok`; `paused`; `held`: a verb failed in a way that no retry cures; `unreadable`; `gone`.
-    state: TableState
-    #: Name of the policy that the table has.
-    policy: str
-    #: Verbs that are held, each with its error.
-    held: Mapping[str, Mapping[str, Any]]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the table as a JSON document."""
-        own = {"state": self.state, "policy": self.policy, "held": dict(self.held)}
-        return {**self.table.to_json(), **own}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobEntry:
-    """A job, and what it waits for."""
-
-    job: Job
-    #: None if it is not queued.
-    waits_for: WaitsFor | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the job as a JSON document."""
-        return {**self.job.to_json(), "waits_for": self.waits_for}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SourceDiscovery:
-    """What one source has found."""
-
-    source: str
-    #: Tables that were found, those among them that were not known, and known ones that are gone.
-    found: int
-    new: int
-    gone: int
-    #: Directories that could not be listed: no table is marked as gone then.
-    errors: tuple[Mapping[str, Any], ...]
-    #: URLs of what was found.
-    urls: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the discovery as a JSON document."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SettingOrigin:
-    """A setting of a table, and where its value came from."""
-
-    name: str
-    value: Any
-    #: `table`, `table property X`, `policy NAME`, `environment X` or `default`.
-    source: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PolicyOfTable:
-    """The policy of a table, and every setting with the place that it came from."""
-
-    url: str
-    policy: Policy
-    settings: tuple[SettingOrigin, ...]
-    #: Why the properties of the table could not be read; None if they were.
-    unread: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the policy as a JSON document."""
-        found = {one.name: {"value": one.value, "source": one.source} for one in self.settings}
-        policy = {
-            "name": self.policy.name,
-            "match": self.policy.match,
-            "enabled": self.policy.enabled,
-            "steps": self.policy.steps,
-            "pool": self.policy.pool,
-            "schedule": {verb: at.expression for verb, at in self.policy.schedule.items()},
-        }
-        return {"url": self.url, "policy": policy, "settings": found, "unread": self.unread}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PolicyCheck:
-    """A configuration that was checked."""
-
-    path: str | None
-    #: How many registered tables each policy applies to; None without a job store.
-    tables: Mapping[str, int] | None
-    policies: tuple[str, ...]
-    sources: tuple[str, ...]
-    pools: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the check as a JSON document."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 class ServiceClient:
@@ -173,7 +82,7 @@ class ServiceClient:
     ) -> None:
         self.config = find_client_config(config, store)
         self.by = by or _user()
-        self._stores = _open_stores(self.config.service.store, create=create)
+        self._stores = _open_stores(self.config, create=create)
         self.tables = _Tables(self)
         self.jobs = _Jobs(self)
         self.workers = _Workers(self)
@@ -387,7 +296,7 @@ class _Jobs(_Part):
         return self._entries(jobs)
 
     def _entries(self, jobs: Sequence[Job]) -> Sequence[JobEntry]:
-        from lakehand.service.store.job_waits import find_waits
+        from lakehand.service.store.job_claims import find_waits
 
         silent_seconds = self._client.silent_seconds
         waits = find_waits(self._stores.database, jobs, silent_seconds=silent_seconds)
@@ -538,55 +447,6 @@ def find_client_config(
     return replace(config, service=replace(config.service, store=store))
 
 
-def check_config(config: ServiceConfig, tables: Mapping[str, int] | None = None) -> PolicyCheck:
-    """Describe a configuration that is valid."""
-    return PolicyCheck(
-        path=None if config.path is None else str(config.path),
-        tables=tables,
-        policies=tuple(policy.name for policy in config.policies),
-        sources=tuple(source.name for source in config.sources),
-        pools=tuple(pool.name for pool in config.pools),
-    )
-
-
-def policy_of_table(
-    config: ServiceConfig, url: str, name: str | None, overrides: Mapping[str, Any]
-) -> PolicyOfTable:
-    """Return the policy and the settings of a table, registered or not."""
-    from lakehand.errors import LakehandError
-    from lakehand.table import open_table
-
-    policy = find_policy(config.policies, url, name)
-    properties: Mapping[str, str] = {}
-    unread = None
-    try:
-        opened = open_table(url, storage_options=storage_options(config, url))
-        properties = opened.snapshot().properties
-    except LakehandError as error:
-        unread = error.message
-    chosen = TablePolicy(policy=policy, overrides=overrides).settings(properties)
-    settings = tuple(
-        SettingOrigin(name=one, value=getattr(chosen, one), source=chosen.sources[one])
-        for one in chosen
-    )
-    return PolicyOfTable(url=url, policy=policy, settings=settings, unread=unread)
-
-
-def check_options(verb: str, options: Mapping[str, Any]) -> None:
-    """Refuse what the verb of a job does not take, before it is queued."""
-    from lakehand.table import Table
-
-    if verb not in LANE_OF:
-        message = f"a job cannot run {verb!r}; it can run {', '.join(LANE_OF)}"
-        raise ValidationError(message, field="verb", value=verb)
-    parameters = inspect.signature(getattr(Table, verb)).parameters
-    own = set(parameters) - {"self", "on_progress", "settings"}
-    for name, value in options.items():
-        if name not in own:
-            setting = find_setting(name)
-            setting.read(setting.in_its_unit(name, value), f"option {name}")
-
-
 def _user() -> str:
     try:
         return getpass.getuser()
@@ -607,24 +467,35 @@ class _Stores:
     events: EventLog
 
 
-def _open_stores(url: str, *, create: bool) -> _Stores:
-    """Open a job store; without SQLAlchemy say what to install."""
+def is_store_missing(config: ServiceConfig) -> bool:
+    """Whether the job store of a configuration is a file that does not exist."""
+    return bool(_databases().is_missing(config.service.store))
+
+
+def _databases() -> Any:
+    """Return the module of databases; without SQLAlchemy say what to install."""
     try:
-        from lakehand.service.store import database as databases
-        from lakehand.service.store.budgets import BudgetStore
-        from lakehand.service.store.events import EventLog
-        from lakehand.service.store.job_queue import JobQueue
-        from lakehand.service.store.service_state import ServiceState
-        from lakehand.service.store.table_registry import TableRegistry
-        from lakehand.service.store.worker_registry import WorkerRegistry
+        from lakehand.service.store import database
     except ModuleNotFoundError as error:
         message = f"the job store needs the package {error.name}, which is not installed"
         raise NotInstalledError(message, hint='pip install "lakehand[service]"') from error
-    if not create and databases.is_missing(url):
+    return database
+
+
+def _open_stores(config: ServiceConfig, *, create: bool) -> _Stores:
+    url = config.service.store
+    if is_store_missing(config) and not create:
         message = f"there is no job store at {url} yet"
         hint = "lakehand serve creates it, and so do lakehand tables add and tables discover"
         raise JobStoreError(message, hint=hint)
-    opened = databases.open_database(url)
+    opened: Database = _databases().open_database(url)
+    from lakehand.service.store.budgets import BudgetStore
+    from lakehand.service.store.events import EventLog
+    from lakehand.service.store.job_queue import JobQueue
+    from lakehand.service.store.service_state import ServiceState
+    from lakehand.service.store.table_registry import TableRegistry
+    from lakehand.service.store.worker_registry import WorkerRegistry
+
     return _Stores(
         opened,
         TableRegistry(opened),

@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from lakehand.errors import JobNotFoundError, JobStateError, LeaseLostError, ValidationError
-from lakehand.service.job_states import LANE_OF, LEASE_LOST
+from lakehand.service.job_states import ENDED, LANE_OF, LEASE_LOST
 from lakehand.service.store.budgets import release_reserved
 from lakehand.service.store.database_schema import ATTEMPTS, JOBS, TABLES
 from lakehand.service.store.events import record_event
@@ -558,4 +558,5 @@ def _not_found(job_id: int) -> JobNotFoundError:
 
 def _wrong_state(job: Any, wanted: str) -> JobStateError:
     message = f"job {job.id} is {job.state} and cannot be {wanted}"
-    return JobStateError(message, job=job.id, state=job.state)
+    hint = f"lakehand jobs retry {job.id} queues its work again" if job.state in ENDED else None
+    return JobStateError(message, job=job.id, state=job.state, hint=hint)

@@ -1,0 +1,183 @@
+"""What `ServiceClient` returns, and checks that need no job store."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakehand.errors import LakehandError, UnknownSettingError, ValidationError
+from lakehand.service.job_specs import storage_options
+from lakehand.service.job_states import LANE_OF
+from lakehand.service.policies import TablePolicy, find_policy
+from lakehand.settings import find_setting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakehand.service.config import Policy, ServiceConfig
+    from lakehand.service.job_states import WaitsFor
+    from lakehand.service.store.records import Job
+    from lakehand.service.store.table_registry import RegisteredTable
+    from lakehand.settings import Setting
+
+TableState = Literal["ok", "paused", "held", "unreadable", "gone"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableEntry:
+    """A table that the service looks after."""
+
+    table: RegisteredTable
+    #: `ok`; `paused`; `held`: a verb failed in a way that no retry cures; `unreadable`; `gone`.
+    state: TableState
+    #: Name of the policy that the table has.
+    policy: str
+    #: Verbs that are held, each with its error.
+    held: Mapping[str, Mapping[str, Any]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the table as a JSON document."""
+        own = {"state": self.state, "policy": self.policy, "held": dict(self.held)}
+        return {**self.table.to_json(), **own}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobEntry:
+    """A job, and what it waits for."""
+
+    job: Job
+    #: None if it is not queued.
+    waits_for: WaitsFor | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the job as a JSON document."""
+        return {**self.job.to_json(), "waits_for": self.waits_for}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceDiscovery:
+    """What one source has found."""
+
+    source: str
+    #: Tables that were found, those among them that were not known, and known ones that are gone.
+    found: int
+    new: int
+    gone: int
+    #: Directories that could not be listed: no table is marked as gone then.
+    errors: tuple[Mapping[str, Any], ...]
+    #: URLs of what was found.
+    urls: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the discovery as a JSON document."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SettingOrigin:
+    """A setting of a table, and where its value came from."""
+
+    name: str
+    value: Any
+    #: `table`, `table property X`, `policy NAME`, `environment X` or `default`.
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyOfTable:
+    """The policy of a table, and every setting with the place that it came from."""
+
+    url: str
+    policy: Policy
+    settings: tuple[SettingOrigin, ...]
+    #: Why the properties of the table could not be read; None if they were.
+    unread: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the policy as a JSON document."""
+        found = {one.name: {"value": one.value, "source": one.source} for one in self.settings}
+        policy = {
+            "name": self.policy.name,
+            "match": self.policy.match,
+            "enabled": self.policy.enabled,
+            "steps": self.policy.steps,
+            "pool": self.policy.pool,
+            "schedule": {verb: at.expression for verb, at in self.policy.schedule.items()},
+        }
+        return {"url": self.url, "policy": policy, "settings": found, "unread": self.unread}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyCheck:
+    """A configuration that was checked."""
+
+    path: str | None
+    #: How many registered tables each policy applies to; None without a job store.
+    tables: Mapping[str, int] | None
+    policies: tuple[str, ...]
+    sources: tuple[str, ...]
+    pools: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the check as a JSON document."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def check_config(config: ServiceConfig, tables: Mapping[str, int] | None = None) -> PolicyCheck:
+    """Describe a configuration that is valid."""
+    return PolicyCheck(
+        path=None if config.path is None else str(config.path),
+        tables=tables,
+        policies=tuple(policy.name for policy in config.policies),
+        sources=tuple(source.name for source in config.sources),
+        pools=tuple(pool.name for pool in config.pools),
+    )
+
+
+def policy_of_table(
+    config: ServiceConfig, url: str, name: str | None, overrides: Mapping[str, Any]
+) -> PolicyOfTable:
+    """Return the policy and the settings of a table, registered or not."""
+    from lakehand.table import open_table
+
+    policy = find_policy(config.policies, url, name)
+    properties: Mapping[str, str] = {}
+    unread = None
+    try:
+        opened = open_table(url, storage_options=storage_options(config, url))
+        properties = opened.snapshot().properties
+    except LakehandError as error:
+        unread = error.message
+    chosen = TablePolicy(policy=policy, overrides=overrides).settings(properties)
+    settings = tuple(
+        SettingOrigin(name=one, value=getattr(chosen, one), source=chosen.sources[one])
+        for one in chosen
+    )
+    return PolicyOfTable(url=url, policy=policy, settings=settings, unread=unread)
+
+
+def check_options(verb: str, options: Mapping[str, Any]) -> None:
+    """Refuse what the verb of a job does not take, before it is queued."""
+    from lakehand.table import Table
+
+    if verb not in LANE_OF:
+        message = f"a job cannot run {verb!r}; it can run {', '.join(LANE_OF)}"
+        raise ValidationError(message, field="verb", value=verb)
+    parameters = inspect.signature(getattr(Table, verb)).parameters
+    own = set(parameters) - {"self", "on_progress", "settings"}
+    for name, value in options.items():
+        if name not in own:
+            setting = _setting_of(verb, name, own)
+            setting.read(setting.in_its_unit(name, value), f"option {name}")
+
+
+def _setting_of(verb: str, name: str, own: set[str]) -> Setting:
+    try:
+        return find_setting(name)
+    except UnknownSettingError as error:
+        near = difflib.get_close_matches(name, own, n=1)
+        hint = f"did you mean {near[0]}?" if near else error.hint
+        message = f"{verb} has no option {name!r}, and there is no such setting"
+        raise ValidationError(message, field=name, value=name, hint=hint) from error
