@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.text import Text
 
-from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.output import print_document, print_list, print_screen
 from lakehand.cli.service_options import format_seconds, listing, open_client, service_options
 from lakehand.model.quantities import format_bytes
 
@@ -43,7 +43,7 @@ def budgets(
     elif not found:
         print_screen(Text("No budgets for this day: only pools limit what runs."))
     else:
-        print_screen(*budgets_screen(found))
+        print_list(*budgets_screen(found))
 
 
 def budgets_screen(found: Sequence[Budget]) -> Iterable[RenderableType]:

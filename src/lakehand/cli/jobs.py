@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.output import print_document, print_lines, print_screen
+from lakehand.cli.output import print_document, print_lines, print_list, print_screen
 from lakehand.cli.progress_bar import Phases, describe_amount, make_bars
 from lakehand.cli.screen import figures_grid
 from lakehand.cli.service_options import (
@@ -120,7 +120,7 @@ def list_jobs(
         is_filtered = named is not None or filters["states"] or filters["table"]
         print_screen(Text("No jobs match." if is_filtered else _EMPTY))
     else:
-        print_screen(*jobs_screen(found, now))
+        print_list(*jobs_screen(found, now))
 
 
 def jobs_screen(entries: Sequence[JobEntry], now: float) -> Iterable[RenderableType]:

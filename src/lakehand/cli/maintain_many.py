@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.output import print_report
+from lakehand.cli.output import print_document, print_list
 from lakehand.cli.progress_bar import describe_amount
 from lakehand.cli.service_options import listing, shown_location
 from lakehand.errors import NotATableError
@@ -67,13 +67,15 @@ def maintain_many(
         raise absent or error from None
     view = _View(total=len(found.specs))
     run = TablesRun(found, jobs=jobs, dry_run=dry_run, on_event=view.take)
-    with _signals(run) as received, view.shown():
-        run.start()
+    with _signals(run) as received, view.shown(), run:
         while not run.is_over:
             run.wait(_REFRESH_SECONDS)
             view.refresh(is_winding_down=run.is_winding_down)
     report = run.report()
-    print_report(report, tables_report_screen, as_json=as_json)
+    if as_json:
+        print_document(report.to_json())
+    else:
+        print_list(*tables_report_screen(report))
     return _SIGNALLED + received[0] if received else report.exit_code
 
 

@@ -27,6 +27,8 @@ _R = TypeVar("_R", bound=Report)
 
 #: Width of output to a file or a pipe.
 _PLAIN_WIDTH = 100
+#: Width of lists there: wider than any line.
+_UNFOLDED = 10_000
 
 
 def print_report(
@@ -39,13 +41,18 @@ def print_report(
         print_screen(*screen(report))
 
 
-def print_screen(*parts: RenderableType) -> None:
+def print_list(*parts: RenderableType) -> None:
+    """Print like `print_screen`; to a file or a pipe, no line is folded, so that it can be searched."""
+    print_screen(*parts, plain_width=_UNFOLDED)
+
+
+def print_screen(*parts: RenderableType, plain_width: int = _PLAIN_WIDTH) -> None:
     """Print on stdout: with colours on a terminal, as plain lines otherwise."""
     if sys.stdout.isatty():
         Console(highlight=False).print(*parts, sep="\n")
         return
     page = StringIO()
-    Console(file=page, width=_PLAIN_WIDTH, highlight=False).print(*parts, sep="\n")
+    Console(file=page, width=plain_width, highlight=False).print(*parts, sep="\n")
     print_lines(line.rstrip() for line in page.getvalue().splitlines())
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.output import print_document, print_list, print_screen
 from lakehand.cli.screen import figures_grid
 from lakehand.cli.service_options import (
     format_ago,
@@ -83,7 +83,7 @@ def list_tables(
     elif not found:
         print_screen(Text(_EMPTY))
     else:
-        print_screen(*tables_screen(found, total, now))
+        print_list(*tables_screen(found, total, now))
 
 
 def tables_screen(
@@ -290,7 +290,7 @@ def discover_tables(
     if as_json:
         print_document({"sources": [one.to_json() for one in found], "dry_run": dry_run})
     else:
-        print_screen(*discovery_screen(found, dry_run=dry_run))
+        print_list(*discovery_screen(found, dry_run=dry_run))
     return EXIT_FAILED if any(one.errors for one in found) else 0
 
 

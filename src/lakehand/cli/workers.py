@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.text import Text
 
-from lakehand.cli.output import print_document, print_screen
+from lakehand.cli.output import print_document, print_list, print_screen
 from lakehand.cli.service_options import format_ago, listing, open_client, service_options
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def list_workers(config: Path | None, store: str | None, as_json: bool) -> None:
     elif not found:
         print_screen(Text(_EMPTY))
     else:
-        print_screen(*workers_screen(found, busy, now))
+        print_list(*workers_screen(found, busy, now))
 
 
 def workers_screen(

@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from lakehand.errors import EXIT_FAILED, NotATableError, ValidationError, error_from_json
 from lakehand.service.config import ServiceConfig, SourceSection, load_config
@@ -134,17 +134,16 @@ def maintain_tables(
     found = find_tables(
         tables, config=config, options=options, settings=settings, storage_options=storage_options
     )
-    run = TablesRun(found, jobs=jobs, dry_run=dry_run, on_event=on_event)
-    run.start()
     interrupt: KeyboardInterrupt | None = None
-    while not run.is_over:
-        try:
-            run.wait(_POLL_SECONDS)
-        except KeyboardInterrupt as error:
-            if interrupt is not None:
-                run.stop()
-            interrupt = error
-            run.wind_down()
+    with TablesRun(found, jobs=jobs, dry_run=dry_run, on_event=on_event) as run:
+        while not run.is_over:
+            try:
+                run.wait(_POLL_SECONDS)
+            except KeyboardInterrupt as error:
+                if interrupt is not None:
+                    run.stop()
+                interrupt = error
+                run.wind_down()
     if interrupt is not None:
         raise interrupt
     return run.report()
@@ -269,10 +268,18 @@ class TablesRun:
 
     # -- what the caller does -----------------------------------------------------------------
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         """Start the first tables."""
         for thread in self._threads:
             thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait until all have ended; after an error of the caller, stop them."""
+        if kind is not None:
+            self.stop()
+        for thread in self._threads:
+            thread.join()
 
     def wind_down(self) -> None:
         """Start no further table; running ones commit what is proved."""
