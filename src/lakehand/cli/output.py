@@ -42,7 +42,7 @@ def print_report(
 
 
 def print_list(*parts: RenderableType) -> None:
-    """Print like `print_screen`; to a file or a pipe, no line is folded, so that it can be searched."""
+    """Print like `print_screen`; lines to a file or a pipe are not folded, and can be searched."""
     print_screen(*parts, plain_width=_UNFOLDED)
 
 
