@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, str] = {
     "checkpoint": "Write a checkpoint, so that a table opens fast.",
     "clean-logs": "Delete expired log entries.",
     "restore": "Restore an earlier version of a table.",
+    "serve": "Look after all tables, in the background.",
     "service": "Configure, watch and pause the service.",
     "tables": "Show and change the tables of the service.",
     "jobs": "Show, request and change the jobs of the service.",

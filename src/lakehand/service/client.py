@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand._version import __version__
@@ -23,11 +24,10 @@ from lakehand.service.client_values import (
     check_options,
     policy_of_table,
 )
-from lakehand.service.config import ServiceConfig, find_config, load_config
+from lakehand.service.config import DEFAULT_STORE, ServiceConfig, find_config, load_config
 from lakehand.service.discovery import discover
-from lakehand.service.job_specs import pool_of, storage_options
+from lakehand.service.job_specs import pool_of, storage_options, table_policy
 from lakehand.service.job_states import ENDED
-from lakehand.service.policies import find_policy
 from lakehand.service.store.records import FoundTable, JobRequest, format_time
 from lakehand.settings import find_setting
 from lakehand.storage.location import path_to_url
@@ -35,7 +35,6 @@ from lakehand.storage.location import path_to_url
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import timedelta
-    from pathlib import Path
     from types import TracebackType
 
     from lakehand.service.client_values import TableState
@@ -158,9 +157,8 @@ class _Tables(_Part):
             found += rows
             if len(rows) < page:
                 break
-        holds = self._stores.tables.all_holds(lakehand=__version__)
-        now = self._client.now()
-        return [self._entry(table, holds.get(table.id, {}), now) for table in found]
+        held, now = self._stores.tables.with_holds(), self._client.now()
+        return [self._entry(table, held, now) for table in found]
 
     def count(self) -> int:
         """Return how many tables the service looks after."""
@@ -169,12 +167,15 @@ class _Tables(_Part):
     def show(self, table: str) -> TableEntry:
         """Return a table by its name, URL, path or id."""
         found = self._stores.tables.find(table)
-        holds = self._stores.tables.all_holds(lakehand=__version__)
-        return self._entry(found, holds.get(found.id, {}), self._client.now())
+        return self._entry(found, self._stores.tables.with_holds(), self._client.now())
 
-    def _entry(
-        self, table: RegisteredTable, held: Mapping[str, Mapping[str, Any]], now: float
-    ) -> TableEntry:
+    def _entry(self, table: RegisteredTable, with_holds: set[int], now: float) -> TableEntry:
+        policy = table_policy(self._config, table)
+        held: Mapping[str, Mapping[str, Any]] = {}
+        if table.id in with_holds:
+            held = self._stores.tables.held_verbs(
+                table.id, lakehand=__version__, policy=policy.digest
+            )
         state: TableState = "ok"
         if table.gone_at is not None:
             state = "gone"
@@ -184,8 +185,7 @@ class _Tables(_Part):
             state = "unreadable"
         elif held:
             state = "held"
-        policy = find_policy(self._config.policies, table.url, table.name).name
-        return TableEntry(table=table, state=state, policy=policy, held=held)
+        return TableEntry(table=table, state=state, policy=policy.policy.name, held=held)
 
     def add(self, url: str, *, name: str | None = None) -> tuple[TableEntry, bool]:
         """Look after the table at a path or URL; return it, and whether it is new."""
@@ -326,7 +326,7 @@ class _Jobs(_Part):
             hint = f"lakehand tables add {found.url} registers it again"
             raise ValidationError(f"the table {table} is gone or was removed", hint=hint)
         check_options(verb, options)
-        policy = find_policy(self._config.policies, found.url, found.name)
+        policy = table_policy(self._config, found).policy
         pool = pool_of(self._config, policy.pool)
         self._stores.service.ensure_pool(pool.name, pool.max_running)
         request = JobRequest(
@@ -440,7 +440,9 @@ def find_client_config(
 ) -> ServiceConfig:
     """Return the configuration of a client; `store` stands above its job store."""
     if not isinstance(config, ServiceConfig):
-        path = find_config(config, is_required=store is None)
+        # `lakehand serve DIRECTORY` needs no file, and has its store here.
+        is_known = store is not None or Path(DEFAULT_STORE).is_file()
+        path = find_config(config, is_required=not is_known)
         config = ServiceConfig() if path is None else load_config(path)
     if store is None:
         return config

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,11 @@ from lakehand.settings import find_setting
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakehand.settings import Setting
+
 CONFIG_NAME = "lakehand.toml"
+#: The job store where no other one is named.
+DEFAULT_STORE = "lakehand.db"
 #: Names the file where no option does.
 CONFIG_VARIABLE = "LAKEHAND_CONFIG"
 #: How a secret is named: it is read when it is needed, and never stored.
@@ -101,7 +105,7 @@ class ServiceSection:
 
     store: str = _key(
         parse_string,
-        "sqlite:///lakehand.db",
+        f"sqlite:///{DEFAULT_STORE}",
         help="Job store: SQLite for one machine, postgresql+psycopg://... for several.",
     )
     time_zone: ZoneInfo = _key(
@@ -111,6 +115,14 @@ class ServiceSection:
         parse_duration,
         timedelta(seconds=60),
         help="How long a job stays with a worker that is silent.",
+    )
+    poll_interval: timedelta = _key(
+        parse_duration, timedelta(minutes=1), help="How soon a table is looked at after a change."
+    )
+    max_poll_interval: timedelta = _key(
+        parse_duration,
+        timedelta(hours=1),
+        help="How late at most, while it does not change.",
     )
     drain_timeout: timedelta = _key(
         parse_duration,
@@ -179,6 +191,10 @@ class PoolSection:
     )
 
 
+#: Where the file has no pools: only the slots of the workers limit what runs.
+DEFAULT_POOL = PoolSection(name="default", max_running=64)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckAfter:
     """`check_after`: a table is assessed after any of these."""
@@ -243,7 +259,7 @@ class ServiceConfig:
     service: ServiceSection = ServiceSection()
     sources: tuple[SourceSection, ...] = ()
     storage: Mapping[str, StorageSection] = field(default_factory=dict)
-    pools: tuple[PoolSection, ...] = (PoolSection(name="default"),)
+    pools: tuple[PoolSection, ...] = (DEFAULT_POOL,)
     policies: tuple[Policy, ...] = (Policy(name="default"),)
     hooks: tuple[HookSection, ...] = ()
     path: Path | None = None
@@ -282,7 +298,7 @@ def load_config(path: str | Path) -> ServiceConfig:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not valid TOML: {error}") from error
     try:
-        return parse_config(document, path=file)
+        return _resolve_paths(parse_config(document, path=file), file.absolute().parent)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error.message}", hint=error.hint) from error
 
@@ -294,13 +310,45 @@ def parse_config(document: Mapping[str, Any], *, path: Path | None = None) -> Se
         service=_read(ServiceSection, document.get("service", {}), "[service]"),
         sources=_read_all(SourceSection, document, "source"),
         storage=_read_storage(_table(document, "storage")),
-        pools=_read_all(PoolSection, document, "pool") or (PoolSection(name="default"),),
+        pools=_read_all(PoolSection, document, "pool") or (DEFAULT_POOL,),
         policies=_read_policies(_table(document, "policy")),
         hooks=_read_all(HookSection, document, "hook"),
         path=path,
     )
     _check_names(config)
     return config
+
+
+def _resolve_paths(config: ServiceConfig, directory: Path) -> ServiceConfig:
+    """Read relative paths from the directory of the file, wherever the service is started."""
+    kind, separator, database = config.service.store.partition(":///")
+    store = config.service.store
+    if separator and kind.startswith("sqlite") and database:
+        store = f"{kind}:///{directory / database}"
+
+    def absolute(patterns: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(
+            pattern if "://" in pattern or pattern.startswith("**") else str(directory / pattern)
+            for pattern in patterns
+        )
+
+    def absolute_unless_name(patterns: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(absolute((pattern,))[0] if "/" in pattern else pattern for pattern in patterns)
+
+    return replace(
+        config,
+        service=replace(config.service, store=store),
+        sources=tuple(
+            replace(one, include=absolute(one.include), exclude=absolute(one.exclude))
+            for one in config.sources
+        ),
+        storage={
+            name: replace(one, match=absolute(one.match)) for name, one in config.storage.items()
+        },
+        policies=tuple(
+            replace(one, match=absolute_unless_name(one.match)) for one in config.policies
+        ),
+    )
 
 
 def read_secret(place: str) -> str:
@@ -376,7 +424,8 @@ def _read_policy(name: str, values: Mapping[str, Any]) -> Policy:
     for key, value in values.items():
         if key in own or key in {"check_after", "schedule"}:
             continue
-        settings[_setting_name(key, own, where)] = value
+        setting = _find_setting(key, own, where)
+        settings[setting.name] = setting.in_its_unit(key, value)
     plain = {key: value for key, value in values.items() if key in own}
     return _read(  # type: ignore[no-any-return]
         Policy,
@@ -389,9 +438,9 @@ def _read_policy(name: str, values: Mapping[str, Any]) -> Policy:
     )
 
 
-def _setting_name(key: str, own: set[str], where: str) -> str:
+def _find_setting(key: str, own: set[str], where: str) -> Setting:
     try:
-        return find_setting(key).name
+        return find_setting(key)
     except LakehandError as error:
         near = difflib.get_close_matches(key, [*own, "check_after", "schedule"], n=1)
         hint = f"did you mean {near[0]}?" if near else error.hint

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakehand.service.url_patterns import matches, matches_name, split_pattern
-from lakehand.settings import Settings
+from lakehand.settings import Settings, parse_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,10 +48,7 @@ class TablePolicy:
 
     def settings(self, properties: Mapping[str, str] | None = None) -> Settings:
         """Return the settings of the table's jobs; `sources` says where each came from."""
-        parsed = {
-            name: Settings({name: value}, environment={})[name]
-            for name, value in self.policy.settings.items()
-        }
+        parsed = parse_settings(self.policy.settings, f"policy {self.policy.name}")
         chosen = Settings(self.overrides, properties=properties, defaults=parsed)
         for name in parsed:
             if chosen.sources[name] == "default":

@@ -66,6 +66,12 @@ def find_setting(name: str) -> Setting:
     raise UnknownSettingError(f"no setting named {name!r}", field=name, hint=hint)
 
 
+def parse_settings(given: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return the values of settings by canonical name; `source` names their origin in errors."""
+    values = _by_canonical_name(given)
+    return {name: find_setting(name).read(value, source) for name, value in values.items()}
+
+
 def _by_canonical_name(call: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a call, by canonical name."""
     found = ((find_setting(name), name, value) for name, value in call.items())
@@ -145,8 +151,10 @@ class Settings(SettingValues):
         return self._with(self._call, properties=properties)
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Settings:
-        """Return these settings with other defaults, for example those of a format."""
-        return Settings(self._call, environment=self._environment, defaults=defaults)
+        """Return these settings with defaults of a format, below the defaults that they have."""
+        return Settings(
+            self._call, environment=self._environment, defaults={**defaults, **self._defaults}
+        )
 
     def _with(
         self, call: Mapping[str, Any], *, properties: Mapping[str, str] | None = None

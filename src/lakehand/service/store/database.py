@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 #: RETURNING came with it.
 _OLDEST_SQLITE = (3, 35)
 _BUSY_SECONDS = 30.0
-#: Name of the SQLite file where no store is named.
-DEFAULT_FILE = "lakehand.db"
 
 
 class Database:

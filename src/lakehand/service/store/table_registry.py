@@ -58,6 +58,7 @@ class RegisteredTable:
     look_every: float
     assessed_at: float | None
     assessed_version: int | None
+    scheduled: dict[str, dict[str, Any]]
     summary: dict[str, Any] | None
     health_score: int | None
     last_error: dict[str, Any] | None
@@ -275,6 +276,15 @@ class TableRegistry:
             rows = connection.execute(due.order_by(TABLES.c.look_at).limit(limit))
             return [RegisteredTable.of(row) for row in rows]
 
+    def look_at_all(self) -> None:
+        """Let every table be looked at next, because the policies have changed."""
+        with self._database.transaction() as connection:
+            connection.execute(
+                update(TABLES)
+                .where(TABLES.c.gone_at.is_(None))
+                .values(look_at=self._database.now())
+            )
+
     def notified(self, url: str, *, version: int | None, bytes_added: int = 0) -> int | None:
         """Note that a table has a new version: it is looked at next. Return its id, if known."""
         newest = TABLES.c.version if version is None else _newer(TABLES.c.version, version)
@@ -323,7 +333,14 @@ class TableRegistry:
     # -- holds ------------------------------------------------------------------------------------
 
     def hold(
-        self, table_id: int, verb: str, error: Mapping[str, Any], *, job_id: int, lakehand: str
+        self,
+        table_id: int,
+        verb: str,
+        error: Mapping[str, Any],
+        *,
+        job_id: int,
+        lakehand: str,
+        policy: str = "",
     ) -> None:
         """Queue a verb of a table no more until something changes: retrying cannot cure it."""
         with self._database.transaction() as connection:
@@ -333,6 +350,7 @@ class TableRegistry:
                 "job_id": job_id,
                 "error": dict(error),
                 "table_version": table.version,
+                "policy_digest": policy,
                 "lakehand_version": lakehand,
             }
             dialect = sqlite if self._database.is_sqlite else postgresql
@@ -352,32 +370,28 @@ class TableRegistry:
                 code=error.get("code"),
             )
 
-    def held_verbs(self, table_id: int, *, lakehand: str) -> dict[str, dict[str, Any]]:
-        """Return the errors of verbs that are held; another version of the table lifts a hold."""
+    def held_verbs(
+        self, table_id: int, *, lakehand: str, policy: str = ""
+    ) -> dict[str, dict[str, Any]]:
+        """Return the errors of verbs that are held.
+
+        Another version of the table or of lakehand, or another policy, lifts a hold.
+        """
         with self._database.transaction() as connection:
             table = self._required(connection, table_id)
             rows = connection.execute(select(HOLDS).where(HOLDS.c.table_id == table_id)).all()
         return {
             row.verb: row.error
             for row in rows
-            if row.lakehand_version == lakehand and row.table_version == table.version
+            if row.lakehand_version == lakehand
+            and row.table_version == table.version
+            and row.policy_digest == policy
         }
 
-    def all_holds(self, *, lakehand: str) -> dict[int, dict[str, dict[str, Any]]]:
-        """Return what `held_verbs` does, for every table that has any."""
-        wanted = (
-            select(HOLDS.c.table_id, HOLDS.c.verb, HOLDS.c.error)
-            .join(TABLES, TABLES.c.id == HOLDS.c.table_id)
-            .where(
-                HOLDS.c.lakehand_version == lakehand,
-                HOLDS.c.table_version.is_not_distinct_from(TABLES.c.version),
-            )
-        )
-        found: dict[int, dict[str, dict[str, Any]]] = {}
+    def with_holds(self) -> set[int]:
+        """Return the tables of which a verb is held, or was: something may have changed since."""
         with self._database.transaction() as connection:
-            for row in connection.execute(wanted):
-                found.setdefault(row.table_id, {})[row.verb] = row.error
-        return found
+            return set(connection.execute(select(HOLDS.c.table_id).distinct()).scalars())
 
 
 def _is_id(text: str) -> bool:
