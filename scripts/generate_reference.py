@@ -31,6 +31,8 @@ from lakehand.model import maintenance, reports, retention, verification, work
 from lakehand.model.quantities import OneOf, format_bytes, format_duration
 from lakehand.planning import plan as planning
 from lakehand.planning import policy
+from lakehand.service import client, client_values, many_tables
+from lakehand.service.store import budgets, records, service_state, table_registry, worker_registry
 from lakehand.settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -74,6 +76,9 @@ def cli_page() -> Iterator[str]:
         command = cli.get_command(click.Context(cli), name)
         yield f"## `lakehand {name}`"
         yield from _command(command, f"lakehand {name}")
+        for part in command.commands.values() if isinstance(command, click.Group) else ():
+            yield f"### `lakehand {name} {part.name}`"
+            yield from _command(part, f"lakehand {name} {part.name}")
 
 
 EXIT_CODES = (
@@ -98,7 +103,9 @@ def _command(command: click.Command, name: str) -> Iterator[str]:
     usage = command.get_usage(context).removeprefix("Usage: ")
     yield f"```console\n$ {usage}\n```"
     yield inspect.cleandoc(command.help or "")
-    yield table(("option", "meaning"), _options(command, context))
+    options = list(_options(command, context))
+    if len(options) > 1 or not isinstance(command, click.Group):  # a group has --help alone
+        yield table(("option", "meaning"), options)
 
 
 def _options(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
@@ -251,6 +258,8 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`repair`: each of `files_dropped[]`", verification, "DroppedFile"),
     ("`maintain`", maintenance, "MaintenanceReport"),
     ("`maintain`: each of `steps[]`", maintenance, "MaintenanceStep"),
+    ("`maintain` on several tables", many_tables, "TablesReport"),
+    ("`maintain` on several tables: each of `tables[]`", many_tables, "TableResult"),
     ("`vacuum`", retention, "VacuumReport"),
     ("`vacuum`: each of `holders[]`", retention, "Holder"),
     ("`vacuum`: `kept`", retention, "Kept"),
@@ -258,6 +267,15 @@ DOCUMENTS: list[tuple[str, ModuleType, str]] = [
     ("`clean-logs`", maintenance, "LogCleanupReport"),
     ("`restore`", maintenance, "RestoreReport"),
     ("`history`: each of `commits[]`", reports, "HistoryEntry"),
+    ("`service status`", service_state, "ServiceStatus"),
+    ("`service status`: `pause`", service_state, "Pause"),
+    ("`tables`: a table", table_registry, "RegisteredTable"),
+    ("`tables`: more fields", client_values, "TableEntry"),
+    ("`tables discover`: each of `sources[]`", client_values, "SourceDiscovery"),
+    ("`jobs`: a job", records, "Job"),
+    ("`workers list`: each of `workers[]`", worker_registry, "Worker"),
+    ("`budgets`: each of `budgets[]`", budgets, "Budget"),
+    ("`policies check`", client_values, "PolicyCheck"),
 ]
 
 
@@ -272,8 +290,21 @@ def _fields(module: ModuleType, kind: str) -> Iterator[tuple[str, str, str]]:
     for entry in node.body:
         if isinstance(entry, ast.AnnAssign) and isinstance(entry.target, ast.Name):
             name = code(entry.target.id)
-            found[name] = name, _json_type(entry.annotation), _comment_above(lines, entry.lineno)
+            kind_of = _TIME if _is_time(entry) else _json_type(entry.annotation)
+            if (kind, entry.target.id) not in OMITTED:
+                found[name] = name, kind_of, _comment_above(lines, entry.lineno)
     yield from found.values()
+
+
+#: Fields whose own fields are in the document instead.
+OMITTED = {("TableEntry", "table")}
+_TIME = "string, ISO 8601"
+
+
+def _is_time(entry: ast.AnnAssign) -> bool:
+    """Say whether a field is a time of the job store, which is a number there."""
+    name, kind = ast.unparse(entry.target), ast.unparse(entry.annotation)
+    return "float" in kind and (name.endswith(("_at", "_until")) or name == "not_before")
 
 
 JSON_TYPES = {
@@ -284,6 +315,8 @@ JSON_TYPES = {
     "datetime": "string, ISO 8601",
     "None": "null",
     "Curve": "string",
+    "JobState": "string",
+    "Lane": "string",
     "Literal": "string",
     "Mapping": "object",
     "Any": "anything",
@@ -293,8 +326,15 @@ JSON_TYPES = {
     "Soundness": "string",
     "StepOutcome": "string",
     "StepReport": "object",
+    "Sequence": "array",
     "Strategy": "string",
+    "TableOutcome": "string",
+    "TableState": "string",
+    "Unit": "string",
     "Verdict": "string",
+    "Wish": "string",
+    "WorkerWish": "string",
+    "list": "array",
     "dict": "object",
 }
 
@@ -364,6 +404,7 @@ def python_page() -> Iterator[str]:
         yield from _callable(name, value, is_error=name.endswith("Error"))
     yield from _methods_section("## Methods of `TableSink`", lakehand.TableSink)
     yield from _methods_section("## Methods of `Table`", lakehand.Table)
+    yield from _client_section()
     yield "## `lakehand.hot`"
     for kind in (HotTable, HotTier, HotSnapshot):
         yield f"### `{kind.__name__}`"
@@ -373,6 +414,14 @@ def python_page() -> Iterator[str]:
             yield inspect.cleandoc(kind.__init__.__doc__ or "")
         for name, method in _methods(kind):
             yield f"#### `{kind.__name__}.{name}`"
+            yield from _callable(name, method)
+
+
+def _client_section() -> Iterator[str]:
+    yield from _methods_section("## Methods of `ServiceClient`", lakehand.ServiceClient)
+    for group, kind in client.PARTS.items():
+        for name, method in _methods(kind):
+            yield f"### `ServiceClient.{group}.{name}`"
             yield from _callable(name, method)
 
 

@@ -51,7 +51,10 @@ def test_a_page_uses_the_terms_of_the_field(page):
 @pytest.mark.parametrize("name", ["", *COMMANDS])
 def test_the_help_of_a_command_uses_the_terms_of_the_field(name):
     command = cli.get_command(click.Context(cli), name) if name else cli
-    texts = [command.help, COMMANDS.get(name), *(getattr(p, "help", "") for p in command.params)]
+    parts = command.commands.values() if name and isinstance(command, click.Group) else ()
+    texts = [COMMANDS.get(name)]
+    for one in (command, *parts):
+        texts += [one.help, *(getattr(p, "help", "") for p in one.params)]
     found = [line for text in texts for line in _advice(f"lakehand {name}", text or "")]
     assert found == [], "\n".join(found)
 

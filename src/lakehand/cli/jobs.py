@@ -47,7 +47,7 @@ _STYLES: Mapping[JobState, str] = {
 WAITS: Mapping[WaitsFor, str] = {
     "turn": "waits for its turn",
     "retry": "waits to be retried",
-    "window": "waits for its time",
+    "window": "starts later",
     "budget": "waits for budget",
     "paused": "is paused",
     "table_busy": "waits for another job of the table",
@@ -138,23 +138,44 @@ def jobs_screen(entries: Sequence[JobEntry], now: float) -> Iterable[RenderableT
             Text(job.state, style=_STYLES[job.state]),
             format_ago(job.queued_at, now),
             _took(job, now),
-            Text(describe_result(entry)),
+            # One line per job: `jobs show` has the whole message.
+            Text(describe_result(entry, now), no_wrap=True, overflow="ellipsis"),
         )
     yield grid
 
 
-def describe_result(entry: JobEntry) -> str:
+def describe_result(entry: JobEntry, now: float) -> str:
     """Say in one line how a job ended, how far it is, or what it waits for."""
     job = entry.job
     if job.state == "queued":
-        waits = WAITS[entry.waits_for or "turn"]
+        waits = _describe_wait(entry, now)
         return f"{waits}; last attempt: {job.error['message']}" if job.error else waits
     if job.state == "running":
         wish = {"cancel": ", asked to stop", "wind_down": ", winding down"}.get(job.wish or "", "")
         return f"{_describe_progress(job)}{wish}"
     if job.error is not None and job.state == "failed":
         return str(job.error.get("message"))
+    if job.outcome == "committed" and job.report:
+        return _describe_report(job.report)
     return _OUTCOMES.get(job.outcome or "", job.outcome or "-")
+
+
+def _describe_wait(entry: JobEntry, now: float) -> str:
+    is_later = entry.waits_for in {"window", "retry"} and entry.job.not_before > now
+    start = f", {format_ago(entry.job.not_before, now)}" if is_later else ""
+    return WAITS[entry.waits_for or "turn"] + start
+
+
+def _describe_report(report: Mapping[str, Any]) -> str:
+    """Say what was done: the steps of `maintain`, and the files before and after."""
+    steps = report.get("steps") or ()
+    done = [step["step"].replace("_", "-") for step in steps if step["outcome"] == "committed"]
+    words = " and ".join(done) or "committed"
+    for part in (report, *(step.get("report") or {} for step in steps)):
+        before, after = part.get("files_before"), part.get("files_after")
+        if before is not None and before != after:
+            return f"{words}, {before:,} → {after:,} files"
+    return words
 
 
 def _describe_progress(job: Job) -> str:
@@ -215,22 +236,21 @@ def _verb(job: Job) -> str:
 
 def _job_rows(entry: JobEntry, now: float) -> Iterator[tuple[str, str]]:
     job = entry.job
-    yield "state", f"{job.state}: {describe_result(entry)}"
+    yield "state", f"{job.state}: {describe_result(entry, now)}"
     if job.table_url:
         yield "location", shown_location(job.table_url)
     who = f" by {job.asked_by}" if job.asked_by else ""
     yield "requested", f"{format_ago(job.queued_at, now)}{who}, trigger: {job.trigger}"
     if job.reasons:
         yield "reason", ", ".join(job.reasons)
-    if job.options:
-        yield "options", ", ".join(f"{key} = {value}" for key, value in job.options.items())
+    options = [f"{key} = {value}" for key, value in job.options.items() if value != []]
+    if options:
+        yield "options", ", ".join(options)
     yield "attempts", f"{job.attempt} of at most {job.max_attempts}"
     if job.started_at is not None:
         yield "took", _took(job, now)
     if job.worker_id:
         yield "worker", job.worker_id
-    if job.state == "queued" and job.not_before > now:
-        yield "starts", f"{format_ago(job.not_before, now)} at the earliest"
     if job.error is not None and job.error.get("hint"):
         yield "hint", str(job.error["hint"])
     yield from _report_rows(job.report or {})
@@ -275,7 +295,7 @@ def submit_job(
         entry = client.jobs.submit(table, verb, urgent=urgent, **given)
         if watch:
             return _watch(client, entry.job.id, as_json=as_json)
-    _print_entry(entry, as_json=as_json)
+        _print_entry(entry, client.now(), as_json=as_json)
     return 0
 
 
@@ -308,7 +328,7 @@ def _watch(client: ServiceClient, number: int, *, as_json: bool) -> int:
     except KeyboardInterrupt as stopped:
         click.echo(f"stopped watching; job {number} goes on", err=True)
         return _SIGNALLED + getattr(stopped, "number", signal.SIGINT)
-    _print_entry(entry, as_json=as_json)
+    _print_entry(entry, client.now(), as_json=as_json)
     return exit_code_of(entry.job)
 
 
@@ -318,7 +338,8 @@ def _follow(client: ServiceClient, number: int) -> JobEntry:
     if not sys.stderr.isatty():
         shown = ""
         for entry in client.jobs.watch(number):
-            line = f"job {number}: {entry.job.state}, {describe_result(entry)}"
+            now = client.now()
+            line = f"job {number}: {entry.job.state}, {describe_result(entry, now)}"
             if line != shown and entry.job.ended_at is None:
                 click.echo(line, err=True)
             shown = line
@@ -331,7 +352,7 @@ def _follow(client: ServiceClient, number: int) -> JobEntry:
             if entry.job.progress:
                 phases.show(Progress(**entry.job.progress))
             else:
-                phases.say(describe_result(entry))
+                phases.say(describe_result(entry, client.now()))
     return entry
 
 
@@ -353,7 +374,7 @@ def _changing(name: str, help_text: str, change: Callable[[Any, int], JobEntry])
     def command(config: Path | None, store: str | None, as_json: bool, job: int) -> None:  # noqa: FBT001
         with open_client(config, store) as client:
             entry = change(client.jobs, job)
-        _print_entry(entry, as_json=as_json)
+            _print_entry(entry, client.now(), as_json=as_json)
 
 
 _changing(
@@ -374,11 +395,11 @@ _changing(
 )
 
 
-def _print_entry(entry: JobEntry, *, as_json: bool) -> None:
+def _print_entry(entry: JobEntry, now: float, *, as_json: bool) -> None:
     if as_json:
         print_document(entry.to_json())
         return
     job = entry.job
     print_lines(
-        [f"job {job.id}: {_verb(job)} {_table_of(job)}: {job.state}, {describe_result(entry)}"]
+        [f"job {job.id}: {_verb(job)} {_table_of(job)}: {job.state}, {describe_result(entry, now)}"]
     )

@@ -174,7 +174,7 @@ class _View:
                 Text(shown_location(url)),
                 "starting" if progress is None else progress.phase,
                 "" if progress is None else describe_amount(progress),
-                format_duration(timedelta(seconds=round(now - running.began))),
+                format_duration(timedelta(seconds=1 + int(now - running.began))),
             )
         failed = f", {self._failed:,} failed" if self._failed else ""
         line = f"{self._ended:,} of {format_count(self._total, 'table')}{failed}"

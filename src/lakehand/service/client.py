@@ -82,10 +82,15 @@ class ServiceClient:
         self.config = find_client_config(config, store)
         self.by = by or _user()
         self._stores = _open_stores(self.config, create=create)
+        #: The tables that the service looks after.
         self.tables = _Tables(self)
+        #: Its jobs.
         self.jobs = _Jobs(self)
+        #: The processes that run them.
         self.workers = _Workers(self)
+        #: How tables are maintained.
         self.policies = _Policies(self)
+        #: The service as a whole.
         self.service = _Service(self)
 
     def budgets(self, day: str | None = None) -> list[Budget]:
@@ -431,6 +436,14 @@ class _Service(_Part):
         return workers
 
 
+#: The attributes of a client, by name.
+PARTS: Mapping[str, type[_Part]] = {
+    "tables": _Tables,
+    "jobs": _Jobs,
+    "workers": _Workers,
+    "policies": _Policies,
+    "service": _Service,
+}
 #: An urgent job goes before all that was queued in the last year.
 _URGENT_SECONDS = 365 * 86_400.0
 

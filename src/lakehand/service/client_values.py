@@ -60,10 +60,13 @@ class JobEntry:
 class SourceDiscovery:
     """What one source has found."""
 
+    #: Name of the source.
     source: str
-    #: Tables that were found, those among them that were not known, and known ones that are gone.
+    #: Tables that were found.
     found: int
+    #: Those among them that were not known.
     new: int
+    #: Known ones that were not found any more.
     gone: int
     #: Directories that could not be listed: no table is marked as gone then.
     errors: tuple[Mapping[str, Any], ...]
@@ -113,11 +116,15 @@ class PolicyOfTable:
 class PolicyCheck:
     """A configuration that was checked."""
 
+    #: The file; null if there is none.
     path: str | None
-    #: How many registered tables each policy applies to; None without a job store.
+    #: How many registered tables each policy applies to; null without a job store.
     tables: Mapping[str, int] | None
+    #: Names of the policies.
     policies: tuple[str, ...]
+    #: Names of the sources.
     sources: tuple[str, ...]
+    #: Names of the pools.
     pools: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:

@@ -24,11 +24,17 @@ Unit = Literal["bytes", "core_seconds", "cost"]
 class Budget:
     """What may be spent in one scope on one day."""
 
+    #: What it limits.
     scope: str
+    #: `bytes`, `core_seconds` or `cost`.
     unit: Unit
+    #: Day in the service's time zone.
     day: str
+    #: What may be spent.
     allowed: float
+    #: What running jobs have reserved.
     reserved: float = 0.0
+    #: What ended jobs have spent.
     spent: float = 0.0
 
     @property

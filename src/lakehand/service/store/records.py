@@ -79,41 +79,77 @@ class JobRequest:
 class Job:
     """A row of the table of jobs."""
 
+    #: Number of the job.
     id: int
+    #: Number of its table.
     table_id: int
+    #: Jobs of one lane never run on a table at the same time.
     lane: Lane
+    #: What it runs.
     verb: str
+    #: Part of the table; empty: all of it.
     scope: str
+    #: Arguments and settings of the verb.
     options: dict[str, Any]
+    #: `queued`, `running`, `succeeded`, `failed` or `cancelled`.
     state: JobState
+    #: What requested it: `commits`, `time`, `schedule`, `manual`, `retry`, ...
     trigger: str
+    #: How often it was requested while it was queued.
     requests: int
+    #: Why.
     reasons: list[str]
+    #: Who requested it.
     asked_by: str | None
+    #: 0 at once, 1 by hand, 2 due, 3 optional.
     urgency: int
+    #: Expected benefit.
     score: float
+    #: Expected cost and benefit.
     expected: dict[str, Any]
+    #: Where its tasks run.
     engine: str
+    #: Memory that it needs.
     memory_bytes: int
+    #: Pool that it runs in.
     pool: str
+    #: Slot of the pool; null unless it is running.
     slot: int | None
+    #: When it was queued.
     queued_at: float
+    #: Jobs start in the order of this time.
     rank_at: float
+    #: It does not start before.
     not_before: float
+    #: It does not start after.
     runs_until: float | None
+    #: What a queued job waits for.
     waits_for: str | None
+    #: Who paused it.
     paused_by: str | None
+    #: Number of claims: tells attempts apart.
     fence: int
+    #: Attempts that count.
     attempt: int
+    #: It has failed after so many.
     max_attempts: int
+    #: The worker that runs it.
     worker_id: str | None
+    #: Until when the worker has it without a sign of life.
     leased_until: float | None
+    #: What it is asked to do: `cancel` or `wind_down`.
     wish: Wish | None
+    #: When it was started first.
     started_at: float | None
+    #: When it ended.
     ended_at: float | None
+    #: How far it is.
     progress: dict[str, Any] | None
+    #: Why it ended.
     outcome: str | None
+    #: Report of the verb.
     report: dict[str, Any] | None
+    #: Error of the last attempt.
     error: dict[str, Any] | None
     #: Of the job's table, where a job is read for people.
     table_url: str | None = None

@@ -29,9 +29,11 @@ _RECENT_SECONDS = 86_400.0
 class Pause:
     """Who has paused the service, and for how long."""
 
-    #: Seconds since 1970; in JSON null if it has no end.
+    #: Until when; null if it has no end.
     paused_until: float
+    #: Who paused it.
     paused_by: str
+    #: Why.
     paused_why: str | None = None
 
     def to_json(self) -> dict[str, Any]:

@@ -37,31 +37,57 @@ _BY_HAND, _REMOVED = "manual", "removed"
 class RegisteredTable:
     """A row of the table of tables."""
 
+    #: Number of the table.
     id: int
+    #: Canonical URL.
     url: str
+    #: Name; several tables may have the same.
     name: str | None
+    #: `delta` or `lance`.
     format: str | None
+    #: Where it was found: the name of a source, `manual`, or `removed`.
     source: str
+    #: Storage section of the configuration.
     storage_profile: str | None
+    #: When it was found first.
     found_at: float
+    #: When it was found last.
     seen_at: float
+    #: Since when its source no longer finds it; null if it does.
     gone_at: float | None
+    #: Policy at the last look.
     policy: str | None
+    #: Settings of this table alone, above its properties and its policy.
     overrides: dict[str, Any]
+    #: Until when it is paused; null with a `paused_by`: until it is resumed.
     paused_until: float | None
+    #: Who paused it.
     paused_by: str | None
+    #: Why.
     paused_why: str | None
+    #: The newest version that is known.
     version: int | None
+    #: Commits since it was last maintained.
     commits_since: int
+    #: Bytes written since then, as far as writers told.
     bytes_since: int
+    #: When it is looked at next.
     look_at: float
+    #: Seconds between two looks.
     look_every: float
+    #: When maintenance was last requested.
     assessed_at: float | None
+    #: The version at that time.
     assessed_version: int | None
+    #: When each scheduled verb is due next.
     scheduled: dict[str, dict[str, Any]]
+    #: Numbers of the last assessment.
     summary: dict[str, Any] | None
+    #: Its health score.
     health_score: int | None
+    #: Why it could not be read at the last look; null if it could.
     last_error: dict[str, Any] | None
+    #: How often in a row it could not be read.
     error_count: int
 
     @classmethod

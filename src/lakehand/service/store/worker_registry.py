@@ -28,16 +28,27 @@ WorkerWish = Literal["drain", "stop"]
 class Worker:
     """A row of the table of workers."""
 
+    #: Name of the worker.
     id: str
+    #: Machine.
     host: str
+    #: Process.
     pid: int
+    #: Version of lakehand.
     version: str
+    #: Where it can run tasks.
     engines: Sequence[str]
+    #: Jobs that it runs at once.
     slots: int
+    #: Memory for its jobs.
     memory_bytes: int
+    #: When it was started.
     started_at: float = 0.0
+    #: Its last sign of life.
     beat_at: float = 0.0
+    #: What it is asked to do: `drain` or `stop`.
     wish: WorkerWish | None = None
+    #: When it ended.
     stopped_at: float | None = None
 
     @classmethod
