@@ -87,9 +87,9 @@ def listing(*headings: str, right: tuple[str, ...] = (), fold: tuple[str, ...] =
 
 
 def format_ago(at: float | None, now: float) -> str:
-    """Format a time as how long ago it was, or how long it is until then.
+    """Format a time as how long ago it was, or how long it is until then, by its largest unit.
 
-    >>> format_ago(100.0, 160.0), format_ago(None, 160.0)
+    >>> format_ago(100.0, 170.0), format_ago(None, 160.0)
     ('1 min ago', '-')
     """
     if at is None:
@@ -97,7 +97,7 @@ def format_ago(at: float | None, now: float) -> str:
     seconds = now - at
     if abs(seconds) < _JUST_NOW:
         return "just now"
-    duration = format_duration(timedelta(seconds=abs(round(seconds))))
+    duration = " ".join(format_duration(timedelta(seconds=abs(round(seconds)))).split()[:2])
     return f"{duration} ago" if seconds > 0 else f"in {duration}"
 
 
