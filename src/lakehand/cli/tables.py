@@ -150,7 +150,7 @@ def remove_table(config: Path | None, store: str | None, as_json: bool, table: s
 @table_argument
 @service_options
 def show_table(config: Path | None, store: str | None, as_json: bool, table: str) -> None:  # noqa: FBT001
-    """Show what is known of TABLE: state, policy, settings of its own, latest jobs."""
+    """Show what is known of TABLE: state, policy, overridden settings, latest jobs."""
     with open_client(config, store) as client:
         entry = client.tables.show(table)
         jobs = client.jobs.list(table=str(entry.table.id), limit=5)
@@ -249,7 +249,7 @@ def set_settings(
     table: str,
     settings: tuple[str, ...],
 ) -> None:
-    """Give TABLE settings of its own, above its properties and its policy."""
+    """Override settings for TABLE, above its properties and its policy."""
     given = dict(_split(pair) for pair in settings)
     with open_client(config, store) as client:
         entry = client.tables.set(table, **given)

@@ -226,7 +226,7 @@ class _Tables(_Part):
         return self.show(str(found.id))
 
     def set(self, table: str, **settings: Any) -> TableEntry:
-        """Give a table settings of its own, above its properties and its policy."""
+        """Override settings for a table, above its properties and its policy."""
         found = self._stores.tables.find(table)
         given = {}
         for spelling, value in settings.items():

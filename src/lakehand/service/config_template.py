@@ -120,7 +120,7 @@ def _policy() -> str:
         '#schedule = { verify = "0 4 * * 0" }',
         f"# Any setting (`lakehand settings`). {target.help}",
         f"#{target.name} = {toml_value(target.default, target.name)}",
-        "# Further policies have names and patterns of their own: [policy.sales].",
+        "# A further policy has another name and its own patterns: [policy.sales].",
     ]
     return _section(Policy, "[policy.default]", more=more)
 

@@ -131,7 +131,7 @@ class Job:
     fence: int
     #: Attempts that count.
     attempt: int
-    #: It has failed after so many.
+    #: It has failed after this many attempts.
     max_attempts: int
     #: The worker that runs it.
     worker_id: str | None
