@@ -74,6 +74,8 @@ def test_tables_are_found_by_path_directory_and_pattern(lake):
 
     assert urls(lake) == ["broken", "orders", "users"]
     assert urls(f"{lake}/sales/*", lake / "sales/orders") == ["orders", "users"]
+    (lake / "sales/orders").rename(lake / "odd[1]")  # delta-rs cannot write there
+    assert urls(lake / "odd[1]", lake / "sales/users") == ["odd%5B1%5D", "users"]
     with pytest.raises(NotATableError, match="nor below it"):
         urls(lake / "nothing")
     with pytest.raises(ValidationError, match="no table is named"):

@@ -10,6 +10,7 @@ from lakehand.service.config import parse_config
 from lakehand.service.scheduler import Scheduler
 from lakehand.service.store.job_queue import JobQueue
 from lakehand.service.store.records import AttemptEnd
+from lakehand.service.store.service_state import ServiceState
 from lakehand.service.store.table_registry import FoundTable, TableRegistry
 from lakehand.service.store.worker_registry import WorkerRegistry
 from support.job_stores import add_pool, claim_by
@@ -168,3 +169,13 @@ def test_dead_jobs_are_freed(service, clock):
     clock.advance(61)
     assert service.scheduler.tick().freed == 1
     assert service.jobs.get(job.id).state == "queued"
+
+
+def test_a_paused_service_finds_and_queues_nothing(service):
+    state = ServiceState(service.database)
+    service.create("a")
+    state.pause(by="ann")
+    tick = service.scheduler.tick()
+    assert (tick.found, tick.looked_at, tick.queued) == (0, 0, 0)
+    state.resume(by="ann")
+    assert service.scheduler.tick().queued == 1

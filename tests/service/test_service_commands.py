@@ -226,6 +226,29 @@ def test_the_service_is_paused_resumed_and_drained(screen, lake, queue):
     assert "there is no worker 'x'" in screen("workers", "drain", "x", code=2)
 
 
+def test_the_commands_work_on_postgresql(screen, lake, emptied_postgresql):
+    store = ("--store", emptied_postgresql)
+    assert ["lake", "2", "2", "0"] in map(
+        str.split, screen("tables", "discover", *store).splitlines()
+    )
+    assert "queued" in screen("jobs", "submit", "orders", *store)
+    assert "1 queued" in screen("service", "status", *store)
+    assert screen.json("policies", "check", *store)["tables"] == {"default": 2}
+    assert screen.json("tables", "pause", "users", *store)["paused_until"] is None
+    assert "on request" in screen("jobs", "cancel", "1", *store)
+
+
+def test_the_store_of_the_option_is_written_into_the_file(screen, home):
+    url = f"sqlite:///{home}/other.db"
+    screen("service", "init", "--store", url)
+    assert url in screen("jobs", "list", code=1)
+
+
+def test_a_service_without_a_file_is_found_by_its_store(screen, home):
+    open_database(f"sqlite:///{home}/lakehand.db").close()
+    assert "No jobs." in screen("jobs", "list")
+
+
 def test_every_wait_has_words():
     from typing import get_args
 
@@ -241,7 +264,5 @@ def test_every_command_has_its_options_and_a_help_line(name):
     subcommands = command.commands.values() if isinstance(command, click.Group) else [command]
     for one in subcommands:
         flags = {flag for parameter in one.params for flag in parameter.opts}
-        assert {"--json", "--config"} <= flags
+        assert {"--json", "--config", "--store"} <= flags
         assert one.help
-        if one.name not in {"init", "check"}:
-            assert "--store" in flags

@@ -95,8 +95,10 @@ def maintain(
     """
     if not tables and config is None:
         raise click.UsageError("Missing argument 'TABLE...'.")
+    from lakehand.service.url_patterns import is_pattern
+
     absent: NotATableError | None = None
-    if len(tables) == 1 and config is None and not _is_pattern(tables[0]):
+    if len(tables) == 1 and config is None and not is_pattern(tables[0]):
         try:
             return _maintain_one(tables[0], storage_options, as_json=as_json, **options)
         except NotATableError as error:
@@ -112,10 +114,6 @@ def maintain(
         as_json=as_json,
         **options,
     )
-
-
-def _is_pattern(table: str) -> bool:
-    return any(sign in table for sign in "*?[") and not Path(table).exists()
 
 
 def _maintain_one(

@@ -10,14 +10,13 @@ from rich.text import Text
 from lakehand.cli.output import print_document, print_screen
 from lakehand.cli.screen import figures_grid
 from lakehand.cli.service_options import (
-    config_option,
     listing,
     open_client,
     service_options,
     shown_location,
 )
 from lakehand.cli.settings import format_value
-from lakehand.cli.shared_options import json_option, logging_options, table_argument
+from lakehand.cli.shared_options import table_argument
 from lakehand.errors import JobNotFoundError, JobStoreError
 from lakehand.model.quantities import format_count
 from lakehand.storage.location import path_to_url
@@ -37,10 +36,8 @@ def policies() -> None:
 
 
 @policies.command("check")
-@config_option
-@json_option
-@logging_options
-def check_policies(config: Path | None, as_json: bool) -> None:  # noqa: FBT001
+@service_options
+def check_policies(config: Path | None, store: str | None, as_json: bool) -> None:  # noqa: FBT001
     """Check the configuration file, and count the tables of each policy.
 
     An invalid file is an error that says what is wrong, and where. Nothing is changed.
@@ -48,9 +45,9 @@ def check_policies(config: Path | None, as_json: bool) -> None:  # noqa: FBT001
     from lakehand.service.client import find_client_config
     from lakehand.service.client_values import check_config
 
-    loaded = find_client_config(config, None)
+    loaded = find_client_config(config, store)
     try:
-        with open_client(config, None) as client:
+        with open_client(config, store) as client:
             found = client.policies.check()
     except JobStoreError:
         found = check_config(loaded)  # A file can be checked before there is a job store.

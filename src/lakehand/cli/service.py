@@ -44,17 +44,24 @@ def service() -> None:
     metavar="FILE",
     help="File to write.",
 )
+@click.option("--store", metavar="URL", help="Job store to write into the file.")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @json_option
 @logging_options
-def init_service(include: tuple[str, ...], config: Path, force: bool, as_json: bool) -> None:  # noqa: FBT001
+def init_service(
+    include: tuple[str, ...],
+    config: Path,
+    store: str | None,
+    force: bool,  # noqa: FBT001
+    as_json: bool,  # noqa: FBT001
+) -> None:
     """Write a configuration file with every key, its default and its meaning.
 
     Each PATTERN is a table, a directory of tables, or a pattern such as 's3://lake/**'.
     """
     from lakehand.service.config_template import write_config
 
-    write_config(config, include=include, force=force)
+    write_config(config, include=include, store=store, force=force)
     if as_json:
         print_document({"config": str(config), "include": list(include)})
         return

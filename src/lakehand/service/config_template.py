@@ -44,11 +44,11 @@ _STORAGE = {
 }
 
 
-def render_config(include: Sequence[str] = ()) -> str:
+def render_config(include: Sequence[str] = (), store: str | None = None) -> str:
     """Return the file as text; with `include`, a source of these patterns is active."""
     parts = [
         _OPENING,
-        _section(ServiceSection, "[service]"),
+        _section(ServiceSection, "[service]", {} if store is None else {"store": store}),
         _section(SourceSection, "[[source]]", _source_values(include), is_active=bool(include)),
         _policy(),
         _section(PoolSection, "[[pool]]", is_active=False),
@@ -58,9 +58,11 @@ def render_config(include: Sequence[str] = ()) -> str:
     return "\n".join(parts)
 
 
-def write_config(path: Path, *, include: Sequence[str] = (), force: bool = False) -> None:
+def write_config(
+    path: Path, *, include: Sequence[str] = (), store: str | None = None, force: bool = False
+) -> None:
     """Write the file; ConfigError if there is one already, unless `force` replaces it."""
-    text = render_config(include)
+    text = render_config(include, store)
     try:
         if force:
             scratch = path.with_name(f".{path.name}.{os.getpid()}")

@@ -19,6 +19,7 @@ from lakehand.service.job_main import JobSpec
 from lakehand.service.job_process import JobProcess, ProcessEndedError
 from lakehand.service.job_specs import storage_options
 from lakehand.service.policies import find_policy
+from lakehand.service.url_patterns import is_pattern
 from lakehand.settings import find_setting
 from lakehand.storage.location import path_to_url
 
@@ -216,8 +217,7 @@ def _search(
 
 
 def _source_of(named: str) -> SourceSection:
-    is_pattern = any(sign in named for sign in "*?[")
-    return SourceSection(name=named, include=(named if is_pattern else path_to_url(named),))
+    return SourceSection(name=named, include=(named if is_pattern(named) else path_to_url(named),))
 
 
 def _with_steps(options: Mapping[str, Any], steps: Sequence[str]) -> dict[str, Any]:

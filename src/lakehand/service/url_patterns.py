@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakehand.storage.location import path_to_url
@@ -42,6 +43,15 @@ def absolute_pattern(pattern: str) -> str:
     fixed, rest = split_pattern(pattern)
     url = path_to_url(fixed or ".").rstrip("/")
     return f"{url}/{rest}" if rest else url
+
+
+def is_pattern(named: str) -> bool:
+    """Whether a name is a pattern, and not a path of this machine that looks like one.
+
+    >>> is_pattern("s3://lake/*/events"), is_pattern("s3://lake/events")
+    (True, False)
+    """
+    return _WILDCARDS.search(named) is not None and not Path(named).exists()
 
 
 def split_pattern(pattern: str) -> tuple[str, str]:
