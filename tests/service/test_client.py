@@ -9,6 +9,7 @@ from datetime import timedelta
 import deltalake
 import pyarrow as pa
 import pytest
+from sqlalchemy import update
 
 import lakehand
 from lakehand.errors import (
@@ -22,6 +23,7 @@ from lakehand.errors import (
 from lakehand.service.config import parse_config
 from lakehand.service.job_states import LANE_OF
 from lakehand.service.store.database import open_database
+from lakehand.service.store.database_schema import POOLS
 from lakehand.service.store.job_queue import JobQueue
 from lakehand.service.store.records import AttemptEnd
 from lakehand.service.store.worker_registry import Worker, WorkerRegistry
@@ -275,3 +277,19 @@ def test_without_sqlalchemy_the_client_says_what_to_install():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == 'NOT_INSTALLED pip install "lakehand[service]"'
+
+
+def test_a_queued_job_says_what_it_waits_for(client, queue):
+    client.tables.discover()
+    client.jobs.submit("orders", "compact")
+    running = queue.claim(claim_by("w1"))
+    same_lane = client.jobs.submit("orders", "cluster")
+    other_lane = client.jobs.submit("orders", "checkpoint")
+    assert (same_lane.waits_for, other_lane.waits_for) == ("table_busy", "turn")
+    with client._stores.database.transaction() as connection:
+        connection.execute(update(POOLS).values(max_running=1))
+    assert client.jobs.show(other_lane.job.id).waits_for == "pool_full"
+    end = AttemptEnd(outcome="failed", error={"code": "CONFLICT", "message": "lost"})
+    queue.requeue(running.id, running.fence, end, waits_for="retry", delay=600)
+    assert client.jobs.show(running.id).waits_for == "retry"
+    assert client.jobs.show(other_lane.job.id).waits_for == "turn"

@@ -76,7 +76,6 @@ class QueueMachine(RuleBasedStateMachine):
         self.budgets.allow("service", "bytes", DAY, ALLOWED)
         self.jobs: dict[int, Expected] = {}
         self.service = ServiceState(self.database)
-        self.service_paused_until = 0.0
         WorkerRegistry(self.database).start(
             Worker(id="w", host="h", pid=1, version="0", engines=["local"], slots=1, memory_bytes=1)
         )
@@ -144,8 +143,7 @@ class QueueMachine(RuleBasedStateMachine):
             for number, job in self.of_state("queued").items()
             if job.not_before <= self.now and not job.is_paused and job.lane not in busy
         ]
-        is_paused = self.service_paused_until > self.now
-        wanted = min(free)[1] if free and len(running) < SLOTS and not is_paused else None
+        wanted = min(free)[1] if free and len(running) < SLOTS else None
         assert ("turn" in self.waits().values()) == (wanted is not None)
         job = self.queue.claim(claim_by(lease_seconds=LEASE, offset=offset))
         assert (job and job.id) == wanted
@@ -265,17 +263,15 @@ class QueueMachine(RuleBasedStateMachine):
                 min(twin.not_before, self.now),
             )
 
-    @rule(seconds=st.sampled_from([None, 45]))
-    def pause_the_service(self, seconds):
-        until = None if seconds is None else self.now + seconds
-        self.service.pause(by="someone", until=until)
-        self.service_paused_until = until or float("inf")
-
-    @rule()
-    def resume_the_service(self):
-        was_paused = self.service_paused_until > self.now
-        assert self.service.resume(by="someone") == was_paused
-        self.service_paused_until = 0.0
+    @rule(is_timed=st.booleans())
+    def pause_the_service(self, is_timed):
+        """Nothing is claimed until the pause ends, by its time or by hand."""
+        self.service.pause(by="someone", until=self.now + 45 if is_timed else None)
+        assert self.queue.claim(claim_by(lease_seconds=LEASE)) is None
+        assert set(self.waits().values()) <= {"paused"}
+        if is_timed:
+            self.clock.advance(45)
+        assert self.service.resume(by="someone") != is_timed
 
     def waits(self):
         jobs = self.queue.listed(limit=1000)
