@@ -61,7 +61,7 @@ def run_job(spec: JobSpec, control: RunControl, on_progress: Callable[[Progress]
     from lakehand.table import open_with
 
     policy = parse_settings(spec.policy_settings, "policy")
-    settings = Settings(spec.settings, defaults=policy)
+    settings = Settings(spec.settings, policy=policy)
     table = open_with(settings, spec.url, storage_options=dict(spec.storage_options) or None)
     with controlled(control):
         return _call(table, spec, on_progress)
