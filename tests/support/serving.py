@@ -18,7 +18,7 @@ from lakehand.service.store.job_queue import JobQueue
 from lakehand.service.store.table_registry import TableRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lakehand.service.store.records import Job
 
@@ -110,10 +110,12 @@ class Lake:
         finally:
             database.close()
 
-    def file_counts(self) -> dict[str, int]:
+    def file_counts(self, names: Sequence[str] = ()) -> dict[str, int]:
+        """Return how many files each table has; all of them, if none is named."""
+        found = names or [path.name for path in sorted((self.root / "tables").iterdir())]
         return {
-            path.name: lakehand.open_table(path).snapshot().file_count
-            for path in sorted((self.root / "tables").iterdir())
+            name: lakehand.open_table(self.root / "tables" / name).snapshot().file_count
+            for name in found
         }
 
     def wait_for(self, condition: Callable[[], Any], *, seconds: float = 60) -> Any:
