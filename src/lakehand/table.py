@@ -98,7 +98,7 @@ def open_with(
     storage_options: Mapping[str, str] | None = None,
     spark: Any = None,
 ) -> Table:
-    """Open a table with settings that may have defaults of their own, as those of a policy."""
+    """Open a table with settings, which may hold those of a policy."""
     store = _store(uri, storage_options).with_settings(chosen)
     table_format = detect_format(store)
     chosen = chosen.with_defaults(table_format.defaults)

@@ -135,6 +135,9 @@ class ServiceSection:
     max_concurrent_jobs: int = _key(
         _positive, 4, help="Jobs that each worker runs at once; pools limit all workers together."
     )
+    max_spark_sessions: int = _key(
+        _positive, 1, help="Spark sessions that each worker keeps; jobs of a Spark pool share one."
+    )
     listen: str = _key(
         parse_string,
         "127.0.0.1:8484",

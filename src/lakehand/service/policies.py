@@ -49,9 +49,9 @@ class TablePolicy:
     def settings(self, properties: Mapping[str, str] | None = None) -> Settings:
         """Return the settings of the table's jobs; `sources` says where each came from."""
         parsed = parse_settings(self.policy.settings, f"policy {self.policy.name}")
-        chosen = Settings(self.overrides, properties=properties, defaults=parsed)
+        chosen = Settings(self.overrides, properties=properties, policy=parsed)
         for name in parsed:
-            if chosen.sources[name] == "default":
+            if chosen.sources[name] == "policy":
                 chosen.sources[name] = f"policy {self.policy.name}"
         for name in self.overrides:
             chosen.sources[name] = "table"
