@@ -21,6 +21,7 @@ from lakehand.errors import (
     ValidationError,
 )
 from lakehand.service.config import parse_config
+from lakehand.service.job_specs import table_policy
 from lakehand.service.job_states import LANE_OF
 from lakehand.service.store.database import open_database
 from lakehand.service.store.database_schema import POOLS
@@ -220,6 +221,23 @@ def test_a_paused_service_starts_nothing_and_says_so(client, queue):
     assert queue.claim(claim_by("w1")).id == job.job.id
     status = client.service.status()
     assert (status.jobs["running"], status.tables["total"], status.slots) == (1, 3, 2)
+
+
+def test_a_held_verb_is_shown_until_it_is_resumed(client, queue):
+    client.tables.discover()
+    orders = client.tables.show("orders")
+    digest = table_policy(client.config, orders.table).digest
+    error = {"code": "CORRUPT_LOG", "message": "cannot be read"}
+    client._stores.tables.hold(
+        orders.table.id, "compact", error, job_id=1, lakehand=lakehand.__version__, policy=digest
+    )
+    held = client.tables.show("orders")
+    assert (held.state, held.held) == ("held", {"compact": error})
+    assert client.service.status().tables["held"] == 1
+    client.tables.set("orders", min_files=3)  # another policy lifts the hold
+    assert (client.tables.show("orders").state, client.service.status().tables["held"]) == ("ok", 0)
+    client.tables.reset("orders")
+    assert client.tables.resume("orders").state == "ok"
 
 
 def test_workers_are_asked_to_end(client, queue, store_url):

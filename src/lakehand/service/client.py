@@ -418,7 +418,10 @@ class _Service(_Part):
 
     def status(self) -> ServiceStatus:
         """Return how the service is doing."""
-        return self._stores.service.status(tuple(self._client.workers.list()))
+        tables = self._client.tables
+        some = [tables.show(str(table_id)) for table_id in self._stores.tables.with_holds()]
+        held = sum(bool(entry.held) and entry.state != "gone" for entry in some)
+        return self._stores.service.status(tuple(self._client.workers.list()), held=held)
 
     def pause(self, *, duration: timedelta | None = None, why: str | None = None) -> None:
         """Start no job of any table for some time, or until it is resumed. Running jobs go on."""

@@ -9,7 +9,7 @@ from sqlalchemy import and_, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from lakehand.service.job_states import STATES
-from lakehand.service.store.database_schema import HOLDS, JOBS, LEASES, POOLS, SERVICE, TABLES
+from lakehand.service.store.database_schema import JOBS, LEASES, POOLS, SERVICE, TABLES
 from lakehand.service.store.events import record_event
 from lakehand.service.store.records import FOREVER, record_json
 
@@ -122,8 +122,8 @@ class ServiceState:
         with self._database.transaction() as connection:
             connection.execute(new.on_conflict_do_nothing(index_elements=[POOLS.c.name]))
 
-    def status(self, workers: tuple[Worker, ...]) -> ServiceStatus:
-        """Count tables and jobs."""
+    def status(self, workers: tuple[Worker, ...], *, held: int) -> ServiceStatus:
+        """Count tables and jobs; `held` is the number of tables of which a verb is held."""
         with self._database.transaction() as connection:
             now = float(connection.execute(select(self._database.now())).scalar_one())
             oldest = connection.execute(
@@ -137,7 +137,7 @@ class ServiceState:
             return ServiceStatus(
                 store=self._database.engine.url.render_as_string(),
                 pause=self._pause(connection),
-                tables=_count_tables(connection, now),
+                tables={**_count_tables(connection, now), "held": held},
                 jobs=_count_jobs(connection, now),
                 oldest_queued_seconds=None if oldest is None else max(0.0, now - oldest),
                 workers=workers,
@@ -146,13 +146,9 @@ class ServiceState:
 
 
 def _count_tables(connection: Connection, now: float) -> dict[str, int]:
-    is_held = TABLES.c.id.in_(
-        select(HOLDS.c.table_id).where(HOLDS.c.table_version.is_not_distinct_from(TABLES.c.version))
-    )
     conditions = {
         "total": TABLES.c.id.is_not(None),
         "paused": TABLES.c.paused_until > now,
-        "held": is_held,
         "unreadable": and_(TABLES.c.last_error.is_not(None), TABLES.c.error_count > 0),
     }
     known = select(func.count()).select_from(TABLES).where(TABLES.c.gone_at.is_(None))
