@@ -14,6 +14,7 @@ from lakehand.cli.output import print_document, print_lines, print_list, print_s
 from lakehand.cli.progress_bar import Phases, describe_amount, make_bars
 from lakehand.cli.screen import figures_grid
 from lakehand.cli.service_options import (
+    CommandGroup,
     format_ago,
     format_seconds,
     listing,
@@ -85,7 +86,7 @@ class _JobNumber(click.ParamType[int]):
 job_argument = click.argument("job", type=_JobNumber(), metavar="JOB")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def jobs() -> None:
     """Show and change the jobs of the service.
 

@@ -10,6 +10,7 @@ from rich.text import Text
 from lakehand.cli.output import print_document, print_screen
 from lakehand.cli.screen import figures_grid
 from lakehand.cli.service_options import (
+    CommandGroup,
     listing,
     open_client,
     service_options,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from lakehand.service.client_values import PolicyCheck, PolicyOfTable
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def policies() -> None:
     """Check the configuration file, and show which policy a table has."""
 

@@ -11,6 +11,7 @@ from rich.text import Text
 from lakehand.cli.output import print_document, print_screen
 from lakehand.cli.screen import figures_grid
 from lakehand.cli.service_options import (
+    CommandGroup,
     format_pause,
     format_seconds,
     open_client,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from lakehand.service.store.service_state import ServiceStatus
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def service() -> None:
     """Configure, watch and pause the service that `lakehand serve` runs."""
 

@@ -22,6 +22,22 @@ if TYPE_CHECKING:
 _HAS_END = 9_000_000_000.0
 _JUST_NOW = 1.0
 
+
+class CommandGroup(click.Group):
+    """Lists its commands in the order in which they are declared, with whole sentences."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _sentence(one)) for name, one in self.commands.items()])
+
+
+def _sentence(command: click.Command) -> str:
+    return " ".join((command.help or "").split("\n\n")[0].split())
+
+
 config_option = click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),

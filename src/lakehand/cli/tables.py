@@ -10,6 +10,7 @@ from rich.text import Text
 from lakehand.cli.output import print_document, print_list, print_screen
 from lakehand.cli.screen import figures_grid
 from lakehand.cli.service_options import (
+    CommandGroup,
     format_ago,
     format_pause,
     listing,
@@ -48,7 +49,7 @@ _EMPTY = (
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def tables() -> None:
     """Show and change the tables that the service looks after.
 

@@ -8,7 +8,13 @@ import click
 from rich.text import Text
 
 from lakehand.cli.output import print_document, print_list, print_screen
-from lakehand.cli.service_options import format_ago, listing, open_client, service_options
+from lakehand.cli.service_options import (
+    CommandGroup,
+    format_ago,
+    listing,
+    open_client,
+    service_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +30,7 @@ _WISHES = {"drain": "draining", "stop": "stopping", None: "running"}
 worker_argument = click.argument("worker", metavar="WORKER")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def workers() -> None:
     """Show and end the processes that run jobs.
 
