@@ -76,9 +76,9 @@ def _count(value: Any) -> int:
     """Return a metric; 0 for what is not one, as a text of thousands of digits."""
     try:
         number = int(value)
-        return number if 0 <= number < 2**63 else 0
     except (ValueError, TypeError, OverflowError):
         return 0
+    return number if 0 <= number < 2**63 else 0
 
 
 _COMMITS_AT_A_TIME = 64
