@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakehand.errors import CorruptLogError, VersionNotFoundError
-from lakehand.formats.delta.log.history import diff, history, version_at
+from lakehand.formats.delta.log.history import describe_metrics, diff, history, version_at
 from lakehand.formats.delta.log.snapshot import load_snapshot
 from lakehand.formats.delta.protocol import names
 from lakehand.storage import Store, open_store
@@ -155,3 +155,8 @@ def test_changed_properties_are_a_difference():
     found = diff(store, 0, 1)
     assert found.properties_changed
     assert not found.schema_changed
+
+
+@pytest.mark.parametrize("value", ["7" * 5_000, "²", float("inf"), None, [], "-3", "9" * 30])
+def test_a_metric_that_is_no_count_is_left_out(value):
+    assert describe_metrics({"numAddedFiles": value, "numRemovedFiles": "2"}) == "2 files removed"

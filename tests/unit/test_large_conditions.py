@@ -221,3 +221,21 @@ def test_a_chain_inside_of_another_expression_leaves_no_file_out(text):
     predicate = parse_predicate(f"{text} AND id < 50", BATCH.schema)
     files = bounded(pa.array([1, 60]), pa.array([9, 70]))
     assert may_match(predicate, files).to_pylist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id = {}",
+        "id IN (1, {})",
+        "id % {} = 1",
+        "id = -{}",
+        "cast(id AS decimal({}, 2)) = 1",
+        "cast(id AS decimal(2, {})) = 1",
+        "cast(id AS decimal(99, 2)) = 1",
+        "cast(id AS decimal(2, 5)) = 1",
+    ],
+)
+def test_a_number_that_no_column_can_hold_is_refused(text):
+    with pytest.raises(PredicateError):
+        parse_predicate(text.format("7" * 5_000), BATCH.schema)

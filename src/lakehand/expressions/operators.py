@@ -19,6 +19,7 @@ from lakehand.expressions.spark_types import (
     TEXT,
     TIMESTAMP,
     WALL_TIME,
+    WIDEST_DECIMAL,
     Typed,
     Unsupported,
     as_string,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     Compile = Callable[[exp.Expr], Typed]
 
-_WIDEST_DECIMAL = 38
 #: Maximum number of expressions in a value list; literals may be many more.
 _MAX_EXPRESSIONS = 1000
 _COMPARISONS: Mapping[type[exp.Expr], str] = {
@@ -52,6 +52,8 @@ _COMPARISONS: Mapping[type[exp.Expr], str] = {
 }
 _ARITHMETIC: Mapping[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 _INTERVALS_OF_DATES = {"DAY", "WEEK", "MONTH", "YEAR"}
+#: More digits than 64 bits have.
+_MAX_DIGITS = 40
 _INTERVALS = {*_INTERVALS_OF_DATES, "HOUR", "MINUTE", "SECOND"}
 #: A pattern in which every backslash escapes a character, as Spark requires.
 _SOUND_PATTERN = re.compile(r"(?:[^\\]|\\[\\%_])*", re.DOTALL)
@@ -163,7 +165,7 @@ def _decimal_arithmetic(word: str, left: Typed, right: Typed) -> Typed:
         scale = max(one.scale, other.scale)
         whole = max(one.precision - one.scale, other.precision - other.scale)
         precision = whole + scale + 1
-    if precision > _WIDEST_DECIMAL:
+    if precision > WIDEST_DECIMAL:
         raise Unsupported("decimals with this many digits")
     return Typed(
         f"CAST({cast(left, one).sql} {word} {cast(right, other).sql} AS"
@@ -267,6 +269,8 @@ def _literal(node: exp.Expr, compile_: Compile) -> Typed:
     if node.args.get("is_string"):
         return Typed(quote_string(text), TEXT, text)
     if text.isdigit():
+        if len(text) > _MAX_DIGITS:  # Python does not even convert thousands of them.
+            raise Unsupported(f"a number of {len(text):,} digits")
         bits = int(text).bit_length()
         type_ = INTEGER if bits < INTEGER.bit_width else BIGINT
         if bits >= BIGINT.bit_width:

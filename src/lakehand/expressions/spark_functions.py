@@ -19,6 +19,7 @@ from lakehand.expressions.spark_types import (
     TEXT,
     TIMESTAMP,
     WALL_TIME,
+    WIDEST_DECIMAL,
     Typed,
     Unsupported,
     as_string,
@@ -127,14 +128,24 @@ _CAST_TYPES: Mapping[exp.DType, pa.DataType] = {
 }
 
 
+def _decimal_type(to: exp.Expr) -> pa.Decimal128Type:
+    names = [parameter.this.name for parameter in to.expressions] or ["10", "0"]
+    # Two digits are enough for every precision and scale that Spark knows.
+    digits = [int(name) for name in names if name.isdigit() and len(name) <= 2]  # noqa: PLR2004
+    precision, scale = (*digits, 0, 0)[:2]
+    if len(digits) != len(names) or not 1 <= precision <= WIDEST_DECIMAL or scale > precision:
+        raise Unsupported(f"a cast to {to.sql()[:40]}")
+    return pa.decimal128(precision, scale)
+
+
 def _cast(node: exp.Expr, compile_: Compile) -> Typed:
     to = node.args["to"]
     value = compile_(node.this)
     if to.this is exp.DType.DECIMAL:
-        digits = [int(parameter.this.name) for parameter in to.expressions]
+        wanted_type = _decimal_type(to)
         if value.type == TEXT and value.literal and _is_plain_number(value.literal):
             value = Typed(value.sql, pa.null())
-        return cast(value, pa.decimal128(*(digits or (10, 0))))
+        return cast(value, wanted_type)
     wanted = _CAST_TYPES.get(to.this)
     if wanted is None or to.expressions:
         raise Unsupported(f"a cast to {to.sql()}")

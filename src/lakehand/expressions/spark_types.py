@@ -35,7 +35,7 @@ _NAMES = {
 }
 #: Maximum digits of integers of each width.
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
-_WIDEST_DECIMAL = 38
+WIDEST_DECIMAL = 38
 _DATE_TEXT = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TIME_TEXT = re.compile(
     r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?"
@@ -74,7 +74,7 @@ def decimal_type(text: str) -> pa.DataType:
     whole, _, fraction = text.partition(".")
     digits = len((whole + fraction).lstrip("0"))
     precision = max(digits, len(fraction), 1)
-    if precision > _WIDEST_DECIMAL:
+    if precision > WIDEST_DECIMAL:
         raise Unsupported(f"the number {text}")
     return pa.decimal128(precision, len(fraction))
 
@@ -113,7 +113,7 @@ def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     one, other = decimal_of(left), decimal_of(right)
     scale = max(one.scale, other.scale)
     whole = max(one.precision - one.scale, other.precision - other.scale)
-    if whole + scale > _WIDEST_DECIMAL:
+    if whole + scale > WIDEST_DECIMAL:
         raise Unsupported(f"{left} with {right}")
     return pa.decimal128(whole + scale, scale)
 

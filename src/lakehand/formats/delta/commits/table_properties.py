@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import uuid
 from dataclasses import dataclass, replace
 from itertools import count
@@ -33,7 +34,8 @@ def _boolean(value: str) -> bool:
 
 
 def _number(value: str) -> bool:
-    return value.lstrip("-").isdigit()
+    # A whole number as every reader parses it: ASCII digits, 64 bits.
+    return re.fullmatch(r"-?[0-9]{1,18}", value) is not None
 
 
 def _interval(value: str) -> bool:

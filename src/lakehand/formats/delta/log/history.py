@@ -73,7 +73,12 @@ def describe_metrics(metrics: Mapping[str, Any]) -> str:
 
 
 def _count(value: Any) -> int:
-    return int(value) if str(value).isdigit() else 0
+    """Return a metric; 0 for what is not one, as a text of thousands of digits."""
+    try:
+        number = int(value)
+    except (ValueError, TypeError, OverflowError):
+        return 0
+    return number if 0 <= number < 2**63 else 0
 
 
 _COMMITS_AT_A_TIME = 64
