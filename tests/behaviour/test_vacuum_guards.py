@@ -23,7 +23,7 @@ from lakehand.retention.pins import Pin, list_pins, put_pin, unpin
 from lakehand.retention.vacuum_tasks import Deleted, VacuumTasks
 from lakehand.runs import Run
 from lakehand.storage import DeleteFailure, open_store
-from lakehand.storage.local_trees import TreeProcesses
+from lakehand.storage.local_backend import TreeProcesses
 from lakehand.storage.tree_listing import list_directories
 from support.hand_written_logs import add, field, metadata, protocol
 from support.lakes import Lake

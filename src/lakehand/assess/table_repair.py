@@ -24,8 +24,7 @@ from lakehand.model.verification import (
     option_of,
 )
 from lakehand.observe import reported
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.observe.clock import Stopwatch, SystemClock
 from lakehand.runs.operation import Call
 
 if TYPE_CHECKING:

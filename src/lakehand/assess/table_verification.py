@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lakehand.assess.structure_check import check_structure
-from lakehand.engine.cores import granted_cores
+from lakehand.engine.base import granted_cores
 from lakehand.errors import (
     CorruptFileError,
     CorruptLogError,
@@ -26,11 +26,9 @@ from lakehand.model.documents import DocumentError, read_value
 from lakehand.model.verification import ProofCheck, RowsSeen, Verification
 from lakehand.model.work import DataFile, Digest, Proof
 from lakehand.observe import reported
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.stopwatch import Stopwatch
-from lakehand.prove.digest import Digester
+from lakehand.observe.clock import Stopwatch, SystemClock
+from lakehand.prove.digest import ALGORITHM, ENGINE, Digester
 from lakehand.prove.evidence import digest_hex, is_readable, total_digest, with_rows, without_rows
-from lakehand.prove.row_hash import ALGORITHM, ENGINE
 from lakehand.rows.deletes import positions_digest
 from lakehand.runs.operation import Call, divide_files, open_tasks
 

@@ -12,8 +12,8 @@ from lakehand.engine.base import (
     attempt,
     describe,
     failed_for_good,
+    usable_cores,
 )
-from lakehand.engine.cores import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

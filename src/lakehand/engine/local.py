@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Self
 from lakehand.engine.base import (
     TASK_ATTEMPTS,
     CancelToken,
+    CoreShare,
     OnResult,
     Task,
     TaskOutcome,
     failed_for_good,
+    usable_cores,
 )
-from lakehand.engine.cores import CoreShare, usable_cores
 from lakehand.engine.local_worker import LocalWorker, leave_worker, take_worker
 
 if TYPE_CHECKING:

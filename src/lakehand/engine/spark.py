@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 from lakehand._version import __version__
-from lakehand.engine.base import CancelToken, OnResult, Task, TaskOutcome, failed_for_good, group_of
-from lakehand.engine.cores import CoreShare
+from lakehand.engine.base import (
+    CancelToken,
+    CoreShare,
+    OnResult,
+    Task,
+    TaskOutcome,
+    failed_for_good,
+    group_of,
+)
 from lakehand.engine.session import open_session, setting_of
 from lakehand.engine.spark_exchange import (
     change_settings,

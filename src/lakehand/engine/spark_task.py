@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakehand.engine.base import Task
-    from lakehand.engine.cores import CoreShare
+    from lakehand.engine.base import CoreShare, Task
 
 OUTCOME_SCHEMA = "index long, outcome string"
 

@@ -19,7 +19,7 @@ from lakehand.errors import (
     WriterCollisionError,
 )
 from lakehand.hot.segments import Kind
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe import get_logger, log_event
 from lakehand.settings import Settings
 from lakehand.sink.background import timed_out
 from lakehand.sink.epochs import EpochState

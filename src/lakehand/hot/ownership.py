@@ -25,7 +25,7 @@ from lakehand.errors import (
 )
 from lakehand.model.documents import DocumentError, parse_object, read_value
 from lakehand.model.quantities import parse_local_path
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe import get_logger, log_event
 from lakehand.storage.local_files import TemporaryFile, make_directory, translated
 
 if TYPE_CHECKING:

@@ -11,10 +11,8 @@ from lakehand.formats.optional import reason_against
 from lakehand.maintenance.steps import carry_out, choose_rewrite, vacuum_if_due
 from lakehand.model.maintenance import MAINTENANCE_STEPS, MaintenanceReport, MaintenanceStep
 from lakehand.model.quantities import format_bytes, format_count, format_duration
-from lakehand.observe import reported
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.logs import get_logger
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.observe import get_logger, reported
+from lakehand.observe.clock import Stopwatch, SystemClock
 from lakehand.planning.policy import (
     LEFT_DESCRIPTIONS,
     Reason,

@@ -19,8 +19,7 @@ from lakehand.formats.optional import SupportsPurge
 from lakehand.model.maintenance import ExtraRetention, PurgeReport, Remains
 from lakehand.model.quantities import format_count, format_duration
 from lakehand.observe import reported
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.observe.clock import Stopwatch, SystemClock
 from lakehand.planning.compaction import plan_compaction
 from lakehand.planning.policy import CompactionPolicy, Reason
 from lakehand.retention.log_maintenance import clean_logs, held_versions

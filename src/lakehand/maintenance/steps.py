@@ -15,7 +15,7 @@ from lakehand.errors import ObjectNotFoundError, RefusedError, StorageError, Val
 from lakehand.formats.optional import SupportsClustering, clustering_columns
 from lakehand.model.documents import DocumentError, parse_object, read_value
 from lakehand.model.order import order_of, parse_order
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe import get_logger, log_event
 from lakehand.retention.vacuum import vacuum
 from lakehand.rewrite.prepare import Request
 from lakehand.rewrite.run import cluster, compact

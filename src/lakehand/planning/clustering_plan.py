@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.planning.compaction import cut_to_caps, plan_drafts
-from lakehand.planning.compaction_candidates import read_files
 from lakehand.planning.drafts import draft_groups
 from lakehand.planning.file_bounds import Extent, extents_of
-from lakehand.planning.footer_survey import sum_by_owner
+from lakehand.planning.footer_survey import read_files, sum_by_owner
 from lakehand.planning.overlap import overlap_depth
 from lakehand.planning.policy import CHOSEN, Reason, code_of
 
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.planning.compaction import CutGroups, Planning
-    from lakehand.planning.compaction_candidates import Files
-    from lakehand.planning.footer_survey import Flags, Integers
+    from lakehand.planning.footer_survey import Files, Flags, Integers
     from lakehand.planning.policy import CompactionPolicy, ReasonCodes
 
 #: A query may read one file of an old unit and one of a new one, and no more.

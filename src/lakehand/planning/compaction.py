@@ -12,10 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.model.reports import Forecast, Remaining
-from lakehand.planning.compaction_candidates import find_candidates, read_files
-from lakehand.planning.drafts import draft_groups, split_at_caps
-from lakehand.planning.footer_survey import sum_by_owner
-from lakehand.planning.method import are_tiny, copy_affinity
+from lakehand.planning.drafts import are_tiny, copy_affinity, draft_groups, split_at_caps
+from lakehand.planning.footer_survey import find_candidates, read_files, sum_by_owner
 from lakehand.planning.plan import Plan, format_partition
 from lakehand.planning.policy import CHOSEN, LEFT, Reason, code_of, count_reasons, reason_column
 
@@ -24,9 +22,8 @@ if TYPE_CHECKING:
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Strategy
-    from lakehand.planning.compaction_candidates import Candidates, Files
     from lakehand.planning.drafts import Drafts
-    from lakehand.planning.footer_survey import Flags, Integers
+    from lakehand.planning.footer_survey import Candidates, Files, Flags, Integers
     from lakehand.planning.plan import PlannedGroup
     from lakehand.planning.policy import CompactionPolicy, ReasonCodes
 

@@ -11,8 +11,7 @@ from lakehand.formats.optional import SupportsCheckpoints, SupportsPurge, Suppor
 from lakehand.model.maintenance import ExtraRetention, LogCleanupReport, RestoreReport
 from lakehand.model.reports import CheckpointReport
 from lakehand.observe import reported
-from lakehand.observe.clock import Clock, SystemClock
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.observe.clock import Clock, Stopwatch, SystemClock
 from lakehand.retention.pins import list_pins
 from lakehand.retention.protection import hold
 

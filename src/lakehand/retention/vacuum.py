@@ -18,9 +18,8 @@ from lakehand.formats.base import support_of
 from lakehand.formats.optional import SupportsRemovedFiles
 from lakehand.model.retention import Deletion, DeletionOutcome, VacuumReport
 from lakehand.observe import Progress, reported
-from lakehand.observe.clock import SystemClock
+from lakehand.observe.clock import Stopwatch, SystemClock
 from lakehand.observe.steps import Step, reached
-from lakehand.observe.stopwatch import Stopwatch
 from lakehand.retention import quarantine as quarantines
 from lakehand.retention.candidates import Candidates, open_candidates
 from lakehand.retention.pinning import drop_expired_tags

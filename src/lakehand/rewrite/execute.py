@@ -12,8 +12,7 @@ from lakehand.formats.worker import ByteCopyWorker, TaskLimits, WriteSpec
 from lakehand.model.quantities import format_count
 from lakehand.model.work import Change, GroupResult, Receipt, Replacement
 from lakehand.observe import Progress
-from lakehand.rewrite.copy import is_only_moved
-from lakehand.rewrite.group_task import GroupTask
+from lakehand.rewrite.copy import GroupTask, is_only_moved
 from lakehand.rewrite.report import Done
 from lakehand.rewrite.shuffle import shuffle_group
 from lakehand.rewrite.task import RewriteTask

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lakehand.model.reports import EngineName, Outcome
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Group, GroupResult, Receipt, StagedFile
-    from lakehand.observe.stopwatch import Stopwatch
+    from lakehand.observe.clock import Stopwatch
     from lakehand.planning.file_bounds import Extent
     from lakehand.planning.plan import Plan
 

@@ -15,8 +15,7 @@ from lakehand.errors import LakehandError
 from lakehand.formats.optional import SupportsIndices
 from lakehand.model.order import order_of
 from lakehand.observe import Progress, reported
-from lakehand.observe.clock import Clock, SystemClock
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.observe.clock import Clock, Stopwatch, SystemClock
 from lakehand.rewrite.execute import Batches, GroupProgress, rewrite_groups
 from lakehand.rewrite.forecast import expected_files, rehearse
 from lakehand.rewrite.prepare import (

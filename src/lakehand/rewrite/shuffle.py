@@ -22,8 +22,8 @@ from lakehand.formats.worker import NotDecodable
 from lakehand.model.order import order_of
 from lakehand.model.work import DataFile, Digest, Group, GroupResult, StagedFile
 from lakehand.observe import get_logger, log_event
+from lakehand.observe.clock import Stopwatch
 from lakehand.observe.steps import Step, reached
-from lakehand.observe.stopwatch import Stopwatch
 from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import total_digest
 from lakehand.rewrite.file_writers import write_apart

@@ -16,8 +16,8 @@ from lakehand.formats.worker import OrderMarkingWorker
 from lakehand.model.batches import Gathering
 from lakehand.model.order import order_of
 from lakehand.model.work import Group, GroupResult
+from lakehand.observe.clock import Stopwatch
 from lakehand.observe.steps import Step, reached
-from lakehand.observe.stopwatch import Stopwatch
 from lakehand.prove.digest import Digester
 from lakehand.rewrite.file_writers import write_apart
 from lakehand.rewrite.proving import prove_outputs

@@ -15,8 +15,7 @@ from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.reports import StatisticsReport
 from lakehand.model.work import Change, DataFile, Refreshed
 from lakehand.observe import reported
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.observe.clock import Stopwatch, SystemClock
 from lakehand.planning.restriction import files_outside_predicate
 from lakehand.runs.operation import Call, divide_files, open_tasks
 

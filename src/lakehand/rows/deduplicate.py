@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.formats.base import require_support
 from lakehand.formats.optional import SupportsRowChanges
 from lakehand.observe import reported
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.observe.clock import Stopwatch, SystemClock
 from lakehand.rows.duplicates import Searching
 from lakehand.rows.key_equality import KeyEquality
 from lakehand.rows.operation import open_row_operation

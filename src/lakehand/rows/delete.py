@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from lakehand.engine.cores import granted_cores
+from lakehand.engine.base import granted_cores
 from lakehand.expressions.predicate import parse_predicate
 from lakehand.expressions.pruning import ALL, UNKNOWN, decide
 from lakehand.formats.base import require_support
@@ -18,8 +18,7 @@ from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.snapshot import FILE_NUMBER, POSITION
 from lakehand.model.work import DataFile
 from lakehand.observe import reported
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.observe.clock import Stopwatch, SystemClock
 from lakehand.rows.operation import open_row_operation
 from lakehand.rows.read_once import ChosenFiles, ReadOnce, bytes_of
 from lakehand.rows.report import deletion_report

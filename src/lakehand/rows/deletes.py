@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.engine.cores import granted_cores
+from lakehand.engine.base import granted_cores
 from lakehand.formats.rows import require_change_feed
 from lakehand.formats.worker import NotDecodable
 from lakehand.model.work import DataFile, Proof, StagedFile
+from lakehand.observe.clock import Stopwatch
 from lakehand.observe.steps import Step, reached
-from lakehand.observe.stopwatch import Stopwatch
 from lakehand.prove.digest import Digester, SplitDigester
 from lakehand.prove.evidence import (
     check_deleted_count,

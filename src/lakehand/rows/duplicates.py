@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.engine.cores import granted_cores
+from lakehand.engine.base import granted_cores
 from lakehand.errors import CorruptFileError, EngineError
 from lakehand.formats.rows import PlacedColumns
 from lakehand.formats.worker import NotDecodable

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lakehand.engine.cores import usable_cores
+from lakehand.engine.base import usable_cores
 from lakehand.formats.rows import require_change_feed
 from lakehand.formats.worker import NotDecodable, WriteSpec
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
+from lakehand.observe.clock import Stopwatch
 from lakehand.observe.steps import Step, reached
-from lakehand.observe.stopwatch import Stopwatch
 from lakehand.prove.digest import Digester
 from lakehand.prove.evidence import prove_added
 

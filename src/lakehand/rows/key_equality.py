@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lakehand.errors import UnknownColumnError, ValidationError
-from lakehand.prove.row_hash import lane_expressions
+from lakehand.prove.digest import lane_expressions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

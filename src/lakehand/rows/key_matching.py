@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.engine.cores import granted_cores
+from lakehand.engine.base import granted_cores
 from lakehand.formats.rows import PlacedColumns
 from lakehand.formats.worker import NotDecodable
 from lakehand.model.snapshot import FILE_NUMBER, POSITION

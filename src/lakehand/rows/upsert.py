@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from lakehand.rows.operation import RowOperation
     from lakehand.rows.row_addresses import Places
     from lakehand.rows.row_changes import CommittedChanges
-    from lakehand.runs.fate import Fate
     from lakehand.runs.operation import Call
+    from lakehand.runs.records import Fate
 
 
 class AlreadyThere(Exception):  # noqa: N818  no failure: the caller knows whose it is, or asks

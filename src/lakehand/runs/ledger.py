@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lakehand._version import __version__
 from lakehand.errors import ObjectNotFoundError, RunError, RunTakenError, StorageError
+from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import Clock, SystemClock
-from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
-from lakehand.runs.fate import Fate, FateKind, parse_fate, put_fate
 from lakehand.runs.leftovers import delete_leftovers, recorded_files, stems_of
 from lakehand.runs.records import (
+    Fate,
+    FateKind,
     Identity,
     Inputs,
     Reservation,
@@ -28,10 +29,12 @@ from lakehand.runs.records import (
     in_order_of_deletion,
     new_run_id,
     numbered_name,
+    parse_fate,
     parse_group,
     parse_reservation,
     parse_result,
     parse_settled,
+    put_fate,
     put_first,
     read_record,
     table_state,

@@ -15,8 +15,7 @@ from lakehand.errors import CorruptFileError
 from lakehand.formats.worker import FileCheckWorker, TaskLimits
 from lakehand.model.batches import divide
 from lakehand.observe import Progress, telling
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.observe.clock import Stopwatch, SystemClock
 from lakehand.runs.control import current_control
 from lakehand.runs.ledger import Heartbeat, Run
 

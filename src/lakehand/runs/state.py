@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakehand.errors import RunError
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe import get_logger, log_event
 from lakehand.runs.ledger import Run, list_runs
 from lakehand.runs.records import started_at
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lakehand.errors import LakehandError
     from lakehand.observe.clock import Clock
-    from lakehand.runs.fate import Fate
+    from lakehand.runs.records import Fate
     from lakehand.storage import Store
 
 logger = get_logger(__name__)

@@ -15,13 +15,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CorruptLogError, RunError, UnsafePathError, VersionNotFoundError
+from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import Clock, SystemClock
-from lakehand.observe.logs import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.runs.adopt import Adopted, Adopter
 from lakehand.runs.control import current_control
-from lakehand.runs.fate import Fate, put_fate
 from lakehand.runs.leftovers import delete_unfinished, disown, find_leftovers, recorded_files
+from lakehand.runs.records import Fate, put_fate
 from lakehand.runs.state import RunState, is_idle, log_unreadable, read_state, read_states
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from lakehand.errors import LakehandError, NotATableError
 from lakehand.formats.optional import SupportsPolling
 from lakehand.formats.registry import load_format
 from lakehand.model.maintenance import MAINTENANCE_STEPS
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe import get_logger, log_event
 from lakehand.service.discovery import discover
 from lakehand.service.policies import TablePolicy, find_policy, storage_profile
 from lakehand.service.store.records import JobRequest

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lakehand.errors import LakehandError, SinkStateError, WriteTimeoutError
 from lakehand.model.work import Transaction, require_epoch
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe import get_logger, log_event
 from lakehand.sink.epochs import Epoch, Epochs, EpochState, Leftovers, epoch_label
 from lakehand.sink.writer_lease import WriterLease
 

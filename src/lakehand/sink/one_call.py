@@ -14,8 +14,7 @@ from lakehand.formats.optional import SupportsRowChanges, checkpoint_if_due
 from lakehand.model.reports import UpsertReport, WriteReport
 from lakehand.model.work import Transaction
 from lakehand.observe import reported
-from lakehand.observe.clock import SystemClock
-from lakehand.observe.stopwatch import Stopwatch
+from lakehand.observe.clock import Stopwatch, SystemClock
 from lakehand.schema.arrow_input import as_reader
 from lakehand.sink.changelog import BOOKKEEPING, ChangeRows
 from lakehand.sink.sink_options import SinkOptions

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lakehand.errors import BackpressureError, StorageError
 from lakehand.formats.worker import WriteSpec
 from lakehand.model.table_head import Evolution
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 from lakehand.rows.incoming import NUMBER
 from lakehand.storage.local_files import translated

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from lakehand.engine.cores import usable_cores
+from lakehand.engine.base import usable_cores
 from lakehand.errors import CommitConflictError, CommitUnknownError
 from lakehand.formats.worker import TaskLimits
+from lakehand.observe.clock import Stopwatch
 from lakehand.observe.steps import Step, reached
-from lakehand.observe.stopwatch import Stopwatch
 from lakehand.rows.incoming import NUMBER, Incoming, KeyColumns
 from lakehand.rows.key_equality import named_key
 from lakehand.rows.operation import open_session

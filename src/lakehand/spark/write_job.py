@@ -16,8 +16,8 @@ from lakehand.errors import (
 from lakehand.formats.optional import checkpoint_if_due
 from lakehand.maintenance.steps import maintain_after_write
 from lakehand.model.work import Transaction
+from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import SystemClock
-from lakehand.observe.logs import get_logger, log_event
 from lakehand.sink.committing import RaceLimit
 from lakehand.sink.descriptor import Descriptor, require_files, require_fit
 from lakehand.sink.epochs import delete_unreported

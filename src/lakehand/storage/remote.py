@@ -28,7 +28,7 @@ from lakehand.errors import (
 )
 from lakehand.storage.clients import open_client, require_own_process
 from lakehand.storage.error_translation import Failure, translated
-from lakehand.storage.keys import join_key
+from lakehand.storage.location import join_key
 from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
 from lakehand.storage.retry import RetryPolicy
 from lakehand.storage.scan_columns import SCAN_SCHEMA, batch_of_objects

@@ -19,8 +19,13 @@ from lakehand.errors import (
 )
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.storage.connection_options import Options, connect_options
-from lakehand.storage.keys import check_key, check_keys, check_prefix
-from lakehand.storage.location import parse_location, parse_log_path
+from lakehand.storage.location import (
+    check_key,
+    check_keys,
+    check_prefix,
+    parse_location,
+    parse_log_path,
+)
 from lakehand.storage.objects import DeleteFailure, ObjectReader
 from lakehand.storage.retry import RETRY_SETTINGS, RetryPolicy, with_retry
 from lakehand.storage.scanning import TreeScan

@@ -19,11 +19,10 @@ from lakehand.formats.delta.commits.evolution import evolve
 from lakehand.formats.delta.commits.head import Head, Heads
 from lakehand.formats.delta.deletion_vectors.row_deletion import require_deletion
 from lakehand.formats.delta.log import history
-from lakehand.formats.delta.log.file_table import file_keys
 from lakehand.formats.delta.log.history import file_versions, files_of, proof_of, proved_commit
 from lakehand.formats.delta.log.listing import list_commits
 from lakehand.formats.delta.log.replay import live_actions
-from lakehand.formats.delta.log.snapshot import load_snapshot, load_state_at, table_head
+from lakehand.formats.delta.log.snapshot import file_keys, load_snapshot, load_state_at, table_head
 from lakehand.formats.delta.protocol.actions import file_key
 from lakehand.formats.delta.protocol.clustering import (
     clustering_columns,
@@ -68,8 +67,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats import optional, rows, worker
     from lakehand.formats.base import Operation
-    from lakehand.formats.delta.log.file_table import FileKey
-    from lakehand.formats.delta.log.snapshot import DeltaState
+    from lakehand.formats.delta.log.snapshot import DeltaState, FileKey
     from lakehand.formats.delta.worker import DeltaWorker
     from lakehand.formats.worker import WriteSpec
     from lakehand.model.maintenance import ExtraRetention, LogCleanup, OldValues

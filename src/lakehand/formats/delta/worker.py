@@ -15,7 +15,7 @@ from lakehand.errors import (
 from lakehand.formats.delta.deletion_vectors import row_deletion
 from lakehand.formats.delta.protocol.arrow_types import check_type_changes, to_arrow
 from lakehand.formats.delta.protocol.clustering import order_mark
-from lakehand.formats.delta.read.reader import ReadRequest, SourceFile, read_rows
+from lakehand.formats.delta.read.file_plan import ReadRequest, SourceFile, read_rows
 from lakehand.formats.delta.read.scanner import open_scanner
 from lakehand.formats.delta.repair.file_check import RowChecker, check_files, check_sums
 from lakehand.formats.delta.statistics.written import Refresher

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.errors import CorruptLogError, ObjectNotFoundError, StorageError, VersionNotFoundError
 from lakehand.formats.lance.connect import is_lance_failure, listed_versions, open_dataset, said
 from lakehand.model.documents import DocumentError, parse_object, read_value
-from lakehand.observe.logs import get_logger, log_event
+from lakehand.observe import get_logger, log_event
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -13,7 +13,7 @@ from lakehand.formats.lance.connect import DATA_DIRECTORY, open_dataset, reading
 from lakehand.formats.lance.deletions import deleted_positions
 from lakehand.model.file_columns import FILE_COLUMNS
 from lakehand.model.work import DataFile
-from lakehand.storage.keys import check_keys
+from lakehand.storage.location import check_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

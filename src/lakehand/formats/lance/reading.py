@@ -19,7 +19,7 @@ from lakehand.formats.lance.comparable_types import plain_batch, plain_schema
 from lakehand.formats.lance.connect import DATA_DIRECTORY, load_lance, told, translated
 from lakehand.model.batches import gathered, join_batches
 from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
-from lakehand.prove.row_hash import placed_lanes_query
+from lakehand.prove.digest import placed_lanes_query
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -22,10 +22,10 @@ from lakehand.formats.delta.checkpoints.rows import (
 from lakehand.formats.delta.log.replay import ADD_MEMBERS, live_relation
 from lakehand.formats.delta.log.source import LogSource, open_log_source
 from lakehand.formats.delta.log.state import LogState, fold
+from lakehand.formats.delta.protocol.actions import interval_property
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.clustering import clustering_columns
 from lakehand.formats.delta.protocol.features import require_write, supported_features
-from lakehand.formats.delta.protocol.intervals import interval_property
 from lakehand.formats.delta.protocol.partition_values import ZONED
 from lakehand.formats.delta.protocol.schema import (
     PrimitiveType,

@@ -18,7 +18,7 @@ from lakehand.formats.delta.checkpoints.rows import (
     as_pairs,
     in_groups,
 )
-from lakehand.formats.delta.protocol.members import load_json
+from lakehand.formats.delta.protocol.actions import load_json
 from lakehand.formats.delta.protocol.names import classic_checkpoint_key
 from lakehand.parquet.footer import read_footer
 

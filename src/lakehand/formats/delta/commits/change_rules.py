@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from lakehand.errors import ProofError, RefusedError, ReplanError, ValidationError
 from lakehand.formats.delta.commits.draft import changes_data
 from lakehand.formats.delta.commits.evolution import evolved_metadata
-from lakehand.formats.delta.commits.row_tracking import assigns_row_ids
-from lakehand.formats.delta.protocol.actions import Metadata, dv_id
+from lakehand.formats.delta.commits.head import assigns_row_ids
+from lakehand.formats.delta.protocol.actions import Metadata, dv_id, load_json
 from lakehand.formats.delta.protocol.arrow_types import to_arrow
 from lakehand.formats.delta.protocol.features import require_write, supported_features
-from lakehand.formats.delta.protocol.members import load_json
 from lakehand.formats.delta.protocol.schema import mapping_mode, parse_schema, physical_name
 
 if TYPE_CHECKING:

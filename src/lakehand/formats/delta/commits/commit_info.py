@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand._version import __version__
 from lakehand.errors import ValidationError
-from lakehand.formats.delta.commits.row_tracking import preserves_row_ids
+from lakehand.formats.delta.commits.head import preserves_row_ids
 from lakehand.model.work import Proof
 from lakehand.prove.evidence import total_proof
 

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lakehand.formats.delta.commits.commit_info import commit_info
-from lakehand.formats.delta.commits.row_tracking import (
+from lakehand.formats.delta.commits.head import (
     assign_row_ids,
     assigns_row_ids,
     high_water_mark_action,

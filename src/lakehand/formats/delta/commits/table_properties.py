@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from lakehand.errors import RefusedError, ValidationError
-from lakehand.formats.delta.protocol.intervals import parse_interval
+from lakehand.formats.delta.protocol.actions import parse_interval
 from lakehand.formats.delta.protocol.schema import (
     FIELD_ID_KEY,
     PHYSICAL_NAME_KEY,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import CorruptLogError, ValidationError
-from lakehand.formats.delta.protocol.members import load_json
+from lakehand.formats.delta.protocol.actions import load_json
 from lakehand.formats.delta.protocol.schema import leaves
 from lakehand.model.order import parse_order
 from lakehand.model.snapshot import quoted_column

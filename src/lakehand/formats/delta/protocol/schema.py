@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CorruptLogError, RefusedError
-from lakehand.formats.delta.protocol.members import load_json
+from lakehand.formats.delta.protocol.actions import load_json
 from lakehand.model.table_head import RowRules
 
 if TYPE_CHECKING:

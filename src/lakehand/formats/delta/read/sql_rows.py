@@ -22,9 +22,8 @@ from lakehand.formats.delta.protocol.schema import (
 )
 from lakehand.formats.delta.read.file_plan import deleted_rows, plan_file
 from lakehand.formats.delta.read.projection import find_column
-from lakehand.parquet.columns import is_any_list, plain_type
+from lakehand.parquet.columns import is_any_list, plain_type, quoted_list, reads_alike, seen_schema
 from lakehand.parquet.dictionaries import dictionary_strings
-from lakehand.parquet.duckdb_view import quoted_list, reads_alike, seen_schema
 from lakehand.storage.objects import fetch_ahead
 
 if TYPE_CHECKING:
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lakehand.formats.delta.protocol.schema import DeltaType, MappingMode, StructField
-    from lakehand.formats.delta.read.file_plan import FilePlan
-    from lakehand.formats.delta.read.reader import ReadRequest, SourceFile
+    from lakehand.formats.delta.read.file_plan import FilePlan, ReadRequest, SourceFile
     from lakehand.parquet.columns import FileColumn
 
 _INTEGERS = {8: "TINYINT", 16: "SMALLINT", 32: "INTEGER", 64: "BIGINT"}

@@ -19,9 +19,8 @@ from lakehand.errors import (
 from lakehand.formats.delta.log.commit_times import first_with_own_time
 from lakehand.formats.delta.log.snapshot import load_snapshot
 from lakehand.formats.delta.log.state import LogState
-from lakehand.formats.delta.protocol.actions import Metadata, Protocol
+from lakehand.formats.delta.protocol.actions import Metadata, Protocol, load_json
 from lakehand.formats.delta.protocol.features import FEATURES, supported_features
-from lakehand.formats.delta.protocol.members import load_json
 from lakehand.formats.delta.protocol.names import (
     LAST_CHECKPOINT_KEY,
     LOG_DIRECTORY,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import RefusedError
-from lakehand.formats.delta.log.file_table import file_keys
+from lakehand.formats.delta.log.snapshot import file_keys
 from lakehand.formats.delta.protocol.clustering import CLUSTERING_DOMAIN
 from lakehand.formats.delta.protocol.features import (
     ROW_ID_PROPERTY,

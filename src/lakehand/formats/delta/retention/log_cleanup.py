@@ -18,8 +18,8 @@ from lakehand.formats.delta.checkpoints.last_checkpoint import (
 from lakehand.formats.delta.log.commit_times import version_at
 from lakehand.formats.delta.log.listing import list_log
 from lakehand.formats.delta.log.snapshot import load_state_at
+from lakehand.formats.delta.protocol.actions import interval_property
 from lakehand.formats.delta.protocol.features import require_write
-from lakehand.formats.delta.protocol.intervals import interval_property
 from lakehand.formats.delta.protocol.names import (
     LOG_DIRECTORY,
     SIDECAR_DIRECTORY,

@@ -16,12 +16,11 @@ from lakehand.formats.delta.log.replay import decoded_path, line_types, live_rel
 from lakehand.formats.delta.log.snapshot import load_state
 from lakehand.formats.delta.log.source import open_log_source
 from lakehand.formats.delta.log.state import load_soundly
-from lakehand.formats.delta.protocol.intervals import interval_property
-from lakehand.formats.delta.protocol.members import load_json
+from lakehand.formats.delta.protocol.actions import interval_property, load_json
 from lakehand.formats.delta.protocol.names import is_absolute
 from lakehand.model.quantities import format_duration
 from lakehand.model.retention import Protection
-from lakehand.storage.keys import check_key
+from lakehand.storage.location import check_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

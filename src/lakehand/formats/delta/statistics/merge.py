@@ -9,8 +9,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from lakehand.formats.delta.protocol.intervals import integer_property
-from lakehand.formats.delta.protocol.members import load_json
+from lakehand.formats.delta.protocol.actions import integer_property, load_json
 from lakehand.formats.delta.protocol.schema import Leaf, PrimitiveType, StructType, is_void, leaves
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from lakehand.formats.delta.protocol.members import load_json
+from lakehand.formats.delta.protocol.actions import load_json
 from lakehand.formats.delta.protocol.schema import PrimitiveType
 from lakehand.formats.delta.statistics.compute import maximum_text, minimum_text
 from lakehand.formats.delta.statistics.merge import (

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lakehand.errors import CorruptFileError
-from lakehand.formats.delta.protocol.members import load_json
+from lakehand.formats.delta.protocol.actions import load_json
 from lakehand.formats.delta.statistics.check import contradictions
 from lakehand.formats.delta.statistics.compute import (
     LeafFacts,

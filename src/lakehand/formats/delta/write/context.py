@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import CorruptFileError, SchemaMismatchError
-from lakehand.formats.delta.protocol.intervals import integer_property
+from lakehand.formats.delta.protocol.actions import integer_property
 from lakehand.formats.delta.protocol.schema import (
     MappingMode,
     StructType,
@@ -17,7 +17,7 @@ from lakehand.formats.delta.protocol.schema import (
 )
 from lakehand.formats.delta.statistics.merge import statistics_rules
 from lakehand.parquet.footer_facts import check_row_count, check_size, read_facts_and_size
-from lakehand.storage.keys import is_safe_key
+from lakehand.storage.location import is_safe_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

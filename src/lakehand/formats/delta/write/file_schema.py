@@ -27,9 +27,8 @@ from lakehand.formats.delta.protocol.schema import (
 )
 from lakehand.formats.delta.read.file_plan import RowIdentity
 from lakehand.formats.delta.read.projection import project_rows, relabel
-from lakehand.parquet.blocks import read_blocks
 from lakehand.parquet.calendar import MARKER_KEYS
-from lakehand.parquet.checksums import crc32
+from lakehand.parquet.checksums import crc32, read_blocks
 from lakehand.parquet.columns import file_columns
 from lakehand.parquet.footer_facts import read_many_facts
 from lakehand.parquet.rebase import RecodedCalendar
