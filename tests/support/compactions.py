@@ -53,7 +53,7 @@ class InlineRunner:
         outcomes = []
         for index, payload in enumerate(payloads):
             cancel.raise_if_cancelled()
-            done = attempt(function, json.dumps(payload), cores=self.cores)
+            done = attempt(function, json.loads(json.dumps(payload)), cores=self.cores)
             outcomes.append(TaskOutcome(index=index, **done))
             if on_result is not None:
                 on_result(outcomes[-1])

@@ -20,7 +20,8 @@ class TasksHere(InlineRunner):
     def run(self, function, payloads, *, on_result=None, **_: Any) -> list[TaskOutcome]:
         outcomes = []
         for index, payload in enumerate(payloads):
-            outcomes.append(TaskOutcome(index=index, **attempt(function, json.dumps(payload))))
+            answer = attempt(function, json.loads(json.dumps(payload)))
+            outcomes.append(TaskOutcome(index=index, **answer))
             if on_result is not None:
                 on_result(outcomes[-1])
         return outcomes

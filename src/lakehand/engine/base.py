@@ -250,20 +250,16 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def attempt(function: Task, payload: str, *, cores: int = 1) -> dict[str, Any]:
-    """Run `function` on a payload of JSON text; return its `result` or its typed `failure`.
+def attempt(
+    function: Callable[..., Mapping[str, Any]], *arguments: Any, cores: int = 1
+) -> dict[str, Any]:
+    """Call `function`, which may use `cores` threads; return its `result` or typed `failure`.
 
-    The task may run threads on so many `cores`. Exceptions that are not ours pass through:
-    whether to try again is for the runner to decide.
+    Other exceptions pass through: the runner decides whether to retry.
     """
-    return attempt_call(lambda: function(json.loads(payload)), cores=cores)
-
-
-def attempt_call(call: Callable[[], Mapping[str, Any]], *, cores: int = 1) -> dict[str, Any]:
-    """Do the same with a call that has what it needs already."""
     try:
         with granting(cores):
-            result = dict(call())
+            result = dict(function(*arguments))
     except LakehandError as error:
         return {"failure": json.loads(json.dumps(error.to_json(), default=str))}
     # A result that is not plain JSON is an error of the task, found here on every runner alike.

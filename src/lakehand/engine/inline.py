@@ -64,7 +64,7 @@ def _outcome(function: Task, payload: str, index: int) -> TaskOutcome:
     reason = ""
     for attempts in range(1, TASK_ATTEMPTS + 1):
         try:
-            answer = attempt(function, payload, cores=usable_cores())
+            answer = attempt(function, json.loads(payload), cores=usable_cores())
         except Exception as error:  # noqa: BLE001  whatever it is, it is tried again
             reason = describe(error)
         else:

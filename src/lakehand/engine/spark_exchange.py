@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakehand.engine.base import TaskOutcome, attempt_call
+from lakehand.engine.base import TaskOutcome, attempt
 from lakehand.engine.exchange import Exchanged
 from lakehand.engine.session import setting_of
 from lakehand.engine.spark_task import OUTCOME_SCHEMA
@@ -166,7 +166,7 @@ def join_packed(work: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     if part == parts:
         outcome = {"result": {"said": [json.loads(piece.to_pybytes()) for _, piece in pieces]}}
     else:
-        outcome = attempt_call(lambda: join(part, pieces)) | {"attempts": _attempt_number()}
+        outcome = attempt(join, part, pieces) | {"attempts": _attempt_number()}
     yield pa.RecordBatch.from_pydict({"index": [part], "outcome": [json.dumps(outcome)]})
 
 

@@ -98,7 +98,7 @@ def run_packed(work: bytes, index: int) -> dict[str, Any]:
     last = attempts_by_spark if attempts_by_spark > 1 else TASK_ATTEMPTS
     for number in range(first, max(first, last) + 1):
         try:
-            return {**attempt(function, payload, cores=cores), "attempts": number}
+            return {**attempt(function, json.loads(payload), cores=cores), "attempts": number}
         except Exception as error:
             if number >= last:
                 failure = failed_for_good(index, describe(error), attempts=number).failure

@@ -106,7 +106,7 @@ def _leave(*_: object) -> None:
 
 def _answer(function: bytes, payload: str, *, cores: int) -> dict[str, Any]:
     try:
-        return attempt(_load(function), payload, cores=cores)
+        return attempt(_load(function), json.loads(payload), cores=cores)
     except Exception as error:  # noqa: BLE001  the driver decides what an unforeseen error means
         return {"error": describe(error)}
 

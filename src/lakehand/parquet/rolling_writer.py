@@ -250,8 +250,6 @@ def _is_narrow(kind: pa.DataType) -> bool:
     return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
 
 
-__all__ = ["ParquetLayout", "RollingWriter", "WrittenFile"]
-
 #: A file may exceed its target by this fraction, rather than leave a very small file.
 _OVERSHOOT = 0.10
 #: A file this close to its target is full.

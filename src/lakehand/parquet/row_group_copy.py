@@ -10,7 +10,8 @@ import re
 import struct
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
-from itertools import accumulate, pairwise
+from functools import partial
+from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from lakehand.errors import CorruptFileError
@@ -390,12 +391,12 @@ class Assembly:
         relocation, runs = Relocation(source, self._tail), _runs(source)
         self._ranges += _copy_runs(source, runs, self._sink)
         pieces = zip(runs, self._ranges[-len(runs) :], strict=True)
-        moved = (
-            relocation.move(chunk, piece.start - run.start)
-            for run, piece in pieces
-            for chunk in run.chunks
-        )
-        self._row_groups += [_moved_row_group(group, moved) for group in source.row_groups]
+        moved: list[Struct] = []
+        for run, piece in pieces:
+            moved += map(partial(relocation.move, delta=piece.start - run.start), run.chunks)
+        columns = iter(moved)
+        for group in source.row_groups:
+            self._row_groups.append(_moved_row_group(group, columns))
 
     def finish(self, *, created_by: str, key_values: Mapping[str, str]) -> Copied:
         """Write indexes and footer; at least one source must have been added."""
@@ -469,7 +470,7 @@ def _copy_runs(source: Source, runs: Sequence[_Run], sink: Sink) -> Iterator[Cop
 
 
 def _moved_row_group(row_group: Struct, moved: Iterator[Struct]) -> Struct:
-    columns = [next(moved) for _ in chunks(row_group)]
+    columns = list(islice(moved, len(chunks(row_group))))
     result: Struct = {key: row_group[key] for key in row_group if key != VENDOR_FIELD}
     result.pop(RowGroupField.ORDINAL, None)
     result[RowGroupField.COLUMNS] = struct_list(columns)

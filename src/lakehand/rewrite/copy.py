@@ -131,18 +131,16 @@ class GroupTask:
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         group = Group.from_json(payload["group"])
-        if not is_only_moved(group):
-            return self._task().rewrite(group)
-        try:
-            result = copy_group(self.copier, self.run, group)
-        except NotCopyable as reason:
-            tell_declined(group, reason)
-            return self._task().rewrite(replace(group, method="recode"))
-        return record_proved(self.run, result, group)
-
-    def _task(self) -> RewriteTask:
+        if is_only_moved(group):
+            try:
+                result = copy_group(self.copier, self.run, group)
+            except NotCopyable as reason:
+                tell_declined(group, reason)
+                payload = {"group": replace(group, method="recode").to_json()}
+            else:
+                return record_proved(self.run, result, group)
         task: RewriteTask = pickle.loads(self.rewriting)  # noqa: S301  written by our own driver
-        return task
+        return task(payload)
 
 
 def record_proved(run: Run, result: GroupResult, group: Group) -> dict[str, Any]:

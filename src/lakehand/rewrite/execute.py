@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import TaskOutcome
-from lakehand.engine.base import attempt_call
+from lakehand.engine.base import attempt
 from lakehand.errors import CancelledError, CommitConflictError, error_from_json
 from lakehand.formats.worker import ByteCopyWorker, TaskLimits, WriteSpec
 from lakehand.model.quantities import format_count
 from lakehand.model.work import Change, GroupResult, Receipt, Replacement
 from lakehand.observe import Progress
-from lakehand.rewrite.copy import GroupTask, is_only_moved
+from lakehand.rewrite.copy import GroupTask, is_only_moved, record_proved
 from lakehand.rewrite.report import Done
 from lakehand.rewrite.shuffle import shuffle_group
 from lakehand.rewrite.task import RewriteTask
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def rewrite_groups(work: Work, run: Run, tasks: Tasks, *, on_result: OnResult) -> None:
-    """Rewrite and prove every group of `work`; `on_result` is told what came of each."""
+    """Rewrite and prove every group of `work`; `on_result` gets the outcome of each."""
     worker = work.table.worker(work.snapshot)
     task = RewriteTask(
         worker=worker,
@@ -67,9 +67,12 @@ def _by_way(groups: Sequence[Group], *, most_bytes: int) -> tuple[list[int], lis
 
 def _shuffle(task: RewriteTask, group: Group, index: int, tasks: Tasks) -> TaskOutcome:
     """Sort one group by many tasks; what they did is recorded by the driver, as one result."""
-    outcome = attempt_call(
-        lambda: task.record(shuffle_group(task, group, tasks.runner, cancel=tasks.cancel), group)
-    )
+
+    def rewrite() -> dict[str, Any]:
+        result = shuffle_group(task, group, tasks.runner, cancel=tasks.cancel)
+        return record_proved(task.run, result, group)
+
+    outcome = attempt(rewrite)
     tasks.cancel.raise_if_cancelled()
     return TaskOutcome(index=index, **outcome)
 
@@ -82,6 +85,7 @@ class GroupProgress:
         self._tell = tell
         self._done = 0
         self._done_bytes = 0
+        self.tell()
 
     def count(self, outcome: TaskOutcome) -> None:
         self._done += 1
@@ -123,6 +127,7 @@ class Batches:
         self._dropped: list[int] = []
         self._receipts: list[Receipt] = []
         self._committed = 0
+        self._progress = GroupProgress(work, call.tell)
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -130,13 +135,14 @@ class Batches:
         return tuple(receipt.version for receipt in self._receipts)
 
     def take(self, outcome: TaskOutcome) -> None:
-        """Note what came of a group; commit if that is due by now."""
+        """Note the outcome of a group; commit if that is due, and tell progress."""
         if outcome.result is None:
             self._failures.append(dict(outcome.failure or {}))
-            return
-        self._pending.append(GroupResult.from_json(outcome.result))
-        if self._is_due():
-            self.commit()
+        else:
+            self._pending.append(GroupResult.from_json(outcome.result))
+            if self._is_due():
+                self.commit()
+        self._progress.count(outcome)
 
     def _is_due(self) -> bool:
         most_groups: int | None = self._work.settings.commit_every_groups

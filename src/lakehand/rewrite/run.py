@@ -16,7 +16,7 @@ from lakehand.formats.optional import SupportsIndices
 from lakehand.model.order import order_of
 from lakehand.observe import Progress, reported
 from lakehand.observe.clock import Clock, Stopwatch, SystemClock
-from lakehand.rewrite.execute import Batches, GroupProgress, rewrite_groups
+from lakehand.rewrite.execute import Batches, rewrite_groups
 from lakehand.rewrite.forecast import expected_files, rehearse
 from lakehand.rewrite.prepare import (
     Request,
@@ -31,12 +31,11 @@ from lakehand.rewrite.report import cluster_report, report_of
 from lakehand.rewrite.statistics import StatisticsRequest, recompute_statistics
 from lakehand.runs import Run, earlier_than, resume, sweep
 from lakehand.runs.control import is_winding_down
-from lakehand.runs.operation import Call, Tasks, open_run, open_tasks
+from lakehand.runs.operation import Call, open_run, open_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakehand.engine import TaskOutcome
     from lakehand.formats.base import FormatTable
     from lakehand.model.reports import ClusterReport, OperationReport, Outcome
     from lakehand.model.snapshot import Snapshot
@@ -255,9 +254,10 @@ def _with_statistics(report: OperationReport, planned: Work, call: Call) -> Oper
 
 
 def _carry_out(planned: Work, call: Call) -> tuple[Plan, Done | None]:
-    """Do what is planned, in a run whose ledger tells others what it is about to write.
+    """Rewrite, prove and commit the planned groups, in a run whose ledger names what it writes.
 
-    Returns the plan that counts, and what came of it; None if all of it was left to other runs.
+    An error leaves earlier commits of the run as they are. Returns the plan that was carried out
+    and its results; None if all of it was left to other runs.
     """
     with open_run(call, planned.snapshot, describe_work(planned), inputs=planned.plan.paths) as (
         run,
@@ -276,24 +276,9 @@ def _carry_out(planned: Work, call: Call) -> tuple[Plan, Done | None]:
             cancel=cancel,
         ) as tasks:
             batches = Batches(work, run, call, ran_on=tasks.runner.engine)
-            _rewrite_and_commit(work, run, tasks, batches)
+            try:
+                rewrite_groups(work, run, tasks, on_result=batches.take)
+                batches.commit()
+            except LakehandError as error:
+                batches.stop(error)
     return planned.plan, batches.done()
-
-
-def _rewrite_and_commit(work: Work, run: Run, tasks: Tasks, batches: Batches) -> None:
-    """Rewrite and prove all groups, and commit them when the settings say so, at the end at last.
-
-    Whatever stops the work leaves what was committed before as it is.
-    """
-    progress = GroupProgress(work, tasks.call.tell)
-
-    def take(outcome: TaskOutcome) -> None:
-        batches.take(outcome)
-        progress.count(outcome)
-
-    progress.tell()
-    try:
-        rewrite_groups(work, run, tasks, on_result=take)
-        batches.commit()
-    except LakehandError as error:
-        batches.stop(error)

@@ -61,15 +61,15 @@ class RewriteTask:
     prove: ProveMode = "digest"
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        return self.rewrite(Group.from_json(payload["group"]))
-
-    def rewrite(self, group: Group) -> dict[str, Any]:
-        """Rewrite a group as the plan says, and prove and record what came of it."""
-        return self.record(self._rewrite(group), group)
-
-    def record(self, result: GroupResult, group: Group) -> dict[str, Any]:
-        """Put a proved result into the ledger, and return the one that counts."""
-        return record_proved(self.run, result, group)
+        """Rewrite a group as planned, prove and record the result."""
+        group = Group.from_json(payload["group"])
+        result = None
+        if group.method == "copy" and isinstance(self.worker, ByteCopyWorker):
+            try:
+                result = self._copy(group, self.worker)
+            except NotCopyable as reason:
+                tell_declined(group, reason)
+        return record_proved(self.run, result or self.recode(group), group)
 
     def granted_limits(self) -> TaskLimits:
         """Return the limits with the threads that the engine grants where this is called."""
@@ -87,16 +87,6 @@ class RewriteTask:
     def _threads(self) -> int:
         """Return the threads that the engine grants, as far as there is memory for them."""
         return max(1, min(granted_cores(), self.limits.memory_bytes // _THREAD_BYTES))
-
-    def _rewrite(self, group: Group) -> GroupResult:
-        worker = self.worker
-        if group.method != "copy" or not isinstance(worker, ByteCopyWorker):
-            return self.recode(group)
-        try:
-            return self._copy(group, worker)
-        except NotCopyable as reason:
-            tell_declined(group, reason)
-            return self.recode(group)
 
     def _copy(self, group: Group, worker: ByteCopyWorker) -> GroupResult:
         """Move row groups; inputs that are not worth moving are recoded before."""

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 from lakehand.errors import (
     ObjectNotFoundError,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from lakehand.storage.objects import Backend, ObjectInfo, ObjectWriter
     from lakehand.storage.scanning import Scanned, Scanner
 
+P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -141,20 +142,20 @@ class Store:
 
     def get(self, key: str) -> bytes:
         check_key(key)
-        return self._try(lambda: self._backend.get(key))
+        return self._try(self._backend.get, key)
 
     def get_range(self, key: str, *, start: int, length: int) -> bytes:
         """Return `length` bytes from `start`, or fewer at the end of the object."""
         check_key(key)
         if length <= 0:
             return b""
-        return self._try(lambda: self._backend.get_range(key, start, length))
+        return self._try(self._backend.get_range, key, start, length)
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         """Return the bytes of each (start, length), read in parallel; all must be inside."""
         check_key(key)
         wanted = [pair for pair in ranges if pair[1] > 0]
-        found = self._try(lambda: self._backend.get_ranges(key, wanted)) if wanted else []
+        found = self._try(self._backend.get_ranges, key, wanted) if wanted else []
         for (start, length), part in zip(wanted, found, strict=True):
             if len(part) != length:
                 raise StorageError(
@@ -168,7 +169,7 @@ class Store:
     def get_tail(self, key: str, length: int) -> tuple[bytes, int]:
         """Return the last `length` bytes (or all) and the size of the object."""
         check_key(key)
-        return self._try(lambda: self._backend.get_tail(key, length))
+        return self._try(self._backend.get_tail, key, length)
 
     def get_many(self, keys: Iterable[str]) -> builtins.list[bytes]:
         """Return whole objects in the order of `keys`, read in parallel."""
@@ -176,7 +177,7 @@ class Store:
 
     def head(self, key: str) -> ObjectInfo:
         check_key(key)
-        return self._try(lambda: self._backend.head(key))
+        return self._try(self._backend.head, key)
 
     def head_all(self, keys: Iterable[str]) -> builtins.list[ObjectInfo]:
         """Return those of `keys` that exist, requested in parallel."""
@@ -252,7 +253,7 @@ class Store:
     ) -> tuple[builtins.list[str], builtins.list[ObjectInfo]]:
         """Return the keys of the directories and the objects directly below `prefix`."""
         directory = check_prefix(prefix)
-        return self._try(lambda: self._backend.list_directory(directory))
+        return self._try(self._backend.list_directory, directory)
 
     def open_reader(self, key: str, *, size: int | None = None) -> ObjectReader:
         """Open an object as a seekable file; a known `size` saves a request."""
@@ -278,7 +279,7 @@ class Store:
     def put(self, key: str, data: bytes) -> None:
         """Write an object, replacing an existing one: readers see all of it or nothing."""
         check_key(key)
-        self._try(lambda: self._backend.put(key, data))
+        self._try(self._backend.put, key, data)
 
     def put_if_absent(self, key: str, data: bytes) -> None:
         """Write an object unless the key exists: of concurrent writers, exactly one succeeds.
@@ -309,7 +310,7 @@ class Store:
         while left:
             batch = left[:_DELETE_BATCH]
             try:
-                failures += self._try(lambda batch=batch: self._backend.delete(batch))  # type: ignore[misc]
+                failures += self._try(self._backend.delete, batch)
             except StoreUnreachableError as error:
                 return failures + [DeleteFailure(key=key, error=error) for key in left]
             del left[:_DELETE_BATCH]
@@ -327,7 +328,7 @@ class Store:
         """
         starts = tuple(names)
         if starts:
-            self._try(lambda: self._backend.delete_unfinished(check_prefix(prefix), starts))
+            self._try(self._backend.delete_unfinished, check_prefix(prefix), starts)
 
     # Locations
 
@@ -372,8 +373,8 @@ class Store:
 
     # Retries
 
-    def _try(self, action: Callable[[], T]) -> T:
-        return with_retry(action, policy=self._retry, clock=self._clock)
+    def _try(self, action: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        return with_retry(partial(action, *args, **options), policy=self._retry, clock=self._clock)
 
     def _map(self, function: Callable[[T], R], items: Sequence[T]) -> builtins.list[R]:
         workers = min(self._backend.parallel_requests, len(items))

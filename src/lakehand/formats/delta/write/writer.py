@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING, Self
 
 from lakehand.errors import SchemaMismatchError, UnknownColumnError, ValidationError
@@ -65,12 +64,24 @@ def write_files(
     facts = context.footers.of(context.store, like)
     calendar = RecodedCalendar.of(facts)
     layout = replace(layout_of(context, spec, like, facts), key_values=dict(calendar.key_values))
-    rows = _with_one_calendar(context, batches, calendar)
+    rows = iter(_with_one_calendar(context, batches, calendar))
     if directory is None:
         directory = output_directory(context, like, partition_values)
-    prefix = f"{directory}/{stem}" if directory else stem
-    store = into or context.store
-    return _write(context, rows, layout, store=store, prefix=prefix, values=values)
+    first = next(rows, None)
+    if first is None:
+        return ()
+    with FileSeries(
+        context,
+        layout,
+        store=into or context.store,
+        prefix=f"{directory}/{stem}" if directory else stem,
+        values=values,
+        names=first.schema.names,
+    ) as series:
+        series.write(first)
+        for batch in rows:
+            series.write(batch)
+        return series.close()
 
 
 def _with_one_calendar(
@@ -139,28 +150,6 @@ def _codec(context: WriteContext, spec: WriteSpec, facts: Sequence[FileFacts]) -
     if asked is None:
         return dominant_codec(facts) or _DEFAULT_CODEC
     return codec_name(asked)
-
-
-def _write(
-    context: WriteContext,
-    batches: Iterable[pa.RecordBatch],
-    layout: ParquetLayout,
-    *,
-    store: Store,
-    prefix: str,
-    values: Mapping[str, str | None],
-) -> tuple[StagedFile, ...]:
-    rows = iter(batches)
-    first = next(rows, None)
-    if first is None:
-        return ()
-    names = first.schema.names
-    with FileSeries(
-        context, layout, store=store, prefix=prefix, values=values, names=names
-    ) as series:
-        for batch in chain([first], rows):
-            series.write(batch)
-        return series.close()
 
 
 class FileSeries:
