@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.assess.query_workload import AskedQueries, FixedQuestions, asked_columns, read_queries
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsStatistics
-from lakehand.model.order import Order, parse_terms
+from lakehand.model.order import Curve, Order, parse_terms
 from lakehand.model.quantities import format_count
 from lakehand.observe import reported
 from lakehand.planning.file_bounds import value_bounds
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakehand.assess.query_workload import Questions, Workload
-    from lakehand.formats.base import FormatTable
-    from lakehand.model.order import Curve
     from lakehand.model.snapshot import Snapshot
     from lakehand.settings import Settings
 

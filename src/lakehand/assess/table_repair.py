@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.assess.structure_check import LOST_PIN, check_structure
+from lakehand.assess.structure_check import LOST_PIN, Structure, check_structure
 from lakehand.errors import CommitConflictError, CorruptFileError, RefusedError
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsLogRepair
 from lakehand.model.quantities import format_count
 from lakehand.model.verification import (
@@ -23,20 +23,16 @@ from lakehand.model.verification import (
     RepairReport,
     option_of,
 )
-from lakehand.observe import reported
-from lakehand.observe.clock import Stopwatch, SystemClock
+from lakehand.observe import OnProgress, reported
+from lakehand.observe.clock import Clock, Stopwatch, SystemClock
 from lakehand.runs.operation import Call
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from lakehand.assess.structure_check import Structure
-    from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.verification import ConsentName, FileRepair, Finding, RepairOutcome
     from lakehand.model.work import DataFile
-    from lakehand.observe import OnProgress
-    from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
 

@@ -7,22 +7,15 @@ import importlib.util
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from lakehand.errors import (
-    CancelledError,
-    LakehandError,
-    NotInstalledError,
-    TaskFailedError,
-    error_from_json,
-)
+from lakehand import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
     from types import TracebackType
 
     from lakehand.model.reports import EngineName
@@ -121,7 +114,7 @@ def is_pyspark_installed() -> bool:
 def require_pyspark() -> None:
     """Raise NotInstalledError where PySpark is not installed."""
     if not is_pyspark_installed():
-        raise NotInstalledError(
+        raise errors.NotInstalledError(
             "PySpark is not installed",
             hint="install it with: pip install 'lakehand[spark]'; without Spark: --engine local",
         )
@@ -151,7 +144,7 @@ class CancelToken:
 
     def raise_if_cancelled(self) -> None:
         if self.is_cancelled:
-            raise CancelledError("stopped on request; nothing was committed")
+            raise errors.CancelledError("stopped on request; nothing was committed")
 
 
 class Ledger(Protocol):
@@ -232,7 +225,9 @@ def group_of(payload: Mapping[str, Any]) -> int | None:
 def failed_for_good(index: int, reason: str, *, attempts: int) -> TaskOutcome:
     """Return the outcome of a task that no further attempt would help."""
     times = "once" if attempts == 1 else f"{attempts} times"
-    error = TaskFailedError(f"task {index} failed {times}: {reason}", task=index, attempts=attempts)
+    error = errors.TaskFailedError(
+        f"task {index} failed {times}: {reason}", task=index, attempts=attempts
+    )
     return TaskOutcome(index=index, failure=error.to_json(), attempts=attempts)
 
 
@@ -240,7 +235,7 @@ def results_of(outcomes: Sequence[TaskOutcome]) -> list[Mapping[str, Any]]:
     """Return the results of all tasks; the first failure is raised."""
     for outcome in outcomes:
         if outcome.failure is not None:
-            raise error_from_json(outcome.failure)
+            raise errors.error_from_json(outcome.failure)
     return [outcome.result or {} for outcome in outcomes]
 
 
@@ -260,7 +255,7 @@ def attempt(
     try:
         with granting(cores):
             result = dict(function(*arguments))
-    except LakehandError as error:
+    except errors.LakehandError as error:
         return {"failure": json.loads(json.dumps(error.to_json(), default=str))}
     # A result that is not plain JSON is an error of the task, found here on every runner alike.
     return {"result": json.loads(json.dumps(result))}

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
-from lakehand.engine.base import results_of
+from lakehand.engine.base import CancelToken, Ledger, Runner, TaskOutcome, results_of
 from lakehand.storage.scratch import SpoolFile, held_directory
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lakehand.engine.base import CancelToken, Ledger, Runner, TaskOutcome
 
 
 def to_stream(rows: pa.Table | pa.RecordBatch, *, compression: str | None = None) -> pa.Buffer:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakehand.engine.base import TaskOutcome, attempt
-from lakehand.engine.exchange import Exchanged
+from lakehand.engine.exchange import Exchanged, Join, Split
 from lakehand.engine.session import setting_of
 from lakehand.engine.spark_task import OUTCOME_SCHEMA
 from lakehand.errors import LakehandError, error_from_json
@@ -24,7 +24,6 @@ from lakehand.errors import LakehandError, error_from_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from lakehand.engine.exchange import Join, Split
 
 _PIECES = pa.schema([("part", pa.int32()), ("place", pa.int32()), ("piece", pa.binary())])
 _PIECE_SCHEMA = "part int, place int, piece binary"

@@ -12,14 +12,13 @@ import pickle
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine.base import TASK_ATTEMPTS, attempt, describe, failed_for_good
+from lakehand.engine.base import TASK_ATTEMPTS, CoreShare, Task, attempt, describe, failed_for_good
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from lakehand.engine.base import CoreShare, Task
 
 OUTCOME_SCHEMA = "index long, outcome string"
 

@@ -21,14 +21,11 @@ from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lakehand.engine.base import attempt, describe
+from lakehand.engine.base import Task, attempt, describe
 from lakehand.engine.import_guard import leave_pandas_out
 from lakehand.observe.steps import listen
-
-if TYPE_CHECKING:
-    from lakehand.engine.base import Task
 
 #: First byte of a message to a worker; a payload follows the number of its cores and a space.
 FUNCTION, PAYLOAD, STOP = b"f", b"p", b"s"

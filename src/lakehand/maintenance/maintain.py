@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from lakehand.assess.inspection import measure
 from lakehand.errors import ValidationError, describe_error
 from lakehand.formats.optional import reason_against
-from lakehand.maintenance.steps import carry_out, choose_rewrite, vacuum_if_due
+from lakehand.maintenance.steps import RewriteChoice, carry_out, choose_rewrite, vacuum_if_due
 from lakehand.model.maintenance import MAINTENANCE_STEPS, MaintenanceReport, MaintenanceStep
 from lakehand.model.quantities import format_bytes, format_count, format_duration
-from lakehand.observe import get_logger, reported
-from lakehand.observe.clock import Stopwatch, SystemClock
+from lakehand.observe import OnProgress, Progress, get_logger, reported
+from lakehand.observe.clock import Clock, Stopwatch, SystemClock
 from lakehand.planning.policy import (
     LEFT_DESCRIPTIONS,
     Reason,
@@ -25,12 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from lakehand.formats.base import FormatTable
-    from lakehand.maintenance.steps import RewriteChoice
     from lakehand.model.maintenance import MaintenanceOutcome, StepOutcome
     from lakehand.model.reports import OperationReport
     from lakehand.model.retention import VacuumReport
-    from lakehand.observe import OnProgress, Progress
-    from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
 #: Files that are as they should be are not called left.

@@ -7,19 +7,19 @@ of this and of older versions, and values of them are in the log.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsPurge
-from lakehand.model.maintenance import ExtraRetention, PurgeReport, Remains
+from lakehand.model.maintenance import ExtraRetention, OldValues, PurgeReport, Remains
 from lakehand.model.quantities import format_count, format_duration
-from lakehand.observe import reported
-from lakehand.observe.clock import Stopwatch, SystemClock
+from lakehand.observe import OnProgress, reported
+from lakehand.observe.clock import Clock, Stopwatch, SystemClock
 from lakehand.planning.compaction import plan_compaction
 from lakehand.planning.policy import CompactionPolicy, Reason
 from lakehand.retention.log_maintenance import clean_logs, held_versions
@@ -31,15 +31,10 @@ from lakehand.runs import list_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import datetime
 
-    from lakehand.formats.base import FormatTable
-    from lakehand.model.maintenance import OldValues
     from lakehand.model.reports import Outcome
     from lakehand.model.retention import Holder, VacuumReport
     from lakehand.model.snapshot import Snapshot
-    from lakehand.observe import OnProgress
-    from lakehand.observe.clock import Clock
     from lakehand.planning.plan import Plan
     from lakehand.settings import Settings
 

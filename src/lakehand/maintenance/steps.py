@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from lakehand.errors import ObjectNotFoundError, RefusedError, StorageError, ValidationError
 from lakehand.formats.optional import SupportsClustering, clustering_columns
 from lakehand.model.documents import DocumentError, parse_object, read_value
-from lakehand.model.order import order_of, parse_order
-from lakehand.observe import get_logger, log_event
+from lakehand.model.order import Order, order_of, parse_order
+from lakehand.observe import OnProgress, get_logger, log_event
 from lakehand.retention.vacuum import vacuum
 from lakehand.rewrite.prepare import Request
 from lakehand.rewrite.run import cluster, compact
@@ -25,11 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakehand.formats.base import FormatTable
-    from lakehand.model.order import Order
     from lakehand.model.reports import OperationReport
     from lakehand.model.retention import VacuumReport
     from lakehand.model.snapshot import Snapshot
-    from lakehand.observe import OnProgress
     from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
     from lakehand.storage import Store

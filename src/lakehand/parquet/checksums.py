@@ -17,7 +17,7 @@ from lakehand.parquet.footer import (
     field,
     read_local_footer,
 )
-from lakehand.parquet.thrift import ThriftError, decode
+from lakehand.parquet.thrift import Struct, ThriftError, decode
 from lakehand.storage import Store
 from lakehand.storage.local_files import read_file_blocks
 from lakehand.storage.objects import fetch_ahead
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakehand.parquet.footer import Footer
-    from lakehand.parquet.thrift import Struct
 
 #: Fits into the processor's cache from reading a block to writing it.
 _LOCAL_BLOCK_BYTES = 512 * 1024

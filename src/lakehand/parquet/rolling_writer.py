@@ -24,16 +24,14 @@ from lakehand.parquet.dictionaries import (
     unify_dictionaries,
     without_dictionaries,
 )
-from lakehand.parquet.footer import TRAILER_BYTES, parse_footer
-from lakehand.parquet.row_group_copy import Assembly, Source
+from lakehand.parquet.footer import TRAILER_BYTES, Footer, parse_footer
+from lakehand.parquet.row_group_copy import Assembly, CopiedRange, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from lakehand.model.order import Term
-    from lakehand.parquet.footer import Footer
-    from lakehand.parquet.row_group_copy import CopiedRange
     from lakehand.storage import Store
 
 _MAX_PAGE_ROWS = 20_000

@@ -15,7 +15,7 @@ from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from lakehand.errors import CorruptFileError
-from lakehand.parquet.checksums import PageChecker, crc32, read_blocks, read_ranges
+from lakehand.parquet.checksums import PageChecker, Ranges, crc32, read_blocks, read_ranges
 from lakehand.parquet.footer import (
     MAGIC,
     ChunkField,
@@ -49,7 +49,6 @@ from lakehand.parquet.thrift import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from lakehand.parquet.checksums import Ranges
     from lakehand.storage import Store
 
 _NUMBER = rb"[\x80-\xff]*[\x00-\x7f]"

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lakehand.planning.compaction import cut_to_caps, plan_drafts
+from lakehand.planning.compaction import CutGroups, Planning, cut_to_caps, plan_drafts
 from lakehand.planning.drafts import draft_groups
 from lakehand.planning.file_bounds import Extent, extents_of
-from lakehand.planning.footer_survey import read_files, sum_by_owner
+from lakehand.planning.footer_survey import Files, read_files, sum_by_owner
 from lakehand.planning.overlap import overlap_depth
-from lakehand.planning.policy import CHOSEN, Reason, code_of
+from lakehand.planning.policy import CHOSEN, CompactionPolicy, Reason, code_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lakehand.model.snapshot import Snapshot
-    from lakehand.planning.compaction import CutGroups, Planning
-    from lakehand.planning.footer_survey import Files, Flags, Integers
-    from lakehand.planning.policy import CompactionPolicy, ReasonCodes
+    from lakehand.planning.footer_survey import Flags, Integers
+    from lakehand.planning.policy import ReasonCodes
 
 #: A query may read one file of an old unit and one of a new one, and no more.
 _HEALTHY_DEPTH = 2

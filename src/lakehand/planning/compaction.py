@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.model.reports import Forecast, Remaining
-from lakehand.planning.drafts import are_tiny, copy_affinity, draft_groups, split_at_caps
+from lakehand.planning.drafts import Drafts, are_tiny, copy_affinity, draft_groups, split_at_caps
 from lakehand.planning.footer_survey import find_candidates, read_files, sum_by_owner
-from lakehand.planning.plan import Plan, format_partition
+from lakehand.planning.plan import Plan, PlannedGroup, format_partition
 from lakehand.planning.policy import CHOSEN, LEFT, Reason, code_of, count_reasons, reason_column
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Strategy
-    from lakehand.planning.drafts import Drafts
     from lakehand.planning.footer_survey import Candidates, Files, Flags, Integers
-    from lakehand.planning.plan import PlannedGroup
     from lakehand.planning.policy import CompactionPolicy, ReasonCodes
 
 

@@ -11,15 +11,16 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.model.quantities import format_bytes, format_count
-from lakehand.planning.footer_survey import medians_by_owner, sum_by_owner
+from lakehand.planning.footer_survey import Files, medians_by_owner, sum_by_owner
 from lakehand.planning.plan import PlannedGroup, expected_file_counts, task_seconds
-from lakehand.planning.policy import CHOSEN, Reason, code_of
+from lakehand.planning.policy import CHOSEN, CompactionPolicy, Reason, code_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakehand.planning.footer_survey import Files, Flags, Integers
-    from lakehand.planning.policy import CompactionPolicy, ReasonCodes
+    from lakehand.planning.footer_survey import Flags, Integers
+    from lakehand.planning.policy import ReasonCodes
+
 
 _MIB = 2**20
 

@@ -14,12 +14,13 @@ import pyarrow.compute as pc
 
 from lakehand.model.file_columns import SURVEY_SCHEMA
 from lakehand.planning.plan import recoded_bytes
-from lakehand.planning.policy import TINY_GROUP_ROWS, Reason, code_of
+from lakehand.planning.policy import TINY_GROUP_ROWS, CompactionPolicy, Reason, code_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakehand.planning.policy import CompactionPolicy, ReasonCodes
+    from lakehand.planning.policy import ReasonCodes
+
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from lakehand.errors import ReplanError, ValidationError
 from lakehand.model.documents import DocumentError, parse_object, read_value
 from lakehand.model.reports import Forecast, Measured, Remaining
-from lakehand.planning.policy import CompactionPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,20 +11,17 @@ import pyarrow.compute as pc
 
 from lakehand.duckdb_pool import lease
 from lakehand.model.batches import gathered
-from lakehand.model.retention import Kept
-from lakehand.observe.clock import SystemClock
+from lakehand.model.retention import Kept, Protection
+from lakehand.observe.clock import Clock, SystemClock
 from lakehand.retention.protection import protect_since, read_promise
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
-    from datetime import datetime
 
     import duckdb
 
     from lakehand.formats.base import FormatTable
     from lakehand.formats.optional import DataNames
-    from lakehand.model.retention import Protection
-    from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
 CANDIDATE_SCHEMA = pa.schema(

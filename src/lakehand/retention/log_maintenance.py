@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from lakehand.errors import RefusedError, ValidationError
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsCheckpoints, SupportsPurge, SupportsRestore
 from lakehand.model.maintenance import ExtraRetention, LogCleanupReport, RestoreReport
-from lakehand.model.reports import CheckpointReport
+from lakehand.model.reports import CheckpointReport, Outcome
 from lakehand.observe import reported
 from lakehand.observe.clock import Clock, Stopwatch, SystemClock
 from lakehand.retention.pins import list_pins
@@ -18,8 +18,6 @@ from lakehand.retention.protection import hold
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from lakehand.formats.base import FormatTable
-    from lakehand.model.reports import Outcome
     from lakehand.model.work import Change
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -10,18 +10,16 @@ import pyarrow.compute as pc
 from lakehand.errors import LakehandError, RefusedError, ValidationError
 from lakehand.formats.optional import SupportsTags
 from lakehand.model.quantities import parse_duration
-from lakehand.observe.clock import SystemClock
+from lakehand.observe.clock import Clock, SystemClock
 from lakehand.retention.pins import Pin, find_pin, list_pins, mark_tagged, put_pin, unpin
 from lakehand.retention.protection import hold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
-    from typing import Any
 
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
-    from lakehand.observe.clock import Clock
 
 
 def make_pin(

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from lakehand.errors import LakehandError, RunError, ValidationError
-from lakehand.formats.base import support_of
+from lakehand.formats.base import FormatTable, support_of
 from lakehand.formats.optional import SupportsRemovedFiles
 from lakehand.model.retention import Deletion, DeletionOutcome, VacuumReport
-from lakehand.observe import Progress, reported
-from lakehand.observe.clock import Stopwatch, SystemClock
+from lakehand.observe import OnProgress, Progress, reported
+from lakehand.observe.clock import Clock, Stopwatch, SystemClock
 from lakehand.observe.steps import Step, reached
 from lakehand.retention import quarantine as quarantines
 from lakehand.retention.candidates import Candidates, open_candidates
 from lakehand.retention.pinning import drop_expired_tags
 from lakehand.retention.pins import list_pins
-from lakehand.retention.protection import hold, protect, protect_since, read_promise
-from lakehand.retention.vacuum_tasks import Deleter, VacuumTasks
+from lakehand.retention.protection import Promise, hold, protect, protect_since, read_promise
+from lakehand.retention.vacuum_tasks import Deleted, Deleter, VacuumTasks
 from lakehand.runs import Run, list_runs, sweep
 from lakehand.runs.adopt import ADOPTED_WITHIN
 from lakehand.runs.leftovers import noted_files
@@ -37,13 +37,8 @@ from lakehand.storage.scan_columns import batch_of_objects
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakehand.formats.base import FormatTable
     from lakehand.model.reports import Outcome
-    from lakehand.observe import OnProgress
-    from lakehand.observe.clock import Clock
-    from lakehand.retention.protection import Promise
     from lakehand.retention.quarantine import Quarantine
-    from lakehand.retention.vacuum_tasks import Deleted
     from lakehand.settings import Settings
 
 Mode = Literal["full", "lite"]

@@ -15,14 +15,13 @@ from lakehand.engine.exchange import pack_columns, unpack_columns
 from lakehand.engine.inline import HERE
 from lakehand.errors import StorageError, StoreUnreachableError
 from lakehand.model.batches import sliced
-from lakehand.runs.operation import Tasks
+from lakehand.runs.operation import Call, Tasks
 from lakehand.storage.scan_columns import SCAN_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from lakehand.formats.optional import DataNames
-    from lakehand.runs.operation import Call
     from lakehand.storage import Store
 
 #: So many failures are told one by one; all of them are counted.

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import ProofError
-from lakehand.formats.worker import NotCopyable
-from lakehand.model.work import Group, GroupResult
+from lakehand.formats.worker import ByteCopyWorker, CopiedFile, FormatCopier, NotCopyable
+from lakehand.model.work import DataFile, Group, GroupResult, Proof
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import Stopwatch
 from lakehand.observe.steps import Step, reached
@@ -25,8 +25,6 @@ from lakehand.prove.evidence import total_proof
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakehand.formats.worker import ByteCopyWorker, CopiedFile, FormatCopier
-    from lakehand.model.work import DataFile, Proof
     from lakehand.rewrite.task import RewriteTask
     from lakehand.runs import Run
     from lakehand.storage import Store

@@ -6,29 +6,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import TaskOutcome
-from lakehand.engine.base import attempt
-from lakehand.errors import CancelledError, CommitConflictError, error_from_json
+from lakehand.engine.base import OnResult, attempt
+from lakehand.errors import CancelledError, CommitConflictError, LakehandError, error_from_json
 from lakehand.formats.worker import ByteCopyWorker, TaskLimits, WriteSpec
 from lakehand.model.quantities import format_count
-from lakehand.model.work import Change, GroupResult, Receipt, Replacement
-from lakehand.observe import Progress
+from lakehand.model.work import Change, Group, GroupResult, Receipt, Replacement
+from lakehand.observe import OnProgress, Progress
 from lakehand.rewrite.copy import GroupTask, is_only_moved, record_proved
 from lakehand.rewrite.report import Done
 from lakehand.rewrite.shuffle import shuffle_group
 from lakehand.rewrite.task import RewriteTask
-from lakehand.runs import commit_results
+from lakehand.runs import Run, commit_results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
-    from lakehand.engine.base import OnResult
-    from lakehand.errors import LakehandError
     from lakehand.model.reports import EngineName
-    from lakehand.model.work import Group
-    from lakehand.observe import OnProgress
     from lakehand.rewrite.prepare import Work
-    from lakehand.runs import Run
     from lakehand.runs.operation import Call, Tasks
 
 

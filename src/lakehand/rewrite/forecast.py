@@ -13,17 +13,15 @@ import pyarrow.compute as pc
 from lakehand.errors import LakehandError
 from lakehand.expressions.column_facts import comparable_bounds
 from lakehand.formats.worker import NotDecodable, SizeEstimateWorker, TaskLimits, WriteSpec
-from lakehand.model.order import order_of
-from lakehand.planning.plan import LayoutForecast, locate_inputs
+from lakehand.model.order import Order, order_of
+from lakehand.planning.plan import LayoutForecast, Plan, PlannedGroup, locate_inputs
 from lakehand.rewrite.report import measure_change
 from lakehand.sorting.virtual_files import Sample, sample_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakehand.model.order import Order
     from lakehand.planning.footer_survey import Integers
-    from lakehand.planning.plan import Plan, PlannedGroup
     from lakehand.rewrite.prepare import Work
 
 #: A file takes a millisecond or more, however small it is.

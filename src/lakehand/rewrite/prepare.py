@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import ReplanError, ValidationError, VersionNotFoundError
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import (
     SupportsByteCopy,
     SupportsClustering,
@@ -22,16 +22,16 @@ from lakehand.formats.optional import (
 )
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.formats.worker import WriteSpec
-from lakehand.model.order import order_of, parse_terms
+from lakehand.model.order import Curve, Order, order_of, parse_terms
 from lakehand.model.quantities import format_count
 from lakehand.model.work import Group
-from lakehand.observe.clock import SystemClock
+from lakehand.observe.clock import Clock, SystemClock
 from lakehand.planning.clustering_plan import ClusteringRequest, plan_clustering
-from lakehand.planning.compaction import paths_to_survey, plan_compaction
-from lakehand.planning.plan import locate_inputs
+from lakehand.planning.compaction import Planning, paths_to_survey, plan_compaction
+from lakehand.planning.plan import Plan, locate_inputs
 from lakehand.planning.policy import CompactionPolicy, Reason
 from lakehand.planning.restriction import QuietRule, files_outside_filter, files_outside_predicate
-from lakehand.runs import living_runs
+from lakehand.runs import Adopted, LivingRun, living_runs
 from lakehand.sorting.ordering import order_keys, resolve_order
 
 if TYPE_CHECKING:
@@ -39,15 +39,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakehand.expressions.predicate import Predicate
-    from lakehand.formats.base import FormatTable
-    from lakehand.model.order import Curve, Order
     from lakehand.model.snapshot import Snapshot
-    from lakehand.observe.clock import Clock
-    from lakehand.planning.compaction import Planning
     from lakehand.planning.footer_survey import Flags
-    from lakehand.planning.plan import Plan
     from lakehand.planning.restriction import FileFilter
-    from lakehand.runs import Adopted, LivingRun
     from lakehand.settings import Settings
 
 

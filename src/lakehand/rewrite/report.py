@@ -16,7 +16,7 @@ from lakehand.model.reports import (
     OperationReport,
     ZoneWidths,
 )
-from lakehand.planning.file_bounds import extents_of
+from lakehand.planning.file_bounds import Extent, extents_of
 from lakehand.planning.overlap import overlap_depth
 from lakehand.planning.policy import Reason
 from lakehand.planning.probes import probes_of_bounds, skip_rate
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import Group, GroupResult, Receipt, StagedFile
     from lakehand.observe.clock import Stopwatch
-    from lakehand.planning.file_bounds import Extent
     from lakehand.planning.plan import Plan
 
 #: Why a run has nothing to do, the reason of the files that came closest to being rewritten first.

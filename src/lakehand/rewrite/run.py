@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.errors import LakehandError
 from lakehand.formats.optional import SupportsIndices
 from lakehand.model.order import order_of
-from lakehand.observe import Progress, reported
+from lakehand.observe import OnProgress, Progress, reported
 from lakehand.observe.clock import Clock, Stopwatch, SystemClock
 from lakehand.rewrite.execute import Batches, rewrite_groups
 from lakehand.rewrite.forecast import expected_files, rehearse
@@ -27,7 +27,7 @@ from lakehand.rewrite.prepare import (
     rivals_at_work,
 )
 from lakehand.rewrite.prestart import start_movers_ahead
-from lakehand.rewrite.report import cluster_report, report_of
+from lakehand.rewrite.report import Done, cluster_report, report_of
 from lakehand.rewrite.statistics import StatisticsRequest, recompute_statistics
 from lakehand.runs import Run, earlier_than, resume, sweep
 from lakehand.runs.control import is_winding_down
@@ -39,10 +39,8 @@ if TYPE_CHECKING:
     from lakehand.formats.base import FormatTable
     from lakehand.model.reports import ClusterReport, OperationReport, Outcome
     from lakehand.model.snapshot import Snapshot
-    from lakehand.observe import OnProgress
     from lakehand.planning.plan import Plan
     from lakehand.rewrite.prepare import OnSurvey, Work
-    from lakehand.rewrite.report import Done
     from lakehand.settings import Settings
 
 

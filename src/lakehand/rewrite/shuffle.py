@@ -16,10 +16,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine.base import results_of
-from lakehand.engine.exchange import MOST_PIECE_BYTES, Room, exchange, is_near
+from lakehand.engine.exchange import MOST_PIECE_BYTES, Exchanged, Room, exchange, is_near
 from lakehand.errors import ProofError
 from lakehand.formats.worker import NotDecodable
-from lakehand.model.order import order_of
+from lakehand.model.order import Order, order_of
 from lakehand.model.work import DataFile, Digest, Group, GroupResult, StagedFile
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import Stopwatch
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.engine import CancelToken, Runner
-    from lakehand.engine.exchange import Exchanged
-    from lakehand.model.order import Order
     from lakehand.rewrite.task import RewriteTask
     from lakehand.sorting.key_ranges import KeyRanges
 

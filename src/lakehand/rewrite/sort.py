@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakehand.formats.worker import OrderMarkingWorker
+from lakehand.formats.worker import FormatWorker, OrderMarkingWorker, TaskLimits
 from lakehand.model.batches import Gathering
-from lakehand.model.order import order_of
-from lakehand.model.work import Group, GroupResult
+from lakehand.model.order import Order, order_of
+from lakehand.model.work import Group, GroupResult, StagedFile
 from lakehand.observe.clock import Stopwatch
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.digest import Digester
 from lakehand.rewrite.file_writers import write_apart
-from lakehand.rewrite.proving import prove_outputs
+from lakehand.rewrite.proving import Decoding, prove_outputs
 from lakehand.sorting.file_boundaries import Division
 from lakehand.sorting.key_ranges import RangeSpool, arrange, low_memory_arrow, sorted_rows
 from lakehand.sorting.virtual_files import sample_rows
@@ -29,10 +29,6 @@ from lakehand.storage.objects import fetch_ahead
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lakehand.formats.worker import FormatWorker, TaskLimits
-    from lakehand.model.order import Order
-    from lakehand.model.work import StagedFile
-    from lakehand.rewrite.proving import Decoding
     from lakehand.rewrite.task import RewriteTask
 
 #: Parts of a task's memory that a range may take, and so may rows that are divided at once.

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lakehand.errors import LakehandError, error_from_json
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsStatistics
 from lakehand.formats.scan import columns_with_bounds
-from lakehand.model.reports import StatisticsReport
-from lakehand.model.work import Change, DataFile, Refreshed
-from lakehand.observe import reported
-from lakehand.observe.clock import Stopwatch, SystemClock
+from lakehand.model.reports import EngineName, Outcome, StatisticsReport
+from lakehand.model.work import Change, DataFile, Receipt, Refreshed
+from lakehand.observe import OnProgress, reported
+from lakehand.observe.clock import Clock, Stopwatch, SystemClock
 from lakehand.planning.restriction import files_outside_predicate
 from lakehand.runs.operation import Call, divide_files, open_tasks
 
@@ -23,13 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakehand.engine import TaskOutcome
-    from lakehand.formats.base import FormatTable
     from lakehand.formats.worker import StatisticsWorker
-    from lakehand.model.reports import EngineName, Outcome
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.work import Receipt
-    from lakehand.observe import OnProgress
-    from lakehand.observe.clock import Clock
     from lakehand.planning.footer_survey import Flags
     from lakehand.settings import Settings
 

@@ -19,7 +19,7 @@ from lakehand.formats.worker import (
     TaskLimits,
 )
 from lakehand.model.order import parse_terms
-from lakehand.model.work import Digest, Group, GroupResult
+from lakehand.model.work import Digest, Group, GroupResult, ProveMode
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import Stopwatch
 from lakehand.observe.steps import Step, reached
@@ -31,7 +31,7 @@ from lakehand.rewrite.copy import (
     record_proved,
     tell_declined,
 )
-from lakehand.rewrite.proving import DECODINGS, prove_outputs
+from lakehand.rewrite.proving import DECODINGS, Decoding, prove_outputs
 from lakehand.rewrite.sort import sort_group
 from lakehand.runs.leftovers import note_written
 
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakehand.formats.worker import FormatWorker, WriteSpec
-    from lakehand.model.work import ProveMode
-    from lakehand.rewrite.proving import Decoding
     from lakehand.runs import Run
 
 _logger = get_logger(__name__)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsRowChanges
-from lakehand.observe import reported
-from lakehand.observe.clock import Stopwatch, SystemClock
+from lakehand.observe import OnProgress, reported
+from lakehand.observe.clock import Clock, Stopwatch, SystemClock
 from lakehand.rows.duplicates import Searching
 from lakehand.rows.key_equality import KeyEquality
-from lakehand.rows.operation import open_row_operation
+from lakehand.rows.operation import RowOperation, open_row_operation
 from lakehand.rows.report import deduplication_left_to, deduplication_report
 from lakehand.rows.row_changes import RowChanges
 from lakehand.rows.search import Search, partitions_for
@@ -24,12 +24,8 @@ from lakehand.runs.operation import Call
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakehand.formats.base import FormatTable
     from lakehand.model.reports import DeduplicationReport
     from lakehand.model.snapshot import Snapshot
-    from lakehand.observe import OnProgress
-    from lakehand.observe.clock import Clock
-    from lakehand.rows.operation import RowOperation
     from lakehand.settings import Settings
 
 

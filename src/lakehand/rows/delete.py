@@ -9,17 +9,17 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.engine.base import granted_cores
-from lakehand.expressions.predicate import parse_predicate
+from lakehand.expressions.predicate import Predicate, parse_predicate
 from lakehand.expressions.pruning import ALL, UNKNOWN, decide
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsRowChanges
-from lakehand.formats.rows import PlacedColumns, change_feed_of
+from lakehand.formats.rows import PlacedColumns, RowChangeWorker, change_feed_of
 from lakehand.formats.scan import columns_with_bounds
-from lakehand.model.snapshot import FILE_NUMBER, POSITION
+from lakehand.model.snapshot import FILE_NUMBER, POSITION, Snapshot
 from lakehand.model.work import DataFile
-from lakehand.observe import reported
-from lakehand.observe.clock import Stopwatch, SystemClock
-from lakehand.rows.operation import open_row_operation
+from lakehand.observe import OnProgress, reported
+from lakehand.observe.clock import Clock, Stopwatch, SystemClock
+from lakehand.rows.operation import RowOperation, open_row_operation
 from lakehand.rows.read_once import ChosenFiles, ReadOnce, bytes_of
 from lakehand.rows.report import deletion_report
 from lakehand.rows.row_addresses import Places, visible_rows
@@ -29,16 +29,9 @@ from lakehand.runs.operation import Call
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakehand.expressions.predicate import Predicate
-    from lakehand.formats.base import FormatTable
-    from lakehand.formats.rows import RowChangeWorker
     from lakehand.formats.worker import TaskLimits
     from lakehand.model.reports import DeletionReport
-    from lakehand.model.snapshot import Snapshot
-    from lakehand.observe import OnProgress
-    from lakehand.observe.clock import Clock
     from lakehand.rows.exchange import Exchange
-    from lakehand.rows.operation import RowOperation
     from lakehand.settings import Settings
 
 

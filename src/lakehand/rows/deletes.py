@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.engine.base import granted_cores
-from lakehand.formats.rows import require_change_feed
-from lakehand.formats.worker import NotDecodable
-from lakehand.model.work import DataFile, Proof, StagedFile
+from lakehand.formats.rows import RowChange, RowChangeWorker, require_change_feed
+from lakehand.formats.worker import Decoder, NotDecodable, TaskLimits, WriteSpec
+from lakehand.model.work import DataFile, Digest, Proof, ProveMode, StagedFile
 from lakehand.observe.clock import Stopwatch
 from lakehand.observe.steps import Step, reached
 from lakehand.prove.digest import Digester, SplitDigester
@@ -32,9 +32,7 @@ from lakehand.runs.leftovers import note_written
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from lakehand.formats.rows import Positions, RowChange, RowChangeWorker
-    from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec
-    from lakehand.model.work import Digest, ProveMode
+    from lakehand.formats.rows import Positions
     from lakehand.rows.exchange import Exchange
     from lakehand.runs import Run
 

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from lakehand.engine.base import granted_cores
 from lakehand.errors import CorruptFileError, EngineError
-from lakehand.formats.rows import PlacedColumns
-from lakehand.formats.worker import NotDecodable
+from lakehand.formats.rows import PlacedColumns, RowChangeWorker
+from lakehand.formats.worker import Decoder, NotDecodable, TaskLimits
 from lakehand.model.work import DataFile
-from lakehand.rows.exchange import Partitions
+from lakehand.rows.exchange import Exchange, Partitions, Piece
 from lakehand.rows.operation import open_session, query_tables
 from lakehand.rows.row_addresses import PlaceSet
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from lakehand.formats.rows import RowChangeWorker
-    from lakehand.formats.worker import Decoder, TaskLimits
-    from lakehand.rows.exchange import Exchange, Piece
     from lakehand.rows.key_equality import KeyEquality
 
 #: What a number takes while it is compared, with twelve bytes that come with it.

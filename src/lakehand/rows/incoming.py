@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.expressions.column_facts import Family, family_of
-from lakehand.model.snapshot import quoted_column
+from lakehand.model.snapshot import Snapshot, quoted_column
 from lakehand.planning.file_bounds import dense_ranks, extent_of_ranks, value_bounds
 from lakehand.rows.key_equality import key_value
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lakehand.formats.base import FormatTable
-    from lakehand.model.snapshot import Snapshot
 
 #: Beside its key, what is known of a winner: which of the rows it is, and whether it is to stay.
 NUMBER, LIVE = "number", "live"

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.engine.base import usable_cores
-from lakehand.formats.rows import require_change_feed
-from lakehand.formats.worker import NotDecodable, WriteSpec
+from lakehand.formats.rows import RowChange, require_change_feed
+from lakehand.formats.worker import Decoder, NewFiles, NotDecodable, WriteSpec
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.observe.clock import Stopwatch
 from lakehand.observe.steps import Step, reached
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from lakehand.formats.rows import RowChange
-    from lakehand.formats.worker import Decoder, NewFiles
     from lakehand.model.work import Digest, Proof, StagedFile
     from lakehand.rows.incoming import Incoming
     from lakehand.rows.key_matching import KeyMatching, Matched

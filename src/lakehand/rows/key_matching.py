@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.engine.base import granted_cores
-from lakehand.formats.rows import PlacedColumns
-from lakehand.formats.worker import NotDecodable
-from lakehand.model.snapshot import FILE_NUMBER, POSITION
+from lakehand.formats.rows import PlacedColumns, RowChangeWorker
+from lakehand.formats.worker import Decoder, NotDecodable, TaskLimits
+from lakehand.model.snapshot import FILE_NUMBER, POSITION, Snapshot
 from lakehand.model.work import DataFile
-from lakehand.rows.incoming import LIVE, NUMBER
-from lakehand.rows.operation import open_session
-from lakehand.rows.read_once import ReadOnce
+from lakehand.rows.incoming import LIVE, NUMBER, Incoming, KeyColumns
+from lakehand.rows.operation import RowOperation, open_session
+from lakehand.rows.read_once import ChosenFiles, ReadOnce
 from lakehand.rows.row_addresses import REPLACED, Places, check_count
 
 if TYPE_CHECKING:
@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from lakehand.formats.rows import RowChangeWorker
-    from lakehand.formats.worker import Decoder, TaskLimits
-    from lakehand.model.snapshot import Snapshot
     from lakehand.rows.exchange import Exchange
-    from lakehand.rows.incoming import Incoming, KeyColumns
-    from lakehand.rows.operation import RowOperation
-    from lakehand.rows.read_once import ChosenFiles
 
     Numbers = npt.NDArray[np.int64]
 

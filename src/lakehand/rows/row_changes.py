@@ -16,23 +16,19 @@ import pyarrow as pa
 from lakehand.errors import CommitConflictError, ReplanError
 from lakehand.formats.rows import change_feed_of
 from lakehand.formats.worker import WriteSpec
-from lakehand.model.work import Change, GroupResult, Receipt
+from lakehand.model.work import Change, DataFile, GroupResult, Receipt, Transaction
 from lakehand.observe import Progress
-from lakehand.rows.deletes import RemovalTask, Removed
-from lakehand.rows.row_addresses import visible_rows
-from lakehand.runs import commit_results
+from lakehand.rows.deletes import RemovalTask, Removed, Way
+from lakehand.rows.row_addresses import Places, visible_rows
+from lakehand.runs import Run, commit_results
 from lakehand.runs.records import table_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.work import DataFile, Transaction
-    from lakehand.rows.deletes import Way
     from lakehand.rows.inserts import Inserted
     from lakehand.rows.operation import RowOperation
-    from lakehand.rows.row_addresses import Places
-    from lakehand.runs import Run
 
 #: How often rows are searched anew because others changed some meanwhile.
 _TRIES = 10

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.rows.duplicates import CompareTask, HashTask, RankTask, Searching, ValuesTask
-from lakehand.rows.exchange import by_target
+from lakehand.rows.exchange import Piece, by_target
 from lakehand.rows.row_addresses import FileNumbers, Places, check_count
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from lakehand.formats.optional import SupportsRowChanges
     from lakehand.model.snapshot import Snapshot
-    from lakehand.rows.exchange import Piece
     from lakehand.rows.operation import RowOperation
 
 #: Memory that a row takes while its hash is compared with others, spill aside.

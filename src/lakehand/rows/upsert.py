@@ -12,30 +12,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CommitUnknownError, ReplanError
-from lakehand.formats.base import require_support
+from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsRowChanges
-from lakehand.rows.incoming import files_with_keys
+from lakehand.rows.incoming import Incoming, files_with_keys
 from lakehand.rows.inserts import Inserts
 from lakehand.rows.key_matching import KeyMatching
-from lakehand.rows.operation import open_row_operation
+from lakehand.rows.operation import RowOperation, open_row_operation
 from lakehand.rows.read_once import ChosenFiles, bytes_of
 from lakehand.rows.report import upsert_report
-from lakehand.rows.row_changes import RowChanges
-from lakehand.runs.operation import INLINE_BYTES
+from lakehand.rows.row_changes import CommittedChanges, RowChanges
+from lakehand.runs.operation import INLINE_BYTES, Call
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakehand.formats.base import FormatTable
     from lakehand.model.reports import UpsertReport
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.table_head import TableHead
     from lakehand.model.work import Receipt, StagedFile, Transaction
-    from lakehand.rows.incoming import Incoming
-    from lakehand.rows.operation import RowOperation
     from lakehand.rows.row_addresses import Places
-    from lakehand.rows.row_changes import CommittedChanges
-    from lakehand.runs.operation import Call
     from lakehand.runs.records import Fate
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakehand._version import __version__
@@ -13,17 +13,15 @@ from lakehand.errors import ObjectNotFoundError, RunError
 from lakehand.runs.control import current_control
 from lakehand.runs.ledger import Run, list_runs
 from lakehand.runs.records import Identity, Inputs, read_record, table_state
-from lakehand.runs.state import log_unreadable, read_state
+from lakehand.runs.state import RunState, log_unreadable, read_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from datetime import datetime
 
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile, Group, GroupResult, StagedFile
     from lakehand.observe.clock import Clock
-    from lakehand.runs.state import RunState
     from lakehand.storage import Store
 
 

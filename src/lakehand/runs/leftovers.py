@@ -8,13 +8,12 @@ from dataclasses import asdict, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from lakehand.runs.records import numbered_name
+from lakehand.runs.records import Reservation, numbered_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from lakehand.runs.ledger import Run
-    from lakehand.runs.records import Reservation
 
 
 def find_leftovers(run: Run, *, keep: Collection[str]) -> list[str]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow.compute as pc
 
 from lakehand.engine import CancelToken, choose_engine, is_spark_asked_for, open_runner
-from lakehand.engine.base import results_of
+from lakehand.engine.base import OnResult, Task, results_of
 from lakehand.engine.inline import HERE
 from lakehand.errors import CorruptFileError
 from lakehand.formats.worker import FileCheckWorker, TaskLimits
 from lakehand.model.batches import divide
-from lakehand.observe import Progress, telling
-from lakehand.observe.clock import Stopwatch, SystemClock
+from lakehand.observe import OnProgress, Progress, telling
+from lakehand.observe.clock import Clock, Stopwatch, SystemClock
 from lakehand.runs.control import current_control
 from lakehand.runs.ledger import Heartbeat, Run
 
@@ -23,13 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakehand.engine import Runner, TaskOutcome
-    from lakehand.engine.base import OnResult, Task
     from lakehand.formats.base import FormatTable
     from lakehand.model.reports import EngineName
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.work import DataFile
-    from lakehand.observe import OnProgress
-    from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
 
 #: Tasks that read no more than this together run in this process, unless Spark runs them.

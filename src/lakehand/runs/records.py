@@ -13,17 +13,9 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from lakehand.errors import (
-    CommitConflictError,
-    ObjectExistsError,
-    ObjectNotFoundError,
-    ReplanError,
-    RunError,
-    StorageError,
-    StoreUnreachableError,
-)
+from lakehand import errors
 from lakehand.model.documents import DocumentError, parse_object, read_value
-from lakehand.model.work import Group, GroupResult
+from lakehand.model.work import Change, Group, GroupResult, Receipt
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.steps import Step, reached
 
@@ -32,7 +24,6 @@ if TYPE_CHECKING:
 
     from lakehand.formats.base import FormatTable
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.work import Change, Receipt
     from lakehand.observe.clock import Clock
     from lakehand.runs.ledger import Run
     from lakehand.storage import Store
@@ -145,9 +136,9 @@ def read_record(kind: type[T], key: str, text: bytes, *, required: Collection[st
         raise unreadable(key, str(error)) from error
 
 
-def unreadable(key: str, reason: str) -> RunError:
+def unreadable(key: str, reason: str) -> errors.RunError:
     """Return the error for an object of a ledger that is not what lakehand writes there."""
-    return RunError(
+    return errors.RunError(
         f"{key} cannot be read: {reason}",
         hint="another version of lakehand may have written it; nothing of that run is touched; once"
         " no process works on the table, delete the run's directory, and vacuum deletes its files",
@@ -204,19 +195,19 @@ def parse_reservation(run_id: str, key: str, text: bytes) -> Reservation:
 
 def put_first(store: Store, key: str, data: bytes) -> bytes:
     """Put an object unless there is one, and return what is there; what was lost is put again."""
-    failure: StorageError | None = None
+    failure: errors.StorageError | None = None
     for _ in range(_TRIES):
         try:
             store.put_if_absent(key, data)
-        except (ObjectExistsError, StoreUnreachableError) as error:
+        except (errors.ObjectExistsError, errors.StoreUnreachableError) as error:
             failure = error
         else:
             return data
         try:
             return store.get(key)
-        except ObjectNotFoundError:
+        except errors.ObjectNotFoundError:
             continue
-    raise RunError(f"{key} of {store.url} could not be recorded") from failure
+    raise errors.RunError(f"{key} of {store.url} could not be recorded") from failure
 
 
 def table_state(snapshot: Snapshot) -> str:
@@ -278,7 +269,7 @@ def read_fate(store: Store, key: str) -> Fate | None:
     """Return the fate under `key`, or None if nobody has decided yet."""
     try:
         return parse_fate(key, store.get(key))
-    except ObjectNotFoundError:
+    except errors.ObjectNotFoundError:
         return None
 
 
@@ -286,9 +277,9 @@ def put_fate(store: Store, key: str, fate: Fate) -> Fate:
     """Put `fate` unless one is there, and return the one that counts."""
     try:
         store.put_if_absent(key, json.dumps(fate.to_json()).encode())
-    except ObjectExistsError:
+    except errors.ObjectExistsError:
         return read_fate(store, key) or fate_vanished(fate)
-    except StoreUnreachableError:
+    except errors.StoreUnreachableError:
         # The put may have landed although its answer was lost; only the object itself can tell.
         winner = read_fate(store, key)
         if winner is None:
@@ -316,7 +307,7 @@ def commit_results(
     fate = run.decide_fate(results, base_version=change.base_version)
     try:
         receipt = table.commit(change, token=fate.token or "")
-    except (CommitConflictError, ReplanError):
+    except (errors.CommitConflictError, errors.ReplanError):
         _clean_up(run, fate, fate.outputs, version=None)
         raise
     reached(Step.RUN_COMMITTED)
@@ -333,7 +324,7 @@ def _clean_up(run: Run, fate: Fate, lost: Collection[str], *, version: int | Non
         run.discard(lost)
         run.settle(fate, version=version)
         reached(Step.RUN_SETTLED)
-    except StorageError as error:
+    except errors.StorageError as error:
         message = "Run %s could not clean up after its commit: %s"
         log_event(logger, logging.WARNING, "run_not_settled", message, run.id, error.message)
 

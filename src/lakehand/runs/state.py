@@ -6,17 +6,15 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakehand.errors import RunError
+from lakehand.errors import LakehandError, RunError
 from lakehand.observe import get_logger, log_event
 from lakehand.runs.ledger import Run, list_runs
-from lakehand.runs.records import started_at
+from lakehand.runs.records import Fate, started_at
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    from lakehand.errors import LakehandError
     from lakehand.observe.clock import Clock
-    from lakehand.runs.records import Fate
     from lakehand.storage import Store
 
 logger = get_logger(__name__)

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakehand.errors import CancelledError, WriteTimeoutError
 from lakehand.formats.optional import checkpoint_if_due
-from lakehand.observe import get_logger, log_event
-from lakehand.observe.clock import SystemClock
+from lakehand.observe import Progress, get_logger, log_event
+from lakehand.observe.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
 
-    from lakehand.observe import Progress
-    from lakehand.observe.clock import Clock
     from lakehand.settings import Settings
     from lakehand.sink.epochs import Leftovers
     from lakehand.sink.sink_options import SinkMetrics

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehand.errors import BackpressureError, StorageError
-from lakehand.formats.worker import WriteSpec
+from lakehand.formats.worker import NewFiles, WriteSpec
 from lakehand.model.table_head import Evolution
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.steps import Step, reached
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from lakehand.formats.worker import NewFiles
     from lakehand.model.work import StagedFile
     from lakehand.settings import Settings
     from lakehand.sink.target import Layout, Target

@@ -23,7 +23,7 @@ import pyarrow.types as pat
 
 from lakehand.engine.exchange import to_stream
 from lakehand.parquet.dictionaries import without_dictionaries
-from lakehand.sorting.sort_keys import search_numbers
+from lakehand.sorting.sort_keys import SortKeys, search_numbers
 from lakehand.storage.objects import fetch_ahead
 from lakehand.storage.scratch import SpoolFile
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from lakehand.formats.worker import TaskLimits
     from lakehand.sorting.curves import Keys
     from lakehand.sorting.file_boundaries import Division
-    from lakehand.sorting.sort_keys import SortKeys
 
 _LONG_DIGITS = 18
 _SIGNED = (pa.int8(), pa.int16(), pa.int32(), pa.int64())

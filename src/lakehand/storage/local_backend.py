@@ -20,13 +20,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
-from lakehand.errors import (
-    ConditionalPutError,
-    ObjectExistsError,
-    StorageError,
-    StoreUnreachableError,
-    UnsafePathError,
-)
+from lakehand import errors
 from lakehand.storage import tree_listing
 from lakehand.storage.local_files import (
     TEMPORARY_NAME,
@@ -37,14 +31,13 @@ from lakehand.storage.local_files import (
 )
 from lakehand.storage.location import join_key
 from lakehand.storage.objects import DeleteFailure, ObjectInfo, ObjectWriter
-from lakehand.storage.scanning import Scanner
+from lakehand.storage.scanning import Scanned, Scanner
 from lakehand.storage.tree_listing import Listing, list_directories
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lakehand.storage.retry import RetryPolicy
-    from lakehand.storage.scanning import Scanned
 
 #: Fewer directories are listed in this process: a request to another one takes as long.
 _WORTH_ASKING = 8
@@ -127,7 +120,7 @@ class _TreeProcess:
 
 
 #: A file that could not be deleted, and why.
-Refusal = tuple[str, OSError | StorageError]
+Refusal = tuple[str, OSError | errors.StorageError]
 
 
 def unlink_all(keys: Sequence[str], open_directory: Callable[[str], int]) -> list[Refusal]:
@@ -152,7 +145,7 @@ def _unlink_in(
         descriptor = open_directory(directory)
     except (FileNotFoundError, NotADirectoryError):
         return
-    except (OSError, StorageError) as error:
+    except (OSError, errors.StorageError) as error:
         yield from ((key, error) for key in keys)
         return
     try:
@@ -257,7 +250,7 @@ class LocalBackend:
     def _require_inside(self, link: str) -> None:
         target = os.path.realpath(link)
         if target != self.root and not target.startswith(self.root.rstrip("/") + "/"):
-            raise UnsafePathError(
+            raise errors.UnsafePathError(
                 f"{link} is a symbolic link that leads out of {self.root}",
                 path=link,
                 hint="keep the files of a table below its root",
@@ -363,7 +356,7 @@ class LocalBackend:
         try:
             sync_directory(file.directory)
         except OSError as error:
-            raise StoreUnreachableError(
+            raise errors.StoreUnreachableError(
                 f"{path} was written, but may not be durable",
                 path=path,
                 operation="put-if-absent",
@@ -404,11 +397,11 @@ class LocalBackend:
     def _open_directory(self, directory: str) -> int:
         return os.open(self._path(directory), os.O_RDONLY | os.O_DIRECTORY)
 
-    def _failure(self, key: str, error: OSError | StorageError) -> DeleteFailure:
+    def _failure(self, key: str, error: OSError | errors.StorageError) -> DeleteFailure:
         try:
             with translated("delete", os.path.join(self.root, key)):
                 raise error
-        except StorageError as typed:
+        except errors.StorageError as typed:
             return DeleteFailure(key=key, error=typed)
 
 
@@ -431,19 +424,19 @@ def _link(file: TemporaryFile) -> None:
     except FileExistsError:
         if os.path.lexists(file.target) and not os.path.isfile(file.target):
             # No reader could find an object there: a retry would never end.
-            raise StorageError(
+            raise errors.StorageError(
                 f"{file.target} exists and is not a file",
                 path=file.target,
                 operation="put-if-absent",
                 hint="nothing was written; remove the directory or link with that name",
             ) from None
-        raise ObjectExistsError(
+        raise errors.ObjectExistsError(
             f"{file.target} exists", path=file.target, operation="put-if-absent"
         ) from None
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
             raise
-        raise ConditionalPutError(
+        raise errors.ConditionalPutError(
             f"the file system of {file.directory} has no hard links, so two writers could both"
             " believe that they wrote a commit first",
             path=file.target,

@@ -11,12 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
-from lakehand.errors import (
-    ObjectNotFoundError,
-    StorageError,
-    StoreUnreachableError,
-    UnsafePathError,
-)
+from lakehand import errors
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.storage.connection_options import Options, connect_options
 from lakehand.storage.location import (
@@ -26,9 +21,9 @@ from lakehand.storage.location import (
     parse_location,
     parse_log_path,
 )
-from lakehand.storage.objects import DeleteFailure, ObjectReader
+from lakehand.storage.objects import Backend, DeleteFailure, ObjectInfo, ObjectReader, ObjectWriter
 from lakehand.storage.retry import RETRY_SETTINGS, RetryPolicy, with_retry
-from lakehand.storage.scanning import TreeScan
+from lakehand.storage.scanning import Scanned, Scanner, TreeScan
 
 if TYPE_CHECKING:
     import builtins
@@ -37,8 +32,6 @@ if TYPE_CHECKING:
 
     from lakehand.settings import Settings
     from lakehand.storage.location import Location
-    from lakehand.storage.objects import Backend, ObjectInfo, ObjectWriter
-    from lakehand.storage.scanning import Scanned, Scanner
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -158,7 +151,7 @@ class Store:
         found = self._try(self._backend.get_ranges, key, wanted) if wanted else []
         for (start, length), part in zip(wanted, found, strict=True):
             if len(part) != length:
-                raise StorageError(
+                raise errors.StorageError(
                     f"{self.url}/{key} ends before byte {start + length}",
                     path=f"{self.url}/{key}",
                     operation="get",
@@ -187,7 +180,7 @@ class Store:
     def _find(self, key: str) -> ObjectInfo | None:
         try:
             return self.head(key)
-        except ObjectNotFoundError:
+        except errors.ObjectNotFoundError:
             return None
 
     def exists(self, key: str) -> bool:
@@ -207,7 +200,7 @@ class Store:
                 for info in self._backend.walk(prefix, after):
                     yield info
                     after, failures = info.key, 0
-            except StoreUnreachableError:
+            except errors.StoreUnreachableError:
                 failures += 1
                 if failures > self._retry.max_retries:
                     raise
@@ -311,7 +304,7 @@ class Store:
             batch = left[:_DELETE_BATCH]
             try:
                 failures += self._try(self._backend.delete, batch)
-            except StoreUnreachableError as error:
+            except errors.StoreUnreachableError as error:
                 return failures + [DeleteFailure(key=key, error=error) for key in left]
             del left[:_DELETE_BATCH]
         return failures
@@ -348,7 +341,7 @@ class Store:
         if target.is_inside(self._location):
             return self, check_key(target.key_below(self._location))
         if target.scheme == "file" and self._location.scheme != "file":
-            raise UnsafePathError(
+            raise errors.UnsafePathError(
                 f"the log of {self.url} references the local file {path!r}",
                 path=path,
                 hint="a table in an object store cannot reference local files",

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.errors import CorruptLogError, NotATableError
-from lakehand.formats.base import Capabilities
+from lakehand.formats.base import Capabilities, Operation
 from lakehand.formats.delta.checkpoints.checkpoint import checkpoint_if_due, write_checkpoint
 from lakehand.formats.delta.commits import commit, create
 from lakehand.formats.delta.commits.evolution import evolve
@@ -57,8 +57,8 @@ from lakehand.formats.delta.write.context import WriteContext
 from lakehand.formats.delta.write.file_schema import hold_dropped_columns, partition_keys
 from lakehand.formats.delta.write.survey import survey_files
 from lakehand.formats.optional import ProvedCommit
-from lakehand.model.work import DataFile
-from lakehand.observe.clock import SystemClock
+from lakehand.model.work import Change, DataFile, Receipt
+from lakehand.observe.clock import Clock, SystemClock
 from lakehand.settings import Settings
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from lakehand.formats import optional, rows, worker
-    from lakehand.formats.base import Operation
     from lakehand.formats.delta.log.snapshot import DeltaState, FileKey
     from lakehand.formats.delta.worker import DeltaWorker
     from lakehand.formats.worker import WriteSpec
@@ -77,8 +76,6 @@ if TYPE_CHECKING:
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.table_head import Evolution, TableHead
     from lakehand.model.verification import Consent, FileRepair, Finding, LogCheck, LogRepair
-    from lakehand.model.work import Change, Receipt
-    from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
 

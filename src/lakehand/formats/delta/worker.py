@@ -6,12 +6,7 @@ from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
-from lakehand.errors import (
-    LakehandError,
-    SchemaMismatchError,
-    UnknownColumnError,
-    ValidationError,
-)
+from lakehand import errors
 from lakehand.formats.delta.deletion_vectors import row_deletion
 from lakehand.formats.delta.protocol.arrow_types import check_type_changes, to_arrow
 from lakehand.formats.delta.protocol.clustering import order_mark
@@ -30,9 +25,9 @@ from lakehand.formats.delta.write.new_rows import (
     write_changes,
 )
 from lakehand.formats.delta.write.writer import write_files
-from lakehand.formats.rows import NewRowsAsMoved
+from lakehand.formats.rows import HiddenRows, NewRowsAsMoved, PlacedColumns, RowChange
 from lakehand.parquet.footer_facts import dominant_codec
-from lakehand.storage import open_store
+from lakehand.storage import Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,7 +36,7 @@ if TYPE_CHECKING:
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.delta.protocol.schema import StructField
-    from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions, RowChange
+    from lakehand.formats.rows import Positions
     from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec
     from lakehand.model.order import Order
     from lakehand.model.snapshot import Snapshot
@@ -49,7 +44,6 @@ if TYPE_CHECKING:
     from lakehand.model.verification import Finding
     from lakehand.model.work import DataFile, Refreshed, StagedFile
     from lakehand.prove.digest import Digester
-    from lakehand.storage import Store
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -171,7 +165,7 @@ class DeltaWorker(NewRowsAsMoved):
     def _columns(self, names: Sequence[str] | None) -> tuple[StructField, ...]:
         schema = self.context.schema
         if not schema.fields:
-            raise SchemaMismatchError(
+            raise errors.SchemaMismatchError(
                 f"the table {self.store.url} has no columns, so it has no rows to read",
                 table=self.store.url,
                 hint="add columns to the table with the engine that created it",
@@ -181,9 +175,11 @@ class DeltaWorker(NewRowsAsMoved):
         found = {name: schema.find(name) for name in names}
         for name, column in found.items():
             if column is None:
-                raise UnknownColumnError(name, schema.names)
+                raise errors.UnknownColumnError(name, schema.names)
         if not found:
-            raise ValidationError("no column is asked for", field="columns", value=list(names))
+            raise errors.ValidationError(
+                "no column is asked for", field="columns", value=list(names)
+            )
         return tuple(column for column in found.values() if column is not None)
 
     @property
@@ -268,7 +264,7 @@ class DeltaWorker(NewRowsAsMoved):
 
     def refresh(
         self, files: Sequence[DataFile], *, accept_changes: bool = False
-    ) -> Iterator[Refreshed | LakehandError]:
+    ) -> Iterator[Refreshed | errors.LakehandError]:
         """Compute the statistics of files anew from their visible rows, one after the other."""
 
         def read(file: DataFile, columns: list[str]) -> pa.RecordBatchReader:
@@ -278,7 +274,7 @@ class DeltaWorker(NewRowsAsMoved):
             for file in files:
                 try:
                     yield refresher.refresh(file)
-                except LakehandError as error:
+                except errors.LakehandError as error:
                     yield error
 
     def check_files(self, files: pa.Table) -> list[Finding]:

@@ -20,7 +20,7 @@ from lakehand.formats.lance.commit_records import (
 from lakehand.formats.lance.connect import is_lance_failure, listed_versions, open_dataset, reading
 from lakehand.formats.lance.fragments import data_files, fragment_keys
 from lakehand.formats.lance.snapshot import load_snapshot, utc
-from lakehand.model.order import order_of
+from lakehand.model.order import Order, order_of
 from lakehand.model.reports import Difference, HistoryEntry
 from lakehand.model.work import DataFile
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakehand.formats.lance.commit_records import Record
-    from lakehand.model.order import Order
     from lakehand.storage import Store
 
 #: What the library makes of operations that it does not show to Python.

@@ -16,16 +16,14 @@ from lakehand.formats.lance.connect import (
     said,
 )
 from lakehand.formats.lance.fragments import data_files, fragment_keys
-from lakehand.formats.lance.snapshot import load_snapshot
+from lakehand.formats.lance.snapshot import LanceState, load_snapshot
 from lakehand.model.verification import LogRepair, Refusal, Repair
-from lakehand.model.work import Change
+from lakehand.model.work import Change, DataFile
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from lakehand.formats.lance.snapshot import LanceState
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.work import DataFile
     from lakehand.storage import Store
 
 #: Indices that Lance keeps for itself begin so.

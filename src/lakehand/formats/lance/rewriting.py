@@ -13,12 +13,11 @@ from lakehand.formats.lance.connect import DATA_DIRECTORY, address, load_lance
 from lakehand.formats.lance.deletions import FRAGMENT
 from lakehand.formats.lance.fragments import described
 from lakehand.formats.lance.staged import field_numbers
-from lakehand.model.work import StagedFile
+from lakehand.model.work import DataFile, StagedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lakehand.model.work import DataFile
     from lakehand.storage import Store
 
 #: A page of less than either makes scans slower for good, so it is worth being written anew.

@@ -44,7 +44,7 @@ from lakehand.formats.lance.writing import (
     made_durable,
     write_fragments,
 )
-from lakehand.formats.worker import require_any_decoder
+from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec, require_any_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakehand.formats.rows import HiddenRows, PlacedColumns, Positions
-    from lakehand.formats.worker import Decoder, TaskLimits, WriteSpec
     from lakehand.model.verification import Finding
     from lakehand.model.work import DataFile, Group, StagedFile
     from lakehand.prove.digest import Digester

@@ -15,16 +15,14 @@ from lakehand.formats.lance.deletions import FRAGMENT
 from lakehand.formats.lance.reading import IDENTITY, described_identity
 from lakehand.formats.lance.rewriting import staged_files
 from lakehand.formats.lance.staged import open_empty
-from lakehand.formats.worker import require_any_decoder
-from lakehand.model.work import StagedFile
+from lakehand.formats.worker import Decoder, TaskLimits, require_any_decoder
+from lakehand.model.work import DataFile, StagedFile
 from lakehand.storage.local_files import sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from types import TracebackType
 
-    from lakehand.formats.worker import Decoder, TaskLimits
-    from lakehand.model.work import DataFile
     from lakehand.prove.digest import Digester
     from lakehand.storage import Store
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -28,7 +28,7 @@ from lakehand.formats.delta.checkpoints.last_checkpoint import (
     write_last_checkpoint,
 )
 from lakehand.formats.delta.checkpoints.rows import action_rows, in_groups
-from lakehand.formats.delta.log.listing import find_segment
+from lakehand.formats.delta.log.listing import CheckpointFiles, LogSegment, find_segment
 from lakehand.formats.delta.protocol.names import (
     SIDECAR_DIRECTORY,
     classic_checkpoint_key,
@@ -41,9 +41,7 @@ from lakehand.observe.steps import Step, reached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from datetime import datetime
 
-    from lakehand.formats.delta.log.listing import CheckpointFiles, LogSegment
     from lakehand.storage import Store
 
 #: File actions in one sidecar.

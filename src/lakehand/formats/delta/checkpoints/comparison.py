@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from lakehand.errors import (
-    CorruptFileError,
-    CorruptLogError,
-    ObjectNotFoundError,
-    VersionNotFoundError,
-)
+from lakehand import errors
 from lakehand.formats.delta.checkpoints.content import expired_tombstones_ms
-from lakehand.formats.delta.log.listing import LogSegment, find_segment, list_log
-from lakehand.formats.delta.log.replay import live_relation
-from lakehand.formats.delta.log.source import open_log_source
-from lakehand.formats.delta.log.state import fold
+from lakehand.formats.delta.log.listing import CheckpointFiles, LogSegment, find_segment, list_log
+from lakehand.formats.delta.log.replay import FileKind, live_relation
+from lakehand.formats.delta.log.source import LogSource, open_log_source
+from lakehand.formats.delta.log.state import LogState, fold
 from lakehand.model.quantities import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
-    from datetime import datetime
 
-    from lakehand.formats.delta.log.listing import CheckpointFiles
-    from lakehand.formats.delta.log.replay import FileKind
-    from lakehand.formats.delta.log.source import LogSource
-    from lakehand.formats.delta.log.state import LogState
     from lakehand.formats.delta.protocol.actions import Protocol
     from lakehand.storage import Store
 
@@ -90,7 +80,12 @@ def checkpoint_difference(
         state = _state(store, replayed)
         since = _expired_ms(state, now)
         expected = _named(store, replayed, since)
-    except (CorruptLogError, CorruptFileError, VersionNotFoundError, ObjectNotFoundError):
+    except (
+        errors.CorruptLogError,
+        errors.CorruptFileError,
+        errors.VersionNotFoundError,
+        errors.ObjectNotFoundError,
+    ):
         return None
     named = _named(store, alone, since)
     own_state = _state(store, alone)

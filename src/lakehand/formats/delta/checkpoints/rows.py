@@ -12,13 +12,12 @@ from lakehand.duckdb_pool import connect
 from lakehand.errors import CorruptLogError
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
-from lakehand.formats.delta.protocol.schema import PrimitiveType
+from lakehand.formats.delta.protocol.schema import DeltaType, Leaf, PrimitiveType
 from lakehand.formats.delta.statistics.merge import has_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from lakehand.formats.delta.protocol.schema import DeltaType, Leaf
 
 _TEXTS = pa.map_(pa.string(), pa.string())
 

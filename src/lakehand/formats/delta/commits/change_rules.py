@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING
 from lakehand.errors import ProofError, RefusedError, ReplanError, ValidationError
 from lakehand.formats.delta.commits.draft import changes_data
 from lakehand.formats.delta.commits.evolution import evolved_metadata
-from lakehand.formats.delta.commits.head import assigns_row_ids
+from lakehand.formats.delta.commits.head import Head, assigns_row_ids
 from lakehand.formats.delta.protocol.actions import Metadata, dv_id, load_json
 from lakehand.formats.delta.protocol.arrow_types import to_arrow
-from lakehand.formats.delta.protocol.features import require_write, supported_features
+from lakehand.formats.delta.protocol.features import Operation, require_write, supported_features
 from lakehand.formats.delta.protocol.schema import mapping_mode, parse_schema, physical_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakehand.formats.delta.commits.head import Head
-    from lakehand.formats.delta.protocol.features import Operation
     from lakehand.model.work import Change, ChangeKind, DataFile, Refreshed, StagedFile
 
 _OPERATIONS: dict[ChangeKind, Operation] = {

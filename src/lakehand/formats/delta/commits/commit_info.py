@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from lakehand._version import __version__
 from lakehand.errors import ValidationError
-from lakehand.formats.delta.commits.head import preserves_row_ids
-from lakehand.model.work import Proof
+from lakehand.formats.delta.commits.head import Head, preserves_row_ids
+from lakehand.model.work import Change, Proof
 from lakehand.prove.evidence import total_proof
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakehand.formats.delta.commits.head import Head
     from lakehand.formats.delta.protocol.actions import Commit
-    from lakehand.model.work import Change
 
 ENGINE_INFO = f"lakehand/{__version__}"
 

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import CorruptLogError, ObjectNotFoundError
-from lakehand.formats.delta.log.snapshot import load_state_at
+from lakehand.formats.delta.log.snapshot import DeltaState, load_state_at
 from lakehand.formats.delta.protocol.actions import load_json, parse_commit, transaction_versions
 from lakehand.formats.delta.protocol.features import uses_in_commit_timestamps
 from lakehand.formats.delta.protocol.names import commit_key
@@ -16,7 +16,6 @@ from lakehand.formats.delta.protocol.names import commit_key
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.delta.protocol.actions import Commit, Metadata, Protocol
     from lakehand.storage import Store
 

@@ -18,7 +18,7 @@ from lakehand.formats.delta.protocol.features import require_write
 from lakehand.formats.delta.protocol.schema import PrimitiveType, is_collated
 from lakehand.formats.delta.statistics.slices import loosen_statistics
 from lakehand.formats.rows import HiddenRows, require_no_reserved_names
-from lakehand.model.work import StagedFile
+from lakehand.model.work import DataFile, StagedFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.delta.write.context import WriteContext
     from lakehand.formats.rows import Positions
-    from lakehand.model.work import DataFile
 
 _APPEND_ONLY = "delta.appendOnly"
 

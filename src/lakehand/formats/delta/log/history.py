@@ -15,7 +15,7 @@ from lakehand.formats.delta.log.listing import ReplayedFile, list_log, read_comm
 from lakehand.formats.delta.log.replay import decoded_path
 from lakehand.formats.delta.log.snapshot import load_snapshot
 from lakehand.formats.delta.log.source import gather_lines, open_log_files
-from lakehand.formats.delta.protocol.actions import parse_commit_info, row_count
+from lakehand.formats.delta.protocol.actions import Commit, parse_commit_info, row_count
 from lakehand.formats.delta.protocol.names import commit_key, decode_path
 from lakehand.model.quantities import format_count
 from lakehand.model.reports import Difference, HistoryEntry
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from lakehand.formats.delta.protocol.actions import Commit
     from lakehand.model.snapshot import Snapshot
     from lakehand.storage import Store
 

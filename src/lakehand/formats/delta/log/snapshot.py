@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,8 +14,8 @@ from lakehand.expressions.literals import quote_string
 from lakehand.formats.delta.log.commit_times import from_milliseconds, version_at
 from lakehand.formats.delta.log.listing import decoded_paths, listed_once, read_commit, vector_id
 from lakehand.formats.delta.log.replay import ROW_COUNT, live_relation, live_removes
-from lakehand.formats.delta.log.source import open_log_source
-from lakehand.formats.delta.log.state import fold, load_soundly
+from lakehand.formats.delta.log.source import LogSource, open_log_source
+from lakehand.formats.delta.log.state import LogState, fold, load_soundly
 from lakehand.formats.delta.protocol.actions import LATEST_MS, MOST_FILE_BYTES, transaction_versions
 from lakehand.formats.delta.protocol.arrow_types import arrow_type, to_arrow
 from lakehand.formats.delta.protocol.features import require_read
@@ -28,7 +28,7 @@ from lakehand.formats.delta.protocol.schema import (
     physical_name,
     row_rules,
 )
-from lakehand.formats.delta.statistics.bounds import request_bounds
+from lakehand.formats.delta.statistics.bounds import BoundsRequest, request_bounds
 from lakehand.model.file_columns import FILE_COLUMNS
 from lakehand.model.snapshot import Snapshot
 from lakehand.model.table_head import TableHead
@@ -36,14 +36,10 @@ from lakehand.model.table_head import TableHead
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
-    from typing import Any
 
     from lakehand.formats.delta.log.listing import LogSegment
-    from lakehand.formats.delta.log.source import LogSource
-    from lakehand.formats.delta.log.state import LogState
     from lakehand.formats.delta.protocol.actions import Metadata, Protocol
     from lakehand.formats.delta.protocol.schema import MappingMode, StructField, StructType
-    from lakehand.formats.delta.statistics.bounds import BoundsRequest
     from lakehand.storage import Store
 
 #: Decoded path and identity of the deletion vector.

@@ -12,15 +12,13 @@ import pyarrow.compute as pc
 
 from lakehand.errors import CorruptLogError, ValidationError
 from lakehand.formats.delta.protocol.actions import load_json
-from lakehand.formats.delta.protocol.schema import leaves
-from lakehand.model.order import parse_order
+from lakehand.formats.delta.protocol.schema import MappingMode, StructType, leaves
+from lakehand.model.order import Order, parse_order
 from lakehand.model.snapshot import quoted_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakehand.formats.delta.protocol.schema import MappingMode, StructType
-    from lakehand.model.order import Order
 
 CLUSTERING_DOMAIN = "delta.clustering"
 _MOST_SHOWN = 200

@@ -9,13 +9,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from lakehand.errors import CorruptLogError, RefusedError
-from lakehand.formats.delta.protocol.actions import load_json
+from lakehand.formats.delta.protocol.actions import Metadata, load_json
 from lakehand.model.table_head import RowRules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lakehand.formats.delta.protocol.actions import Metadata
 
 PHYSICAL_NAME_KEY = "delta.columnMapping.physicalName"
 FIELD_ID_KEY = "delta.columnMapping.id"

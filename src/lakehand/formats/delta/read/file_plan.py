@@ -15,13 +15,13 @@ from lakehand.formats.delta.protocol.arrow_types import to_arrow
 from lakehand.formats.delta.protocol.features import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
 from lakehand.formats.delta.protocol.schema import StructType, physical_name
-from lakehand.formats.delta.read.projection import named, project_rows
+from lakehand.formats.delta.read.projection import RowProjection, named, project_rows
 from lakehand.formats.delta.statistics.bounds import checked_groups, row_group_facts
 from lakehand.model.batches import gathered, join_batches
 from lakehand.model.snapshot import FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION
-from lakehand.parquet.columns import file_columns
+from lakehand.parquet.columns import FileColumn, file_columns
 from lakehand.parquet.footer_facts import check_size
-from lakehand.parquet.row_group_reader import open_file
+from lakehand.parquet.row_group_reader import OpenFile, RowGroup, open_file
 from lakehand.storage.objects import fetch_ahead
 
 if TYPE_CHECKING:
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
     from lakehand.expressions.predicate import Predicate
     from lakehand.formats.delta.protocol.schema import MappingMode, StructField
-    from lakehand.formats.delta.read.projection import RowProjection
-    from lakehand.parquet.columns import FileColumn
-    from lakehand.parquet.row_group_reader import OpenFile, RowGroup
     from lakehand.storage import Store
 
 IDENTITY_FIELDS = (pa.field(ROW_ID, pa.int64()), pa.field(ROW_VERSION, pa.int64()))

@@ -21,13 +21,12 @@ from lakehand.formats.delta.protocol.schema import (
     is_void,
     physical_name,
 )
-from lakehand.parquet.columns import is_any_list
+from lakehand.parquet.columns import FileColumn, is_any_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lakehand.formats.delta.protocol.schema import DeltaType, StructField
-    from lakehand.parquet.columns import FileColumn
 
 _MICROSECONDS = pa.timestamp("us")
 #: Digits before the point that integers of a width need.

@@ -15,29 +15,23 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from lakehand.duckdb_pool import lease, unsliced
+from lakehand.duckdb_pool import Config, lease, unsliced
 from lakehand.formats.delta.protocol.features import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.protocol.schema import MappingMode, physical_name
-from lakehand.formats.delta.read.file_plan import PLACE_FIELDS, read_rows
+from lakehand.formats.delta.read.file_plan import PLACE_FIELDS, ReadRequest, SourceFile, read_rows
 from lakehand.formats.delta.read.projection import relabel
-from lakehand.formats.delta.read.sql_rows import sql_rows, texts_variable
-from lakehand.formats.worker import NotDecodable
+from lakehand.formats.delta.read.sql_rows import SqlRows, sql_rows, texts_variable
+from lakehand.formats.worker import Decoder, NotDecodable, TaskLimits
 from lakehand.parquet.checksums import pages_are_intact
 from lakehand.parquet.columns import by_schema
 from lakehand.parquet.dictionaries import DictionaryDecoder
 from lakehand.parquet.footer_facts import check_size
-from lakehand.prove.digest import digest_query, placed_lanes_query, query_with_lanes
-from lakehand.storage.scratch import held_directory, local_portions
+from lakehand.prove.digest import Digester, digest_query, placed_lanes_query, query_with_lanes
+from lakehand.storage.scratch import Portion, held_directory, local_portions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from lakehand.duckdb_pool import Config
-    from lakehand.formats.delta.read.file_plan import ReadRequest, SourceFile
-    from lakehand.formats.delta.read.sql_rows import SqlRows
-    from lakehand.formats.worker import Decoder, TaskLimits
-    from lakehand.prove.digest import Digester
-    from lakehand.storage.scratch import Portion
 
 #: Hashes and places are small, so many of them are handed out at once.
 _HASHES_A_BATCH = 128 * 1024

@@ -18,8 +18,8 @@ from lakehand.formats.delta.protocol.names import (
 )
 from lakehand.formats.delta.repair.log_findings import NO_JSON, summed_key
 from lakehand.formats.delta.retention.log_cleanup import IN_PROGRESS, stretches
-from lakehand.model.verification import Refusal, Repair
-from lakehand.model.work import Change, Refreshed, StagedFile
+from lakehand.model.verification import Consent, ConsentName, FileRepair, Finding, Refusal, Repair
+from lakehand.model.work import Change, ChangeKind, DataFile, Refreshed, StagedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.repair.examination import BadCheckpoint, LogExamination
     from lakehand.formats.worker import StatisticsWorker
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.verification import Consent, ConsentName, FileRepair, Finding
-    from lakehand.model.work import ChangeKind, DataFile
     from lakehand.storage import Store
 
 _VECTOR = "deletionVector"

@@ -20,20 +20,18 @@ from lakehand.formats.delta.log.commit_times import committed_at, from_milliseco
 from lakehand.formats.delta.log.listing import LogSegment, find_segment, list_log
 from lakehand.formats.delta.log.replay import decoded_path, line_types, live_relation
 from lakehand.formats.delta.log.snapshot import load_state_at
-from lakehand.formats.delta.log.source import open_log_source
+from lakehand.formats.delta.log.source import LogSource, open_log_source
 from lakehand.formats.delta.log.state import load_soundly
 from lakehand.formats.delta.protocol.schema import leaves, mapping_mode, parse_schema
 from lakehand.formats.delta.retention.log_cleanup import cleanup_refusal, held_back, log_retention
-from lakehand.model.maintenance import OldValues
+from lakehand.model.maintenance import ExtraRetention, OldValues
 from lakehand.model.work import Change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from lakehand.formats.delta.log.listing import CheckpointFiles, LogListing
-    from lakehand.formats.delta.log.source import LogSource
     from lakehand.formats.delta.protocol.actions import Metadata
-    from lakehand.model.maintenance import ExtraRetention
     from lakehand.storage import Store
 
 Path = tuple[str, ...]

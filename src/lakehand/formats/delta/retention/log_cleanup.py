@@ -16,7 +16,7 @@ from lakehand.formats.delta.checkpoints.last_checkpoint import (
     write_last_checkpoint,
 )
 from lakehand.formats.delta.log.commit_times import version_at
-from lakehand.formats.delta.log.listing import list_log
+from lakehand.formats.delta.log.listing import LogListing, list_log
 from lakehand.formats.delta.log.snapshot import load_state_at
 from lakehand.formats.delta.protocol.actions import interval_property
 from lakehand.formats.delta.protocol.features import require_write
@@ -27,15 +27,13 @@ from lakehand.formats.delta.protocol.names import (
     CompactionName,
     parse_log_name,
 )
-from lakehand.model.maintenance import LogCleanup
+from lakehand.model.maintenance import ExtraRetention, LogCleanup
 from lakehand.observe.steps import Step, reached
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakehand.formats.delta.checkpoints.last_checkpoint import CheckpointCheck
-    from lakehand.formats.delta.log.listing import LogListing
-    from lakehand.model.maintenance import ExtraRetention
     from lakehand.storage import ObjectInfo, Store
 
 #: Younger files may belong to somebody who is writing them right now.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,9 +12,9 @@ from lakehand.errors import RefusedError, VersionNotFoundError
 from lakehand.formats.delta.deletion_vectors.format import INLINE, DvDescriptor
 from lakehand.formats.delta.log.commit_times import version_at
 from lakehand.formats.delta.log.listing import LogSegment, find_segment, list_log, require_dense
-from lakehand.formats.delta.log.replay import decoded_path, line_types, live_relation
+from lakehand.formats.delta.log.replay import FileKind, decoded_path, line_types, live_relation
 from lakehand.formats.delta.log.snapshot import load_state
-from lakehand.formats.delta.log.source import open_log_source
+from lakehand.formats.delta.log.source import LogSource, open_log_source
 from lakehand.formats.delta.log.state import load_soundly
 from lakehand.formats.delta.protocol.actions import interval_property, load_json
 from lakehand.formats.delta.protocol.names import is_absolute
@@ -24,11 +24,8 @@ from lakehand.storage.location import check_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
-    from datetime import timedelta
 
     from lakehand.formats.delta.log.listing import LogListing
-    from lakehand.formats.delta.log.replay import FileKind
-    from lakehand.formats.delta.log.source import LogSource
     from lakehand.storage import Store
 
 _LOOKS_ABSOLUTE = r"^(/|[A-Za-z][A-Za-z0-9+.-]*:/)"

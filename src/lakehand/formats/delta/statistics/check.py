@@ -15,7 +15,7 @@ from lakehand.expressions.literals import quote_identifier, quote_string
 from lakehand.formats.delta.log.replay import ROW_COUNT, live_relation
 from lakehand.formats.delta.log.source import open_log_source
 from lakehand.formats.delta.protocol.actions import load_json
-from lakehand.formats.delta.statistics.merge import has_bounds
+from lakehand.formats.delta.statistics.merge import StatisticsRules, has_bounds
 from lakehand.parquet.calendar import FIRST_MODERN_DAY, FIRST_MODERN_SECOND
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.log.listing import LogSegment
     from lakehand.formats.delta.protocol.schema import Leaf
     from lakehand.formats.delta.statistics.compute import LeafFacts
-    from lakehand.formats.delta.statistics.merge import StatisticsRules
     from lakehand.storage import Store
 
 _PARSED = "parsed_statistics"

@@ -19,12 +19,12 @@ from lakehand.formats.delta.statistics.compute import (
     StatisticsCollector,
     statistics_text,
 )
-from lakehand.formats.delta.statistics.merge import has_bounds
-from lakehand.formats.delta.write.context import read_committed_facts
+from lakehand.formats.delta.statistics.merge import StatisticsRules, has_bounds
+from lakehand.formats.delta.write.context import WriteContext, read_committed_facts
 from lakehand.formats.delta.write.file_schema import file_schema
-from lakehand.model.work import Refreshed
+from lakehand.model.work import DataFile, Refreshed
 from lakehand.parquet.calendar import calendar_class
-from lakehand.parquet.columns import file_columns
+from lakehand.parquet.columns import FileColumn, file_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from lakehand.formats.delta.protocol.schema import Leaf
-    from lakehand.formats.delta.statistics.merge import StatisticsRules
-    from lakehand.formats.delta.write.context import WriteContext
-    from lakehand.model.work import DataFile
-    from lakehand.parquet.columns import FileColumn
     from lakehand.parquet.footer_facts import FileFacts
 
 #: Arrow leaves bounds out of a footer that are longer.

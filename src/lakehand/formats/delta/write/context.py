@@ -15,7 +15,7 @@ from lakehand.formats.delta.protocol.schema import (
     mapping_mode,
     physical_name,
 )
-from lakehand.formats.delta.statistics.merge import statistics_rules
+from lakehand.formats.delta.statistics.merge import StatisticsRules, statistics_rules
 from lakehand.parquet.footer_facts import check_row_count, check_size, read_facts_and_size
 from lakehand.storage.location import is_safe_key
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.log.snapshot import DeltaState
     from lakehand.formats.delta.protocol.schema import StructField
-    from lakehand.formats.delta.statistics.merge import StatisticsRules
     from lakehand.model.work import DataFile
     from lakehand.parquet.footer_facts import FileFacts
     from lakehand.storage import Store

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from lakehand._version import __version__
 from lakehand.formats.delta.protocol.features import ROW_ID_PROPERTY, ROW_VERSION_PROPERTY
 from lakehand.formats.delta.protocol.schema import physical_name
-from lakehand.formats.delta.statistics.merge import merge_statistics
+from lakehand.formats.delta.statistics.merge import StatisticsRules, merge_statistics
 from lakehand.formats.delta.write.context import (
     CODEC_PROPERTY,
     codec_name,
     output_directory,
     partition_values_of,
 )
-from lakehand.formats.worker import CopiedFile, Copies, NotCopyable
+from lakehand.formats.worker import CopiedFile, Copies, NotCopyable, WriteSpec
 from lakehand.model.work import DataFile, StagedFile
 from lakehand.parquet.copyable import (
     CODECS,
@@ -43,9 +43,7 @@ from lakehand.parquet.row_group_copy import Source, copy_row_groups, divide
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakehand.formats.delta.statistics.merge import StatisticsRules
     from lakehand.formats.delta.write.context import WriteContext
-    from lakehand.formats.worker import WriteSpec
     from lakehand.parquet.copyable import CopyClass
     from lakehand.parquet.footer import Footer
 

@@ -29,7 +29,7 @@ from lakehand.formats.delta.read.file_plan import RowIdentity
 from lakehand.formats.delta.read.projection import project_rows, relabel
 from lakehand.parquet.calendar import MARKER_KEYS
 from lakehand.parquet.checksums import crc32, read_blocks
-from lakehand.parquet.columns import file_columns
+from lakehand.parquet.columns import FileColumn, file_columns
 from lakehand.parquet.footer_facts import read_many_facts
 from lakehand.parquet.rebase import RecodedCalendar
 from lakehand.parquet.row_group_reader import open_file
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.schema import DeltaType
     from lakehand.formats.delta.write.context import WriteContext
     from lakehand.model.work import DataFile, StagedFile
-    from lakehand.parquet.columns import FileColumn
     from lakehand.storage import Store
 
 _FIELD_ID = b"PARQUET:field_id"

@@ -15,7 +15,7 @@ from lakehand.formats.delta.write.file_schema import file_schema
 from lakehand.model.file_columns import SURVEY_SCHEMA
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
 from lakehand.parquet.calendar import may_contain_old_dates
-from lakehand.parquet.copyable import copy_class, empty_file_footer
+from lakehand.parquet.copyable import CopyClass, copy_class, empty_file_footer
 from lakehand.parquet.footer import (
     RowGroupField,
     fetch_footer,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.write.context import WriteContext
     from lakehand.formats.worker import WriteSpec
-    from lakehand.parquet.copyable import CopyClass
     from lakehand.parquet.footer import Footer
 
 _PARALLEL_READS = 16

@@ -20,9 +20,9 @@ from lakehand.formats.delta.write.context import (
 from lakehand.formats.delta.write.file_schema import file_schema
 from lakehand.formats.rows import require_no_reserved_names
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
-from lakehand.model.work import StagedFile
+from lakehand.model.work import DataFile, StagedFile
 from lakehand.parquet.calendar import calendar_class
-from lakehand.parquet.footer_facts import dominant_codec
+from lakehand.parquet.footer_facts import FileFacts, dominant_codec
 from lakehand.parquet.rebase import RecodedCalendar, reject_old_dates
 from lakehand.parquet.rolling_writer import ParquetLayout, RollingWriter
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.write.context import WriteContext
     from lakehand.formats.worker import WriteSpec
     from lakehand.model.order import Term
-    from lakehand.model.work import DataFile
-    from lakehand.parquet.footer_facts import FileFacts
     from lakehand.storage import Store
 
 _FORMAT_PROPERTY = "delta.parquet.format.version"
