@@ -239,7 +239,7 @@ class Table:
         `spark` is the session to use. Default: the table's session, else the active session, else
         a new one. The other arguments are those of `to_arrow`.
         """
-        from lakehand.engine.base import require_pyspark
+        from lakehand.engine.runner_contract import require_pyspark
         from lakehand.engine.session import open_session
         from lakehand.formats.scan import plan_scan
 
@@ -465,7 +465,7 @@ class Table:
         recomputes the statistics of all files. `where` is an SQL predicate on partition columns or
         statistics that selects whole files. Other keyword arguments are settings for this call.
         """
-        from lakehand.rewrite.statistics import StatisticsRequest, recompute_statistics
+        from lakehand.rewrite.recompute_statistics import StatisticsRequest, recompute_statistics
 
         handle, chosen = for_call(self._handle, self._settings, settings)
         return recompute_statistics(

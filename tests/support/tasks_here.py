@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import TaskOutcome
-from lakehand.engine.base import attempt
+from lakehand.engine.runner_contract import attempt
 from lakehand.runs import operation
 from support.compactions import InlineRunner
 

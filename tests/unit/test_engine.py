@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakehand.engine import CancelToken, LocalRunner, open_runner
-from lakehand.engine.base import (
+from lakehand.engine.runner_contract import (
     CoreShare,
     describe,
     failed_for_good,

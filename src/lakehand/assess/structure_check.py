@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lakehand.engine.base import results_of
 from lakehand.engine.exchange import pack_columns, unpack_columns
+from lakehand.engine.runner_contract import results_of
 from lakehand.errors import CorruptLogError, ValidationError, VersionNotFoundError
 from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsVerification

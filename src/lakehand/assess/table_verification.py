@@ -9,7 +9,7 @@ import numpy as np
 
 from lakehand import errors
 from lakehand.assess.structure_check import check_structure
-from lakehand.engine.base import granted_cores
+from lakehand.engine.runner_contract import granted_cores
 from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import ProvedCommit, SupportsVerification
 from lakehand.formats.rows import DeletedPositionsWorker

@@ -9,9 +9,9 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine.base import CancelToken, Runner, TaskOutcome, is_pyspark_installed
 from lakehand.engine.inline import HERE
 from lakehand.engine.local import LocalRunner
+from lakehand.engine.runner_contract import CancelToken, Runner, TaskOutcome, is_pyspark_installed
 from lakehand.errors import RefusedError
 from lakehand.model.quantities import format_bytes
 from lakehand.observe import get_logger, log_event

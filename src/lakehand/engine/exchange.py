@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from lakehand.engine.base import CancelToken, Ledger, Runner, TaskOutcome, results_of
+from lakehand.engine.runner_contract import CancelToken, Ledger, Runner, TaskOutcome, results_of
 from lakehand.storage.scratch import SpoolFile, held_directory
 
 

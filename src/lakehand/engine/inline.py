@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Self
 
-from lakehand.engine.base import (
+from lakehand.engine.runner_contract import (
     TASK_ATTEMPTS,
     CancelToken,
     TaskOutcome,
@@ -18,7 +18,7 @@ from lakehand.engine.base import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakehand.engine.base import Ledger, OnResult, Task
+    from lakehand.engine.runner_contract import Ledger, OnResult, Task
     from lakehand.model.reports import EngineName
 
 

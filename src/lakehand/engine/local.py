@@ -8,7 +8,8 @@ from collections import deque
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Self
 
-from lakehand.engine.base import (
+from lakehand.engine.local_worker import LocalWorker, leave_worker, take_worker
+from lakehand.engine.runner_contract import (
     TASK_ATTEMPTS,
     CancelToken,
     CoreShare,
@@ -18,13 +19,12 @@ from lakehand.engine.base import (
     failed_for_good,
     usable_cores,
 )
-from lakehand.engine.local_worker import LocalWorker, leave_worker, take_worker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-    from lakehand.engine.base import Ledger
+    from lakehand.engine.runner_contract import Ledger
     from lakehand.model.reports import EngineName
 
 _POLL_SECONDS = 0.1

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine.base import TASK_ATTEMPTS, require_pyspark
+from lakehand.engine.runner_contract import TASK_ATTEMPTS, require_pyspark
 from lakehand.errors import EngineError, JavaMissingError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 from lakehand._version import __version__
-from lakehand.engine.base import (
+from lakehand.engine.runner_contract import (
     CancelToken,
     CoreShare,
     OnResult,
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
-    from lakehand.engine.base import Ledger
     from lakehand.engine.exchange import Exchanged, Join, Split
+    from lakehand.engine.runner_contract import Ledger
     from lakehand.model.reports import EngineName
     from lakehand.settings import Settings
 

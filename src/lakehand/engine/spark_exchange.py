@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakehand.engine.base import TaskOutcome, attempt
 from lakehand.engine.exchange import Exchanged, Join, Split
+from lakehand.engine.runner_contract import TaskOutcome, attempt
 from lakehand.engine.session import setting_of
 from lakehand.engine.spark_task import OUTCOME_SCHEMA
 from lakehand.errors import LakehandError, error_from_json

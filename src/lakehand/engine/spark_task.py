@@ -12,7 +12,14 @@ import pickle
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine.base import TASK_ATTEMPTS, CoreShare, Task, attempt, describe, failed_for_good
+from lakehand.engine.runner_contract import (
+    TASK_ATTEMPTS,
+    CoreShare,
+    Task,
+    attempt,
+    describe,
+    failed_for_good,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -23,8 +23,8 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
-from lakehand.engine.base import Task, attempt, describe
 from lakehand.engine.import_guard import leave_pandas_out
+from lakehand.engine.runner_contract import Task, attempt, describe
 from lakehand.observe.steps import listen
 
 #: First byte of a message to a worker; a payload follows the number of its cores and a space.

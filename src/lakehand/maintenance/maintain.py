@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakehand.assess.inspection import measure
 from lakehand.errors import ValidationError, describe_error
 from lakehand.formats.optional import reason_against
-from lakehand.maintenance.steps import RewriteChoice, carry_out, choose_rewrite, vacuum_if_due
+from lakehand.maintenance.due_steps import RewriteChoice, carry_out, choose_rewrite, vacuum_if_due
 from lakehand.model.maintenance import MAINTENANCE_STEPS, MaintenanceReport, MaintenanceStep
 from lakehand.model.quantities import format_bytes, format_count, format_duration
 from lakehand.observe import OnProgress, Progress, get_logger, reported

@@ -28,9 +28,9 @@ from lakehand.retention.protection import Promise, hold, protect, protect_since,
 from lakehand.retention.vacuum_tasks import Deleted, Deleter, VacuumTasks
 from lakehand.runs import Run, list_runs, sweep
 from lakehand.runs.adopt import ADOPTED_WITHIN
+from lakehand.runs.ledger_records import started_at
 from lakehand.runs.leftovers import noted_files
 from lakehand.runs.operation import Call
-from lakehand.runs.records import started_at
 from lakehand.runs.state import is_idle, log_unreadable
 from lakehand.storage.scan_columns import batch_of_objects
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.engine import is_spark_asked_for
-from lakehand.engine.base import results_of
 from lakehand.engine.exchange import pack_columns, unpack_columns
 from lakehand.engine.inline import HERE
+from lakehand.engine.runner_contract import results_of
 from lakehand.errors import StorageError, StoreUnreachableError
 from lakehand.model.batches import sliced
 from lakehand.runs.operation import Call, Tasks

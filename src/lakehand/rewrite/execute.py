@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import TaskOutcome
-from lakehand.engine.base import OnResult, attempt
+from lakehand.engine.runner_contract import OnResult, attempt
 from lakehand.errors import CancelledError, CommitConflictError, LakehandError, error_from_json
 from lakehand.formats.worker import ByteCopyWorker, TaskLimits, WriteSpec
 from lakehand.model.quantities import format_count

@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from lakehand.engine import choose_engine, is_spark_asked_for
-from lakehand.engine.base import usable_cores
 from lakehand.engine.local_worker import start_workers_ahead
+from lakehand.engine.runner_contract import usable_cores
 from lakehand.formats.worker import ByteCopyWorker
 
 if TYPE_CHECKING:

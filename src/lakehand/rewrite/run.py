@@ -27,8 +27,8 @@ from lakehand.rewrite.prepare import (
     rivals_at_work,
 )
 from lakehand.rewrite.prestart import start_movers_ahead
+from lakehand.rewrite.recompute_statistics import StatisticsRequest, recompute_statistics
 from lakehand.rewrite.report import Done, cluster_report, report_of
-from lakehand.rewrite.statistics import StatisticsRequest, recompute_statistics
 from lakehand.runs import Run, earlier_than, resume, sweep
 from lakehand.runs.control import is_winding_down
 from lakehand.runs.operation import Call, open_run, open_tasks

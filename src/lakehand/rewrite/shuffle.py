@@ -15,8 +15,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine.base import results_of
 from lakehand.engine.exchange import MOST_PIECE_BYTES, Exchanged, Room, exchange, is_near
+from lakehand.engine.runner_contract import results_of
 from lakehand.errors import ProofError
 from lakehand.formats.worker import NotDecodable
 from lakehand.model.order import Order, order_of

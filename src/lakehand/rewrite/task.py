@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakehand.engine.base import granted_cores
+from lakehand.engine.runner_contract import granted_cores
 from lakehand.errors import ProofError
 from lakehand.formats.worker import (
     ByteCopyWorker,

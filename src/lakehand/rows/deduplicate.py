@@ -15,9 +15,9 @@ from lakehand.observe import OnProgress, reported
 from lakehand.observe.clock import Clock, Stopwatch, SystemClock
 from lakehand.rows.duplicates import Searching
 from lakehand.rows.key_equality import KeyEquality
-from lakehand.rows.operation import RowOperation, open_row_operation
-from lakehand.rows.report import deduplication_left_to, deduplication_report
 from lakehand.rows.row_changes import RowChanges
+from lakehand.rows.row_operation import RowOperation, open_row_operation
+from lakehand.rows.row_reports import deduplication_left_to, deduplication_report
 from lakehand.rows.search import Search, partitions_for
 from lakehand.runs.operation import Call
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from lakehand.engine.base import granted_cores
+from lakehand.engine.runner_contract import granted_cores
 from lakehand.expressions.predicate import Predicate, parse_predicate
 from lakehand.expressions.pruning import ALL, UNKNOWN, decide
 from lakehand.formats.base import FormatTable, require_support
@@ -19,11 +19,11 @@ from lakehand.model.snapshot import FILE_NUMBER, POSITION, Snapshot
 from lakehand.model.work import DataFile
 from lakehand.observe import OnProgress, reported
 from lakehand.observe.clock import Clock, Stopwatch, SystemClock
-from lakehand.rows.operation import RowOperation, open_row_operation
 from lakehand.rows.read_once import ChosenFiles, ReadOnce, bytes_of
-from lakehand.rows.report import deletion_report
 from lakehand.rows.row_addresses import Places, visible_rows
 from lakehand.rows.row_changes import RowChanges
+from lakehand.rows.row_operation import RowOperation, open_row_operation
+from lakehand.rows.row_reports import deletion_report
 from lakehand.runs.operation import Call
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.worker import TaskLimits
     from lakehand.model.reports import DeletionReport
-    from lakehand.rows.exchange import Exchange
+    from lakehand.rows.table_exchange import Exchange
     from lakehand.settings import Settings
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.engine.base import granted_cores
+from lakehand.engine.runner_contract import granted_cores
 from lakehand.formats.rows import RowChange, RowChangeWorker, require_change_feed
 from lakehand.formats.worker import Decoder, NotDecodable, TaskLimits, WriteSpec
 from lakehand.model.work import DataFile, Digest, Proof, ProveMode, StagedFile
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakehand.formats.rows import Positions
-    from lakehand.rows.exchange import Exchange
+    from lakehand.rows.table_exchange import Exchange
     from lakehand.runs import Run
 
 

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.engine.base import granted_cores
+from lakehand.engine.runner_contract import granted_cores
 from lakehand.errors import CorruptFileError, EngineError
 from lakehand.formats.rows import PlacedColumns, RowChangeWorker
 from lakehand.formats.worker import Decoder, NotDecodable, TaskLimits
 from lakehand.model.work import DataFile
-from lakehand.rows.exchange import Exchange, Partitions, Piece
-from lakehand.rows.operation import open_session, query_tables
 from lakehand.rows.row_addresses import PlaceSet
+from lakehand.rows.row_operation import open_session, query_tables
+from lakehand.rows.table_exchange import Exchange, Partitions, Piece
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lakehand.engine.base import usable_cores
+from lakehand.engine.runner_contract import usable_cores
 from lakehand.formats.rows import RowChange, require_change_feed
 from lakehand.formats.worker import Decoder, NewFiles, NotDecodable, WriteSpec
 from lakehand.model.snapshot import ROW_ID, ROW_VERSION
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakehand.model.work import Digest, Proof, StagedFile
     from lakehand.rows.incoming import Incoming
     from lakehand.rows.key_matching import KeyMatching, Matched
-    from lakehand.rows.operation import RowOperation
+    from lakehand.rows.row_operation import RowOperation
     from lakehand.runs import Run
 
 #: Names that new files are reserved under; other numbers are those of portions.

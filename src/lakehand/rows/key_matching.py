@@ -10,22 +10,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehand.engine.base import granted_cores
+from lakehand.engine.runner_contract import granted_cores
 from lakehand.formats.rows import PlacedColumns, RowChangeWorker
 from lakehand.formats.worker import Decoder, NotDecodable, TaskLimits
 from lakehand.model.snapshot import FILE_NUMBER, POSITION, Snapshot
 from lakehand.model.work import DataFile
 from lakehand.rows.incoming import LIVE, NUMBER, Incoming, KeyColumns
-from lakehand.rows.operation import RowOperation, open_session
 from lakehand.rows.read_once import ChosenFiles, ReadOnce
 from lakehand.rows.row_addresses import REPLACED, Places, check_count
+from lakehand.rows.row_operation import RowOperation, open_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
-    from lakehand.rows.exchange import Exchange
+    from lakehand.rows.table_exchange import Exchange
 
     Numbers = npt.NDArray[np.int64]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lakehand.model.snapshot import Snapshot
-    from lakehand.rows.operation import RowOperation
+    from lakehand.rows.row_operation import RowOperation
 
 
 class ChosenFiles:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakehand.formats.rows import Positions
     from lakehand.formats.worker import FormatWorker
     from lakehand.model.work import DataFile
-    from lakehand.rows.exchange import Exchange
+    from lakehand.rows.table_exchange import Exchange
 
 
 class PlaceSet:

@@ -21,14 +21,14 @@ from lakehand.observe import Progress
 from lakehand.rows.deletes import RemovalTask, Removed, Way
 from lakehand.rows.row_addresses import Places, visible_rows
 from lakehand.runs import Run, commit_results
-from lakehand.runs.records import table_state
+from lakehand.runs.ledger_records import table_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.rows.inserts import Inserted
-    from lakehand.rows.operation import RowOperation
+    from lakehand.rows.row_operation import RowOperation
 
 #: How often rows are searched anew because others changed some meanwhile.
 _TRIES = 10

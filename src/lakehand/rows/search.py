@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehand.rows.duplicates import CompareTask, HashTask, RankTask, Searching, ValuesTask
-from lakehand.rows.exchange import Piece, by_target
 from lakehand.rows.row_addresses import FileNumbers, Places, check_count
+from lakehand.rows.table_exchange import Piece, by_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakehand.formats.optional import SupportsRowChanges
     from lakehand.model.snapshot import Snapshot
-    from lakehand.rows.operation import RowOperation
+    from lakehand.rows.row_operation import RowOperation
 
 #: Memory that a row takes while its hash is compared with others, spill aside.
 _BYTES_A_ROW = 128

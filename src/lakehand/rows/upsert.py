@@ -17,10 +17,10 @@ from lakehand.formats.optional import SupportsRowChanges
 from lakehand.rows.incoming import Incoming, files_with_keys
 from lakehand.rows.inserts import Inserts
 from lakehand.rows.key_matching import KeyMatching
-from lakehand.rows.operation import RowOperation, open_row_operation
 from lakehand.rows.read_once import ChosenFiles, bytes_of
-from lakehand.rows.report import upsert_report
 from lakehand.rows.row_changes import CommittedChanges, RowChanges
+from lakehand.rows.row_operation import RowOperation, open_row_operation
+from lakehand.rows.row_reports import upsert_report
 from lakehand.runs.operation import INLINE_BYTES, Call
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lakehand.model.table_head import TableHead
     from lakehand.model.work import Receipt, StagedFile, Transaction
     from lakehand.rows.row_addresses import Places
-    from lakehand.runs.records import Fate
+    from lakehand.runs.ledger_records import Fate
 
 
 class AlreadyThere(Exception):  # noqa: N818  no failure: the caller knows whose it is, or asks

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lakehand.runs.adopt import Adopted, LivingRun, earlier_than, living_runs
 from lakehand.runs.ledger import Heartbeat, Run, list_runs
-from lakehand.runs.records import Fate, Reservation, commit_results
+from lakehand.runs.ledger_records import Fate, Reservation, commit_results
 from lakehand.runs.sweep import SweepReport, resume, sweep
 
 __all__ = [

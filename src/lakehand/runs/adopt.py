@@ -12,7 +12,7 @@ from lakehand._version import __version__
 from lakehand.errors import ObjectNotFoundError, RunError
 from lakehand.runs.control import current_control
 from lakehand.runs.ledger import Run, list_runs
-from lakehand.runs.records import Identity, Inputs, read_record, table_state
+from lakehand.runs.ledger_records import Identity, Inputs, read_record, table_state
 from lakehand.runs.state import RunState, log_unreadable, read_state
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakehand.engine.base import CancelToken
+from lakehand.engine.runner_contract import CancelToken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -18,8 +18,7 @@ from lakehand.errors import ObjectNotFoundError, RunError, RunTakenError, Storag
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.steps import Step, reached
-from lakehand.runs.leftovers import delete_leftovers, recorded_files, stems_of
-from lakehand.runs.records import (
+from lakehand.runs.ledger_records import (
     Fate,
     FateKind,
     Identity,
@@ -39,6 +38,7 @@ from lakehand.runs.records import (
     read_record,
     table_state,
 )
+from lakehand.runs.leftovers import delete_leftovers, recorded_files, stems_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

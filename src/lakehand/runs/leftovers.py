@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from lakehand.runs.records import Reservation, numbered_name
+from lakehand.runs.ledger_records import Reservation, numbered_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

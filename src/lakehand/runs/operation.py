@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow.compute as pc
 
 from lakehand.engine import CancelToken, choose_engine, is_spark_asked_for, open_runner
-from lakehand.engine.base import OnResult, Task, results_of
 from lakehand.engine.inline import HERE
+from lakehand.engine.runner_contract import OnResult, Task, results_of
 from lakehand.errors import CorruptFileError
 from lakehand.formats.worker import FileCheckWorker, TaskLimits
 from lakehand.model.batches import divide

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakehand.errors import LakehandError, RunError
 from lakehand.observe import get_logger, log_event
 from lakehand.runs.ledger import Run, list_runs
-from lakehand.runs.records import Fate, started_at
+from lakehand.runs.ledger_records import Fate, started_at
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta

@@ -20,8 +20,8 @@ from lakehand.observe.clock import Clock, SystemClock
 from lakehand.observe.steps import Step, reached
 from lakehand.runs.adopt import Adopted, Adopter
 from lakehand.runs.control import current_control
+from lakehand.runs.ledger_records import Fate, put_fate
 from lakehand.runs.leftovers import delete_unfinished, disown, find_leftovers, recorded_files
-from lakehand.runs.records import Fate, put_fate
 from lakehand.runs.state import RunState, is_idle, log_unreadable, read_state, read_states
 
 if TYPE_CHECKING:

@@ -185,7 +185,7 @@ class BackgroundMaintenance:
         self._metrics.checkpoints += checkpoint_if_due(self._target.handle, version)
 
     def _compact(self) -> None:
-        from lakehand.maintenance.steps import rewrite_if_due, settings_of_writers
+        from lakehand.maintenance.due_steps import rewrite_if_due, settings_of_writers
 
         report = rewrite_if_due(
             self._target.handle,
@@ -199,7 +199,7 @@ class BackgroundMaintenance:
             self._metrics.files_compacted += report.files_removed
 
     def _vacuum(self) -> None:
-        from lakehand.maintenance.steps import vacuum_beside_writers
+        from lakehand.maintenance.due_steps import vacuum_beside_writers
 
         report = vacuum_beside_writers(
             self._target.handle,

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from lakehand.engine.base import usable_cores
+from lakehand.engine.runner_contract import usable_cores
 from lakehand.errors import CommitConflictError, CommitUnknownError
 from lakehand.formats.worker import TaskLimits
 from lakehand.observe.clock import Clock, Stopwatch
 from lakehand.observe.steps import Step, reached
 from lakehand.rows.incoming import NUMBER, Incoming, KeyColumns
 from lakehand.rows.key_equality import named_key
-from lakehand.rows.operation import open_session
+from lakehand.rows.row_operation import open_session
 from lakehand.rows.upsert import AlreadyThere, Mark, Upserted, upsert
 from lakehand.runs.operation import Call
 from lakehand.sink.changelog import ChangeRows, Form, collapse

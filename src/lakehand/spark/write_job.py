@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakehand import errors
 from lakehand.formats.optional import checkpoint_if_due
-from lakehand.maintenance.steps import maintain_after_write
+from lakehand.maintenance.due_steps import maintain_after_write
 from lakehand.model.work import Receipt, Transaction
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import SystemClock

@@ -15,8 +15,8 @@ from lakehand.errors import CorruptLogError, NotATableError
 from lakehand.formats.base import Capabilities, Operation
 from lakehand.formats.delta.checkpoints.checkpoint import checkpoint_if_due, write_checkpoint
 from lakehand.formats.delta.commits import commit, create
-from lakehand.formats.delta.commits.evolution import evolve
 from lakehand.formats.delta.commits.head import Head, Heads
+from lakehand.formats.delta.commits.schema_change import evolve
 from lakehand.formats.delta.deletion_vectors.row_deletion import require_deletion
 from lakehand.formats.delta.log import history
 from lakehand.formats.delta.log.history import file_versions, files_of, proof_of, proved_commit
@@ -41,7 +41,7 @@ from lakehand.formats.delta.repair.file_check import (
 from lakehand.formats.delta.repair.log_findings import check_log
 from lakehand.formats.delta.repair.log_repair import repair_log
 from lakehand.formats.delta.repair.repairs import FILE_REPAIRS, Means, repairing_change
-from lakehand.formats.delta.repair.restore import restoring_change
+from lakehand.formats.delta.repair.restore_commit import restoring_change
 from lakehand.formats.delta.retention import vacuum
 from lakehand.formats.delta.retention.erasure import LogErasure, boundary_change
 from lakehand.formats.delta.retention.log_cleanup import clean_logs

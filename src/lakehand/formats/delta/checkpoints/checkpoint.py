@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from lakehand.formats.delta.checkpoints.checkpoint_rows import action_rows, in_groups
 from lakehand.formats.delta.checkpoints.content import CheckpointContent, open_content
 from lakehand.formats.delta.checkpoints.files import (
     ActionFile,
@@ -27,7 +28,6 @@ from lakehand.formats.delta.checkpoints.last_checkpoint import (
     check_checkpoint,
     write_last_checkpoint,
 )
-from lakehand.formats.delta.checkpoints.rows import action_rows, in_groups
 from lakehand.formats.delta.log.listing import CheckpointFiles, LogSegment, find_segment
 from lakehand.formats.delta.protocol.names import (
     SIDECAR_DIRECTORY,

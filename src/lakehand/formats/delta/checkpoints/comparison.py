@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from lakehand import errors
 from lakehand.formats.delta.checkpoints.content import expired_tombstones_ms
 from lakehand.formats.delta.log.listing import CheckpointFiles, LogSegment, find_segment, list_log
+from lakehand.formats.delta.log.log_source import LogSource, open_log_source
+from lakehand.formats.delta.log.log_state import LogState, fold
 from lakehand.formats.delta.log.replay import FileKind, live_relation
-from lakehand.formats.delta.log.source import LogSource, open_log_source
-from lakehand.formats.delta.log.state import LogState, fold
 from lakehand.model.quantities import format_count
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakehand.expressions.literals import quote_string
-from lakehand.formats.delta.checkpoints.rows import (
+from lakehand.formats.delta.checkpoints.checkpoint_rows import (
     REMOVE_FIELDS,
     checkpoint_schema,
     file_rows,
@@ -19,9 +19,9 @@ from lakehand.formats.delta.checkpoints.rows import (
     parse_statistics,
     statistics_type,
 )
+from lakehand.formats.delta.log.log_source import LogSource, open_log_source
+from lakehand.formats.delta.log.log_state import LogState, fold
 from lakehand.formats.delta.log.replay import ADD_MEMBERS, live_relation
-from lakehand.formats.delta.log.source import LogSource, open_log_source
-from lakehand.formats.delta.log.state import LogState, fold
 from lakehand.formats.delta.protocol.actions import Metadata, interval_property
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.clustering import clustering_columns

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakehand.errors import CorruptFileError
-from lakehand.formats.delta.checkpoints.rows import (
+from lakehand.formats.delta.checkpoints.checkpoint_rows import (
     ADD_FIELDS,
     NON_FILE_KINDS,
     REMOVE_FIELDS,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from lakehand.errors import ProofError, RefusedError, ReplanError, ValidationError
 from lakehand.formats.delta.commits.draft import changes_data
-from lakehand.formats.delta.commits.evolution import evolved_metadata
 from lakehand.formats.delta.commits.head import Head, assigns_row_ids
+from lakehand.formats.delta.commits.schema_change import evolved_metadata
 from lakehand.formats.delta.protocol.actions import Metadata, dv_id, load_json
 from lakehand.formats.delta.protocol.arrow_types import to_arrow
 from lakehand.formats.delta.protocol.features import Operation, require_write, supported_features

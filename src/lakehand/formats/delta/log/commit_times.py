@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from lakehand.errors import CorruptLogError, VersionNotFoundError
 from lakehand.formats.delta.log.listing import LogListing, LogSegment, list_log, read_commit
-from lakehand.formats.delta.log.source import open_log_source
-from lakehand.formats.delta.log.state import LogState, fold, load_soundly
+from lakehand.formats.delta.log.log_source import open_log_source
+from lakehand.formats.delta.log.log_state import LogState, fold, load_soundly
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,9 +12,9 @@ from lakehand.duckdb_pool import connect
 from lakehand.errors import ObjectNotFoundError, VersionNotFoundError
 from lakehand.formats.delta.log.commit_times import from_milliseconds, storage_times, version_at
 from lakehand.formats.delta.log.listing import ReplayedFile, list_log, read_commit
+from lakehand.formats.delta.log.log_source import gather_lines, open_log_files
 from lakehand.formats.delta.log.replay import decoded_path
 from lakehand.formats.delta.log.snapshot import load_snapshot
-from lakehand.formats.delta.log.source import gather_lines, open_log_files
 from lakehand.formats.delta.protocol.actions import Commit, parse_commit_info, row_count
 from lakehand.formats.delta.protocol.names import commit_key, decode_path
 from lakehand.model.quantities import format_count

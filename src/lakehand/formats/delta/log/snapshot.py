@@ -13,9 +13,9 @@ from lakehand.errors import CorruptLogError
 from lakehand.expressions.literals import quote_string
 from lakehand.formats.delta.log.commit_times import from_milliseconds, version_at
 from lakehand.formats.delta.log.listing import decoded_paths, listed_once, read_commit, vector_id
+from lakehand.formats.delta.log.log_source import LogSource, open_log_source
+from lakehand.formats.delta.log.log_state import LogState, fold, load_soundly
 from lakehand.formats.delta.log.replay import ROW_COUNT, live_relation, live_removes
-from lakehand.formats.delta.log.source import LogSource, open_log_source
-from lakehand.formats.delta.log.state import LogState, fold, load_soundly
 from lakehand.formats.delta.protocol.actions import LATEST_MS, MOST_FILE_BYTES, transaction_versions
 from lakehand.formats.delta.protocol.arrow_types import arrow_type, to_arrow
 from lakehand.formats.delta.protocol.features import require_read

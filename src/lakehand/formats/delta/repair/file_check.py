@@ -15,8 +15,8 @@ from lakehand import errors
 from lakehand.expressions.literals import quote_string
 from lakehand.formats.delta.deletion_vectors.format import DvDescriptor, read_any_cardinality
 from lakehand.formats.delta.log.listing import paths_in_table
+from lakehand.formats.delta.log.log_source import open_log_source
 from lakehand.formats.delta.log.replay import live_relation
-from lakehand.formats.delta.log.source import open_log_source
 from lakehand.formats.delta.protocol.names import OTHER_PATHS
 from lakehand.formats.delta.protocol.schema import PrimitiveType, physical_name
 from lakehand.formats.delta.repair.findings import finding

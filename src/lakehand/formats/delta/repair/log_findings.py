@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from lakehand import errors
 from lakehand.formats.delta.log.commit_times import first_with_own_time
+from lakehand.formats.delta.log.log_state import LogState
 from lakehand.formats.delta.log.snapshot import load_snapshot
-from lakehand.formats.delta.log.state import LogState
 from lakehand.formats.delta.protocol.actions import Metadata, Protocol, load_json
 from lakehand.formats.delta.protocol.features import FEATURES, supported_features
 from lakehand.formats.delta.protocol.names import (

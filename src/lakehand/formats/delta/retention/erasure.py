@@ -18,10 +18,10 @@ from lakehand.formats.delta.checkpoints.content import tombstone_retention
 from lakehand.formats.delta.commits.commit_info import is_purge
 from lakehand.formats.delta.log.commit_times import committed_at, from_milliseconds
 from lakehand.formats.delta.log.listing import LogSegment, find_segment, list_log
+from lakehand.formats.delta.log.log_source import LogSource, open_log_source
+from lakehand.formats.delta.log.log_state import load_soundly
 from lakehand.formats.delta.log.replay import decoded_path, line_types, live_relation
 from lakehand.formats.delta.log.snapshot import load_state_at
-from lakehand.formats.delta.log.source import LogSource, open_log_source
-from lakehand.formats.delta.log.state import load_soundly
 from lakehand.formats.delta.protocol.schema import leaves, mapping_mode, parse_schema
 from lakehand.formats.delta.retention.log_cleanup import cleanup_refusal, held_back, log_retention
 from lakehand.model.maintenance import ExtraRetention, OldValues

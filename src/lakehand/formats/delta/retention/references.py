@@ -12,10 +12,10 @@ from lakehand.errors import RefusedError, VersionNotFoundError
 from lakehand.formats.delta.deletion_vectors.format import INLINE, DvDescriptor
 from lakehand.formats.delta.log.commit_times import version_at
 from lakehand.formats.delta.log.listing import LogSegment, find_segment, list_log, require_dense
+from lakehand.formats.delta.log.log_source import LogSource, open_log_source
+from lakehand.formats.delta.log.log_state import load_soundly
 from lakehand.formats.delta.log.replay import FileKind, decoded_path, line_types, live_relation
 from lakehand.formats.delta.log.snapshot import load_state
-from lakehand.formats.delta.log.source import LogSource, open_log_source
-from lakehand.formats.delta.log.state import load_soundly
 from lakehand.formats.delta.protocol.actions import interval_property, load_json
 from lakehand.formats.delta.protocol.names import is_absolute
 from lakehand.model.quantities import format_duration

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lakehand.expressions.literals import quote_identifier, quote_string
+from lakehand.formats.delta.log.log_source import open_log_source
 from lakehand.formats.delta.log.replay import ROW_COUNT, live_relation
-from lakehand.formats.delta.log.source import open_log_source
 from lakehand.formats.delta.protocol.actions import load_json
 from lakehand.formats.delta.statistics.merge import StatisticsRules, has_bounds
 from lakehand.parquet.calendar import FIRST_MODERN_DAY, FIRST_MODERN_SECOND

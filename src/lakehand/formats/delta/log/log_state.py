@@ -15,7 +15,7 @@ from lakehand.observe import get_logger, log_event
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from lakehand.formats.delta.log.source import OtherAction
+    from lakehand.formats.delta.log.log_source import OtherAction
     from lakehand.storage import Store
 
 

@@ -14,7 +14,7 @@ from lakehand.engine.inline import HERE
 from lakehand.formats.base import require_support
 from lakehand.formats.optional import SupportsRowChanges
 from lakehand.model.batches import gathered
-from lakehand.rows.exchange import Exchange, open_exchange
+from lakehand.rows.table_exchange import Exchange, open_exchange
 from lakehand.runs import Run, earlier_than, living_runs, sweep
 from lakehand.runs.operation import INLINE_BYTES, Call, Tasks, open_run
 
