@@ -24,6 +24,7 @@ from lakehand.formats.delta.deletion_vectors import row_deletion
 from lakehand.rows import deduplicate as story
 from lakehand.rows import deletes, duplicates, row_changes, row_operation
 from lakehand.rows.key_equality import KeyEquality
+from lakehand.runs import operation
 from support.compactions import InlineRunner, compact_inline, open_table
 from support.deduplications import (
     PROPERTIES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +23,8 @@ from lakehand.model.verification import (
     RepairReport,
     option_of,
 )
-from lakehand.observe import OnProgress, reported
-from lakehand.observe.clock import Clock, Stopwatch, SystemClock
-from lakehand.runs.operation import Call
+from lakehand.observe import reported
+from lakehand.runs.operation import Call, CallOptions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -156,21 +155,10 @@ def repair(
     *,
     settings: Settings,
     request: RepairRequest | None = None,
-    spark: Any = None,
-    dry_run: bool = False,
-    on_progress: OnProgress | None = None,
-    clock: Clock | None = None,
+    **options: Unpack[CallOptions],
 ) -> RepairReport:
     """Verify a table, repair what can be repaired, and verify again."""
-    call = Call(
-        operation="repair",
-        table=table,
-        settings=settings,
-        watch=Stopwatch(clock or SystemClock()),
-        spark=spark,
-        dry_run=dry_run,
-        on_progress=on_progress,
-    )
+    call = Call.begin("repair", table, settings, options)
     request = request or RepairRequest()
     table = require_support(table, SupportsLogRepair, operation="repair")
 
@@ -178,14 +166,14 @@ def repair(
         return check_structure(call, deep=request.deep)
 
     before = look()
-    log = table.repair_log(request.consent, dry_run=dry_run)
-    is_changed = bool(log.repairs) and not dry_run
+    log = table.repair_log(request.consent, dry_run=call.dry_run)
+    is_changed = bool(log.repairs) and not call.dry_run
     files = _FileRepairs(table, look() if is_changed else before, request.consent)
-    files.run(dry_run=dry_run)
+    files.run(dry_run=call.dry_run)
     repairs = (*log.repairs, *files.repairs)
-    after = look() if repairs and not dry_run else before
+    after = look() if repairs and not call.dry_run else before
     return RepairReport(
-        outcome=_outcome(before, repairs, dry_run=dry_run),
+        outcome=_outcome(before, repairs, dry_run=call.dry_run),
         table=table.store.url,
         version=after.log.version,
         findings=before.findings,
@@ -195,7 +183,7 @@ def repair(
         rows_dropped=sum(file.rows or 0 for file in files.dropped),
         aside=log.aside,
         remaining=after.findings,
-        dry_run=dry_run,
+        dry_run=call.dry_run,
         duration_ms=call.watch.total_milliseconds(),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -17,12 +17,11 @@ from lakehand.formats.worker import Decoder, FormatWorker, NotDecodable, TaskLim
 from lakehand.model.documents import DocumentError, read_value
 from lakehand.model.verification import Agreement, LogCheck, ProofCheck, RowsSeen, Verification
 from lakehand.model.work import DataFile, Digest, Proof
-from lakehand.observe import OnProgress, reported
-from lakehand.observe.clock import Clock, Stopwatch, SystemClock
+from lakehand.observe import reported
 from lakehand.prove.digest import ALGORITHM, ENGINE, Digester
 from lakehand.prove.evidence import digest_hex, is_readable, total_digest, with_rows, without_rows
 from lakehand.rows.deletes import positions_digest
-from lakehand.runs.operation import Call, divide_files, open_tasks
+from lakehand.runs.operation import Call, CallOptions, divide_files, open_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -169,19 +168,10 @@ def verify(
     *,
     settings: Settings,
     request: VerifyRequest | None = None,
-    spark: Any = None,
-    on_progress: OnProgress | None = None,
-    clock: Clock | None = None,
+    **options: Unpack[CallOptions],
 ) -> Verification:
     """Check the structure of the table, then the proofs that `request` selects."""
-    call = Call(
-        operation="verify",
-        table=table,
-        settings=settings,
-        watch=Stopwatch(clock or SystemClock()),
-        spark=spark,
-        on_progress=on_progress,
-    )
+    call = Call.begin("verify", table, settings, options)
     request = request or VerifyRequest()
     structure = check_structure(call, deep=request.deep)
     checks = _check_proofs(call, structure.log, request)

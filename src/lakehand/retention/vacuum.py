@@ -7,9 +7,9 @@ reference was checked again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import pyarrow as pa
 
@@ -17,8 +17,7 @@ from lakehand.errors import LakehandError, RunError, ValidationError
 from lakehand.formats.base import FormatTable, support_of
 from lakehand.formats.optional import SupportsRemovedFiles
 from lakehand.model.retention import Deletion, DeletionOutcome, VacuumReport
-from lakehand.observe import OnProgress, Progress, reported
-from lakehand.observe.clock import Clock, Stopwatch, SystemClock
+from lakehand.observe import Progress, reported
 from lakehand.observe.steps import Step, reached
 from lakehand.retention import quarantine as quarantines
 from lakehand.retention.candidates import Candidates, open_candidates
@@ -30,7 +29,7 @@ from lakehand.runs import Run, list_runs, sweep
 from lakehand.runs.adopt import ADOPTED_WITHIN
 from lakehand.runs.ledger_records import started_at
 from lakehand.runs.leftovers import noted_files
-from lakehand.runs.operation import Call
+from lakehand.runs.operation import Call, CallOptions
 from lakehand.runs.state import is_idle, log_unreadable
 from lakehand.storage.scan_columns import batch_of_objects
 
@@ -71,27 +70,17 @@ def vacuum(
     *,
     settings: Settings,
     request: VacuumRequest | None = None,
-    dry_run: bool = False,
-    spark: Any = None,
-    on_progress: OnProgress | None = None,
-    clock: Clock | None = None,
+    **options: Unpack[CallOptions],
 ) -> VacuumReport:
     """Set aside what no version within the retention needs, and delete what was set aside before.
 
     Where files are many and there is a Spark, its tasks list and delete them. RefusedError if it is
     not known which files those versions need.
     """
-    asked, watch = request or VacuumRequest(), Stopwatch(clock or SystemClock())
-    promise = read_promise(table, settings, watch.clock)
-    call = Call(
-        operation="vacuum",
-        table=table,
-        settings=promise.settings,
-        watch=watch,
-        spark=spark,
-        dry_run=dry_run,
-        on_progress=on_progress,
-    )
+    asked = request or VacuumRequest()
+    call = Call.begin("vacuum", table, settings, options)
+    promise = read_promise(table, settings, call.clock)
+    call = replace(call, settings=promise.settings)
     with (
         open_candidates(first_to_go=promise.names.first_to_go) as candidates,
         VacuumTasks(call) as tasks,
@@ -100,9 +89,9 @@ def vacuum(
         undone = None
         if asked.undo is None:
             work.run()
-        elif not dry_run:
+        elif not call.dry_run:
             undone = quarantines.undo(table.store, asked.undo)
-        return work.report(undone, duration_ms=watch.total_milliseconds())
+        return work.report(undone, duration_ms=call.watch.total_milliseconds())
 
 
 class _Vacuum:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -14,10 +14,10 @@ from lakehand.formats.optional import SupportsStatistics
 from lakehand.formats.scan import columns_with_bounds
 from lakehand.model.reports import EngineName, Outcome, StatisticsReport
 from lakehand.model.work import Change, DataFile, Receipt, Refreshed
-from lakehand.observe import OnProgress, reported
-from lakehand.observe.clock import Clock, Stopwatch, SystemClock
+from lakehand.observe import reported
+from lakehand.observe.clock import Clock, Stopwatch
 from lakehand.planning.restriction import files_outside_predicate
-from lakehand.runs.operation import Call, divide_files, open_tasks
+from lakehand.runs.operation import Call, CallOptions, divide_files, open_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,28 +69,19 @@ def recompute_statistics(
     *,
     settings: Settings,
     request: StatisticsRequest,
-    spark: Any = None,
-    dry_run: bool = False,
-    on_progress: OnProgress | None = None,
-    clock: Clock | None = None,
+    **options: Unpack[CallOptions],
 ) -> StatisticsReport:
     """Compute the statistics of files anew where they are missing or incomplete, and commit them.
 
     Rows and files stay as they are, and so does everything else that the table says of a file.
     """
-    watch = Stopwatch(clock or SystemClock())
+    call = Call.begin("statistics", table, settings, options)
+    watch = call.watch
     with watch.measure("plan"):
         chosen = _choose(table, settings, request, watch.clock)
-    call = Call(
-        operation="statistics",
-        table=table,
-        settings=chosen.settings,
-        watch=watch,
-        spark=spark,
-        on_progress=on_progress,
-    )
-    if dry_run or not chosen.files:
-        return _report(chosen, watch, outcome="dry_run" if dry_run else "nothing_to_do")
+    call = replace(call, settings=chosen.settings)
+    if call.dry_run or not chosen.files:
+        return _report(chosen, watch, outcome="dry_run" if call.dry_run else "nothing_to_do")
     done = _compute(chosen, call)
     if not done.refreshed:
         if len(done.failures) == len(chosen.files):

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from lakehand.errors import LakehandError
 from lakehand.formats.optional import SupportsIndices
 from lakehand.model.order import order_of
-from lakehand.observe import OnProgress, Progress, reported
-from lakehand.observe.clock import Clock, Stopwatch, SystemClock
+from lakehand.observe import Progress, reported
 from lakehand.rewrite.execute import Batches, rewrite_groups
 from lakehand.rewrite.forecast import expected_files, rehearse
 from lakehand.rewrite.prepare import (
@@ -31,7 +30,7 @@ from lakehand.rewrite.recompute_statistics import StatisticsRequest, recompute_s
 from lakehand.rewrite.report import Done, cluster_report, report_of
 from lakehand.runs import Run, earlier_than, resume, sweep
 from lakehand.runs.control import is_winding_down
-from lakehand.runs.operation import Call, open_run, open_tasks
+from lakehand.runs.operation import Call, CallOptions, open_run, open_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,11 +108,8 @@ def compact(
     *,
     settings: Settings,
     request: Request | None = None,
-    spark: Any = None,
-    dry_run: bool = False,
-    on_progress: OnProgress | None = None,
-    clock: Clock | None = None,
     snapshot: Snapshot | None = None,
+    **options: Unpack[CallOptions],
 ) -> OperationReport:
     """Rewrite small files, and files with deleted rows, into files of the target size.
 
@@ -121,18 +117,10 @@ def compact(
     are not disturbed; a group whose files one of them removed is left out. `snapshot` is the newest
     version, where the caller has read it already.
     """
-    call = Call(
-        operation="compact",
-        table=table,
-        settings=settings,
-        watch=Stopwatch(clock or SystemClock()),
-        spark=spark,
-        dry_run=dry_run,
-        on_progress=on_progress,
-    )
-    on_survey = None if dry_run else partial(start_movers_ahead, spark=spark)
+    call = Call.begin("compact", table, settings, options)
+    on_survey = None if call.dry_run else partial(start_movers_ahead, spark=call.spark)
     planned = _plan(call, request or Request(), snapshot, on_survey)
-    report = _with_indices(planned, _rewrite(planned, call), dry_run=dry_run)
+    report = _with_indices(planned, _rewrite(planned, call), dry_run=call.dry_run)
     if not planned.request.recompute_statistics:
         return report
     return _with_statistics(report, planned, call)
@@ -144,30 +132,19 @@ def cluster(
     *,
     settings: Settings,
     request: Request,
-    spark: Any = None,
-    dry_run: bool = False,
-    on_progress: OnProgress | None = None,
-    clock: Clock | None = None,
     snapshot: Snapshot | None = None,
+    **options: Unpack[CallOptions],
 ) -> ClusterReport:
     """Put rows that are near each other into the same files; proved and committed as ever.
 
     What it did for queries is measured on the statistics of the files, before and after.
     """
-    call = Call(
-        operation="cluster",
-        table=table,
-        settings=settings,
-        watch=Stopwatch(clock or SystemClock()),
-        spark=spark,
-        dry_run=dry_run,
-        on_progress=on_progress,
-    )
+    call = Call.begin("cluster", table, settings, options)
     planned = _plan(call, request, snapshot)
-    report = _with_indices(planned, _rewrite(planned, call), dry_run=dry_run)
+    report = _with_indices(planned, _rewrite(planned, call), dry_run=call.dry_run)
     order = order_of(planned.plan.order, planned.plan.curve or "linear")
     before = after = planned.snapshot.files
-    if dry_run:
+    if call.dry_run:
         after, _ = expected_files(planned, order)
     if report.outcome == "committed":
         after = table.snapshot(version=report.version, statistics=order.columns).files

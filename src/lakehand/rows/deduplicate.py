@@ -7,19 +7,18 @@ committed before what is left of them is proved, nor if somebody added rows that
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsRowChanges
-from lakehand.observe import OnProgress, reported
-from lakehand.observe.clock import Clock, Stopwatch, SystemClock
+from lakehand.observe import reported
 from lakehand.rows.duplicates import Searching
 from lakehand.rows.key_equality import KeyEquality
 from lakehand.rows.row_changes import RowChanges
 from lakehand.rows.row_operation import RowOperation, open_row_operation
 from lakehand.rows.row_reports import deduplication_left_to, deduplication_report
 from lakehand.rows.search import Search, partitions_for
-from lakehand.runs.operation import Call
+from lakehand.runs.operation import Call, CallOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,28 +48,17 @@ def deduplicate(
     *,
     settings: Settings,
     request: DuplicateRequest,
-    spark: Any = None,
-    dry_run: bool = False,
-    on_progress: OnProgress | None = None,
-    clock: Clock | None = None,
+    **options: Unpack[CallOptions],
 ) -> DeduplicationReport:
     """Remove rows of which an equal one stays. Without duplicates nothing is committed."""
     table = require_support(table, SupportsRowChanges, operation="deduplicate")
     snapshot = table.snapshot()
     equality = _equality(table, snapshot, request)
-    call = Call(
-        operation="deduplicate",
-        table=table,
-        settings=settings.with_properties(snapshot.properties),
-        watch=Stopwatch(clock or SystemClock()),
-        spark=spark,
-        dry_run=dry_run,
-        on_progress=on_progress,
-    )
+    call = Call.begin("deduplicate", table, settings.with_properties(snapshot.properties), options)
     parameters, size = _parameters(equality), snapshot.total_bytes
     with open_row_operation(call, snapshot, read_bytes=size, parameters=parameters) as operation:
         search = _search(operation, snapshot, equality)
-        if dry_run:
+        if call.dry_run:
             return deduplication_report(search.find(snapshot), equality, operation)
         if rivals := operation.rivals():
             return deduplication_left_to(rivals, snapshot, equality, operation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 import pyarrow.compute as pc
 
@@ -37,9 +37,19 @@ _MOST_FILES, _MOST_BYTES = 64, 256 * 2**20
 _CHECKED_FILES = 16
 
 
+class CallOptions(TypedDict, total=False):
+    """Options that every operation takes."""
+
+    #: A Spark session to run tasks on.
+    spark: Any
+    dry_run: bool
+    on_progress: OnProgress | None
+    clock: Clock | None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """How a verb was called, whatever it is about."""
+    """One call of an operation: on which table, and with which settings and options."""
 
     operation: str
     table: FormatTable
@@ -49,6 +59,25 @@ class Call:
     spark: Any = None
     dry_run: bool = False
     on_progress: OnProgress | None = None
+
+    @classmethod
+    def begin(
+        cls,
+        operation: str,
+        table: FormatTable,
+        settings: Settings,
+        options: CallOptions,
+    ) -> Self:
+        """Return a call whose time is measured from now on."""
+        return cls(
+            operation=operation,
+            table=table,
+            settings=settings,
+            watch=Stopwatch(options.get("clock") or SystemClock()),
+            spark=options.get("spark"),
+            dry_run=options.get("dry_run", False),
+            on_progress=options.get("on_progress"),
+        )
 
     @property
     def clock(self) -> Clock:
