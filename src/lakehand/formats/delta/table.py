@@ -52,7 +52,7 @@ from lakehand.formats.delta.retention.references import (
     protected_since,
 )
 from lakehand.formats.delta.retention.vacuum import DataNames, forgotten_files, note_vacuumed
-from lakehand.formats.delta.statistics.check import paths_lacking_statistics
+from lakehand.formats.delta.statistics.written import paths_lacking_statistics
 from lakehand.formats.delta.write.context import WriteContext
 from lakehand.formats.delta.write.file_schema import hold_dropped_columns, partition_keys
 from lakehand.formats.delta.write.survey import survey_files

@@ -13,7 +13,7 @@ from lakehand.errors import CorruptLogError
 from lakehand.formats.delta.protocol.arrow_types import arrow_type
 from lakehand.formats.delta.protocol.partition_values import parse_partition_values
 from lakehand.formats.delta.protocol.schema import DeltaType, Leaf, PrimitiveType
-from lakehand.formats.delta.statistics.merge import has_bounds
+from lakehand.formats.delta.statistics.merge import STATISTICS_MEMBERS, has_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -117,17 +117,20 @@ def statistics_type(leaves: Sequence[Leaf], *, tight_bounds: bool) -> pa.StructT
     `tight_bounds`: the table has deletion vectors, so that statistics say whether they are tight.
     """
     counted = [leaf for leaf in leaves if leaf.type != PrimitiveType("void")]
-    bounds = _nested(
-        (leaf.physical_path, arrow_type(leaf.type)) for leaf in counted if has_bounds(leaf.type)
-    )
-    nulls = _nested((leaf.physical_path, pa.int64()) for leaf in counted)
-    members = [("numRecords", pa.int64())]
-    if bounds.num_fields:
-        members += [("minValues", bounds), ("maxValues", bounds)]
-    if nulls.num_fields:
-        members.append(("nullCount", nulls))
-    if tight_bounds:
-        members.append(("tightBounds", pa.bool_()))
+    members = []
+    for member in STATISTICS_MEMBERS:
+        if member.needs_deletion_vectors and not tight_bounds:
+            continue
+        if not member.is_by_column:
+            members.append((member.name, arrow_type(member.type)))
+            continue
+        columns = _nested(
+            (leaf.physical_path, arrow_type(leaf.type if member.is_bound else member.type))
+            for leaf in counted
+            if has_bounds(leaf.type) or not member.is_bound
+        )
+        if columns.num_fields:
+            members.append((member.name, columns))
     return pa.struct(members)
 
 

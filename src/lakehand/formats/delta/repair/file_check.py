@@ -22,8 +22,7 @@ from lakehand.formats.delta.protocol.schema import PrimitiveType, physical_name
 from lakehand.formats.delta.repair.findings import finding
 from lakehand.formats.delta.repair.log_findings import differs_from_its_sum, sum_of
 from lakehand.formats.delta.statistics.bounds import row_group_facts
-from lakehand.formats.delta.statistics.check import contradictions
-from lakehand.formats.delta.statistics.compute import StatisticsCollector
+from lakehand.formats.delta.statistics.compute import StatisticsCollector, contradictions
 from lakehand.formats.delta.statistics.merge import StatisticsRules, statistics_rules
 from lakehand.formats.delta.write.file_schema import file_schema
 from lakehand.parquet.columns import file_columns

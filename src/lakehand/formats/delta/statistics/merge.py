@@ -20,6 +20,33 @@ if TYPE_CHECKING:
 #: Nested objects; their values are trees or JSON texts.
 Tree = dict[str, Any]
 
+_LONG = PrimitiveType("long")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StatisticsMember:
+    """A member of `add.stats`, from which the columns of checkpoints are made."""
+
+    name: str
+    type: PrimitiveType = _LONG
+    is_by_column: bool = False
+    #: One value per column that has bounds, of the type of the column.
+    is_bound: bool = False
+    #: Only tables that may have deletion vectors have it.
+    needs_deletion_vectors: bool = False
+
+
+#: In the order of checkpoints.
+STATISTICS_MEMBERS = (
+    StatisticsMember(name="numRecords"),
+    StatisticsMember(name="minValues", is_by_column=True, is_bound=True),
+    StatisticsMember(name="maxValues", is_by_column=True, is_bound=True),
+    StatisticsMember(name="nullCount", is_by_column=True),
+    StatisticsMember(
+        name="tightBounds", type=PrimitiveType("boolean"), needs_deletion_vectors=True
+    ),
+)
+
 
 def put(tree: Tree, leaf: Leaf, text: str | None) -> None:
     """Put a JSON text at the place of a leaf; None puts nothing."""
