@@ -830,7 +830,7 @@ class Table:
         keyword arguments are settings for this call.
         """
         from lakehand.assess.table_repair import RepairRequest, repair
-        from lakehand.model.verification import Consent
+        from lakehand.model.remedies import Consent
 
         consent = Consent(
             accept_data_loss=accept_data_loss,

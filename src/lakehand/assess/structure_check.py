@@ -16,6 +16,7 @@ from lakehand.errors import CorruptLogError, ValidationError, VersionNotFoundErr
 from lakehand.formats.base import FormatTable, require_support
 from lakehand.formats.optional import SupportsVerification
 from lakehand.model.batches import sliced
+from lakehand.model.remedies import LOST_PIN
 from lakehand.model.verification import Finding, LogCheck
 from lakehand.model.work import DataFile
 from lakehand.observe import Progress
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from lakehand.formats.worker import CheckWorker
     from lakehand.model.snapshot import Snapshot
 
-LOST_PIN = "lost_pin"
 MEANING = "a pin protects a version that cannot be read, so vacuum fails"
 HINT = (
     "restore the version from a backup; otherwise remove the pin with `lakehand pin TABLE NAME"

@@ -71,11 +71,12 @@ if TYPE_CHECKING:
     from lakehand.formats.worker import WriteSpec
     from lakehand.model.maintenance import ExtraRetention, LogCleanup, OldValues
     from lakehand.model.order import Order
+    from lakehand.model.remedies import Consent, FileRepair
     from lakehand.model.reports import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Forgotten, Protection
     from lakehand.model.snapshot import Snapshot
     from lakehand.model.table_head import Evolution, TableHead
-    from lakehand.model.verification import Consent, FileRepair, Finding, LogCheck, LogRepair
+    from lakehand.model.verification import Finding, LogCheck, LogRepair
     from lakehand.storage import Store
 
 

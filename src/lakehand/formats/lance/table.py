@@ -65,10 +65,11 @@ if TYPE_CHECKING:
     from lakehand.formats import optional, worker
     from lakehand.formats.lance.worker import LanceWorker
     from lakehand.model.order import Order
+    from lakehand.model.remedies import Consent, FileRepair
     from lakehand.model.reports import Difference, HistoryEntry
     from lakehand.model.retention import Deletion, DeletionOutcome, Protection
     from lakehand.model.snapshot import Snapshot
-    from lakehand.model.verification import Consent, FileRepair, Finding, LogCheck, LogRepair
+    from lakehand.model.verification import Finding, LogCheck, LogRepair
     from lakehand.storage import Store
 
 

@@ -21,7 +21,7 @@ from lakehand.formats.delta.protocol.names import LAST_CHECKPOINT_KEY, commit_ke
 from lakehand.formats.delta.repair.log_findings import look_at_log
 from lakehand.formats.delta.repair.repairs import LogPlan, plan_log_repair
 from lakehand.formats.delta.retention.log_cleanup import stretches
-from lakehand.model.verification import Consent, Finding, LogRepair, Refusal
+from lakehand.model.verification import Finding, LogRepair, Refusal
 from lakehand.observe.steps import Step, reached
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakehand.formats.delta.repair.examination import LogExamination
+    from lakehand.model.remedies import Consent
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 

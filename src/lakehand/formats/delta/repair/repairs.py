@@ -18,7 +18,7 @@ from lakehand.formats.delta.protocol.names import (
 )
 from lakehand.formats.delta.repair.log_findings import NO_JSON, summed_key
 from lakehand.formats.delta.retention.log_cleanup import IN_PROGRESS, stretches
-from lakehand.model.verification import Consent, ConsentName, FileRepair, Finding, Refusal, Repair
+from lakehand.model.verification import Finding, Refusal, Repair
 from lakehand.model.work import Change, ChangeKind, DataFile, Refreshed, StagedFile
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.repair.examination import BadCheckpoint, LogExamination
     from lakehand.formats.worker import StatisticsWorker
+    from lakehand.model.remedies import Consent, ConsentName, FileRepair
     from lakehand.model.snapshot import Snapshot
     from lakehand.storage import Store
 
