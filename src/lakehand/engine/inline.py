@@ -65,7 +65,7 @@ def _outcome(function: Task, payload: str, index: int) -> TaskOutcome:
     for attempts in range(1, TASK_ATTEMPTS + 1):
         try:
             answer = attempt(function, json.loads(payload), cores=usable_cores())
-        except Exception as error:  # noqa: BLE001  whatever it is, it is tried again
+        except Exception as error:  # noqa: BLE001  any unexpected error is retried
             reason = describe(error)
         else:
             return TaskOutcome(index=index, attempts=attempts, **answer)

@@ -110,7 +110,7 @@ class LocalRunner:
 
 
 class _Job:
-    """One call of `run`: what waits, how often it was tried, and what came of it."""
+    """One call of `run`: waiting tasks, their attempts and their outcomes."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class _Job:
         self.waiting.clear()
 
     def take(self, index: int, answer: Mapping[str, Any]) -> None:
-        """Note the answer of one attempt; an unforeseen error is tried again, before others."""
+        """Record the answer of one attempt; an unexpected error is retried before other tasks."""
         self._attempts[index] += 1
         attempts = self._attempts[index]
         if "error" in answer and attempts < TASK_ATTEMPTS:

@@ -70,7 +70,7 @@ def granted_cores() -> int:
 
 @contextmanager
 def granting(cores: int) -> Iterator[None]:
-    """Let the task inside the block run on so many cores."""
+    """Let the task inside the block use this many cores."""
     token = _granted.set(cores)
     try:
         yield
@@ -82,13 +82,13 @@ def granting(cores: int) -> Iterator[None]:
 #: is secret belongs into the function, not into the payload.
 Task = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
-#: How often a task is tried that ends with an exception nobody foresaw, or with its process.
+#: Attempts at a task that ends with an unexpected exception, or whose process ends.
 TASK_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskOutcome:
-    """What came of one payload: a result or a failure."""
+    """The outcome of one payload: a result or a failure."""
 
     #: Position of the payload.
     index: int
@@ -167,7 +167,7 @@ class Ledger(Protocol):
 
 
 class Runner(Protocol):
-    """Runs a function over payloads, each in a task of its own."""
+    """Runs a function over payloads, each in a separate task."""
 
     @property
     def engine(self) -> EngineName: ...
@@ -240,7 +240,7 @@ def results_of(outcomes: Sequence[TaskOutcome]) -> list[Mapping[str, Any]]:
 
 
 def describe(error: BaseException) -> str:
-    """Return an exception that nobody foresaw as one line."""
+    """Return an unexpected exception as one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

@@ -2,7 +2,7 @@
 
 For machines that are not this one. A row of the shuffle is the number of a part, the place there
 and a piece, which Spark does not look into. What the tasks of the first stage say at their end
-travels the same way, to a part of its own.
+is sent the same way, to a separate part.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SETTINGS = {
 def pack_exchange(
     split: Split, payloads: Sequence[Mapping[str, Any]], join: Join, *, parts: int
 ) -> bytes:
-    """Return everything that the tasks of both stages need, unreadable to whoever prints it."""
+    """Return everything that the tasks of both stages need, unreadable in a log."""
     from pyspark import cloudpickle
 
     packed = [zlib.compress(json.dumps(payload).encode(), level=1) for payload in payloads]
@@ -56,7 +56,7 @@ def exchange_frame(
     change_settings(spark, _SETTINGS)
     numbers = spark.range(0, tasks, 1, tasks)
     pieces = numbers.mapInArrow(_splitting(work, parts, versions), _PIECE_SCHEMA)
-    # By number and not by hash: each part is a task of its own. One more is for what is said.
+    # By number and not by hash: each part is one task. One more part takes the answers.
     return pieces.repartitionById(parts + 1, "part").mapInArrow(_joining(work), OUTCOME_SCHEMA)
 
 
@@ -80,7 +80,7 @@ def read_exchanged(
     parts: int,
     mismatch: Callable[[Mapping[str, str]], LakehandError],
 ) -> Exchanged:
-    """Return what came of both stages; raises what a task of the first one failed with."""
+    """Return the results of both stages; raises the failure of a task of the first one."""
     said = outcomes[parts]["result"]["said"]
     for word in said:
         if "mismatch" in word:

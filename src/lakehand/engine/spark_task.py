@@ -37,7 +37,7 @@ def pack_work(
     attempts_by_spark: int,
     share: CoreShare | None = None,
 ) -> bytes:
-    """Return everything that tasks need, unreadable to whoever prints it.
+    """Return everything that tasks need, unreadable in a log.
 
     `share` is how tasks share the cores of the one machine that they run on; None: on a cluster
     each gets what Spark grants it, and no more.
@@ -88,8 +88,8 @@ def shipped_function(
 def run_packed(work: bytes, index: int) -> dict[str, Any]:
     """Run one task on an executor and return its outcome.
 
-    An unforeseen exception is raised as long as Spark will try again, perhaps elsewhere. The last
-    attempt returns it instead: Spark would otherwise give up all other tasks too.
+    An unexpected exception is raised as long as Spark retries the task. The last attempt returns
+    it instead: Spark would otherwise cancel all other tasks too.
     """
     from pyspark import TaskContext
 

@@ -34,7 +34,7 @@ PARK, TAKE = b"w", b"t"
 #: Name of a module that tasks will need.
 LOAD = b"l"
 _PARKED_SECONDS = 20.0
-#: How long it may take to delete what lies on local disk when nobody waits for it any more.
+#: How long the deletion of local files may take once no caller waits for the worker.
 _LAST_SECONDS = 1.0
 
 
@@ -97,14 +97,14 @@ def _ignore_exit(unraisable: Any) -> None:
 
 
 def _leave(*_: object) -> None:
-    """End as by an exception: whoever has files on local disk deletes them on the way out."""
+    """End as by an exception, so that local files are deleted on the way out."""
     raise SystemExit(1)
 
 
 def _answer(function: bytes, payload: str, *, cores: int) -> dict[str, Any]:
     try:
         return attempt(_load(function), json.loads(payload), cores=cores)
-    except Exception as error:  # noqa: BLE001  the driver decides what an unforeseen error means
+    except Exception as error:  # noqa: BLE001  the driver decides what an unexpected error means
         return {"error": describe(error)}
 
 

@@ -384,7 +384,7 @@ class ProvedCommit:
     proof: Mapping[str, Any] | None
     #: Files that it replaced, with the rows that were deleted then.
     inputs: tuple[DataFile, ...]
-    #: Files that took their place, as they were then.
+    #: Files that replaced them, as of that version.
     outputs: tuple[DataFile, ...]
 
 

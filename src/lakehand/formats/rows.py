@@ -42,13 +42,13 @@ __all__ = [
 
 _RESERVED = frozenset({FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION})
 
-#: What happened to a row, for readers of changes: it went, it came, or it was one and is another.
+#: What happened to a row, for change data feed readers: deleted, inserted, before or after update.
 RowChange = Literal["gone", "came", "replaced", "replacing"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlacedColumns:
-    """What is read of rows beside their places."""
+    """What is read of rows in addition to their places."""
 
     columns: tuple[str, ...]
     #: Only rows for which this condition is true.
@@ -101,7 +101,7 @@ class RowChangeWorker(AppendWorker, DeletedPositionsWorker, Protocol):
 
     @property
     def hides_rows(self) -> bool:
-        """Whether the table wants rows to be deleted without their file being written anew."""
+        """Whether the table deletes rows without rewriting their file."""
         ...
 
     @property
@@ -157,7 +157,7 @@ class RowChangeWorker(AppendWorker, DeletedPositionsWorker, Protocol):
         ...
 
     def counted_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return new rows, which are written as they are, under the columns of `new_rows`."""
+        """Return new rows, which are written unchanged, under the columns of `new_rows`."""
         ...
 
     def digest_new(
@@ -172,7 +172,7 @@ class RowChangeWorker(AppendWorker, DeletedPositionsWorker, Protocol):
         ...
 
     def hide_rows(self, files: Sequence[tuple[DataFile, Positions]], *, stem: str) -> HiddenRows:
-        """Delete rows of files without writing the files anew."""
+        """Delete rows of files without rewriting the files."""
         ...
 
 
@@ -258,7 +258,7 @@ class NewRowsAsMoved:
         return self.moved_rows
 
     def counted_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return new rows as they are."""
+        """Return new rows unchanged."""
         return rows
 
     def digest_new(

@@ -117,7 +117,7 @@ def columns_with_bounds(predicate: Predicate, snapshot: Snapshot) -> list[str]:
 
 
 def unknown_bounds(schema: pa.Schema, columns: Sequence[str], *, count: int) -> pa.Array:
-    """Return the column `bounds` of so many files of which no bounds are known.
+    """Return the column `bounds` of `count` files without known bounds.
 
     UnknownColumnError if one of `columns` is not of the table.
     """

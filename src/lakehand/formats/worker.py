@@ -44,7 +44,7 @@ class WriteSpec:
     threads: int = 1
     #: In which order rows come, where that is a linear one: files say so of their row groups.
     sorted_by: tuple[Term, ...] = ()
-    #: Columns that get Bloom filters, and how often those may say perhaps for no.
+    #: Columns that get Bloom filters, and their target false-positive rate.
     bloom_columns: tuple[str, ...] = ()
     bloom_fpp: float = 0.01
     #: Whether files survive a power cut as soon as they are returned, or when they were handed to
@@ -100,7 +100,7 @@ class CopiedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copies:
-    """What came of files whose row groups were moved."""
+    """The result of copying row groups into one file."""
 
     files: tuple[CopiedFile, ...]
     #: What the footers of the inputs count, whichever of their row groups were moved.
@@ -170,7 +170,7 @@ class NewFiles(Protocol):
 class FormatWorker(Protocol):
     """A table as a task sees it: picklable, and bound to the snapshot it was made from.
 
-    `decoder` says who may decode rows. A format with one decoder of its own ignores it, but for
+    `decoder` says which decoder is used. A format with only one decoder ignores it, except for
     `require_any_decoder`: without a second decoder no proof may claim one.
     """
 

@@ -1,4 +1,4 @@
-"""Purge on one page: rewrite files with deleted rows -> vacuum -> clean the log -> report the rest.
+"""Purge: rewrite files with deleted rows -> vacuum -> clean the log -> report the rest.
 
 For requests to erase: deleted rows and dropped columns are hidden from readers, but still in files
 of this and of older versions, and values of them are in the log.

@@ -35,7 +35,7 @@ _NO_FILES = pa.schema([("key", pa.string()), ("bytes", pa.int64())]).empty_table
 FILES_AT_A_TIME = 50_000
 _MEMORY_LIMIT = "512MB"
 _FILE_NAME = "parse_filename(key, false, 'forward_slash')"
-#: Hadoop's checksum of a file, beside it: of no use without the file.
+#: Hadoop's checksum of a file, in the same directory: useless without the file.
 _CHECKSUM = r"(^|/)\.[^/]*\.crc$"
 _CHECKED_KEY = r"regexp_replace(key, '(^|/)\.([^/]*)\.crc$', '\1\2')"
 
@@ -84,7 +84,7 @@ class Candidates:
         Files that are no data of the table do not count. What was written at `young_since` or later
         stays: its writer may be about to commit it.
         """
-        # A directory is rarely worth a query of its own.
+        # A single directory is rarely worth a query.
         for few in gathered(batches, rows=FILES_AT_A_TIME):
             found = pa.Table.from_batches(few)
             is_known = pc.or_(names.is_data(found["key"]), found["unfinished"])
@@ -234,7 +234,7 @@ class Candidates:
         return int(count)
 
     def checksums_of(self, files: pa.Table) -> list[str]:
-        """Return the checksum files that lie beside `files`."""
+        """Return the checksum files of `files`."""
         if not self._has_checksums:
             return []
         with self._registered("chosen", files):
@@ -263,7 +263,7 @@ def open_candidates(*, first_to_go: str | None = None) -> Iterator[Candidates]:
 
 
 def _checksums(found: pa.Table) -> pa.Table:
-    """Return Hadoop's checksum files; the pattern is only held against what may be one."""
+    """Return Hadoop's checksum files; only candidates are matched with the pattern."""
     candidates = found.filter(pc.ends_with(found["key"], pattern=".crc"))
     return candidates.filter(pc.match_substring_regex(candidates["key"], pattern=_CHECKSUM))
 

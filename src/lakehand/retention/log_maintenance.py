@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def checkpoint(
     table: FormatTable, *, version: int | None = None, clock: Clock | None = None
 ) -> CheckpointReport:
-    """Fold the log up to the newest version, or to `version`, unless that was done before."""
+    """Write a checkpoint of the newest version, or of `version`, unless one exists."""
     clock = clock or SystemClock()
     watch = Stopwatch(clock)
     supported = require_support(table, SupportsCheckpoints, operation="checkpoint")
@@ -59,7 +59,7 @@ def clean_logs(
     dry_run: bool = False,
     clock: Clock | None = None,
 ) -> LogCleanupReport:
-    """Delete history that is older than the table's log retention and that nobody holds on to."""
+    """Delete log files that are older than the table's log retention and not protected."""
     clock = clock or SystemClock()
     watch = Stopwatch(clock)
     for field, value in (("keep_versions", keep_versions), ("keep_checkpoints", keep_checkpoints)):

@@ -70,9 +70,9 @@ def drop_expired_tags(table: FormatTable, *, now: datetime) -> None:
 
 
 def _tag(table: FormatTable, pin: Pin) -> Pin:
-    """Have the table itself keep the version, unless somebody else has tagged it so.
+    """Tag the version in the table, unless another owner has used the name.
 
-    That the tag is the pin's is stored first: a tag that nobody owns would stay for good.
+    The pin is stored first: a tag without a pin would never be removed.
     """
     if pin.version is None or not isinstance(table, SupportsTags):
         return pin

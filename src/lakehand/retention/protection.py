@@ -136,7 +136,7 @@ def hold(table: FormatTable, pins: list[Pin]) -> Held:
 def protect(table: FormatTable, held: Held, *, since: datetime) -> Protection:
     """Return what versions since then need, and those that are held; RefusedError if one is lost.
 
-    A version is lost if a repair had to give it up, or somebody else cleaned the log.
+    A version is lost if a repair dropped it, or another program cleaned the log.
     """
     protected = table.protected
     if isinstance(table, SupportsTags):

@@ -153,7 +153,7 @@ def undo(store: Store, id_: str) -> Quarantine:
 def decide(store: Store, quarantine: Quarantine, fate: QuarantineFate) -> QuarantineFate | None:
     """Decide over a quarantine, unless that was done before; return what counts.
 
-    None if it is over by now, and nobody can say any more what was decided.
+    None if the quarantine has ended, and its decision is no longer recorded.
     """
     key = _key(quarantine.id, "fate.json")
     try:
@@ -161,7 +161,7 @@ def decide(store: Store, quarantine: Quarantine, fate: QuarantineFate) -> Quaran
     except errors.ObjectExistsError:
         return _fate(store, quarantine.id)
     if not store.exists(_key(quarantine.id, "manifest.json")):
-        # Whoever drops a quarantine drops its fate last: this one took the place of another.
+        # The fate of a quarantine is deleted last, so this one replaced another.
         store.delete([key])
         return None
     reached(Step.QUARANTINE_DECIDED)

@@ -1,4 +1,4 @@
-"""Vacuum on one page: what is promised -> what is there -> what is left over -> set aside, delete.
+"""Vacuum: protected files -> listed files -> candidates -> quarantine, delete.
 
 Nothing is deleted that a promised version refers to, that is young, or whose reference cannot be
 ruled out. What is left over is written down first and deleted when its grace is over, after every
@@ -52,7 +52,7 @@ class VacuumRequest:
 
     #: `full` lists the files; `lite` looks only at what the table's history says was removed.
     mode: Mode = "full"
-    #: Only delete what was set aside before and is past its grace.
+    #: Only delete quarantined files whose grace period is over.
     expire: bool = False
     #: Quarantine to call off; nothing else is done then.
     undo: str | None = None
@@ -72,7 +72,7 @@ def vacuum(
     request: VacuumRequest | None = None,
     **options: Unpack[CallOptions],
 ) -> VacuumReport:
-    """Set aside what no version within the retention needs, and delete what was set aside before.
+    """Quarantine files that no version within the retention needs; delete those quarantined before.
 
     Where files are many and there is a Spark, its tasks list and delete them. RefusedError if it is
     not known which files those versions need.
@@ -164,7 +164,7 @@ class _Vacuum:
         return fate
 
     def _find(self) -> None:
-        """Look at what is there, and keep all of it that is or may be needed."""
+        """List the files, and keep all that are or may be needed."""
         if self._asked.mode == "lite":
             self._find_forgotten()
         else:
@@ -208,7 +208,7 @@ class _Vacuum:
     def _runs_under_way(self) -> list[Run]:
         """Return the runs whose files may still be committed: later than any retention tells.
 
-        A ledger that nobody has touched for as long as the retention protects nothing any more.
+        A ledger that was not written to within the retention protects nothing any more.
         """
         now, after = self._promise.clock.now(), self._promise.retention
         runs = (Run(store=self._store, id=id_) for id_ in list_runs(self._store))
@@ -230,7 +230,7 @@ class _Vacuum:
             self._candidates.keep(pa.chunked_array([sorted(noted)], pa.string()))
 
     def _look_again(self) -> None:
-        """Keep what runs work on, and what came into the table or was pinned since it was read."""
+        """Keep files of running operations, and those added or pinned since the table was read."""
         runs = self._runs_under_way()
         self._candidates.keep_of_runs([run.id for run in runs])
         for run in runs:
@@ -297,7 +297,7 @@ class _Vacuum:
             done += files.num_rows
 
     def _delete_batch(self, files: pa.Table, *, by: Callable[[pa.Table], Deleted] | None) -> None:
-        """Delete some files; those that nobody got to in time are looked at again first."""
+        """Delete some files; those that no task reached in time are checked again first."""
         for _ in range(_TIMES):
             late = self._deleter.delete(files, beside=self._candidates.checksums_of, by=by)
             if not late.num_rows:

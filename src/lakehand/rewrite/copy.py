@@ -46,12 +46,12 @@ def copy_group(
     run: Run,
     group: Group,
     *,
-    crumbs: GroupResult | None = None,
+    recoded: GroupResult | None = None,
     expected_rows: int | None = None,
 ) -> GroupResult:
     """Move the row groups of `group` and prove that storage holds them.
 
-    `crumbs` is what came of inputs that were recoded first: it is moved, too. `expected_rows` is
+    `recoded` is the result of inputs that were recoded first; it is copied, too. `expected_rows` is
     how many rows there must be then; without it, as many as the footers of the inputs count. Files
     are proved while they become durable, which all are on return. Raises NotCopyable before a byte
     is moved, ProofError if one arrived changed.
@@ -62,25 +62,25 @@ def copy_group(
         moved_inputs(group),
         target_file_bytes=group.target_file_bytes,
         stem=stem,
-        beside=crumbs.outputs if crumbs else (),
+        beside=recoded.outputs if recoded else (),
     )
     with watch.measure("write"), collector_paused(), copying as copies:
         reached(Step.TASK_WRITTEN)
         with watch.measure("prove"):
             expected = copies.input_rows if expected_rows is None else expected_rows
             _check_row_count(group, copies.files, expected=expected)
-            proof = _prove(run.store, copies.files, crumbs)
+            proof = _prove(run.store, copies.files, recoded)
     return GroupResult(
         group=group.id,
         method="copy",
         attempt=stem,
         outputs=tuple(copy.staged for copy in copies.files),
         proof=proof,
-        timings=_add(watch.milliseconds(), crumbs.timings if crumbs else {}),
+        timings=_add(watch.milliseconds(), recoded.timings if recoded else {}),
     )
 
 
-def _prove(store: Store, copies: Sequence[CopiedFile], crumbs: GroupResult | None) -> Proof | None:
+def _prove(store: Store, copies: Sequence[CopiedFile], recoded: GroupResult | None) -> Proof | None:
     """Prove that all bytes arrived; those of recoded rows were proved to hold them before."""
     ranges = total_proof(
         [
@@ -88,9 +88,9 @@ def _prove(store: Store, copies: Sequence[CopiedFile], crumbs: GroupResult | Non
             for copy in copies
         ]
     )
-    if crumbs is None or crumbs.proof is None or ranges is None:
+    if recoded is None or recoded.proof is None or ranges is None:
         return ranges
-    both = total_proof([ranges, crumbs.proof])
+    both = total_proof([ranges, recoded.proof])
     return None if both is None else replace(both, rows=ranges.rows)
 
 

@@ -100,7 +100,7 @@ class GroupProgress:
 
 
 class Batches:
-    """Takes what came of each group, and commits what was proved when a commit is due.
+    """Takes the outcome of each group, and commits proved results when a commit is due.
 
     A batch is judged against everything since the snapshot of the plan. The run's own commits are
     among that and never in its way: no file belongs to two groups.
@@ -182,7 +182,7 @@ class Batches:
                 "automatic": request.automatic,
                 "order": plan.order,
                 "curve": plan.curve,
-                # Of these columns the table must not think again meanwhile.
+                # The table must not change these columns during the run.
                 "clusterBy": plan.order if plan.operation == "cluster" else (),
             },
             replacements=tuple(
@@ -215,7 +215,7 @@ class Batches:
         self._failures.append(error.to_json())
 
     def done(self) -> Done | None:
-        """Return what came of all groups; if none was committed, the first reason is raised.
+        """Return the results of all groups; if none was committed, the first reason is raised.
 
         None if the work was wound down before any group was committed.
         """

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StatisticsRequest:
-    """Which files a call is about; as it is: all whose statistics are missing or incomplete."""
+    """Which files a call is about. Default: those with missing or incomplete statistics."""
 
     #: Only files whose rows all fulfil this condition.
     where: str | None = None
@@ -71,9 +71,9 @@ def recompute_statistics(
     request: StatisticsRequest,
     **options: Unpack[CallOptions],
 ) -> StatisticsReport:
-    """Compute the statistics of files anew where they are missing or incomplete, and commit them.
+    """Recompute missing or incomplete statistics of files, and commit them.
 
-    Rows and files stay as they are, and so does everything else that the table says of a file.
+    Rows and files do not change, nor does anything else that the log says of a file.
     """
     call = Call.begin("statistics", table, settings, options)
     watch = call.watch

@@ -48,7 +48,7 @@ _NO_FILES = "no_files_to_compact"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Done:
-    """What came of the work."""
+    """The results of the work."""
 
     groups: tuple[Group, ...]
     results: tuple[GroupResult, ...]
@@ -235,7 +235,7 @@ def measure_change(order: Order, *, before: pa.Table, after: pa.Table) -> tuple[
 
 
 def _clustering_ratio(file_count: int, depth: float) -> float:
-    """Return 1 where no file lies over another, 0 where each lies over all."""
+    """Return 1 if no files overlap, 0 if each overlaps all others."""
     return 1.0 if file_count <= 1 else 1 - (max(depth, 1) - 1) / (file_count - 1)
 
 

@@ -1,4 +1,4 @@
-"""The story of a rewrite on one page: snapshot -> plan -> rewrite -> prove -> commit.
+"""A rewrite: snapshot -> plan -> rewrite -> prove -> commit.
 
 Nothing is changed unless every step before the commit has succeeded. A run that dies at any point
 leaves the table as it was, and its ledger tells the next run what it had done already and which
@@ -208,8 +208,7 @@ def _with_indices(planned: Work, report: OperationReport, *, dry_run: bool) -> O
 def _with_statistics(report: OperationReport, planned: Work, call: Call) -> OperationReport:
     """Compute statistics where files have none; that this fails does not change what was done.
 
-    These are two commits, because a format may give entries that are only refreshed a name of their
-    own.
+    These are two commits, because a format may use another operation for refreshed entries.
     """
     try:
         statistics = recompute_statistics(
@@ -231,7 +230,7 @@ def _with_statistics(report: OperationReport, planned: Work, call: Call) -> Oper
 def _carry_out(planned: Work, call: Call) -> tuple[Plan, Done | None]:
     """Rewrite, prove and commit the planned groups, in a run whose ledger names what it writes.
 
-    An error leaves earlier commits of the run as they are. Returns the plan that was carried out
+    An error does not undo earlier commits of the run. Returns the plan that was carried out
     and its results; None if all of it was left to other runs.
     """
     with open_run(call, planned.snapshot, describe_work(planned), inputs=planned.plan.paths) as (

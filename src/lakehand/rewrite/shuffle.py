@@ -114,7 +114,7 @@ class _Shuffle:
         )
 
     def run(self, runner: Runner, cancel: CancelToken) -> GroupResult:
-        """Run both stages; raises what went wrong in one of them."""
+        """Run both stages; raises the failure of one of them."""
         limits = self.task.limits
         payloads = [{"inputs": [asdict(file) for file in some]} for some in _portions(self.group)]
         exchanged = exchange(

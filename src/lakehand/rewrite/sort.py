@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 #: Parts of a task's memory that a range may take, and so may rows that are divided at once.
 _RANGE_SHARE = 96
-#: Columns of so many bytes together stay in the processor's cache while they are sorted.
+#: Columns of this many bytes together stay in the processor's cache while they are sorted.
 _MOST_RANGE_BYTES = 16 * 2**20
 _MOST_CHUNK_BYTES = 64 * 2**20
 _MOST_RANGES = 4096
@@ -133,7 +133,7 @@ def chunk_bytes(limits: TaskLimits) -> int:
 
 
 def gathered(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
-    """Join batches into tables of about so many bytes."""
+    """Join batches into tables of about `most_bytes`."""
     waiting = Gathering[pa.RecordBatch](size=most_bytes)
     schema = None
     for part in (part for batch in batches for part in _parts(batch, most_bytes)):

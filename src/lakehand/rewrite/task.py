@@ -94,12 +94,12 @@ class RewriteTask:
         codec = worker.codec_of(moved_inputs(group))
         inputs = tuple(group.inputs[number] for number in group.recoded)
         part = replace(group, inputs=inputs, method="recode", recoded=())
-        crumbs = replace(self, spec=replace(self.spec, codec=codec)).recode(part)
+        recoded = replace(self, spec=replace(self.spec, codec=codec)).recode(part)
         rows = self.worker.count_rows(group.inputs)
         try:
-            return copy_group(copier, self.run, group, crumbs=crumbs, expected_rows=rows)
+            return copy_group(copier, self.run, group, recoded=recoded, expected_rows=rows)
         finally:
-            self.run.discard([file.path for file in crumbs.outputs])
+            self.run.discard([file.path for file in recoded.outputs])
 
     def recode(self, group: Group) -> GroupResult:
         """Decode and encode the rows of `group`, in its order if it has one, and prove them."""
@@ -125,7 +125,7 @@ class RewriteTask:
         worker = self.worker
         if not group.native or not isinstance(worker, NativeRewriteWorker):
             return recode_group
-        # Without a look at the rows nobody would see that bytes were moved to the wrong place.
+        # Without a digest of the rows, bytes that were copied to the wrong place stay unnoticed.
         if self.prove != "counts" and worker.can_copy(group.inputs):
             return partial(rewrite_natively, native=worker, is_copied=True)
         # Rows that are hashed are read here in any case, and then need not be read by others, too.
@@ -166,7 +166,7 @@ def _limits_beside_encoders(limits: TaskLimits) -> TaskLimits:
     """Leave half of the threads to those who encode, which costs as much as decoding.
 
     A thread of DuckDB that has to wait for them makes malloc give all free memory back, and it is
-    cleared anew for the next rows. Of two threads DuckDB gets the one that asks for rows.
+    cleared again for the next rows. Of two threads DuckDB gets the one that asks for rows.
     """
     return replace(limits, threads=-(-limits.threads // 2))
 

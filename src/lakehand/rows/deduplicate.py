@@ -1,7 +1,7 @@
 """Deduplication: of rows that count as one, one stays.
 
 Keys are hashed and compared in tasks; only files that hold a duplicate are touched. Nothing is
-committed before what is left of them is proved, nor if somebody added rows that were not compared.
+committed before the remaining rows are proved, nor if a writer added rows that were not compared.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DuplicateRequest:
-    """What a call asks for beside its settings."""
+    """What a call asks for in addition to its settings."""
 
     #: Rows with equal values in all of these columns are duplicates.
     key: Sequence[str] | None = None

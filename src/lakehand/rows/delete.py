@@ -126,7 +126,7 @@ class Matching:
 
     @property
     def _must_read_all(self) -> bool:
-        """Whether readers of changes hear of nothing but rows that are written down for them."""
+        """Whether change data feed readers see only rows that are written to change files."""
         worker = self._operation.worker
         return change_feed_of(worker) is not None and not worker.hides_rows
 

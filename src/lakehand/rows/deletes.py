@@ -83,7 +83,7 @@ def prove_by_positions(
 
 
 def _difference(expected: Positions, found: Positions, *, rows: int) -> str | None:
-    """Say what is wrong unless storage hides these positions of a file of so many rows, no others.
+    """Return what is wrong unless storage hides exactly these positions of a file.
 
     Both are ascending. Rows that were hidden before are among them, and must not come back.
     """
@@ -131,7 +131,7 @@ def digest_in_place(
     """Read `files`, of which the rows at `gone` go; `hidden` are those that storage will not show.
 
     None among them: the file goes. Rows that were hidden before and would come back are not seen
-    here, so whoever calls counts what is hidden.
+    here, so the caller counts the hidden rows.
     """
     schema = worker.moved_rows
     before, removed, after = Digester(schema), Digester(schema), Digester(schema)
@@ -159,7 +159,7 @@ def _add(digester: Digester, batch: pa.RecordBatch, chosen: np.ndarray | None) -
     digester.add_sums(len(lanes[0]), first, second)
 
 
-#: How a file loses rows: it goes, as all of them do; some are hidden; others are written anew.
+#: How rows are deleted: the file is removed, rows are hidden, or the other rows are rewritten.
 Way = Literal["drop", "hide", "rewrite"]
 
 
@@ -187,11 +187,11 @@ class Loss:
 class Removed:
     """What one task made of the files of a portion."""
 
-    #: Entries that take the place of the files': of new ones, or of the same with rows hidden.
+    #: Entries that replace those of the files: of new files, or of the same with rows hidden.
     adds: tuple[StagedFile, ...]
-    #: Everything that was written and is nobody's until the commit.
+    #: Everything that was written and that no version references before the commit.
     objects: tuple[StagedFile, ...]
-    #: Files among them that tell readers of changes which rows went.
+    #: Files among them with the deleted rows for change data feed readers.
     changes: tuple[StagedFile, ...]
     proof: Proof
     timings: Mapping[str, float]
@@ -213,9 +213,9 @@ class _Outcome:
     """What a file gives way to; to nothing, if all of its rows went."""
 
     adds: tuple[StagedFile, ...] = ()
-    #: The same file as readers will see it; None if it was written anew, or went.
+    #: The same file as readers will see it; None if it was rewritten or removed.
     live: DataFile | None = None
-    #: All rows of the file, and those that go, where they were read to be written anew.
+    #: All rows of the file, and the deleted ones, if they were read to rewrite the file.
     read: tuple[Digest, Digest] | None = None
 
 
@@ -229,7 +229,7 @@ class RemovalTask:
     spec: WriteSpec
     limits: TaskLimits
     prove: ProveMode
-    #: Readers of changes must be told which rows go.
+    #: Deleted rows must be written for change data feed readers.
     tells_changes: bool
 
     def __call__(self, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -386,7 +386,7 @@ class RemovalTask:
         decoder: Decoder,
         after_decoder: Decoder,
     ) -> InPlace:
-        """Return what is to be said of the rows of files that are not written anew."""
+        """Return the evidence for files that are not rewritten."""
         pairs = [(x, y) for x, y in zip(losses, outcomes, strict=True) if y.read is None]
         live = [outcome.live for _, outcome in pairs if outcome.live is not None]
         hidden = self.worker.deleted_positions(live, limits=self.limits) if live else []

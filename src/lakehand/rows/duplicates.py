@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: What a number takes while it is compared, with twelve bytes that come with it.
 BYTES_A_ROW = 64
 _HALF = np.uint64(32)
-#: Beyond one in so many, all numbers are sorted with their places.
+#: Above this share (one in 16), all numbers are sorted with their places.
 _FEW = 16
 #: Bits of a map of numbers for each one that is in it; and of all, at most.
 _MAP_BITS, _MOST_MAP_BITS = 6, 27
@@ -184,7 +184,7 @@ class ValuesTask:
                 rows += values.num_rows
         if rows != twins.num_rows:
             message = f"{twins.num_rows} rows were read, and {rows} when they were read again"
-            raise CorruptFileError(message, hint="files were changed meanwhile; verify the table")
+            raise CorruptFileError(message, hint="files changed during the run; verify the table")
         return {"pieces": found.close()}
 
 

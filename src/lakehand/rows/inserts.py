@@ -36,10 +36,10 @@ _GROUP = 99_999
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inserted:
-    """What was written for the rows that come in."""
+    """What was written for the incoming rows."""
 
     adds: tuple[StagedFile, ...] = ()
-    #: Files among those written that tell readers of changes.
+    #: Files among those written for change data feed readers.
     changes: tuple[StagedFile, ...] = ()
     #: None if no rows came.
     proof: Proof | None = None
@@ -52,7 +52,7 @@ class Inserted:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _Piece:
-    """Some of the rows that come in, and which of them take the place of others."""
+    """Some of the incoming rows, and which of them replace rows of the table."""
 
     rows: pa.RecordBatch
     replacing: npt.NDArray[np.bool_]
@@ -69,7 +69,7 @@ class _Piece:
 
 
 class Inserts:
-    """Writes rows that come in; what is written already is used while it is right."""
+    """Writes incoming rows; files written earlier are reused while they are correct."""
 
     def __init__(self, operation: RowOperation, incoming: Incoming, matching: KeyMatching) -> None:
         """Take rows; `matching` says which of them replace others, in the version it searched."""
@@ -157,7 +157,7 @@ class Inserts:
             yield _Piece(rows=rows, replacing=replacing, row_ids=matched.row_ids.take(chosen))
 
     def _prove(self, adds: tuple[StagedFile, ...], written: Digest) -> Proof:
-        """Return the evidence that storage holds the rows that came in; ProofError if not."""
+        """Return the evidence that storage holds the incoming rows; ProofError if not."""
         mode = self._operation.call.settings.prove
         counts_only, tracked = mode == "counts", self._operation.worker.tracks_rows
         found = None if counts_only else self._read_back(adds, mode)
@@ -167,7 +167,7 @@ class Inserts:
             expected_rows=self.rows,
             staged_rows=sum(file.rows for file in adds),
             proved_bytes=sum(file.bytes for file in adds),
-            # Rows that came get their identity only with the commit, and every try is another.
+            # New rows get their row ids with the commit, and every attempt gets others.
             is_lasting=not tracked,
         )
 

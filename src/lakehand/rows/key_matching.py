@@ -108,7 +108,7 @@ class KeyMatchTask:
 
 
 class _Counted:
-    """Rows on their way to DuckDB, counted by file. What goes wrong there comes back as it was."""
+    """Rows passed to DuckDB, counted by file. Keeps an error, which DuckDB would wrap."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, files: int) -> None:
         self._batches = batches
@@ -129,7 +129,7 @@ class _Counted:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Matched:
-    """Which rows that come in have a row in the table."""
+    """Which incoming rows have a row in the table."""
 
     #: Their numbers, ascending, each once.
     numbers: Numbers
@@ -173,7 +173,7 @@ class KeyMatching:
         return len(self._once.found)
 
     def find(self, snapshot: Snapshot) -> Places:
-        """Return the rows of `snapshot` that go, some of them because another takes their place."""
+        """Return the rows of `snapshot` that are deleted or replaced."""
         with self._operation.call.watch.measure("plan"):
             self.snapshot, self.places = snapshot, self._find(snapshot)
         return self.places

@@ -1,7 +1,7 @@
 """Found rows on their way out of the table, and new ones on theirs into it: tasks, and one commit.
 
-A commit that was overtaken by changes of rows is not tried again as it is: what came since is
-searched, too, and only what that leaves is committed.
+A commit that lost to a concurrent change of rows is not retried unchanged: new files are searched
+too, and only the remaining changes are committed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakehand.rows.inserts import Inserted
     from lakehand.rows.row_operation import RowOperation
 
-#: How often rows are searched anew because others changed some meanwhile.
+#: How often rows are searched again because of concurrent changes.
 _TRIES = 10
 
 
@@ -58,7 +58,7 @@ class _Done:
 
 
 class Exchanged(Protocol):
-    """Rows that come while others go."""
+    """Rows that are added while others are deleted."""
 
     #: How many are to be in the table.
     rows: int
@@ -68,7 +68,7 @@ class Exchanged(Protocol):
         ...
 
     def write(self, *, tells_changes: bool) -> Inserted:
-        """Write the rows that come, as fits those that were found."""
+        """Write the new rows, given the rows that were found."""
         ...
 
     def forget(self) -> None:
@@ -161,9 +161,9 @@ class RowChanges:
         )
 
     def _tells(self, ways: Mapping[int, Way]) -> bool:
-        """Whether readers of changes would otherwise read the wrong story out of the files.
+        """Whether change data feed readers would otherwise derive wrong changes from the files.
 
-        Removes and vectors alone tell them of rows that went, and new files of rows that came.
+        Removed files and deletion vectors mean deleted rows to them, and new files mean new rows.
         """
         replaces = self._inserts is not None and self._inserts.replaced() > 0
         is_fed = change_feed_of(self._operation.worker) is not None
@@ -286,7 +286,7 @@ class RowChanges:
 
 
 def _proof(work: CommittedChanges) -> dict[str, Any]:
-    """Return the evidence by portion; it tells of no digest for rows that nobody read."""
+    """Return the evidence by portion, without a digest for rows that were not read."""
     proofs = [part.proof for part in work.removed]
     if work.places.unread:
         proofs = [replace(proof, removed_digest=None) for proof in proofs]

@@ -107,7 +107,7 @@ def open_row_operation(
         run, cancel = None, CancelToken()
         if not (call.dry_run and is_here):
             sweep(call.table, clock=call.clock, takeover_after=call.settings.takeover_after)
-            # What rows were found depends on the call, which nobody else makes again.
+            # Which rows were found depends on the call, so no other run can adopt it.
             started = open_run(call, snapshot, plan, is_adoptable=False)
             run, cancel = stack.enter_context(started)
         place = stack.enter_context(open_exchange(None if is_here else run, call.settings))

@@ -1,4 +1,4 @@
-"""What became of rows and files, in the numbers of the reports: all of them computed."""
+"""The numbers of reports about rows and files: all of them computed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Upsert: rows come in by their keys; those that are there already are replaced.
+"""Upsert: inserts rows by their keys, and replaces rows that exist.
 
 Keys are looked for in key columns only, and only of files that may hold one of them. What is left
 of touched files is proved as after a deletion: by the positions that vectors hide, or by the rows
-of files that are rewritten. New rows are proved as storage gives them back. One commit says all of
-it, and only if nobody has added or changed rows that were not looked at.
+of files that are rewritten. New rows are proved as storage gives them back. All of it is one
+commit, which fails if another writer added or changed rows that were not searched.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 
 class AlreadyThere(Exception):  # noqa: N818  no failure: the caller knows whose it is, or asks
-    """The table has the mark of this upsert, so somebody has committed it."""
+    """The table has the mark of this upsert, so it was committed before."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Mark:
-    """By what the table knows an upsert, and what became of tries that nobody answered."""
+    """The transaction of an upsert, and the fates of attempts whose outcome is unknown."""
 
     transaction: Transaction
     doubtful: list[Fate]
@@ -48,12 +48,12 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upserted:
-    """What came of an upsert."""
+    """The result of an upsert."""
 
     report: UpsertReport
     #: None if nothing was committed.
     receipt: Receipt | None
-    #: Files of the rows that came.
+    #: Files of the new rows.
     files: tuple[StagedFile, ...] = ()
 
 

@@ -156,7 +156,7 @@ def require_same_table(pending: PendingCommit, head: TableHead) -> None:
     """Raise ReplanError if the table was replaced by another since the files were written."""
     if pending.table_id != head.table_id:
         raise errors.ReplanError(
-            f"{head.table} was deleted and created anew since these rows were written for it",
+            f"{head.table} was deleted and recreated since these rows were written for it",
             table=head.table,
             expected_version=pending.base_version,
             hint="nothing was committed; discard these rows, and write them again for the new"

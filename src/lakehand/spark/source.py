@@ -95,7 +95,7 @@ class LakehandSource(DataSource):
         return Source
 
     def schema(self) -> StructType:
-        """Return the columns to be read, and hold on to the version that has them."""
+        """Return the columns to be read, and keep the version that has them."""
         return spark_schema(self._planned())
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -221,7 +221,7 @@ class DeltaTable(DeltaUpkeep):
     def require(
         self, operation: Operation, snapshot: Snapshot | TableHead, *, force: bool = False
     ) -> None:
-        # Whatever may be rewritten may be put in order.
+        # A table that may be rewritten may be clustered.
         if operation == "order":
             return
         state: DeltaState = snapshot.native

@@ -102,7 +102,7 @@ class DeltaWorker(NewRowsAsMoved):
     ) -> Iterator[pa.RecordBatch]:
         """Stream the visible rows of `inputs` with their identity, each counted in `digester`.
 
-        Texts of few values may come as `dictionaries`. Raises NotDecodable where only Arrow can
+        Low-cardinality strings may come as `dictionaries`. Raises NotDecodable where only Arrow can
         read a file.
         """
         request = self._request(row_identity=self.tracks_rows)
@@ -184,7 +184,7 @@ class DeltaWorker(NewRowsAsMoved):
 
     @property
     def hides_rows(self) -> bool:
-        """Whether the table wants rows to be deleted without their file being written anew."""
+        """Whether the table deletes rows without rewriting their file."""
         return row_deletion.marks_rows(self.context)
 
     @property
@@ -194,7 +194,7 @@ class DeltaWorker(NewRowsAsMoved):
 
     @property
     def feeds_changes(self) -> bool:
-        """Whether readers of changes must be told which rows went when a file is written anew."""
+        """Whether a rewrite of a file must write its deleted rows for change data feed readers."""
         return feeds_changes(self.context)
 
     def read_placed(
@@ -248,24 +248,24 @@ class DeltaWorker(NewRowsAsMoved):
         return row_deletion.hide_rows(self.context, files, stem=stem)
 
     def change_directory(self) -> str:
-        """Return the directory that files for readers of changes go into."""
+        """Return the directory of files for change data feed readers."""
         return CHANGE_DIRECTORY
 
     def write_changes(
         self, changed: DataFile, spec: WriteSpec, *, stem: str, kind: RowChange = "gone"
     ) -> tuple[StagedFile, ...]:
-        """Write the visible rows of `changed` for readers of changes, who learn what happened."""
+        """Write the visible rows of `changed` for change data feed readers."""
         rows = self.read([changed])
         return write_changes(self.context, rows, spec, like=changed, stem=stem, kind=kind)
 
     def open_changes(self, spec: WriteSpec, *, stem: str, kind: RowChange) -> ChangeFiles:
-        """Open files for rows that are new, for readers of changes."""
+        """Open files for new rows, for change data feed readers."""
         return ChangeFiles(self.context, spec, stem=stem, kind=kind)
 
     def refresh(
         self, files: Sequence[DataFile], *, accept_changes: bool = False
     ) -> Iterator[Refreshed | errors.LakehandError]:
-        """Compute the statistics of files anew from their visible rows, one after the other."""
+        """Recompute the statistics of files from their visible rows, one after the other."""
 
         def read(file: DataFile, columns: list[str]) -> pa.RecordBatchReader:
             return self.read([file], columns=columns)
@@ -329,7 +329,7 @@ class DeltaWorker(NewRowsAsMoved):
         return tuple(replace(file, native={**file.native, **mark}) for file in files)
 
     def rehearse(self, inputs: Sequence[DataFile], spec: WriteSpec, *, limits: TaskLimits) -> int:
-        """Return the size that the rows of `inputs` have when they are written anew."""
+        """Return the size that the rows of `inputs` have when they are rewritten."""
         request = self._request(row_identity=self.tracks_rows)
         with (
             TemporaryDirectory(prefix="lakehand-rehearsal-") as directory,

@@ -153,8 +153,8 @@ class _Rewrite:
         except errors.VersionNotFoundError as error:
             drop_pending(self._store, self._token)
             raise errors.ReplanError(
-                f"version {self._base} of {self._store.url} is gone, so nobody can"
-                " say what changed since the plan was made",
+                f"version {self._base} of {self._store.url} is gone, so it is unknown"
+                " what changed since the plan was made",
                 table=self._store.url,
                 hint="plan again",
             ) from error
@@ -198,9 +198,9 @@ class _Rewrite:
     def _may_follow(self, newest: Snapshot) -> bool:
         """Say whether the same groups may be committed from a newer version.
 
-        They may if its indices, one that was built meanwhile among them, can be told where rows
-        went: Lance notes that if there was an index before. Fragments of which an index knows some
-        only cannot be merged.
+        They may if its indices, also those built concurrently, can be updated with the new places
+        of rows: Lance records these if there was an index before. Fragments that are only partly
+        indexed cannot be merged.
         """
         if newest.version == self._base or self._attempts >= self._most_attempts:
             return False
@@ -237,7 +237,7 @@ class _Rewrite:
 
 
 def _put(store: Store, dataset: Any, groups: Sequence[Replacement]) -> BaseException | None:
-    """Let Lance commit groups, with its indices brought along; return what went wrong."""
+    """Let Lance commit groups and update its indices; return the error."""
     with reading(store, dataset.version):
         loses_places = _loses_places(dataset, groups)
         known = fragments_by_number(dataset)

@@ -116,7 +116,7 @@ def is_lance_failure(error: BaseException) -> bool:
 
 
 def failure_of(commit: Callable[[], Any]) -> BaseException | None:
-    """Let Lance commit; return what went wrong: what it means is found out from the table."""
+    """Let Lance commit; return the error, whose meaning is found out from the table."""
     try:
         commit()
     except BaseException as error:
@@ -204,6 +204,6 @@ def _is_panic(error: BaseException) -> bool:
 
 
 def told(store: Store, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pass on what Lance reads; what it raises meanwhile is an error of lakehand."""
+    """Pass on what Lance reads, with its errors as errors of lakehand."""
     with translated(store, "to read fragments"):
         yield from batches

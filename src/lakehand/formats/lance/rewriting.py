@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
-#: A page of less than either makes scans slower for good, so it is worth being written anew.
+#: A page of less than either makes scans slower, so it is worth rewriting.
 _HEALTHY_BYTES = 4 * 2**20
 _HEALTHY_ROWS = 100_000
 
@@ -91,7 +91,7 @@ def _is_enough(rows: int, size: int, pages: int) -> bool:
 _ANY_ROWS = 2**31
 _REWRITE = "rewrite"
 _REPLACED = "original_fragments"
-#: How Lance calls it to move pages. Where it does not find that safe itself, it encodes anew.
+#: Lance's name for copying pages. Where Lance finds that unsafe, it encodes them again.
 COPYING = "TryBinaryCopy"
 
 

@@ -116,7 +116,7 @@ def put_restored(store: Store, dataset: Any, wanted: int) -> int:
                 hint="nothing was changed; read that version, and write its rows into a new table",
             ) from None
         raise errors.CommitUnknownError(
-            f"nobody can say whether version {wanted} of {store.url} was restored:"
+            f"cannot tell whether version {wanted} of {store.url} was restored:"
             f" {said(error, store)}",
             table=store.url,
             hint="look at the history before you restore again",
@@ -149,7 +149,7 @@ def undo(store: Store, version: int) -> None:
 
 
 def commit_rows(store: Store, change: Change, *, token: str, attempts: int) -> Receipt:
-    """Commit rows that are appended, replaced or deleted, in at most so many attempts.
+    """Commit rows that are appended, replaced or deleted, in a limited number of attempts.
 
     Raises CommitConflictError or ReplanError (nothing was committed) or CommitUnknownError.
     """
@@ -184,7 +184,7 @@ class _RowCommit:
         return Receipt(version=open_dataset(self._store).version, already_committed=True)
 
     def _try(self, marks: Mapping[str, int]) -> int | None:
-        """Return the version that was made; None if it is to be tried again on a newer one."""
+        """Return the new version; None if the commit is to be retried on a newer one."""
         read, newest = self._read(), open_dataset(self._store)
         try:
             with reading(self._store, newest.version):
@@ -308,7 +308,7 @@ class _RowCommit:
         )
 
     def _landed(self, *, after: int, failure: BaseException | None) -> int | None:
-        """Return the version that has this commit; None if it is to be tried again."""
+        """Return the version that has this commit; None if it is to be retried."""
         try:
             version = find_token(self._store, self._token, after=after)
         except (errors.StorageError, errors.CorruptLogError) as error:
@@ -320,7 +320,7 @@ class _RowCommit:
         return version
 
     def _judge(self, failure: BaseException) -> None:
-        """Raise what became of a commit that no version has; not if it may be tried again."""
+        """Raise the failure of a commit that no version has, unless it may be retried."""
         words = said(failure, self._store)
         if not is_conflict(failure):
             raise self._unknown(words)
@@ -385,7 +385,7 @@ class _RowCommit:
 
 
 def _put(base: Any, transaction: Any) -> BaseException | None:
-    """Let Lance commit; return what went wrong."""
+    """Let Lance commit; return the error."""
     return failure_of(lambda: load_lance().LanceDataset.commit(base, transaction))
 
 

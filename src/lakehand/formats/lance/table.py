@@ -243,7 +243,7 @@ class LanceTable(LanceUpkeep):
         operation: Operation,
         snapshot: Snapshot | TableHead,
         *,
-        force: bool = False,  # noqa: ARG002  no other metadata lies beside the table
+        force: bool = False,  # noqa: ARG002  there is no other metadata
     ) -> None:
         require_capability(self, operation)
         require(self.store, operation, snapshot)

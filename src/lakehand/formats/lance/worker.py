@@ -170,7 +170,7 @@ class LanceWorker(OpenVersions, NewRows):
         like: Sequence[DataFile],
         stem: str,
     ) -> tuple[StagedFile, ...]:
-        """Write rows that come in another order into fragments whose names start with `stem`."""
+        """Write sorted rows into fragments whose names start with `stem`."""
         dataset = self._dataset
         # Bytes are those of deleted rows, too.
         rows = self.count_rows(like) + sum(file.deleted_rows for file in like)
@@ -191,7 +191,7 @@ class LanceWorker(OpenVersions, NewRows):
 
     @property
     def hides_rows(self) -> bool:
-        """Whether the table wants rows to be deleted without their file being written anew."""
+        """Whether the table deletes rows without rewriting their file."""
         return True
 
     @property
@@ -295,11 +295,11 @@ class LanceWorker(OpenVersions, NewRows):
                 digester.add_all(rows)
 
     def can_recode(self) -> bool:
-        """Say whether nobody needs to know where rows go that are written into other fragments."""
+        """Return whether the new places of rewritten rows need not be recorded."""
         return not any(obstacles_to_recoding(self.schema, state_of(self._dataset)))
 
     def can_copy(self, inputs: Sequence[DataFile]) -> bool:
-        """Say whether Lance can move pages, and nobody needs to know where rows go."""
+        """Return whether Lance can copy pages, and the new places of rows need not be recorded."""
         if not is_worth_a_look(inputs) or not self.can_recode():
             return False
         with translated(self.store, "to read fragments"):
@@ -309,7 +309,7 @@ class LanceWorker(OpenVersions, NewRows):
         self,
         group: Group,
         *,
-        stem: str,  # noqa: ARG002  Lance gives files names of its own
+        stem: str,  # noqa: ARG002  Lance chooses the names of files
         is_copied: bool = False,
     ) -> tuple[StagedFile, ...]:
         """Let Lance write the rows of `group` into new fragments, or move their pages there.

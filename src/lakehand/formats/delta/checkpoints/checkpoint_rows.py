@@ -199,7 +199,7 @@ def action_rows(actions: Sequence[tuple[str, Mapping[str, Any]]], schema: pa.Sch
 
 
 def in_groups(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Cut a stream of tables anew into tables of `rows` rows; the last one may be shorter."""
+    """Divide a stream of tables into tables of `rows` rows; the last one may be shorter."""
     pending: list[pa.Table] = []
     count = 0
     for table in tables:
@@ -216,7 +216,7 @@ def in_groups(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
 
 
 def parse_statistics(texts: pa.ChunkedArray, type_: pa.StructType) -> pa.Array:
-    """Return the statistics in JSON `texts` as structs of `type_`.
+    """Return the statistics, given as JSON, as structs of `type_`.
 
     What is absent or cannot be read becomes null, which readers take for unknown. Decimals are
     exact, because the text of a number is never read as a float on its way.

@@ -1,4 +1,4 @@
-"""A checkpoint held against the commits that it stands for."""
+"""Compares a checkpoint with the commits that it replaces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.actions import Protocol
     from lakehand.storage import Store
 
-#: With it checkpoints forget transactions, and nobody can say which they had to keep.
+#: With it checkpoints drop transactions, and it is unknown which they had to keep.
 _FORGETS_TRANSACTIONS = "delta.setTransactionRetentionDuration"
 #: Null, empty and absent mean the same in a partition value.
 _PARTITION = (
@@ -158,7 +158,7 @@ def _sum(source: LogSource, identity: str, relation: str) -> tuple[int, str]:
 
 
 def _expired_ms(state: LogState, now: datetime) -> int:
-    """Return until when tombstones may have expired for whoever has written a checkpoint."""
+    """Return until when tombstones may have expired for the writer of a checkpoint."""
     return expired_tombstones_ms(state.metadata.configuration, now + _CLOCKS_DIFFER)
 
 

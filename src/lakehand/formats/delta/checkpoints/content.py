@@ -1,4 +1,4 @@
-"""What goes into the checkpoint of a version, and in which form the table asks for it."""
+"""The content of a version's checkpoint, in the form that the table asks for."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The change is judged against every version that landed since its snapshot (`conflicts`), written for
 the next free version (`draft`), put there and read back (`publish`). A lost race starts over with
 what the winner leaves of the change. The token stays the same over all attempts, and no further
-version is tried before the last one is known to belong to somebody else: so a change is committed
+version is tried before the last one is known to be of another writer: so a change is committed
 at most once, whatever answers get lost.
 """
 
@@ -79,7 +79,7 @@ def commit_change(
 def find_commit(store: Store, token: str, *, after: int) -> int | None:
     """Return the version above `after` that carries `token`; None if it is certain there is none.
 
-    If versions in between are no longer in the log, CorruptLogError is raised: nobody can say then.
+    If versions in between are no longer in the log, CorruptLogError: the answer is unknown.
     """
     for commit in _read_commits(store, _dense_versions(store, after=after)):
         if token_of(commit) == token:
@@ -148,10 +148,10 @@ class _Attempts:
         return None
 
     def _meet(self, winner: Commit) -> Receipt | None:
-        """Take in the version after the head: ours, or one to rebase over."""
+        """Read the version after the head: this commit, or one to rebase over."""
         if token_of(winner) == self._token:
             return self._receipt(winner)
-        # The version belongs to somebody else now, so an earlier put of ours can no longer land.
+        # The version is another writer's now, so an earlier put of this one can no longer succeed.
         self._unanswered = None
         if holds_transaction(self._change, winner, self._head):
             return Receipt(version=winner.version, attempts=self._tries, already_committed=True)
@@ -238,12 +238,12 @@ def _dense_versions(store: Store, *, after: int) -> tuple[int, ...]:
         f"version {missing} is missing from the log of {store.url}",
         table=store.url,
         version=missing,
-        hint="the log was cleaned or the table was replaced meanwhile; nothing was written",
+        hint="the log was cleaned or the table was replaced concurrently; nothing was written",
     )
 
 
 def _read_commits(store: Store, versions: Sequence[int]) -> Iterator[Commit]:
-    """Yield commits in order, some requests ahead of the one that is looked at."""
+    """Yield commits by version, reading some of them ahead."""
     for start in range(0, len(versions), _READ_AHEAD):
         batch = versions[start : start + _READ_AHEAD]
         texts = store.get_many([commit_key(version) for version in batch])

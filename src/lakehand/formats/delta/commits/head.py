@@ -71,7 +71,7 @@ def assign_row_ids(
 ) -> tuple[list[dict[str, Any]], int]:
     """Return `adds` with row ids above `mark`, and the new mark.
 
-    A file that comes with a base row id is one the table had before, and keeps what it has.
+    A file with a base row id was in the table before, and keeps its row ids.
     """
     numbered: list[dict[str, Any]] = []
     for add in adds:
@@ -207,7 +207,7 @@ class Heads:
         except ObjectNotFoundError:
             return None
         if found != text:
-            # Another table has taken the place of the one that was read.
+            # Another table has replaced the one that was read.
             return None
         commits = (parse_commit(v, data) for v, data in zip(versions[1:], newer, strict=True))
         head = reduce(Head.after, commits, known)

@@ -1,8 +1,8 @@
-"""Putting a version into the log, and finding out whether it is there.
+"""Puts a version into the log, and finds out whether it was committed.
 
 An answer of the store is never believed alone. Clients repeat requests on their own and then report
 our own success as "already exists"; answers get lost; and engines that do not use put-if-absent
-overwrite what is there. So the version is read back every time, and the token in it decides.
+overwrite versions. So the version is read back every time, and its token decides.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakehand.observe.clock import Clock
     from lakehand.storage import Store
 
-#: Patience while nobody can say whether a version landed: on top of the store's own retries.
+#: Retries while it is unknown whether a version was committed, on top of the store's retries.
 _READ_BACK = RetryPolicy(max_retries=5, base_delay=timedelta(milliseconds=200))
 
 
@@ -50,7 +50,7 @@ def publish(
     clock: Clock,
     chance: Callable[[], float] = random.random,
 ) -> Published:
-    """Put `data` as `version` unless that version exists, and read back what is there.
+    """Put `data` as `version` unless that version exists, and read the version back.
 
     Raises CommitUnknownError if it cannot be read back, ConditionalPutError if the store has no
     put-if-absent.

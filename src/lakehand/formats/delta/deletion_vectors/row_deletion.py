@@ -55,12 +55,12 @@ def _require_plain(state: DeltaState, name: str, *, table: str) -> None:
             f"rows of {table} cannot be told apart by {name!r}: it is no column of single values",
             table=table,
             operation="deduplicate",
-            hint="name columns of numbers, texts, dates or the like",
+            hint="name columns of numbers, strings, dates or the like",
         )
     if is_collated(column):
         raise RefusedError(
-            f"rows of {table} cannot be told apart by {name!r}: which of its texts are equal is "
-            "said by a collation",
+            f"rows of {table} cannot be compared by {name!r}: a collation decides which of its"
+            " strings are equal",
             table=table,
             operation="deduplicate",
             feature="collations",

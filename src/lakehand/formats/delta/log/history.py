@@ -179,7 +179,7 @@ def proved_commit(store: Store, version: int) -> Commit:
             f"the commit of version {version} of {store.url} is not, or no longer, in the log",
             table=store.url,
             version=version,
-            hint="`lakehand history` lists the commits that are there",
+            hint="`lakehand history` lists the available commits",
         ) from error
 
 
@@ -191,7 +191,7 @@ def proof_of(commit: Commit) -> Mapping[str, Any] | None:
 
 
 def files_of(actions: tuple[dict[str, Any], ...]) -> tuple[DataFile, ...]:
-    """Return adds or removes as files that can be read: a remove of ours says all that is needed.
+    """Return adds or removes as files that can be read: lakehand's removes have all that is needed.
 
     That is: where the file is, its partition, which rows were deleted, and the ids of the others.
     """
@@ -228,8 +228,8 @@ SELECT brought.version FROM wanted LEFT JOIN brought USING (path) ORDER BY numbe
 def file_versions(store: Store, paths: pa.ChunkedArray, *, until: int) -> pa.Array:
     """Return the version that first added each file; null where that commit is gone.
 
-    All commits are read that are there, whatever checkpoint stands in for them: the answer must not
-    depend on who folded the log and when.
+    All commits that exist are read, whatever checkpoint replaces them: the answer must not depend
+    on when a checkpoint was written.
     """
     listing = list_log(store)
     commits = [

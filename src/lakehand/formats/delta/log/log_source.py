@@ -42,7 +42,7 @@ class LogFiles:
 
     @property
     def scratch(self) -> Path:
-        """A directory of its own, for whatever must leave memory."""
+        """A separate directory, for data that does not fit into memory."""
         return self._scratch
 
     def bring(self, keys: Sequence[str]) -> list[Path]:

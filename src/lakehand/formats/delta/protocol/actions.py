@@ -64,7 +64,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_without_duplicates)
 
 
 def checked_action(kind: str, value: Any) -> dict[str, Any]:
-    """Return an action of `kind` as it is; ValueError that says which member is wrong."""
+    """Return an action of `kind` unchanged; ValueError says which member is wrong."""
     if not isinstance(value, dict):
         raise ValueError(f"{kind} is {_shown(value)} and not an object")  # noqa: TRY004  as JSON
     _check_members(kind, value, _MEMBERS.get(kind, {}), _OBLIGATORY.get(kind, ()))

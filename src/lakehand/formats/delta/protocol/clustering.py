@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CLUSTERING_DOMAIN = "delta.clustering"
 _MOST_SHOWN = 200
-#: Tag of the files that were put in order together.
+#: Tag of files that were clustered together.
 CUBE_ID = "ZCUBE_ID"
 _CUBE_COLUMNS = "ZCUBE_ZORDER_BY"
 _CUBE_PROVIDER = "liquid"

@@ -93,7 +93,7 @@ def _first(batch: pa.RecordBatch, column: FileColumn | None, default: pa.Array) 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FilePlan:
-    """Worked out once a file, then applied to its batches."""
+    """Made once per file, then applied to its batches."""
 
     request: ReadRequest
     file: OpenFile
@@ -246,7 +246,7 @@ class SourceFile:
     add: Mapping[str, Any]
     #: Whether the table has the file; one that it is to get is judged by its proof.
     is_committed: bool = True
-    #: Among the files that are read, where somebody asks for places.
+    #: Number among the files that are read, if places are requested.
     number: int = 0
     #: Positions of rows to be left out; None: those that the table says are deleted.
     hidden: npt.NDArray[np.int64] | None = None
@@ -279,7 +279,7 @@ class ReadRequest:
     row_identity: bool = False
     #: Whether rows come with the number of their file and their position in it.
     places: bool = False
-    #: Whether texts of few values may come as dictionaries.
+    #: Whether low-cardinality strings may come as dictionaries.
     dictionaries: bool = False
 
     @property

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
 
-#: Hashes and places are small, so many of them are handed out at once.
+#: Hashes and places are small, hence large batches.
 _HASHES_A_BATCH = 128 * 1024
 #: Bytes of rows that are decoded ahead of the one who takes them.
 _AHEAD_BYTES = 64 * 2**20
@@ -111,7 +111,7 @@ class Scanner:
                     yield from connection.sql(text).to_arrow_table().to_batches()
 
     def _stored_columns(self) -> frozenset[str] | None:
-        """Return the columns of files that are read, by their names there; None: perhaps all."""
+        """Return the columns of files that are read, by their names there; None: possibly all."""
         request = self.request
         if request.mode is MappingMode.ID:
             return None
@@ -211,7 +211,7 @@ class _Query:
 def _check_sizes(files: Sequence[SourceFile], paths: Sequence[Path]) -> None:
     """Refuse files of other sizes than the table says: DuckDB would not notice."""
     for file, path in zip(files, paths, strict=True):
-        if path.exists():  # Whoever reads it will say that it is missing.
+        if path.exists():  # The reader will report that it is missing.
             check_size(file.path, found=path.stat().st_size, expected=file.stated_bytes)
 
 

@@ -59,7 +59,7 @@ def stored_value(
 
 
 def _is_same(kind: DeltaType, found: FileColumn, mode: MappingMode) -> bool:
-    """Say whether stored values are the table's as they are, but for names."""
+    """Return whether stored values are those of the table, except for names."""
     match kind:
         case StructType():
             return pat.is_struct(found.type) and _has_same_members(kind, found, mode)
@@ -129,7 +129,7 @@ class SqlRows:
     #: A value for each file.
     variables: Mapping[str, pa.Array]
     batch_rows: int
-    #: Texts of columns that have few, by position: the query may return their numbers instead.
+    #: Strings of low-cardinality columns, by position: the query may return their indexes instead.
     texts: Mapping[int, pa.Array]
 
     def bind(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -200,9 +200,9 @@ class _Query:
         )
 
     def _text_leaves(self) -> dict[int, int]:
-        """Return the columns of texts that may come as dictionaries, by their numbers in the file.
+        """Return the string columns that may come as dictionaries, by their leaf indexes.
 
-        Not beside nested columns, whose parts have to be named anew in every batch.
+        None if there are nested columns, whose parts have to be renamed in every batch.
         """
         if not self.request.dictionaries or any(map(pat.is_nested, self.request.output.types)):
             return {}
@@ -280,7 +280,7 @@ class _Query:
 
 
 def texts_variable(position: int) -> str:
-    """Return the name of the variable that lists the texts of a column."""
+    """Return the name of the variable that lists the strings of a column."""
     return f"texts_{position}"
 
 

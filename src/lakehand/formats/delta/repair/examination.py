@@ -102,7 +102,7 @@ def examine_commit(version: int, text: bytes) -> CommitFacts:
 
 
 def _contradiction(commit: Commit) -> str | None:
-    """Return the file of which a commit does not say whether it is there."""
+    """Return the file that a commit both adds and removes."""
     added, removed = ({file_key(action) for action in side} for side in _sides(commit))
     both = added & removed
     return f"it adds and removes {min(both)[0]!r}" if both else None
@@ -192,7 +192,7 @@ class LogExamination:
 
     @property
     def bad_versions(self) -> tuple[int, ...]:
-        """Versions whose commits are missing or of no use, ascending."""
+        """Versions whose commits are missing or unusable, ascending."""
         return tuple(sorted({*self.missing, *(facts.version for facts in self.corrupt)}))
 
     @property
@@ -273,7 +273,7 @@ def _missing(listing: LogListing, commits: Mapping[int, CommitFacts]) -> Iterato
     """Yield versions that the log claims and has no commit of.
 
     What lies below the oldest checkpoint was cleaned away, or is about to be; and the commit of
-    that checkpoint itself is missed by nobody, unless no newer one is there.
+    that checkpoint itself is not needed, if a newer one exists.
     """
     first, last = listing.earliest_version, listing.last_version
     if last is None:

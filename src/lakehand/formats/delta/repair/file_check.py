@@ -288,7 +288,7 @@ def duplicate_files(files: pa.Table, *, table: str, version: int) -> Iterator[Fi
 
 
 def check_sums(context: WriteContext, path: str, *, whole: bool) -> Iterator[Finding]:
-    """Hold a file against the hidden checksum beside it, if it has one."""
+    """Compare a file with its hidden checksum file, if it has one."""
     place, key = context.store.resolve(path)
     if differs_from_its_sum(place, key, whole=whole):
         message = f"{path} has other bytes than its checksum {sum_of(key)} says"
@@ -359,7 +359,7 @@ def _check_vector(store: Store, entry: Mapping[str, Any], rows: int) -> Iterator
         yield _vector_finding(name, entry, descriptor, error.message)
         return
     if found != descriptor.cardinality:
-        # Inside of the log a vector has no checksum, so nobody knows which of the two is wrong.
+        # An inline vector has no checksum, so it is unknown which of the two is wrong.
         name = "bad_deletion_vector" if descriptor.path is None else "wrong_deletion_count"
         message = f"its vector holds {found:,} rows where the log says {descriptor.cardinality:,}"
         yield _vector_finding(name, entry, descriptor, message, found=found)

@@ -60,7 +60,7 @@ def restoring_change(table: FormatTable, snapshot: Snapshot, wanted: Snapshot) -
 def _require_features(snapshot: Snapshot, wanted: Snapshot) -> None:
     """Refuse what needs features that were dropped since: a protocol is raised by its owner only.
 
-    A protocol that has more than the old version asked for stays as it is.
+    A protocol with more features than the old version stays unchanged.
     """
     now, then = snapshot.native.protocol, wanted.native.protocol
     lost = sorted(set(supported_features(then)) - set(supported_features(now)))

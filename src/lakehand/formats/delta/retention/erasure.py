@@ -350,7 +350,7 @@ def boundary_change(version: int) -> Change:
 
 
 class LogErasure:
-    """The log of a table as it is now, and what takes old values out of it."""
+    """The current log of a table, and the rewrites that remove old values from it."""
 
     def __init__(self, store: Store, *, now: datetime) -> None:
         self._store = store

@@ -160,7 +160,7 @@ def protected_files(
     pinned = Named(store)
     if from_version is not None:
         # A stream reads commits one by one, also those before the first version that can be put
-        # together, and its change feed what they removed.
+        # together, and its change data feed what they removed.
         before = tuple(v for v in sorted(listing.commits) if from_version < v <= oldest)
         pinned.take_commits(listing, before, kinds=("add", "remove"))
     for version in sorted(set(pinned_versions)):
@@ -291,8 +291,8 @@ def oldest_streamed_version(checkpoint: Store, *, table_id: str) -> int:
 def _oldest_needed(offset: dict[str, Any]) -> int:
     """Return the version noted, if that is read as a snapshot, else the one before.
 
-    What is noted is mostly the next, unread version. The change feed shows rows that it removed out
-    of files of the version before.
+    What is noted is mostly the next, unread version. The change data feed shows rows that
+    it removed, from files of the version before.
     """
     version = int(offset["reservoirVersion"])
     return version if offset.get("isStartingVersion") else max(version - 1, 0)

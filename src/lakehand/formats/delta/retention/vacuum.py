@@ -80,7 +80,7 @@ class DataNames:
     """Tells data files, deletion vectors and change data by their keys.
 
     A name that starts with `_` or `.` is hidden, unless it is that of a partition's directory.
-    Everything hidden belongs to somebody else, or to the log, and is left alone.
+    Everything hidden belongs to another program, or to the log, and is not touched.
     """
 
     #: As directories spell them: by logical and by physical name.

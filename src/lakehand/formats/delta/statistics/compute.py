@@ -98,7 +98,7 @@ class StatisticsCollector:
         self._connection.close()
 
     def forget(self) -> None:
-        """Begin anew, whatever went by of a file that could not be read to its end."""
+        """Forget the rows of a file that could not be read to its end."""
         self._aggregates = []
 
     def add(self, rows: pa.Table) -> None:
@@ -115,7 +115,7 @@ class StatisticsCollector:
         return self.text(facts, rows=rows if stored_rows is None else stored_rows)
 
     def text(self, facts: Mapping[tuple[str, ...], LeafFacts], *, rows: int) -> str:
-        """Return `facts` as the text of `add.stats` for a file of so many rows."""
+        """Return `facts` as the JSON of `add.stats` for a file of `rows` rows."""
         return statistics_text(self._rules, facts, rows=rows, is_legacy=self._is_legacy)
 
     def facts(self) -> tuple[int, dict[tuple[str, ...], LeafFacts]]:
@@ -133,7 +133,7 @@ class StatisticsCollector:
         return rows, facts
 
     def _totals(self) -> dict[str, pa.Scalar]:
-        """Fold the aggregates of all row groups into one row."""
+        """Combine the aggregates of all row groups into one row."""
         aggregates = pa.concat_tables(self._aggregates)
         self._aggregates = []
         self._connection.register("aggregates", aggregates)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from lakehand.formats.delta.protocol.schema import DeltaType, Leaf, MappingMode
 
-#: Nested objects; their values are trees or JSON texts.
+#: Nested objects; their values are trees or JSON strings.
 Tree = dict[str, Any]
 
 _LONG = PrimitiveType("long")
@@ -121,7 +121,7 @@ def statistics_rules(
 
 
 def has_bounds(kind: DeltaType) -> bool:
-    """Say whether Delta keeps the least and the greatest value of a column of this type."""
+    """Return whether Delta keeps the minimum and maximum of a column of this type."""
     return isinstance(kind, PrimitiveType) and (kind.name in _BOUNDED_TYPES or bool(kind.decimal))
 
 
@@ -147,7 +147,7 @@ _TEXT_KINDS = ("string", "char", "varchar")
 def merge_statistics(
     texts: Sequence[str | None], row_counts: Sequence[int], rules: StatisticsRules
 ) -> str:
-    """Return `add.stats` of a file that holds all rows of the files with the statistics `texts`.
+    """Return `add.stats` of a file with all rows of files whose statistics are given as JSON.
 
     `row_counts` are the files' physical rows, by their footers; no row of them is deleted.
     """
@@ -224,7 +224,7 @@ def comparable(bound: Any, kind: str) -> Any:
         at = datetime.fromisoformat(bound)
         return at if at.tzinfo else at.replace(tzinfo=UTC)
     if kind == "date":
-        # Texts of years before 0 and after 9999 do not sort as dates do; they are refused here.
+        # Strings of years before 0 and after 9999 do not sort as dates do; they are refused here.
         return date.fromisoformat(bound)
     if isinstance(bound, str):
         if not kind.startswith(_TEXT_KINDS):

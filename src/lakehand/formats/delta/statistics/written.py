@@ -103,7 +103,7 @@ class _WatchedLeaf:
         elif self._has_bounds and pat.is_string(self._type):
             texts = self._values(rows)
             if pat.is_dictionary(texts.type):
-                # Only texts of few bytes come so.
+                # Only short strings come as dictionaries.
                 return
             if (pc.max(pc.binary_length(texts)).as_py() or 0) > _MAX_BOUND_BYTES:
                 self._long[number] = _text_bounds(texts)
@@ -216,7 +216,7 @@ class Refresher:
                 f"the rows of {file.path} contradict its statistics: {'; '.join(wrong[:_NAMED])}",
                 path=file.path,
                 hint="the file may have been replaced: compare it with a backup; `lakehand repair"
-                " --deep --accept-changed-files` takes it as it is",
+                " --deep --accept-changed-files` accepts the current file",
             )
 
     def _collector(self, *, is_legacy: bool) -> StatisticsCollector:
@@ -278,7 +278,7 @@ def paths_lacking_statistics(store: Store, segment: LogSegment, rules: Statistic
 
 
 def _structure(leaves: Sequence[Leaf]) -> dict[str, Any]:
-    """Return the shape that statistics are read with; values are only looked for, so as texts."""
+    """Return the JSON structure of statistics; bounds are strings: only presence counts."""
     shape: dict[str, Any] = {NULLS: {}, MIN: {}, MAX: {}}
     for leaf in leaves:
         _put_type(shape, (NULLS, *leaf.physical_path), "BIGINT")

@@ -179,7 +179,7 @@ class WriteContext:
 
     @property
     def holds_partition_columns(self) -> bool:
-        """Whether new files must hold partition columns beside the others."""
+        """Whether new files must also contain the partition columns."""
         return _MATERIALIZE_FEATURE in self.writer_features
 
     def data_fields(self) -> list[StructField]:

@@ -57,7 +57,7 @@ class DeltaCopier:
     """Moves row groups between files of a table. Picklable."""
 
     context: WriteContext
-    #: How new files are to be: row groups that are otherwise are not moved. None: as they are.
+    #: How new files are written: row groups that differ are not copied. None: all are.
     spec: WriteSpec | None = None
 
     def output_directory(self, like: Sequence[DataFile]) -> str:
@@ -159,7 +159,7 @@ def _why_not_of_filters(context: WriteContext, footer: Footer, names: Sequence[s
 
 
 def _holds_row_identity(context: WriteContext, footer: Footer) -> bool:
-    """Say whether every row has its id and its commit version beside it, by the null counts."""
+    """Return whether every row has its id and its commit version stored, by the null counts."""
     properties = (ROW_ID_PROPERTY, ROW_VERSION_PROPERTY)
     columns = {leaf.path: (index, leaf) for index, leaf in enumerate(leaves(footer.schema))}
     found = [columns.get((context.configuration.get(name, ""),)) for name in properties]

@@ -222,7 +222,7 @@ def write_changes(
 
 
 class ChangeFiles(NewFiles):
-    """Takes rows that are new to the table, and tells readers of changes of them."""
+    """Takes new rows of the table, and writes them for change data feed readers."""
 
     def __init__(
         self, context: WriteContext, spec: WriteSpec, *, stem: str, kind: RowChange

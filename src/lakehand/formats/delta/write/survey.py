@@ -112,7 +112,7 @@ def _short_name(found: CopyClass) -> str:
 
 
 def _joins(found: CopyClass, new: CopyClass) -> bool:
-    """Compare what a writer does not choose anew; it takes the codec of the files it joins."""
+    """Compare classes without the codec, which a writer takes from the files that it joins."""
     return (found.leaves, found.field_ids, found.column_orders) == (
         new.leaves,
         new.field_ids,
@@ -121,7 +121,7 @@ def _joins(found: CopyClass, new: CopyClass) -> bool:
 
 
 def _new_file_class(context: WriteContext) -> CopyClass | None:
-    """Return the class of files that are written anew; None if lakehand cannot write any."""
+    """Return the class of rewritten files; None if lakehand cannot write any."""
     identity = ((ROW_ID, ROW_ID_PROPERTY), (ROW_VERSION, ROW_VERSION_PROPERTY))
     extras = [
         (name, context.configuration.get(key, name))

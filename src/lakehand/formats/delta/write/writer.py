@@ -238,7 +238,7 @@ def _identity_columns(context: WriteContext, names: Sequence[str]) -> list[tuple
     properties = {ROW_ID: ROW_ID_PROPERTY, ROW_VERSION: ROW_VERSION_PROPERTY}
     present = {name: key for name, key in properties.items() if name in names}
     if present:
-        # A column of the table's own would be written in the place of what rows are known by.
+        # A column of the table with such a name would be written instead of the row ids.
         table = context.store.url
         require_no_reserved_names(context.schema.names, table=table, operation="write")
     missing = [key for key in present.values() if key not in context.configuration]
