@@ -26,20 +26,6 @@ if TYPE_CHECKING:
     #: Ascending, each once.
     Positions = npt.NDArray[np.int64]
 
-__all__ = [
-    "ChangeFeedWorker",
-    "DeletedPositionsWorker",
-    "HiddenRows",
-    "NewRowsAsMoved",
-    "PlacedColumns",
-    "Positions",
-    "RowChange",
-    "RowChangeWorker",
-    "change_feed_of",
-    "require_change_feed",
-    "require_no_reserved_names",
-]
-
 _RESERVED = frozenset({FILE_NUMBER, POSITION, ROW_ID, ROW_VERSION})
 
 #: What happened to a row, for change data feed readers: deleted, inserted, before or after update.

@@ -107,7 +107,7 @@ class Copies:
     input_rows: int
 
 
-class FormatCopier(Protocol):
+class RowGroupCopier(Protocol):
     """Moves row groups. Picklable, and light: what decodes rows takes half a second to load."""
 
     def output_directory(self, like: Sequence[DataFile]) -> str | None:
@@ -277,7 +277,7 @@ def require_any_decoder(decoder: Decoder, *, format_name: str) -> None:
 class ByteCopyWorker(Protocol):
     """The part of a worker that copies row groups byte for byte (`SupportsByteCopy`)."""
 
-    def copier(self, spec: WriteSpec | None = None) -> FormatCopier:
+    def copier(self, spec: WriteSpec | None = None) -> RowGroupCopier:
         """Return what copies row groups from file to file, where they are as `spec` asks."""
         ...
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from lakehand.errors import ProofError
-from lakehand.formats.worker import ByteCopyWorker, CopiedFile, FormatCopier, NotCopyable
+from lakehand.formats.worker import ByteCopyWorker, CopiedFile, NotCopyable, RowGroupCopier
 from lakehand.model.work import DataFile, Group, GroupResult, Proof
 from lakehand.observe import get_logger, log_event
 from lakehand.observe.clock import Stopwatch
@@ -42,7 +42,7 @@ def moved_inputs(group: Group) -> list[DataFile]:
 
 
 def copy_group(
-    copier: FormatCopier,
+    copier: RowGroupCopier,
     run: Run,
     group: Group,
     *,
@@ -116,7 +116,7 @@ _logger = get_logger(__name__)
 class GroupTask:
     """A function from a group to its result, as JSON. Picklable: it travels to the tasks."""
 
-    copier: FormatCopier
+    copier: RowGroupCopier
     run: Run
     #: A pickled RewriteTask, for groups that cannot be moved.
     rewriting: bytes

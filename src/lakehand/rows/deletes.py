@@ -16,16 +16,8 @@ from lakehand.formats.worker import Decoder, NotDecodable, TaskLimits, WriteSpec
 from lakehand.model.work import DataFile, Digest, Proof, ProveMode, StagedFile
 from lakehand.observe.clock import Stopwatch
 from lakehand.observe.steps import Step, reached
+from lakehand.prove import evidence
 from lakehand.prove.digest import Digester, SplitDigester
-from lakehand.prove.evidence import (
-    check_deleted_count,
-    check_footers,
-    prove_positions,
-    prove_remaining,
-    prove_removed,
-    sum_digests,
-    total_digest,
-)
 from lakehand.rows.row_addresses import REPLACED, PlaceSet
 from lakehand.runs.leftovers import note_written
 
@@ -68,9 +60,9 @@ def prove_by_positions(
         rows = worker.count_rows([one.file]) + one.file.deleted_rows
         expected = np.sort(np.concatenate((hidden, one.positions)))
         found = np.arange(rows, dtype=np.int64) if one.live is None else next(after)
-        check_footers(_difference(expected, found, rows=rows), subject=one.file.path)
+        evidence.check_footers(_difference(expected, found, rows=rows), subject=one.file.path)
     removed = sum(len(one.positions) for one in files)
-    return prove_positions(
+    return evidence.prove_positions(
         worker.count_rows([one.file for one in files]) - removed,
         staged_rows=staged_rows,
         removed_rows=removed,
@@ -99,7 +91,7 @@ def _difference(expected: Positions, found: Positions, *, rows: int) -> str | No
 
 def positions_digest(places: Iterable[tuple[str, Positions]]) -> str:
     """Return what tells these rows of these files from others, in any order of the files."""
-    return sum_digests([_digest(path, positions) for path, positions in places])
+    return evidence.sum_digests([_digest(path, positions) for path, positions in places])
 
 
 def _digest(path: str, positions: Positions) -> str:
@@ -310,7 +302,9 @@ class RemovalTask:
             spec = replace(self.spec, target_file_bytes=target)
             outputs = self.worker.write(_without(rows, gone), spec, like=[rest], stem=stem)
             read = digester.result(), digester.part.result()
-        check_footers(self.worker.staged_difference([rest], outputs), subject=loss.file.path)
+        evidence.check_footers(
+            self.worker.staged_difference([rest], outputs), subject=loss.file.path
+        )
         return _Outcome(adds=outputs, read=read)
 
     def _changes(self, group: int, losses: Sequence[Loss]) -> tuple[StagedFile, ...]:
@@ -338,7 +332,7 @@ class RemovalTask:
         subject = f"portion {group} ({len(files)} files)"
         adds = [file for outcome in outcomes for file in outcome.adds]
         if self.prove == "counts":
-            return prove_remaining(
+            return evidence.prove_remaining(
                 expected,
                 written_rows=sum(file.rows for file in adds),
                 removed_rows=removed_rows,
@@ -350,7 +344,7 @@ class RemovalTask:
         written = [file for o in outcomes if o.read is not None for file in o.adds]
         stays = self._stays(losses, outcomes, decoder, after_decoder)
         read = [outcome.read for outcome in outcomes if outcome.read is not None]
-        return prove_removed(
+        return evidence.prove_removed(
             before=_sum([stays.before, *(before for before, _ in read)]),
             removed=_sum([stays.removed, *(removed for _, removed in read)]),
             after=_sum([stays.after, self._digest_staged(written, after_decoder)]),
@@ -390,7 +384,7 @@ class RemovalTask:
         pairs = [(x, y) for x, y in zip(losses, outcomes, strict=True) if y.read is None]
         live = [outcome.live for _, outcome in pairs if outcome.live is not None]
         hidden = self.worker.deleted_positions(live, limits=self.limits) if live else []
-        check_deleted_count(
+        evidence.check_deleted_count(
             sum(len(loss.positions) + loss.file.deleted_rows for loss, y in pairs if y.live),
             hidden_rows=sum(map(len, hidden)),
             subject=f"{len(live)} files",
@@ -417,7 +411,7 @@ class RemovalTask:
 
 
 def _sum(digests: Sequence[Digest]) -> Digest:
-    total = total_digest(digests)
+    total = evidence.total_digest(digests)
     assert total is not None  # noqa: S101  of one digest at least
     return total
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from lakehand.duckdb_pool import connect
 from lakehand.errors import ObjectNotFoundError, VersionNotFoundError
-from lakehand.formats.delta.log.commit_times import from_milliseconds, storage_times, version_at
+from lakehand.formats.delta.log.commit_times import from_milliseconds, storage_times
 from lakehand.formats.delta.log.listing import ReplayedFile, list_log, read_commit
 from lakehand.formats.delta.log.log_source import gather_lines, open_log_files
 from lakehand.formats.delta.log.replay import decoded_path
@@ -27,18 +27,6 @@ if TYPE_CHECKING:
 
     from lakehand.model.snapshot import Snapshot
     from lakehand.storage import Store
-
-__all__ = [
-    "diff",
-    "file_versions",
-    "files_of",
-    "history",
-    "proof_of",
-    "proved_commit",
-    "rows_changed_since",
-    "version_at",
-]
-
 
 _SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "file added": (
