@@ -22,11 +22,18 @@ from lakehand.storage import Store
 from lakehand.storage.local_files import read_file_blocks
 from lakehand.storage.objects import fetch_ahead
 
+try:
+    from isal.isal_zlib import crc32 as crc32  # noqa: PLC0414  exported
+except ImportError:
+    from zlib import crc32 as crc32  # noqa: PLC0414  exported
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from lakehand.parquet.footer import Footer
+
+# Byte ranges
 
 #: Fits into the processor's cache from reading a block to writing it.
 _LOCAL_BLOCK_BYTES = 512 * 1024
@@ -121,14 +128,7 @@ def _joined(
         yield first, end, inside
 
 
-__all__ = ["PageChecker", "crc32", "pages_are_intact"]
-
-
-try:
-    from isal.isal_zlib import crc32
-except ImportError:
-    from zlib import crc32
-
+# Page checksums
 
 _PAGE_TYPE, _PLAIN_BYTES, _COMPRESSED_BYTES, _CRC = 1, 2, 3, 4
 #: Data, index, dictionary, and data page V2.

@@ -278,6 +278,9 @@ def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "replace")
 
 
+# The check of a decoded footer
+
+
 class FooterError(ValueError):
     """A footer has an invalid value."""
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from lakehand.model.order import Term
     from lakehand.storage import Store
 
+# Row groups, encoded in memory
+
 _MAX_PAGE_ROWS = 20_000
 _PAGE_BYTES = 2**20
 #: Rows are passed to the encoder in slices of at most this many bytes of one column.
@@ -247,6 +249,8 @@ def _piece_rows(rows: pa.Table) -> int:
 def _is_narrow(kind: pa.DataType) -> bool:
     return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
 
+
+# Files of a target size
 
 #: A file may exceed its target by this fraction, rather than leave a very small file.
 _OVERSHOOT = 0.10

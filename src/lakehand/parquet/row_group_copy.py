@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
     from lakehand.storage import Store
 
+# Offset indexes
+
 _NUMBER = rb"[\x80-\xff]*[\x00-\x7f]"
 #: Offset, size and first row of a page, each after its field header, and the struct's end.
 _LOCATION = re.compile(rb"\x16(%b)\x15(%b)(\x16%b\x00)" % (_NUMBER, _NUMBER, _NUMBER))
@@ -123,6 +125,8 @@ def _varint(number: int) -> bytes:
     out.append(number)
     return bytes(out)
 
+
+# Chunks, relocated
 
 #: A field that vendors may fill with a copy of the whole footer, including offsets.
 VENDOR_FIELD = 32767
@@ -241,6 +245,8 @@ def _drop_old_bounds(column: Struct) -> None:
         )
 
 
+# Division of row groups among files
+
 #: A boundary is moved to the end of a file if that changes an output by at most this fraction.
 _BORDER_TOLERANCE = 0.05
 
@@ -295,6 +301,8 @@ def _slices(owners: Sequence[tuple[int, int]]) -> list[Slice]:
             found.append(Slice(file=file, first=group, end=group + 1))
     return found
 
+
+# The copy
 
 #: Indexes are small and many; they are written in blocks of this size.
 _TAIL_PIECE_BYTES = 512 * 1024

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from lakehand.planning.policy import ReasonCodes
 
 
+# The rewrite method of a group
+
 _MIB = 2**20
 
 

@@ -143,6 +143,8 @@ def _scatter(
     return scattered
 
 
+# Files worth rewriting
+
 #: A file has a bad layout if more than this fraction of its rows is in tiny row groups ...
 _TINY_GROUP_ROW_RATIO = 0.1
 #: ... and if there are enough of them for a rewrite to make a difference.

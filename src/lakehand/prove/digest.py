@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+# Hashes of rows, as SQL
+
 #: Name of the algorithm. Any change of the expressions is another algorithm.
 ALGORITHM = "lakehand-digest-1"
 #: DuckDB does not guarantee stable hashes across versions, so its version is part of every digest.
@@ -168,6 +170,8 @@ def _hash_values(
     rows = connection.execute(query).fetchall()
     return [row[1] for row in rows], [row[2] for row in rows]
 
+
+# Digests of sets of rows
 
 #: Rows hashed per query; smaller batches are collected.
 _ROWS_PER_QUERY = 128 * 1024

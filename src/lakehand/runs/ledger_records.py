@@ -223,6 +223,8 @@ def table_state(snapshot: Snapshot) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
+# Fates of commit batches
+
 FateKind = Literal["committing", "taken", "closed"]
 
 

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from lakehand.storage.retry import RetryPolicy
 
+# Many files at once
+
 #: Fewer directories are listed in this process: a request to another one takes as long.
 _WORTH_ASKING = 8
 
@@ -180,6 +182,8 @@ def _remove_upwards(root: Path, directory: Path) -> Iterator[Path]:
         yield directory
         directory = directory.parent
 
+
+# The backend
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Large enough to outweigh a request to another process, small enough to keep all of them busy.

@@ -15,6 +15,8 @@ from lakehand.errors import UnsafePathError, ValidationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+# Keys
+
 # An empty segment, '.' or '..'; a leading or trailing slash makes an empty segment.
 _BAD_SEGMENT = re.compile(r"(?:^|/)\.{0,2}(?:/|$)")
 #: The same in a string with one key per line, or other characters that need the full check.
@@ -104,6 +106,8 @@ def _climbs(parts: list[str]) -> bool:
             return True
     return parts[0] in {".", ".."}
 
+
+# Locations
 
 _URL = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>.*)", re.DOTALL

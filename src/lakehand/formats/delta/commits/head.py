@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from lakehand.formats.delta.protocol.actions import Commit, Metadata, Protocol
     from lakehand.storage import Store
 
+# Row ids
+
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
 #: High-water mark of a table that never handed out a row id.
 NO_ROW_IDS = -1

@@ -206,6 +206,9 @@ def _native_batch(batch: pa.RecordBatch) -> pa.StructArray:
     return pa.StructArray.from_arrays(arrays, fields=list(NATIVE_TYPE))
 
 
+# The state of one version
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeltaState:
     """What only Delta knows of a version."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     #: A check, and what it asks for.
     _Type = tuple[Callable[[Any], bool], str]
 
+# Members of actions
+
 #: The last millisecond of the year 9999, since the epoch; no later time has a name.
 LATEST_MS = 253_402_300_799_999
 #: No store holds a larger object, so a larger size is none. Azure's limit is a fifth of it.

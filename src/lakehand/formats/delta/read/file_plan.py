@@ -229,6 +229,8 @@ def deleted_rows(
     return np.asarray(bitmap.to_array(), dtype=np.int64)
 
 
+# Rows of many files
+
 #: Files whose footers are fetched while earlier files are decoded.
 _FILES_AHEAD = 8
 #: Row groups whose bytes are fetched while an earlier one is decoded.
