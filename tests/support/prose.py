@@ -153,5 +153,6 @@ def source_prose(source: str) -> str:
             lines[token.start[0] - 1] = token.string.lstrip("#: ")
         elif token.type == tokenize.STRING and token.string.startswith('"""'):
             for offset, line in enumerate(token.string.splitlines()):
-                lines[token.start[0] - 1 + offset] = line.strip().strip('"')
+                if not line.lstrip().startswith(">>>"):
+                    lines[token.start[0] - 1 + offset] = line.strip().strip('"')
     return re.sub(r"`[^`\n]*`", "`", "\n".join(lines))

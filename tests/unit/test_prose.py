@@ -24,12 +24,11 @@ PAGES = sorted(
     for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
     if page.parent.name != "decisions"
 )
-#: Packages whose docstrings and comments use the terms of the field as well.
-SOURCE_PACKAGES = ("engine", "formats", "retention", "rewrite", "rows")
+#: Modules whose docstrings and comments use the terms of the field: all but the front ends.
 SOURCES = sorted(
     module
-    for package in SOURCE_PACKAGES
-    for module in (ROOT / "src" / "lakehand" / package).rglob("*.py")
+    for module in (ROOT / "src" / "lakehand").rglob("*.py")
+    if not {"cli", "service", "web"} & set(module.parts)
 )
 #: Where a phrase of the list has its ordinary meaning: the text, and the phrase.
 ALLOWED: set[tuple[str, str]] = set()

@@ -37,7 +37,7 @@ _SEED = 5
 _SAMPLED_ROWS = 64 * 1024
 #: Maximum number of rows, and of files, that are read for the sample.
 _READ_ROWS, _READ_FILES = 8 * 2**20, 256
-#: With fewer rows a file of the sample has smaller value ranges than a real one.
+#: With fewer rows, sampled files have smaller value ranges than real ones.
 _ROWS_PER_FILE = 32
 _MAX_FILES = 1024
 #: Without queries: number of columns that are sampled, as many as tables have statistics of, and of

@@ -87,7 +87,7 @@ def maintain(
     on_progress: OnProgress | None = None,
     clock: Clock | None = None,
 ) -> MaintenanceReport:
-    """Do whatever is due. A step that fails is reported, and the others are taken all the same."""
+    """Do whatever is due. A step that fails is reported, and the others are still taken."""
     clock = clock or SystemClock()
     watch = Stopwatch(clock)
     common = {"dry_run": dry_run, "spark": spark, "clock": clock}
@@ -159,7 +159,7 @@ class _Maintenance:
         self.version = self._snapshot.version
 
     def run(self) -> tuple[MaintenanceStep, ...]:
-        """Take the steps. What a vacuum commits is folded by the checkpoint, so that comes last."""
+        """Take the steps. The checkpoint is last, so that it includes the commits of the vacuum."""
         return (
             self._guard("compact", self._rewrite),
             self._take("vacuum", self._vacuum),
@@ -263,7 +263,7 @@ class _Maintenance:
     def _outcome(
         self, *, is_due: bool, is_done: bool = True, has_failed: bool = False
     ) -> StepOutcome:
-        """Return what became of a step that may have been due, and may have done nothing."""
+        """Return the outcome of a step that may have been due, and may have done nothing."""
         if is_due and self._dry_run:
             return "dry_run"
         if is_due and is_done:
@@ -271,7 +271,7 @@ class _Maintenance:
         return "failed" if has_failed else "nothing_to_do"
 
     def _read_again(self, *, if_changed: bool, version: int) -> None:
-        """Look at the table again, if this call changed it or somebody else made a `version`."""
+        """Read the table again, if this call changed it or another writer made a `version`."""
         if if_changed or version != self._snapshot.version:
             self._snapshot = self._table.snapshot()
             self.version = self._snapshot.version

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 #: Where repair keeps what it took out of a table.
 BACKUPS = "_lakehand/aside"
-#: Of a file whose rows nobody has counted; so many that one of them does not count.
+#: Assumed rows of a file without a row count; large enough to make one row insignificant.
 _ROWS_OF_UNCOUNTED = 1_000_000
 
 
@@ -127,7 +127,7 @@ def purge(
 
 
 def _plan(table: FormatTable, hidden: _Hidden, settings: Settings) -> Plan:
-    """Plan to write every affected file anew, and no other, however few of its rows are deleted.
+    """Plan to rewrite every affected file, and no other, however few of its rows are deleted.
 
     No footer is given to the planner, so nothing is moved byte for byte.
     """
@@ -278,7 +278,7 @@ class _Left:
         return self._old.at + self._retention + self._grace
 
     def _quarantine_ends_at(self) -> datetime | None:
-        """Return when the last quarantine ends; in a dry run nothing is quarantined anew."""
+        """Return when the last quarantine ends; a dry run quarantines nothing."""
         return max((found.sweep_after for found in self._quarantines), default=None)
 
     def _holders(self) -> list[Holder]:

@@ -53,7 +53,7 @@ class Ranges(Protocol):
 def read_blocks(
     store: Ranges, key: str, ranges: Iterable[tuple[int, int]]
 ) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of `ranges` (start and length) in order; no block spans two of them.
+    """Yield the bytes of `ranges` (start and length) one by one; no block spans two of them.
 
     A block is valid until the next one is requested. Raises CorruptFileError if the file ends
     before a range does.
@@ -235,7 +235,7 @@ def pages_are_intact(path: Path, *, columns: Collection[str] | None = None) -> b
 def _begins_without(data: mmap.mmap) -> bool:
     """Return whether the first page has no checksum, as far as this is visible without a footer.
 
-    Most writers put the first page right after the magic bytes. The bytes there are a page header
+    Most writers write it directly after the magic bytes. The bytes there are a page header
     if the next page starts where it says, and has no checksum either.
     """
     position = len(MAGIC)

@@ -299,7 +299,7 @@ class RollingWriter:
         form: Callable[[pa.Table], pa.Table] = lambda rows: rows,
         watch: Callable[[int, pa.Table], None] = lambda _index, _rows: None,
     ) -> None:
-        """`name` returns the key of the n-th file; `watch` observes what goes into which file.
+        """`name` returns the key of the n-th file; `watch` gets the rows of each file.
 
         `form` converts rows to `schema`: for a whole row group at once its cost is negligible.
         """
@@ -453,7 +453,7 @@ class RollingWriter:
         return True
 
     def _append(self, *, all_but: int) -> None:
-        """Append row groups to their files, in order, until at most this many are being encoded."""
+        """Append row groups to their files, oldest first, until `all_but` are being encoded."""
         while len(self._encoding) > all_but:
             file, future = self._encoding[0]
             group = future.result()

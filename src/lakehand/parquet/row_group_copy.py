@@ -424,7 +424,7 @@ class Assembly:
 def copy_row_groups(
     sources: Sequence[Source], sink: Sink, *, created_by: str, key_values: Mapping[str, str]
 ) -> Copied:
-    """Write one Parquet file with the row groups of `sources`, in order.
+    """Write one Parquet file with the row groups of `sources`, in their order.
 
     The sources must be copyable with each other; this only moves bytes. Raises CorruptFileError if
     a page does not have the checksum in its header.

@@ -1,7 +1,7 @@
 """Selects the files to cluster.
 
 Files that were clustered together are a unit: they hardly overlap. New files overlap everything, so
-they are clustered into a unit of their own first, which costs only their own bytes. Overlapping
+they are clustered into a separate unit first, which costs only their own bytes. Overlapping
 units are merged if that at least doubles what is written anyway. So there are never more than a few
 units, a row is rewritten a few times and not with every run, and a second run finds nothing to do.
 """

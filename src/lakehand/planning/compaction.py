@@ -366,7 +366,7 @@ def _groups(candidates: Candidates, policy: CompactionPolicy, ranks: Integers) -
     bins = pack(items, policy.strategy, limits)
     sizes = np.bincount(bins, minlength=len(chosen))
     has_must = np.bincount(bins, weights=candidates.must[chosen], minlength=len(chosen)) > 0
-    # A single file without a reason of its own would be rewritten into itself.
+    # A single file without a reason would be rewritten into itself.
     worthwhile = (sizes > 1) | has_must
     numbers = np.cumsum(worthwhile & (sizes > 0)) - 1
     group_of_file = np.full(len(files), -1, np.int64)

@@ -200,7 +200,7 @@ class Digester:
             self._connection.close()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Count the rows of `batch`; its schema must be the digester's, names aside."""
+        """Count the rows of `batch`; its schema must be the digester's, except for names."""
         if self._waiting.add(batch):
             self._hash_waiting()
 
@@ -224,7 +224,7 @@ class Digester:
             raise failures[0]
 
     def add_hashed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Add rows that come with hashes (`query_with_lanes`); return them without hashes."""
+        """Add rows with hashes (`query_with_lanes`); return them without hashes."""
         # By position: a table may have columns with any name.
         width = batch.num_columns - len(LANES)
         lanes = (batch.column(width + lane).to_numpy() for lane in range(len(LANES)))
@@ -297,7 +297,7 @@ def _require_equal(schema: pa.Schema, expected: pa.Schema) -> None:
 
 
 class SplitDigester(Digester):
-    """Digests the rows of one file in order, and some of them a second time."""
+    """Digests the rows of one file, and some of them a second time."""
 
     def __init__(self, schema: pa.Schema, *, chosen: npt.NDArray[np.int64]) -> None:
         """`chosen` are the positions of the rows to digest twice, ascending; the first row is 0."""

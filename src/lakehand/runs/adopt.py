@@ -100,7 +100,7 @@ def _inputs(run: Run) -> frozenset[str]:
 
 
 def _has_died_here(identity: Identity) -> bool:
-    """Say whether a run of this machine was killed: nobody has to wait for its heartbeat then."""
+    """Return whether a run of this machine was killed, so that its heartbeat need not expire."""
     if identity.pid is None or identity.host != platform.node():
         return False
     try:

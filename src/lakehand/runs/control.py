@@ -41,7 +41,7 @@ def controlled(control: RunControl) -> Iterator[RunControl]:
 
 
 def current_control() -> RunControl:
-    """Return what holds here; without `controlled` nobody cancels, and nothing is known."""
+    """Return the control of this thread; without `controlled`, one that cancels nothing."""
     return _current.get() or RunControl()
 
 

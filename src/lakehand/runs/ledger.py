@@ -113,7 +113,7 @@ class Run:
         """Write the ledger of a new run, which is about to replace `inputs`.
 
         `plan` says in short what the run is about; the groups themselves come with their results.
-        `snapshot` is what it reads, which vacuum keeps meanwhile; where groups were planned on it,
+        `snapshot` is what it reads, which vacuum keeps for it; where groups were planned on it,
         another run may adopt them, should this die. `labels` are for people who read the ledger.
         """
         clock = clock or SystemClock()
@@ -258,12 +258,12 @@ class Run:
         return fate
 
     def settle(self, fate: records.Fate, *, version: int | None) -> None:
-        """Note what came of a commit: the version that it made, or None if it is proved lost."""
+        """Record the outcome of a commit: its version, or None if it is proved lost."""
         outcome = {"batch": fate.batch, "version": version}
         self.store.put(self.key("settled", records.numbered_name(fate.batch)), _to_bytes(outcome))
 
     def unsettled(self) -> list[records.Fate]:
-        """Return the commits of which nobody noted whether they landed."""
+        """Return the commits without a recorded outcome."""
         outcomes = self._read_all(records.parse_settled, "settled")
         settled = {outcome.batch for outcome in outcomes}
         fates = (fate for fate in self.fates() if fate.kind == "committing")
@@ -293,7 +293,7 @@ class Run:
         decided = records.put_fate(self.store, self.fate_key(batch), wanted)
         if decided != wanted:
             raise self._taken(decided)
-        # Whoever drops a ledger deletes run.json before the fates. A fate that went in only because
+        # `drop` deletes run.json before the fates. A fate that was put only because
         # the taker's was dropped since the first look is found out here.
         try:
             self.require_ledger()
@@ -389,8 +389,8 @@ class Run:
     def drop(self, entries: Sequence[str] | None = None) -> None:
         """Delete the ledger, in an order that is safe to be interrupted at any point.
 
-        Reservations and results go first: without them nobody deletes a file. Fates go last: while
-        one is there, nobody else can claim the run's outputs. Only `entries` are deleted where they
+        Reservations and results go first: without them no run deletes a file. Fates go last: while
+        one exists, no other run can claim the run's outputs. Only `entries` are deleted where they
         are given: what a late task added since then stays known to the next sweep.
         """
         prefix = self.key("")

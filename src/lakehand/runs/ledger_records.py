@@ -97,7 +97,7 @@ class Identity:
     pid: int | None = None
     #: Version of lakehand.
     lakehand: str | None = None
-    #: Fingerprint of the table without its files; None: nobody may adopt what the run did.
+    #: Fingerprint of the table without its files; None: no run may adopt its results.
     table_state: str | None = None
     #: Version that the run reads.
     base_version: int | None = None
@@ -122,7 +122,7 @@ class Sign:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settled:
-    """What came of a commit: its version, or None if it is proved lost."""
+    """The outcome of a commit: its version, or None if it is proved lost."""
 
     batch: int
     version: int | None
@@ -155,7 +155,7 @@ def require_paths(key: str, paths: Iterable[str]) -> None:
 def require_number(key: str, number: int) -> None:
     """Raise RunError if an object of a ledger says another number than its name does.
 
-    The files of one group would take the place of another's.
+    The files of one group would replace another's.
     """
     if key.rpartition("/")[2] != numbered_name(number):
         raise unreadable(key, f"it is about number {number}")
@@ -169,7 +169,7 @@ def parse_group(key: str, text: bytes) -> Group:
 
 
 def parse_result(key: str, text: bytes) -> GroupResult:
-    """Return what came of a group; RunError if it cannot be read."""
+    """Return the result of a group; RunError if it cannot be read."""
     result = read_record(GroupResult, key, text, required=("outputs", "proof", "failure"))
     require_number(key, result.group)
     require_paths(key, (file.path for file in result.outputs))
@@ -177,7 +177,7 @@ def parse_result(key: str, text: bytes) -> GroupResult:
 
 
 def parse_settled(key: str, text: bytes) -> Settled:
-    """Return what came of a commit; RunError if it cannot be read."""
+    """Return the outcome of a commit; RunError if it cannot be read."""
     settled = read_record(Settled, key, text)
     require_number(key, settled.batch)
     return settled
@@ -194,7 +194,7 @@ def parse_reservation(run_id: str, key: str, text: bytes) -> Reservation:
 
 
 def put_first(store: Store, key: str, data: bytes) -> bytes:
-    """Put an object unless there is one, and return what is there; what was lost is put again."""
+    """Put an object unless it exists, and return the stored one; a lost one is put again."""
     failure: errors.StorageError | None = None
     for _ in range(_TRIES):
         try:
@@ -256,8 +256,8 @@ class Fate:
 def parse_fate(key: str, text: bytes) -> Fate:
     """Return the fate that is stored under `key`; RunError if it cannot be read.
 
-    One that is about to be committed must name its token and outputs: without them nobody could
-    tell which files belong to a version.
+    One that is about to be committed must name its token and outputs: without them it would be
+    unknown which files belong to a version.
     """
     fate = read_record(Fate, key, text, required=("outputs",))
     if fate.kind == "committing" and not (fate.token and fate.base_version is not None):
@@ -268,7 +268,7 @@ def parse_fate(key: str, text: bytes) -> Fate:
 
 
 def read_fate(store: Store, key: str) -> Fate | None:
-    """Return the fate under `key`, or None if nobody has decided yet."""
+    """Return the fate under `key`, or None if it is undecided."""
     try:
         return parse_fate(key, store.get(key))
     except errors.ObjectNotFoundError:
@@ -276,7 +276,7 @@ def read_fate(store: Store, key: str) -> Fate | None:
 
 
 def put_fate(store: Store, key: str, fate: Fate) -> Fate:
-    """Put `fate` unless one is there, and return the one that counts."""
+    """Put `fate` unless one exists, and return the one that counts."""
     try:
         store.put_if_absent(key, json.dumps(fate.to_json()).encode())
     except errors.ObjectExistsError:
@@ -291,7 +291,7 @@ def put_fate(store: Store, key: str, fate: Fate) -> Fate:
 
 
 def fate_vanished(fate: Fate) -> Fate:
-    """Return an end by somebody else: a fate disappears only when its run's ledger is dropped."""
+    """Return an end by another run: a fate disappears only when its run's ledger is dropped."""
     return Fate(kind="taken", batch=fate.batch, by="a run that has finished", at=fate.at)
 
 
@@ -320,7 +320,7 @@ def commit_results(
 def _clean_up(run: Run, fate: Fate, lost: Collection[str], *, version: int | None) -> None:
     """Delete outputs that are proved lost and settle the batch.
 
-    A store that fails here does not change what came of the commit; vacuum finds the files.
+    A store that fails here does not change the outcome of the commit; vacuum finds the files.
     """
     try:
         run.discard(lost)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 INLINE_BYTES = 64 * 2**20
 #: A task gets files up to either of these: enough to be worth its start, little to do again.
 _MOST_FILES, _MOST_BYTES = 64, 256 * 2**20
-#: Of so many files, the largest, storage is asked before their sizes start Spark.
+#: Number of largest files whose sizes are checked in storage before they start Spark.
 _CHECKED_FILES = 16
 
 

@@ -58,7 +58,7 @@ def read_state(run: Run) -> RunState:
 
 
 def read_states(store: Store, *, clock: Clock) -> dict[str, RunState]:
-    """Read all runs of a table; one that cannot be read is nobody's to touch, and left out."""
+    """Read all runs of a table; one that cannot be read is left out, and must not be touched."""
     states: dict[str, RunState] = {}
     for run_id in list_runs(store):
         try:
