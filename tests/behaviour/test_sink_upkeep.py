@@ -85,12 +85,14 @@ def test_checkpoints_do_not_wait_for_a_compaction(place, monkeypatch):
     with TableSink(place, writer_id="w", **ON, checkpoint_interval=3) as sink:
         write_epochs(sink, 5)
         assert begun.wait(100)
+        metrics = sink._opened_context.metrics
+        before = metrics.checkpoints
         for number in range(6, 10):
             sink.begin_epoch(number)
             sink.write(batch_of([number], number))
             sink.commit_epoch()
-        context = sink._opened_context
-        until(lambda: context.metrics.checkpoints >= 3)
+        # How many depends on how late the thread is: each is of the newest version.
+        until(lambda: metrics.checkpoints > before)
         may_end.set()
 
 
